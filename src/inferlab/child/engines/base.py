@@ -1,0 +1,101 @@
+"""What an engine is to the child: a few methods and a set of capabilities."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Sequence
+
+#: "native_streams": one loaded model serves several streams, the cores divided among them by the engine.
+#: "shared_streams": one loaded model serves several streams that share all its cores.
+CAPABILITIES = frozenset({"native_streams", "shared_streams"})
+
+
+class BadOption(Exception):
+    """An option, a setting or an input that this engine does not take: the user's to mend."""
+
+
+class LoadOptions(NamedTuple):
+    """How a model is to be loaded."""
+
+    kind: str
+    #: The CPUs to run on, one for each thread; empty where nothing is pinned.
+    cpus: List[int]
+    #: Threads for one inference, the calling thread included.
+    threads: int
+    #: Streams that this one loaded model serves.
+    streams: int
+    #: "single_stream", "multi_stream" or "elastic".
+    scheduler: str
+    pinning: str
+    batch_size: int
+    #: The shape of every input, by name.
+    shapes: Dict[str, List[int]]
+    #: The user's KEY=VALUE options.
+    options: Dict[str, str]
+
+
+class Engine:
+    """The base of the engines that come with inferlab; one of a user's own only needs the same methods."""
+
+    capabilities: FrozenSet[str] = frozenset()
+    #: The kinds of model that it runs.
+    kinds: FrozenSet[str] = frozenset({"onnx"})
+    #: Distributions whose versions are recorded, the engine's own first.
+    packages: Sequence[str] = ()
+
+    def prepare(self) -> None:
+        """Import the engine's packages, so that the time and memory of load are the model's own."""
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Load the model file and return the settings in force, as plain data for the record."""
+        raise NotImplementedError
+
+    def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
+        """A call without arguments that runs one inference: the hot path, so nothing is copied in it.
+
+        What it returns, `outputs` can turn into arrays; it may be None where buffers are bound.
+        """
+        raise NotImplementedError
+
+    def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
+        """The outputs of a call's last run, given what it returned: arrays in a list or a dict by name."""
+        return returned
+
+    def close(self) -> None:
+        """Let go of what load took."""
+
+
+class Options:
+    """The user's KEY=VALUE options, read once each; what nobody read is refused."""
+
+    def __init__(self, given: Dict[str, str]) -> None:
+        self._left = dict(given)
+        self._known: List[str] = []
+
+    def text(self, key: str, default: str, choices: Sequence[str] = ()) -> str:
+        """The option as it was written, one of `choices` where there are any."""
+        self._known.append(key)
+        value = self._left.pop(key, default)
+        if choices and value not in choices:
+            raise BadOption("{}={} is not possible; {} takes {}".format(key, value, key, ", ".join(choices)))
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """An option that is 0 or 1."""
+        return self.text(key, "1" if default else "0", ("0", "1")) == "1"
+
+    def number(self, key: str, default: float) -> float:
+        """An option that is a number."""
+        value = self.text(key, str(default))
+        try:
+            return float(value)
+        except ValueError:
+            raise BadOption("{}={} is not a number".format(key, value)) from None
+
+    def finish(self) -> None:
+        """Refuse what was given and not read."""
+        if self._left:
+            raise BadOption(
+                "unknown option {}; it takes {}".format(
+                    ", ".join(sorted(self._left)), ", ".join(sorted(self._known)) or "none"
+                )
+            )

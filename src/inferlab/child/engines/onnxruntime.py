@@ -1,0 +1,101 @@
+"""ONNX Runtime."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Callable, Dict, List
+
+from .base import BadOption, Engine, LoadOptions, Options
+
+_LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+class OnnxRuntime(Engine):
+    """One session; inputs and outputs are bound once and stay where they are."""
+
+    capabilities = frozenset({"shared_streams"})
+    kinds = frozenset({"onnx"})
+    packages = ("onnxruntime",)
+
+    def prepare(self) -> None:
+        """Import onnxruntime."""
+        import onnxruntime  # noqa: F401
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Options: io_binding, graph_optimization, spinning, arena, and any session entry as session.NAME."""
+        given = Options({key: value for key, value in options.options.items() if not key.startswith("session.")})
+        self._io_binding = given.flag("io_binding", True)
+        level = given.text("graph_optimization", "all", tuple(_LEVELS))
+        spinning = given.flag("spinning", True)
+        arena = given.flag("arena", True)
+        given.finish()
+
+        import onnxruntime
+
+        self._module = onnxruntime
+        wanted = onnxruntime.SessionOptions()
+        wanted.log_severity_level = 3
+        wanted.intra_op_num_threads = options.threads
+        wanted.inter_op_num_threads = 1
+        wanted.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
+        wanted.enable_cpu_mem_arena = arena
+        affinity = _worker_affinity(options)
+        if affinity:
+            wanted.add_session_config_entry("session.intra_op_thread_affinities", affinity)
+        wanted.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+        for key, value in options.options.items():
+            if key.startswith("session."):
+                wanted.add_session_config_entry(key, value)
+        self._session = onnxruntime.InferenceSession(model, wanted, providers=["CPUExecutionProvider"])
+        self._output_names = [one.name for one in self._session.get_outputs()]
+        if any(not one.type.startswith("tensor(") for one in self._session.get_outputs()):
+            self._io_binding = False  # sequences and maps cannot be bound
+        if any(one.type == "tensor(string)" for one in self._session.get_inputs() + self._session.get_outputs()):
+            self._io_binding = False
+        return {
+            "io_binding": int(self._io_binding),
+            "intra_op_num_threads": options.threads,
+            "graph_optimization": level,
+            "spinning": int(spinning),
+            "arena": int(arena),
+        }
+
+    def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
+        """session.run_with_iobinding on buffers that stay, or the plain session.run."""
+        if not self._io_binding:
+            return functools.partial(self._session.run, self._output_names, inputs)
+        binding = self._session.io_binding()
+        # An OrtValue only refers to the array's memory: whoever frees the array lets the model run on garbage.
+        kept: List[Any] = [inputs]
+        for name, array in inputs.items():
+            value = self._module.OrtValue.ortvalue_from_numpy(array)
+            kept.append(value)
+            binding.bind_ortvalue_input(name, value)
+        for name in self._output_names:
+            # The first run allocates the output, later runs write into the same buffer.
+            binding.bind_output(name, "cpu")
+        call = functools.partial(self._session.run_with_iobinding, binding)
+        call.kept = kept  # type: ignore[attr-defined]
+        return call
+
+    def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
+        """Copies of the bound outputs, or what session.run returned."""
+        if returned is not None:
+            return dict(zip(self._output_names, returned))
+        binding = call.args[0]  # type: ignore[attr-defined]
+        return dict(zip(self._output_names, binding.copy_outputs_to_cpu()))
+
+
+def _worker_affinity(options: LoadOptions) -> str:
+    """Each worker thread on its own CPU; the calling thread, bound by us, has the first one."""
+    if options.pinning != "core" or len(options.cpus) < 2 or not sys.platform.startswith("linux"):
+        return ""
+    if options.threads != len(options.cpus):
+        raise BadOption("the number of threads differs from the number of CPUs")
+    return ";".join(str(cpu + 1) for cpu in options.cpus[1:])

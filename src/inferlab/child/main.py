@@ -1,0 +1,95 @@
+"""The child's entry point, started by its path: reads requests from a pipe, answers them, ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, BinaryIO, Dict, List, Tuple
+
+
+def main() -> None:
+    """Serve requests until told to stop or until the parent is gone."""
+    package = _become_package()
+    requests, answers = _private_pipes()
+    _die_with_parent()
+    from inferlab_child import protocol, session  # type: ignore[import-not-found,unused-ignore]
+
+    assert package.__name__ == "inferlab_child"
+    child = session.Session()
+    signal.signal(signal.SIGINT, lambda *_: child.cut_short())
+    while True:
+        try:
+            message, blocks = protocol.receive(requests)
+        except protocol.Closed:
+            return
+        if message["do"] == "stop":
+            return
+        answer, out = _answer(child, message, blocks)
+        protocol.send(answers, answer, out)
+
+
+def _answer(child: Any, message: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+    try:
+        answer, out = child.handle(message, blocks)
+        return {"ok": True, **answer}, out
+    except Exception as error:
+        kind = _kind(error)
+        if kind == "engine":
+            import traceback
+
+            traceback.print_exc()  # into the log that the parent keeps
+        text = str(error) or type(error).__name__
+        return {"ok": False, "kind": kind, "type": type(error).__name__, "text": text}, []
+
+
+def _kind(error: Exception) -> str:
+    names = [kind.__name__ for kind in type(error).__mro__]
+    if "BadOption" in names:
+        return "input"
+    if isinstance(error, MemoryError):
+        return "memory"
+    return "missing" if isinstance(error, ImportError) else "engine"
+
+
+def _become_package() -> Any:
+    """Make this folder importable as the package `inferlab_child`, without its parent folder.
+
+    Run by path, Python puts this folder first on the path, where our module names would hide others.
+    """
+    import importlib.util
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    spec = importlib.util.spec_from_file_location(
+        "inferlab_child", os.path.join(here, "__init__.py"), submodule_search_locations=[here]
+    )
+    assert spec is not None and spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["inferlab_child"] = package
+    spec.loader.exec_module(package)
+    return package
+
+
+def _private_pipes() -> Tuple[BinaryIO, BinaryIO]:
+    """Take standard input and output for ourselves: what an engine prints goes to the log instead."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    sys.stdin = open(0, closefd=False)
+    return requests, answers
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill us when the parent dies: a hung engine would never notice the closed pipe."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

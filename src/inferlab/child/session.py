@@ -1,0 +1,215 @@
+"""The state of one child: an engine, its loaded streams, their bound inputs, and the requests it answers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+from . import counters, loop, protocol, scenarios
+from .engines import find
+from .engines.base import BadOption, LoadOptions
+from .pinning import pin
+
+Answer = Tuple[Dict[str, Any], List[Any]]
+
+
+class Stream(NamedTuple):
+    """One stream: the engine that serves it, its number within that engine, the CPUs it is bound to."""
+
+    engine: Any
+    number: int
+    cpus: List[int]
+
+
+class Session:
+    """Answers requests; each method named in `handle` is one kind of request."""
+
+    def __init__(self) -> None:
+        self._reference: Dict[str, Any] = {}
+        self._streams: List[Stream] = []
+        self._output_names: List[str] = []
+        self._inputs: List[Dict[str, Any]] = []
+        self._calls: Dict[Tuple[int, int], Callable[[], Any]] = {}
+        self._deadline = [0]
+
+    def cut_short(self) -> None:
+        """Let the slice that is running end with its next inference."""
+        self._deadline[0] = 0
+
+    def handle(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Answer one request."""
+        requests: Dict[str, Callable[[Dict[str, Any], List[bytes]], Answer]] = {
+            "open": self._open,
+            "describe": self._describe,
+            "inspect": self._inspect,
+            "load": self._load,
+            "inputs": self._take_inputs,
+            "infer": self._infer,
+            "slice": self._slice,
+            "task": self._task,
+        }
+        return requests[message["do"]](message, blocks)
+
+    def _open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Bind the process to its CPUs, before any engine is imported, and remember which engine is meant."""
+        pinned = pin(message["cpus"])
+        self._reference = message["engine"]
+        return {"pinned": pinned, "harness_ns": loop.harness_cost_ns()}, []
+
+    def _describe(self, *_: Any) -> Answer:
+        """What the engine is, without loading its packages."""
+        engine = find(self._reference)
+        return {
+            "versions": _versions(engine),
+            "missing": _missing(engine),
+            "kinds": sorted(getattr(engine, "kinds", ["onnx"])),
+            "capabilities": sorted(getattr(engine, "capabilities", ())),
+        }, []
+
+    def _inspect(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Inputs, outputs and weights of a model that only its engine can read."""
+        return {"model": find(self._reference)().inspect(message["model"], message["kind"])}, []
+
+    def _load(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Load the model: once for each group of CPUs, or once for all streams together."""
+        import numpy
+
+        kind = find(self._reference)
+        if hasattr(kind, "prepare"):
+            kind().prepare()
+        groups = message["groups"]
+        baseline = counters.memory_bytes()["now"]
+        shared = message["layout"] == "one"
+        self._output_names = message["outputs"]
+        settings: Dict[str, Any] = {}
+        started = time.perf_counter()
+        for cpus in groups[:1] if shared else groups:
+            engine = kind()
+            options = LoadOptions(
+                kind=message["kind"],
+                cpus=cpus,
+                threads=message["threads"],
+                streams=len(groups) if shared else 1,
+                scheduler=message["scheduler"],
+                pinning=message["pinning"],
+                batch_size=message["batch_size"],
+                shapes=message["shapes"],
+                options=message["options"],
+            )
+
+            def load(engine: Any = engine, options: LoadOptions = options) -> Any:
+                return engine.load(message["model"], options)
+
+            alone = shared or len(groups) == 1
+            settings = (load() if alone else scenarios.in_pinned_thread(cpus, load)) or {}
+            streams = range(len(groups)) if shared else range(1)
+            self._streams.extend(Stream(engine, number, [] if shared else cpus) for number in streams)
+        return {
+            "load_s": time.perf_counter() - started,
+            "baseline_memory_bytes": baseline,
+            "settings": settings,
+            "versions": {**_versions(kind), "numpy": numpy.__version__},
+        }, []
+
+    def _take_inputs(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Keep one more set of inputs; sets are numbered in the order of their arrival."""
+        self._inputs.append(protocol.unpack_arrays(message["arrays"], blocks))
+        return {}, []
+
+    def _infer(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Run one set of inputs along the measured path and return the outputs."""
+        stream, number = message["stream"], message["set"]
+        started = time.perf_counter()
+        call = self._call(stream, number)
+        returned = call()
+        seconds = time.perf_counter() - started
+        engine = self._streams[stream].engine
+        read = getattr(engine, "outputs", None)
+        outputs = read(call, returned) if read else returned
+        arrays, unreadable = _as_arrays(outputs, self._output_names)
+        heads, out = protocol.pack_arrays(arrays)
+        return {"arrays": heads, "unreadable": unreadable, "seconds": seconds}, out
+
+    def _slice(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Measure all streams for a while; inputs are those of set 0."""
+        calls = [self._call(index, 0) for index in range(len(self._streams))]
+        memory_before = counters.memory_bytes()["peak"]
+        before = counters.read()
+        taken = scenarios.closed_loop(
+            calls,
+            [stream.cpus for stream in self._streams],
+            message["start_ns"],
+            message["seconds"],
+            message["expected"] or [0] * len(calls),
+            self._deadline,
+        )
+        after = counters.read()
+        blocks: List[Any] = [block for one in taken for block in (one.starts, one.ends)]
+        return {
+            "counters": counters.difference(before, after),
+            "peak_memory_bytes": _peak_without(blocks, memory_before, counters.memory_bytes()["peak"]),
+            "full": any(one.full for one in taken),
+            "supported": getattr(self._streams[0].engine, "fraction_of_supported_ops", None),
+        }, blocks
+
+    def _task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Do a job that needs an engine's package but measures nothing (exporting, …)."""
+        import importlib
+
+        module = importlib.import_module("." + message["task"], __package__ + ".tasks")
+        answer: Answer = module.run(message["arguments"], blocks)
+        return answer
+
+    def _call(self, stream: int, number: int) -> Callable[[], Any]:
+        key = (stream, number)
+        if key not in self._calls:
+            one = self._streams[stream]
+            self._calls[key] = one.engine.bind(self._inputs[number], one.number)
+        return self._calls[key]
+
+
+def _peak_without(blocks: Sequence[Any], before: Any, after: Any) -> Any:
+    """The peak of resident memory without the arrays of our own samples."""
+    if after is None:
+        return None
+    return max(before, after - sum(memoryview(block).nbytes for block in blocks))
+
+
+def _as_arrays(outputs: Any, names: Sequence[str]) -> Tuple[Dict[str, Any], List[str]]:
+    """Outputs by name, and the names of those that are no tensors."""
+    import numpy
+
+    if outputs is None:
+        return {}, list(names)
+    if not isinstance(outputs, dict):
+        values = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        if names and len(values) != len(names):
+            raise BadOption("it returned {} outputs where the model has {}".format(len(values), len(names)))
+        outputs = dict(zip(names or map(str, range(len(values))), values))
+    arrays, unreadable = {}, []
+    for name, value in outputs.items():
+        array = numpy.asarray(value) if not isinstance(value, (list, dict)) else None
+        if array is not None and array.dtype == object:
+            array = array.astype(str)
+        if array is None or array.dtype.kind not in "biufcSU":
+            unreadable.append(name)
+        else:
+            arrays[name] = numpy.ascontiguousarray(array).reshape(array.shape)
+    return arrays, unreadable
+
+
+def _versions(engine: Any) -> Dict[str, str]:
+    from importlib import metadata
+
+    versions = {}
+    for package in getattr(engine, "packages", ()):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _missing(engine: Any) -> List[str]:
+    found = _versions(engine)
+    return [package for package in getattr(engine, "packages", ()) if package not in found]

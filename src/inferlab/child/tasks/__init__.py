@@ -1,0 +1,1 @@
+"""Jobs that need an engine's package but measure nothing."""

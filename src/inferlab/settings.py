@@ -1,0 +1,41 @@
+"""Where inferlab keeps its files and what the user configured: environment first, then the configuration file."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+from inferlab.errors import BadInput
+
+
+def cache_folder() -> Path:
+    """The folder for what can be made again: demo models, downloads, references, engine environments."""
+    if own := os.environ.get("INFERLAB_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "inferlab"
+
+
+def config_file() -> Path:
+    """The user's configuration file, whether or not it exists."""
+    if own := os.environ.get("INFERLAB_CONFIG"):
+        return Path(own)
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "inferlab" / "config.toml"
+
+
+def zoo_mirror() -> str | None:
+    """The folder or URL that stands in for SparseZoo: `INFERLAB_ZOO`, else `zoo_mirror` in the configuration."""
+    value = os.environ.get("INFERLAB_ZOO") or _configured().get("zoo_mirror")
+    return None if value is None else str(value)
+
+
+def _configured() -> dict[str, object]:
+    path = config_file()
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"The configuration file {path} cannot be read: {error}. Mend it or remove it.") from error
