@@ -25,6 +25,10 @@ class EngineFailed(InferlabError):
     exit_code = 3
 
 
+class EngineHung(EngineFailed):
+    """An engine's process did not answer for longer than our patience."""
+
+
 class WrongOutputs(InferlabError):
     """A cell's outputs differ from the reference and the user asked to be strict."""
 

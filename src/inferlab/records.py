@@ -155,6 +155,23 @@ class OutputCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine that measured, as far as it can be read."""
+
+    node: str
+    cpu: str
+    architecture: str
+    instruction_sets: tuple[str, ...]
+    physical_cores: int
+    logical_cpus: int
+    numa_nodes: int
+    memory_bytes: int | None
+    #: CPUs' worth of time that the container may use; None where there is no limit.
+    cpu_quota: float | None
+    system: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One measurement of one Cell: raw samples and all that was seen around them."""
 
@@ -174,6 +191,7 @@ class Run:
     versions: Mapping[str, str]
     settings: Mapping[str, Any]
     model_path: str
+    machine: Machine
     findings: tuple[Finding, ...] = ()
     fraction_of_supported_ops: float | None = None
     #: The user stopped it before its time was over.
@@ -184,7 +202,7 @@ class Run:
 class Failure:
     """Why a cell has no result."""
 
-    code: Literal["refused", "died", "hung", "broke"]
+    code: Literal["refused", "died", "hung"]
     message: str
 
 

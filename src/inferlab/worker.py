@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 from inferlab.child import protocol
-from inferlab.errors import BadInput, EngineFailed, EngineRefused
+from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 
 _CHILD = Path(__file__).parent / "child" / "main.py"
 _LONGEST_MESSAGE = 600
@@ -114,12 +114,12 @@ class Worker:
         except OSError:
             raise self._death(do) from None
 
-    def wait(self, do: str, work_s: float = 0.0) -> Reply:
+    def wait(self, do: str, work_s: float = 0.0, patience_s: float | None = None) -> Reply:
         """Wait for the answer to a request that was sent."""
-        limit_s = work_s + self._patience_s
+        limit_s = work_s + (self._patience_s if patience_s is None else patience_s)
         if not self._readable(limit_s):
             self.kill()
-            raise EngineFailed(
+            raise EngineHung(
                 f"Engine '{self._launch.name}' hung: no answer to '{do}' in {limit_s:.0f} s. "
                 "It was stopped; --timeout sets how long to wait."
             )

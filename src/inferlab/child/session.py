@@ -89,6 +89,7 @@ class Session:
                 kind=message["kind"],
                 cpus=cpus,
                 threads=message["threads"],
+                cores=message["cores"],
                 streams=len(groups) if shared else 1,
                 scheduler=message["scheduler"],
                 pinning=message["pinning"],

@@ -1,0 +1,95 @@
+"""The command line: one file a command, imported only when that command is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+import inferlab
+from inferlab.errors import InferlabError
+
+_COMMANDS = {
+    "benchmark": "Measure how fast a model runs.",
+    "engines": "List the engines, install or remove one.",
+    "export": "Turn a PyTorch model into ONNX and check it.",
+}
+
+_EPILOG = """Start with: inferlab benchmark demo:resnet50 -t 3
+
+Exit codes: 0 done, 2 bad input, 3 a cell failed, 5 wrong outputs under --strict, 70 a fault of inferlab,
+130 interrupted."""
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands by name and imports them when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, as --help lists them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"inferlab.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _underscores(token: str) -> str:
+    """--batch-size and --batch_size are the same."""
+    return token.replace("-", "_")
+
+
+@click.group(
+    cls=_LazyGroup,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _underscores},
+)
+@click.version_option(inferlab.__version__, "--version", message="inferlab %(version)s")
+def group() -> None:
+    """How fast does a model run on a CPU, on which engine, and how sure is that?"""
+
+
+def main() -> None:
+    """Run a command and turn what it raises into a sentence and an exit code."""
+    try:
+        sys.exit(group.main(prog_name="inferlab", standalone_mode=False) or 0)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except InferlabError as error:
+        click.echo(f"inferlab: {error}", err=True)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("inferlab: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing more can be said to them.
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        _report_fault(error)
+        sys.exit(70)
+
+
+def _report_fault(error: Exception) -> None:
+    """A fault of ours: one sentence, and where the details are."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    click.echo(
+        f"inferlab: a fault of inferlab itself ({type(error).__name__}: {error}). The details are in {file.name}; "
+        "please report them.",
+        err=True,
+    )

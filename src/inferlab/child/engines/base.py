@@ -17,10 +17,12 @@ class LoadOptions(NamedTuple):
     """How a model is to be loaded."""
 
     kind: str
-    #: The CPUs to run on, one for each thread; empty where nothing is pinned.
+    #: The CPUs to run on, one for each core; empty where nothing is pinned.
     cpus: List[int]
     #: Threads for one inference, the calling thread included.
     threads: int
+    #: Cores for this one loaded model, over all its streams.
+    cores: int
     #: Streams that this one loaded model serves.
     streams: int
     #: "single_stream", "multi_stream" or "elastic".

@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any, Callable, Dict, List
 
-from .base import BadOption, Engine, LoadOptions, Options
+from .base import Engine, LoadOptions, Options
 
 _LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
@@ -96,6 +96,4 @@ def _worker_affinity(options: LoadOptions) -> str:
     """Each worker thread on its own CPU; the calling thread, bound by us, has the first one."""
     if options.pinning != "core" or len(options.cpus) < 2 or not sys.platform.startswith("linux"):
         return ""
-    if options.threads != len(options.cpus):
-        raise BadOption("the number of threads differs from the number of CPUs")
-    return ";".join(str(cpu + 1) for cpu in options.cpus[1:])
+    return ";".join(str(cpu + 1) for cpu in options.cpus[1 : options.threads])

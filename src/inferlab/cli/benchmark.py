@@ -1,0 +1,118 @@
+"""`inferlab benchmark MODEL`: measure how fast a model runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from inferlab.cli.progress import Log
+from inferlab.records import Benchmark, Outcome, Plan
+
+_HELP = """Measure how fast MODEL runs.
+
+MODEL is a path to an ONNX file or to a folder with one, an OpenVINO IR (.xml), a torch.export program (.pt2), a
+TorchScript file, an https:// URL, hf:ORG/NAME[/FILE], zoo:STUB, or a built-in demo:NAME (demo:resnet50,
+demo:mobilenet_v2, demo:bert_3layer, …)."""
+
+
+def _options(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    given = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"'{pair}' is not of the form KEY=VALUE.", param_hint="--engine-option")
+        given[key] = value
+    return tuple(sorted(given.items()))
+
+
+@click.command("benchmark", help=_HELP)
+@click.argument("model")
+@click.option("-b", "--batch_size", type=int, help="Items in a batch.  [default: 1, or what the model fixes]")
+@click.option(
+    "-i", "-shapes", "--input_shapes", metavar="SHAPES",
+    help='Shapes of the inputs, by position "[1,2,3],[4,5,6]" or by name "input_ids=[1,384]".',
+)  # fmt: skip
+@click.option("--sequence_length", type=click.IntRange(min=1), help="Sequence length where the model leaves it open.  [default: 128]")
+@click.option("--input", "input_file", metavar="FILE.npz", help="Real inputs, arrays by the names of the model's inputs.")
+@click.option("-ncores", "--num_cores", type=int, help="Physical cores to run on.  [default: all]")
+@click.option(
+    "-s", "--scenario", type=click.Choice(["async", "sync", "elastic"]), default="async", show_default=True,
+    help="sync: one request at a time; async: streams that divide the cores; elastic: streams that share them.",
+)  # fmt: skip
+@click.option("-t", "--time", "time_s", type=float, default=10.0, show_default=True, help="Seconds to measure.")
+@click.option("-w", "--warmup_time", "warmup_s", type=float, default=2.0, show_default=True, help="Seconds to warm up; 0 for none.")
+@click.option("-nstreams", "--num_streams", type=int, help="Streams for async and elastic.  [default: one for each core]")
+@click.option(
+    "-pin", "--thread_pinning", type=click.Choice(["none", "core", "numa"]), default="core", show_default=True,
+    help="Bind threads to cores, to the cores of their NUMA nodes, or not at all.",
+)  # fmt: skip
+@click.option(
+    "--stream-mode", type=click.Choice(["auto", "threads", "processes", "native"]), default="auto", show_default=True,
+    help="Streams in threads with a loaded model each, in processes, or on the engine's own streams; auto: processes for calls below 2 ms, else native or threads.",
+)  # fmt: skip
+@click.option("-e", "--engine", default="onnxruntime", show_default=True, help="Engine, or FILE.py:CLASS; inferlab engines lists them.")
+@click.option("--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="Option for the engine; may be repeated.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the generated inputs.")
+@click.option("--no-verify", "verify", is_flag=True, flag_value=False, default=True, help="Do not check the outputs.")
+@click.option("--strict", is_flag=True, help="Wrong outputs are a failure (exit code 5).")
+@click.option("--timeout", "patience_s", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, help="Seconds without an answer after which an engine counts as hung.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the result in a JSON file.")
+def command(export_path: Path | None, quiet: bool, strict: bool, **given: Any) -> int:
+    """Parse, measure, show."""
+    from inferlab.lab import Lab
+    from inferlab.render import files
+
+    if export_path:
+        files.check_writable(export_path)
+    with Log(quiet) as log:
+        benchmark = Lab().benchmark(_plan(given), log, live=log.live)
+    if export_path:
+        files.write(export_path, files.to_json(benchmark))
+    return _show(benchmark, benchmark.outcomes[0], strict, export_path, quiet)
+
+
+def _plan(given: dict[str, Any]) -> Plan:
+    return Plan(
+        model=given["model"],
+        engines=(given["engine"],),
+        scenarios=(given["scenario"],),
+        num_cores=(given["num_cores"],),
+        num_streams=(given["num_streams"],),
+        batch_sizes=(given["batch_size"],),
+        sequence_lengths=(given["sequence_length"],),
+        input_shapes=given["input_shapes"],
+        input_file=given["input_file"],
+        engine_options=_options(given["engine_options"]),
+        thread_pinning=given["thread_pinning"],
+        stream_mode=given["stream_mode"],
+        time_s=given["time_s"],
+        warmup_s=given["warmup_s"],
+        seed=given["seed"],
+        verify=given["verify"],
+        patience_s=given["patience_s"],
+    )
+
+
+def _show(benchmark: Benchmark, outcome: Outcome, strict: bool, export_path: Path | None, quiet: bool) -> int:
+    """Print the result and choose the exit code."""
+    from inferlab.render import text
+
+    if outcome.failure:
+        click.echo(f"inferlab: {outcome.failure.message}", err=True)
+        return 2 if outcome.failure.code == "refused" else 3
+    if not outcome.runs:
+        click.echo("inferlab: interrupted before anything was measured", err=True)
+        return 130
+    for line in text.result_lines(benchmark, outcome):
+        click.echo(line)
+    if export_path and not quiet:
+        click.echo(f"Saved to {export_path}", err=True)
+    if outcome.status == "cancelled":
+        return 130
+    if strict and outcome.runs[0].check.status != "match":
+        click.echo(f"inferlab: strict: the output check is {text.output_check(outcome.runs[0].check)}", err=True)
+        return 5
+    return 0

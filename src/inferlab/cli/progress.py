@@ -1,0 +1,55 @@
+"""What happens on the way: log lines on stderr, and on a terminal one line that shows how far it is."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+import click
+
+from inferlab.records import Event
+from inferlab.render.text import event as prose
+
+_BAR = 24
+# Events that tell of a stage only show on the live line.
+_STAGES = {"warming", "measuring", "download", "install"}
+
+
+class Log:
+    """A listener. One plain line, rewritten about once a second: anything richer would cost the measured cores."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self.live = sys.stderr.isatty() and not quiet
+        self._open_line = False
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_line()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if self._quiet:
+            return
+        if event.fraction is not None and event.code in _STAGES:
+            if self.live:
+                self._rewrite(event)
+            return
+        self._end_line()
+        click.echo(prose(event), err=True)
+
+    def _rewrite(self, event: Event) -> None:
+        done = round(_BAR * (event.fraction or 0.0))
+        sys.stderr.write(f"\r[{'#' * done}{'.' * (_BAR - done)}] {event.fraction:4.0%} {event.code}\033[K")
+        sys.stderr.flush()
+        self._open_line = True
+
+    def _end_line(self) -> None:
+        if self._open_line:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+            self._open_line = False

@@ -1,0 +1,48 @@
+"""One measurement at a time on a machine: a file lock that says who holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inferlab.machine import node_name
+from inferlab.records import Event, Listener, ignore
+
+
+@contextmanager
+def measuring_alone(label: str, listener: Listener = ignore) -> Iterator[None]:
+    """Hold the machine's measuring lock; wait for its holder where there is one, and say so."""
+    handle = _open(lock_file())
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            listener(Event("waiting", {"holder": os.pread(handle, 200, 0).decode("utf-8", "replace").strip()}))
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}: {label}\n".encode()[:200], 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock_file() -> Path:
+    """The lock's path: in the folder that all users of the machine share, named by node."""
+    node = re.sub(r"[^\w.-]", "_", node_name())
+    return Path(tempfile.gettempdir()) / f"inferlab-{node}.lock"
+
+
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        # Without O_CREAT first: Linux refuses it for other users' files in a shared folder.
+        return os.open(path, flags)
+    except FileNotFoundError:
+        handle = os.open(path, flags | os.O_CREAT, 0o666)
+        os.fchmod(handle, 0o666)  # the user's umask must not lock out the other users
+        return handle

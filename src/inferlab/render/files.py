@@ -1,0 +1,171 @@
+"""Records as files: JSON with the keys that DeepSparse's users parse, and ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from inferlab.errors import BadInput
+from inferlab.measure.stats import PERCENTILES, summarize
+from inferlab.measure.streams import SCHEDULERS
+from inferlab.records import Benchmark, Outcome, Summary
+from inferlab.render.text import SCENARIO_NAMES, finding
+
+# Version 1: the first.
+FORMAT = "inferlab-benchmark/1"
+
+
+def check_writable(path: Path) -> None:
+    """Refuse an export path before anything is measured, not after."""
+    if path.suffix.lower() in (".csv", ".md"):
+        raise BadInput(f"Results are exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json.")
+    if path.is_dir():
+        raise BadInput(f"The export path {path} is a folder. Give a file in it, such as {path / 'result.json'}.")
+    if not path.parent.is_dir():
+        raise BadInput(f"The folder of the export path {path} does not exist. Make it first: mkdir -p {path.parent}")
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise BadInput(f"The export path {path} cannot be written to. Choose another or change its permissions.")
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".inferlab-")
+    except OSError as error:
+        raise BadInput(f"The export path {path} cannot be written: {error.strerror}. Choose another folder.") from error
+    os.close(handle)
+    Path(name).unlink()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all; what is no ordinary file (a pipe, a terminal) is written to directly."""
+    try:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            path.write_text(text, encoding="utf-8")
+            return
+        target = path.resolve()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".inferlab-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(_mode(target))
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise BadInput(f"The result could not be written to {path}: {error.strerror}.") from error
+
+
+def to_json(benchmark: Benchmark) -> str:
+    """One cell is one object; several are a list of such objects."""
+    results = [result(benchmark, outcome) for outcome in benchmark.outcomes]
+    content = results[0] if len(results) == 1 else {"format": FORMAT, "results": results}
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
+    """All that is known of one cell."""
+    cell, model = outcome.cell, benchmark.model
+    run = outcome.runs[0] if outcome.runs else None
+    summary = summarize(run, cell.batch_size) if run else None
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "engine": cell.engine,
+        "version": next((v for k, v in run.versions.items() if k not in _OWN_VERSIONS), "") if run else "",
+        "orig_model_path": model.source,
+        "model_path": run.model_path if run else model.path,
+        "batch_size": cell.batch_size,
+        "input_shapes": [list(shape) for _, shape in cell.shapes],
+        "num_cores": cell.num_cores,
+        "scenario": SCENARIO_NAMES[cell.scenario],
+        "scheduler": SCHEDULERS[cell.scenario],
+        "seconds_to_run": cell.time_s,
+        "num_streams": cell.num_streams,
+        "benchmark_result": _numbers(SCENARIO_NAMES[cell.scenario], summary) if summary else None,
+        "fraction_of_supported_ops": run.fraction_of_supported_ops if run else None,
+        "status": outcome.status,
+        "failure": {"code": outcome.failure.code, "message": outcome.failure.message} if outcome.failure else None,
+        "cell": cell.id,
+        "seed": cell.seed,
+        "inputs": {name: list(shape) for name, shape in cell.shapes},
+        "thread_pinning": cell.thread_pinning,
+        "engine_options": dict(cell.engine_options),
+        "warmup_time": cell.warmup_s,
+        "model": {
+            "kind": model.kind,
+            "digest": model.digest,
+            "opset": model.opset,
+            "parameters": model.parameters,
+            "size_bytes": model.size_bytes,
+            "zero_fraction": model.zero_fraction,
+            "precision": model.precision,
+            "quantization": model.quantization,
+        },
+    }
+    return content | _measured(outcome)
+
+
+_OWN_VERSIONS = ("inferlab", "python", "numpy")
+
+
+def _measured(outcome: Outcome) -> dict[str, Any]:
+    if not outcome.runs:
+        return {}
+    run = outcome.runs[0]
+    return {
+        "started_at": run.started_at,
+        "interrupted": run.interrupted,
+        "stream_mode": run.stream_mode,
+        "load_time_ms": run.load_s * 1e3,
+        "first_inference_ms": run.first_inference_s * 1e3,
+        "peak_memory_bytes": run.peak_memory_bytes,
+        "baseline_memory_bytes": run.baseline_memory_bytes,
+        "harness_ns": run.harness_ns,
+        "output_check": {
+            "status": run.check.status,
+            "error": _plain(run.check.error),
+            "tolerance": run.check.tolerance,
+            "reference": run.check.reference,
+            "detail": run.check.detail,
+        },
+        "findings": [
+            {"code": one.code, "data": {k: _plain(v) for k, v in one.data.items()}, "text": finding(one)}
+            for one in run.findings
+        ],
+        "counters": dict(run.counters),
+        "versions": dict(run.versions),
+        "engine_settings": dict(run.settings),
+        "machine": {name: getattr(run.machine, name) for name in run.machine.__slots__},
+    }
+
+
+def _numbers(scenario: str, summary: Summary) -> dict[str, Any]:
+    numbers: dict[str, Any] = {
+        "scenario": scenario,
+        "items_per_sec": summary.items_per_sec,
+        "seconds_ran": summary.seconds_ran,
+        "iterations": summary.iterations,
+        "median": summary.median_ms,
+        "mean": summary.mean_ms,
+        "std": summary.std_ms,
+    }
+    return numbers | {f"{p}%": summary.percentiles_ms[p] for p in PERCENTILES}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity: an infinite error becomes the word."""
+    return str(value) if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
+
+
+def _mode(path: Path) -> int:
+    """The permissions of the file that is replaced, or those that a new file would have."""
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

@@ -1,0 +1,47 @@
+"""One measurement at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from inferlab.measure.lock import lock_file, measuring_alone
+from inferlab.records import Event
+
+HOLDER = """
+import sys
+from inferlab.measure.lock import measuring_alone
+with measuring_alone("the other"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_second_measurement_waits_and_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERLAB_NODE", f"test/{os.getpid()}")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdin is not None and holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    heard: list[Event] = []
+
+    def listen(event: Event) -> None:
+        heard.append(event)
+        holder.communicate("\n")
+
+    with measuring_alone("ours", listen):
+        assert lock_file().read_text() == f"process {os.getpid()}: ours\n"
+    assert heard == [Event("waiting", {"holder": f"process {holder.pid}: the other"})]
+    lock_file().unlink()
+
+
+def test_a_free_lock_is_taken_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERLAB_NODE", f"free-{os.getpid()}")
+    heard: list[Event] = []
+    for _ in range(2):
+        with measuring_alone("ours", heard.append):
+            pass
+    assert heard == []
+    lock_file().unlink()
