@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 from inferlab import machine
@@ -75,10 +76,10 @@ def read_model(name: str, listener: Listener = ignore) -> Model:
 
 
 def _refuse_nonsense(plan: Plan) -> None:
-    if not plan.time_s > 0:
-        raise BadInput(f"The measuring time must be more than 0 seconds, not {plan.time_s:g}.")
-    if plan.warmup_s < 0:
-        raise BadInput(f"The warm-up time cannot be negative ({plan.warmup_s:g}); 0 leaves it out.")
+    if not 0 < plan.time_s < math.inf:
+        raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {plan.time_s:g}.")
+    if not 0 <= plan.warmup_s < math.inf:
+        raise BadInput(f"The warm-up time cannot be negative or endless ({plan.warmup_s:g}); 0 leaves it out.")
     for cores in plan.num_cores:
         if cores is not None and cores < 1:
             raise BadInput(f"The number of cores must be at least 1, not {cores}.")

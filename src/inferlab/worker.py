@@ -94,6 +94,11 @@ class Worker:
         self.harness_ns = float(opened.data["harness_ns"])
         self.pinned = bool(opened.data["pinned"])
 
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
     def __enter__(self) -> Worker:
         return self
 
@@ -120,7 +125,7 @@ class Worker:
         if not self._readable(limit_s):
             self.kill()
             raise EngineHung(
-                f"Engine '{self._launch.name}' hung: no answer to '{do}' in {limit_s:.0f} s. "
+                f"Engine '{self._launch.name}' hung: no answer to '{do}' in {limit_s:g} s. "
                 "It was stopped; --timeout sets how long to wait."
             )
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from inferlab.records import Event
 
 HOLDER = """
 import sys
+from pathlib import Path
 from inferlab.measure.lock import measuring_alone
 with measuring_alone("the other"):
     print("held", flush=True)
@@ -45,3 +47,13 @@ def test_a_free_lock_is_taken_without_a_word(monkeypatch: pytest.MonkeyPatch) ->
             pass
     assert heard == []
     lock_file().unlink()
+
+
+def test_a_lock_that_cannot_be_used_is_said_and_does_not_stop_the_measurement(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    heard: list[Event] = []
+    with measuring_alone("ours", heard.append):
+        pass
+    assert [event.code for event in heard] == ["unlocked"]

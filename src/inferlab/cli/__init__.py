@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 import click
@@ -59,6 +60,8 @@ def group() -> None:
 
 def main() -> None:
     """Run a command and turn what it raises into a sentence and an exit code."""
+    # A polite kill is an interruption: engines are stopped and what was measured is kept.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(group.main(prog_name="inferlab", standalone_mode=False) or 0)
     except click.exceptions.Exit as error:

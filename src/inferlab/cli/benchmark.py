@@ -69,9 +69,11 @@ def command(export_path: Path | None, quiet: bool, strict: bool, **given: Any) -
         files.check_writable(export_path)
     with Log(quiet) as log:
         benchmark = Lab().benchmark(_plan(given), log, live=log.live)
+    code = _show(benchmark, benchmark.outcomes[0], strict)
     if export_path:
         files.write(export_path, files.to_json(benchmark))
-    return _show(benchmark, benchmark.outcomes[0], strict, export_path, quiet)
+        log.say(f"Saved to {export_path}")
+    return code
 
 
 def _plan(given: dict[str, Any]) -> Plan:
@@ -96,7 +98,7 @@ def _plan(given: dict[str, Any]) -> Plan:
     )
 
 
-def _show(benchmark: Benchmark, outcome: Outcome, strict: bool, export_path: Path | None, quiet: bool) -> int:
+def _show(benchmark: Benchmark, outcome: Outcome, strict: bool) -> int:
     """Print the result and choose the exit code."""
     from inferlab.render import text
 
@@ -108,8 +110,6 @@ def _show(benchmark: Benchmark, outcome: Outcome, strict: bool, export_path: Pat
         return 130
     for line in text.result_lines(benchmark, outcome):
         click.echo(line)
-    if export_path and not quiet:
-        click.echo(f"Saved to {export_path}", err=True)
     if outcome.status == "cancelled":
         return 130
     if strict and outcome.runs[0].check.status != "match":

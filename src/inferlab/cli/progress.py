@@ -11,8 +11,6 @@ from inferlab.records import Event
 from inferlab.render.text import event as prose
 
 _BAR = 24
-# Events that tell of a stage only show on the live line.
-_STAGES = {"warming", "measuring", "download", "install"}
 
 
 class Log:
@@ -22,6 +20,7 @@ class Log:
         self._quiet = quiet
         self.live = sys.stderr.isatty() and not quiet
         self._open_line = False
+        self._stage = ""
 
     def __enter__(self) -> Log:
         return self
@@ -35,12 +34,17 @@ class Log:
         """Show one event."""
         if self._quiet:
             return
-        if event.fraction is not None and event.code in _STAGES:
-            if self.live:
-                self._rewrite(event)
-            return
-        self._end_line()
-        click.echo(prose(event), err=True)
+        if event.fraction is None or event.code != self._stage:
+            self._stage = event.code
+            self.say(prose(event))
+        elif self.live:
+            self._rewrite(event)
+
+    def say(self, line: str) -> None:
+        """Write one line, unless quiet."""
+        if not self._quiet:
+            self._end_line()
+            click.echo(line, err=True)
 
     def _rewrite(self, event: Event) -> None:
         done = round(_BAR * (event.fraction or 0.0))

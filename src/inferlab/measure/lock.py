@@ -17,7 +17,12 @@ from inferlab.records import Event, Listener, ignore
 @contextmanager
 def measuring_alone(label: str, listener: Listener = ignore) -> Iterator[None]:
     """Hold the machine's measuring lock; wait for its holder where there is one, and say so."""
-    handle = _open(lock_file())
+    try:
+        handle = _open(lock_file())
+    except OSError as error:
+        listener(Event("unlocked", {"file": str(lock_file()), "reason": error.strerror}))
+        yield
+        return
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -113,8 +113,11 @@ _PINNING = {"core": "Thread pinning to cores enabled", "numa": "Thread pinning t
 
 _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "download": lambda d: f"Downloading {d.get('url', '')}",
-    "build": lambda d: f"Building the model {d.get('name', '')}",
+    "build": lambda d: f"Building demo:{d['model']}",
     "waiting": lambda d: f"Waiting for another measurement on this machine to end ({d['holder'] or 'unknown'})",
+    "unlocked": lambda d: (
+        f"The lock {d['file']} cannot be used ({d['reason']}): make sure that nothing else is measured meanwhile"
+    ),
     "reference": lambda d: f"Computing the reference outputs with {d['label']}",
     "pinning": lambda d: _PINNING.get(d["mode"], "Thread pinning disabled, performance may be sub-optimal"),
     "probing": lambda d: f"Trying a few calls on {d['engine']} to choose how the streams run",

@@ -1,0 +1,101 @@
+"""A bare loop around an engine's own call, with nothing of inferlab: what inferlab is compared with.
+
+Run by path in the engine's interpreter: python bare.py '{"engine": …}' prints {"median_ms": …, "per_sec": …}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+
+def main() -> None:
+    """Load, warm up, loop, print."""
+    wanted = json.loads(sys.argv[1])
+    if wanted["cpus"]:
+        os.sched_setaffinity(0, wanted["cpus"])
+    os.environ.update(ORT_DISABLE_TELEMETRY="1", NM_DISABLE_ANALYTICS="1", OPENBLAS_NUM_THREADS="1")
+    sys.modules["openvino_telemetry"] = None
+    import numpy
+
+    inputs = dict(numpy.load(wanted["inputs"]))
+    call = {"onnxruntime": onnxruntime, "openvino": openvino, "deepsparse": deepsparse}[wanted["engine"]](wanted, inputs)
+    loop(call, wanted["warmup_s"])
+    if wanted.get("start_at"):
+        time.sleep(max(0.0, wanted["start_at"] - time.time()))
+    samples = loop(call, wanted["time_s"])
+    durations = sorted(end - start for start, end in samples)
+    seconds = (samples[-1][1] - samples[0][0]) / 1e9
+    print(json.dumps({"median_ms": durations[len(durations) // 2] / 1e6, "per_sec": len(samples) / seconds}))
+
+
+def loop(call, seconds):
+    """The plainest loop there is."""
+    clock = time.perf_counter_ns
+    samples = []
+    end = clock() + int(seconds * 1e9)
+    while True:
+        started = clock()
+        call()
+        ended = clock()
+        samples.append((started, ended))
+        if ended >= end:
+            return samples
+
+
+def onnxruntime(wanted, inputs):
+    """session.run, or run_with_iobinding."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = wanted["threads"]
+    options.inter_op_num_threads = 1
+    if wanted["cpus"] and wanted["threads"] > 1:
+        affinities = ";".join(str(cpu + 1) for cpu in wanted["cpus"][1:])
+        options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
+    session = onnxruntime.InferenceSession(wanted["model"], options, providers=["CPUExecutionProvider"])
+    if wanted["call"] == "run":
+        return lambda: session.run(None, inputs)
+    binding = session.io_binding()
+    for name, value in inputs.items():
+        binding.bind_cpu_input(name, value)
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cpu")
+    return lambda: session.run_with_iobinding(binding)
+
+
+def openvino(wanted, inputs):
+    """A static-shape model, one request, shared memory."""
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(wanted["model"])
+    model.reshape({name: list(value.shape) for name, value in inputs.items()})
+    compiled = core.compile_model(
+        model,
+        "CPU",
+        {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": wanted["threads"],
+            "NUM_STREAMS": 1,
+            "INFERENCE_PRECISION_HINT": "f32",
+        },
+    )
+    request = compiled.create_infer_request()
+    return lambda: request.infer(inputs, share_inputs=True, share_outputs=True)
+
+
+def deepsparse(wanted, inputs):
+    """engine.run on the list of inputs; the model is a copy, because DeepSparse writes into it."""
+    from deepsparse import Engine
+
+    shapes = [list(value.shape) for value in inputs.values()]
+    engine = Engine(wanted["model"], batch_size=1, num_cores=wanted["threads"], input_shapes=shapes)
+    arrays = list(inputs.values())
+    return lambda: engine.run(arrays, val_inp=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Starting, speaking with, and losing child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferlab.child import protocol
+from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
+from inferlab.worker import Launch, Worker, shorten
+
+FAKE = Launch("fake", {"builtin": "fake", "class": "Fake"})
+
+
+def load(worker: Worker, options: Mapping[str, str], groups: int = 1) -> dict[str, Any]:
+    return worker.ask(
+        "load",
+        model="none.onnx",
+        kind="onnx",
+        groups=[[]] * groups,
+        layout="each",
+        threads=1,
+        cores=1,
+        scheduler="single_stream",
+        pinning="none",
+        batch_size=1,
+        shapes={},
+        options=dict(options),
+        outputs=["y"],
+    ).data
+
+
+def give(worker: Worker) -> None:
+    heads, blocks = protocol.pack_arrays({"x": np.ones(1, np.float32)})
+    worker.ask("inputs", blocks, arrays=heads)
+
+
+def test_an_engine_that_aborts_is_named_with_its_signal_and_its_last_words() -> None:
+    with Worker(FAKE) as worker, pytest.raises(EngineFailed) as caught:
+        load(worker, {"fail": "abort"})
+    assert str(caught.value) == (
+        "Engine 'fake' died during 'load': its process was ended by SIGABRT. "
+        "It said: fake: assertion failed, as ordered"
+    )
+
+
+def test_an_engine_that_exits_is_named_with_its_code() -> None:
+    with Worker(FAKE) as worker, pytest.raises(EngineFailed, match=r"its process ended with code 7\."):
+        load(worker, {"fail": "exit"})
+
+
+def test_an_engine_that_hangs_is_stopped() -> None:
+    with Worker(FAKE, patience_s=0.5) as worker:
+        with pytest.raises(EngineHung, match="no answer to 'load' in 0.5 s"):
+            load(worker, {"fail": "hang"})
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker.pid, 0)
+
+
+def test_an_engine_that_raises_has_refused_the_model() -> None:
+    with Worker(FAKE) as worker, pytest.raises(EngineRefused, match="RuntimeError: fake: refused, as ordered"):
+        load(worker, {"fail": "raise"})
+
+
+def test_an_engine_without_memory_has_failed() -> None:
+    with Worker(FAKE) as worker, pytest.raises(EngineFailed, match="ran out of memory"):
+        load(worker, {"fail": "memory"})
+
+
+def test_an_unknown_option_is_bad_input_and_the_child_lives_on() -> None:
+    with Worker(FAKE) as worker:
+        with pytest.raises(BadInput, match="unknown option colour; it takes at, fail, latency_us"):
+            load(worker, {"colour": "red"})
+        assert load(worker, {})["settings"]["latency_us"] == 100.0
+
+
+def test_an_engine_that_dies_in_the_middle_of_a_slice_is_noticed() -> None:
+    with Worker(FAKE) as worker:
+        load(worker, {"fail": "abort", "at": "5", "latency_us": "10"})
+        give(worker)
+        with pytest.raises(EngineFailed, match="died during 'slice'"):
+            worker.ask("slice", start_ns=0, seconds=60.0, expected=None)
+
+
+def test_a_slice_that_is_cut_short_keeps_what_it_has() -> None:
+    with Worker(FAKE) as worker:
+        load(worker, {"latency_us": "1000"})
+        give(worker)
+        worker.send("slice", start_ns=0, seconds=3600.0, expected=None)
+        time.sleep(0.2)
+        worker.cut_short()
+        reply = worker.wait("slice", patience_s=30)
+    assert len(reply.blocks[0]) == len(reply.blocks[1]) > 0
+
+
+def test_streams_in_one_child_answer_each_for_itself() -> None:
+    with Worker(FAKE) as worker:
+        load(worker, {"latency_us": "100"}, groups=3)
+        give(worker)
+        reply = worker.ask("slice", start_ns=0, seconds=0.05, expected=None)
+    assert len(reply.blocks) == 6
+
+
+def test_what_an_engine_prints_does_not_disturb_the_conversation(tmp_path: Path) -> None:
+    engine = tmp_path / "loud.py"
+    engine.write_text(
+        "import os\n"
+        "class Loud:\n"
+        "    def load(self, model, options):\n"
+        "        print('hello'); os.write(1, b'from C'); input_closed = open(0).read() == ''\n"
+        "        return {'input_closed': input_closed}\n"
+        "    def bind(self, inputs, stream=0):\n"
+        "        return lambda: [inputs['x'] + 1]\n"
+    )
+    with Worker(Launch("loud", {"file": str(engine), "class": "Loud"})) as worker:
+        assert load(worker, {})["settings"] == {"input_closed": True}
+        give(worker)
+        assert worker.ask("infer", stream=0, set=0).arrays()["y"].tolist() == [2.0]
+
+
+def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent.parent)!r})\n"
+        "from tests.test_worker import FAKE, load\n"
+        "from inferlab.worker import Worker\n"
+        "worker = Worker(FAKE)\n"
+        "print(worker.pid, flush=True)\n"
+        "load(worker, {'fail': 'hang'})\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    for _ in range(100):
+        if not Path(f"/proc/{child}").exists() or "Z (zombie)" in Path(f"/proc/{child}/status").read_text():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"the child {child} is still there")
+
+
+def test_a_long_message_loses_its_middle() -> None:
+    text = shorten("a" * 500 + "\n\n  " + "b" * 500, 90)
+    assert text == "a" * 60 + " … " + "b" * 30
+
+
+def test_the_child_runs_on_the_oldest_python_that_engines_need() -> None:
+    import ast
+
+    for path in sorted((Path(__file__).parent.parent / "src/inferlab/child").rglob("*.py")):
+        ast.parse(path.read_text(), feature_version=(3, 8))
