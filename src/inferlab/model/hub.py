@@ -1,0 +1,176 @@
+"""Fetch models from the Hugging Face Hub, through its own library."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from inferlab.errors import BadInput
+from inferlab.model.download import external_files, inside
+from inferlab.records import Event, Listener, ignore
+from inferlab.settings import cache_folder
+
+# What transformers needs to build a model again. Pickled weights and Python code are left where they are.
+_TRANSFORMERS_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
+_PREFERRED = ("model.onnx", "onnx/model.onnx")
+_UNREACHABLE = "the Hugging Face Hub cannot be reached. Check the network."
+
+
+def fetch_onnx(source: str, listener: Listener = ignore) -> Path:
+    """Fetch the ONNX file that `hf:org/name[/file]` names, with its external data."""
+    repo_id, wanted = _parse(source)
+    hub = _library()
+    files, offline = _list(hub, repo_id)
+    chosen = _choose(repo_id, wanted, files)
+    path = _fetch(hub, repo_id, chosen, offline, listener)
+    if path.suffix.lower() == ".xml":
+        _fetch(hub, repo_id, str(PurePosixPath(chosen).with_suffix(".bin")), offline, listener)
+    elif path.suffix.lower() == ".onnx":
+        try:
+            companions = external_files(path)
+        except BadInput as error:
+            raise BadInput(f"{source} cannot be used: {error}") from None
+        for name in companions:
+            _fetch(hub, repo_id, str(PurePosixPath(chosen).parent / name), offline, listener)
+    return path
+
+
+def fetch_transformers(repo_id: str, listener: Listener = ignore) -> Path:
+    """Fetch the configuration, tokenizer and safetensors of a repository, for exporting it."""
+    repo_id, wanted = _parse(f"hf:{repo_id.removeprefix('hf:')}")
+    if wanted:
+        raise BadInput(f"hf:{repo_id}/{wanted} is one file; give the repository, hf:{repo_id}.")
+    hub = _library()
+    with _asking(f"hf:{repo_id}"):
+        folder = hub.snapshot_download(
+            repo_id,
+            local_dir=_folder(repo_id),
+            allow_patterns=list(_TRANSFORMERS_FILES),
+            ignore_patterns=["*/*"],
+            tqdm_class=_progress(hub, repo_id, listener),
+        )
+    path = Path(folder)
+    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
+        raise BadInput(f"hf:{repo_id} has no config.json with safetensors beside it, so it cannot be exported.")
+    return path
+
+
+def _parse(source: str) -> tuple[str, str]:
+    """The repository and, if given, the file."""
+    parts = source.removeprefix("hf:").split("/")
+    if len(parts) < 2 or not all(parts) or not inside("/".join(parts)) or "." in parts:
+        raise BadInput(
+            f"'{source}' does not name a model on the Hugging Face Hub: write hf:org/name or hf:org/name/file."
+        )
+    return "/".join(parts[:2]), "/".join(parts[2:])
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise BadInput(
+            "Models on the Hugging Face Hub need huggingface_hub. Install it with: pip install 'inferlab[hub]'"
+        ) from error
+    return huggingface_hub
+
+
+def _folder(repo_id: str) -> Path:
+    # Not the Hub library's own cache: there all files are links to a folder elsewhere, and onnx 1.23 and
+    # OpenVINO 2026.4 refuse external data behind such links. What that cache holds is copied, not downloaded.
+    return cache_folder() / "hub" / repo_id.replace("/", "--")
+
+
+def _list(hub: Any, repo_id: str) -> tuple[list[str], bool]:
+    """The files in a repository; without a network (then True) those of it that are here."""
+    try:
+        with _asking(f"hf:{repo_id}"):
+            return [one.rfilename for one in hub.HfApi().model_info(repo_id).siblings or ()], False
+    except BadInput as error:
+        if not _offline(error.__cause__):
+            raise
+        folder = _folder(repo_id)
+        here = [
+            path
+            for path in folder.rglob("*")
+            if path.is_file() and ".cache" not in path.parts[len(folder.parts) :]
+        ]
+        if not here:
+            raise
+        return [path.relative_to(folder).as_posix() for path in here], True
+
+
+def _choose(repo_id: str, wanted: str, files: Sequence[str]) -> str:
+    onnx = sorted(name for name in files if name.lower().endswith(".onnx"))
+    listed = ", ".join(onnx)
+    if wanted:
+        if wanted not in files:
+            there = f" Its ONNX files: {listed}." if onnx else ""
+            raise BadInput(f"hf:{repo_id} has no file '{wanted}'.{there}")
+        return wanted
+    candidates: tuple[str, ...] = (*_PREFERRED, *(onnx if len(onnx) == 1 else ()))
+    for name in candidates:
+        if name in files:
+            return name
+    if onnx:
+        raise BadInput(f"hf:{repo_id} has several ONNX files: {listed}. Name one: hf:{repo_id}/{onnx[0]}")
+    raise BadInput(f"hf:{repo_id} has no ONNX file. Export it with: inferlab export hf:{repo_id}")
+
+
+def _fetch(hub: Any, repo_id: str, name: str, offline: bool, listener: Listener) -> Path:
+    if offline:
+        # A file that is here is whole: the library keeps what it has not finished in a folder of its own.
+        if (path := _folder(repo_id) / name).is_file():
+            return path
+        raise BadInput(f"hf:{repo_id}/{name} cannot be fetched: {_UNREACHABLE}")
+    with _asking(f"hf:{repo_id}/{name}"):
+        bar = _progress(hub, f"{repo_id}/{name}", listener)
+        return Path(hub.hf_hub_download(repo_id, name, local_dir=_folder(repo_id), tqdm_class=bar))
+
+
+@contextlib.contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Turn whatever the Hub's library raises into one sentence."""
+    try:
+        yield
+    except Exception as error:  # its HTTP library, hence its errors, changes with its version
+        raise BadInput(f"{what} cannot be fetched: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    kind = type(error).__name__
+    if kind == "GatedRepoError":
+        return "access to it must be granted. Ask for it on its page, then log in with: hf auth login"
+    if kind == "RepositoryNotFoundError":
+        return "there is no such repository, or it is private (then log in with: hf auth login)."
+    if kind in ("EntryNotFoundError", "RemoteEntryNotFoundError"):
+        return "there is no such file in the repository."
+    if _offline(error):
+        return _UNREACHABLE
+    lines = str(error).strip().splitlines()
+    return f"{lines[0] if lines else kind}".rstrip(".") + "."
+
+
+def _offline(error: BaseException | None) -> bool:
+    """Whether nobody answered, as against an answer that says no."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return bool(kinds & {"ConnectionError", "TransportError", "LocalEntryNotFoundError", "TimeoutError"})
+
+
+def _progress(hub: Any, what: str, listener: Listener) -> type:
+    """A progress bar that draws nothing and tells the listener."""
+
+    class Progress(hub.utils.tqdm):  # type: ignore[misc]
+        def __init__(self, *given: Any, **named: Any) -> None:
+            self._counts_bytes = named.get("unit") == "B"
+            super().__init__(*given, **{**named, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            self.n += n or 0
+            if self._counts_bytes:
+                data = {"url": f"hf:{what}", "received_bytes": self.n, "total_bytes": self.total}
+                listener(Event("download", data, min(1.0, self.n / self.total) if self.total else None))
+
+    return Progress
