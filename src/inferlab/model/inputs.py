@@ -1,0 +1,196 @@
+"""What a model is fed: seeded random inputs that it accepts, or the user's own data."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferlab.errors import BadInput
+from inferlab.model.shapes import batch_axis, fixed_batch
+from inferlab.records import Shape, TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+_NUMBERS = {
+    "float16", "float32", "float64", "bool",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+}  # fmt: skip
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError)
+
+
+def make_inputs(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
+    """Random inputs that a model accepts; the same seed gives the same bytes."""
+    if seed < 0:
+        raise BadInput(f"The seed must be 0 or more, not {seed}.")
+    _refuse_what_memory_cannot_hold(specs, shapes)
+    return {
+        spec.name: np.ascontiguousarray(
+            _make(spec, shapes[spec.name], np.random.default_rng([seed, index])), _dtype(spec)
+        ).reshape(shapes[spec.name])
+        for index, spec in enumerate(specs)
+    }
+
+
+def load_inputs(
+    path: str | Path, specs: Sequence[TensorSpec], batch_size: int | None
+) -> tuple[dict[str, Array], dict[str, Array], int]:
+    """The user's data as two batches, and their size: by default the model's own, or all rows of the file.
+
+    Without enough rows for a second batch it is the first again.
+    """
+    axes = {spec.name: batch_axis(spec, specs) for spec in specs}
+    arrays = {
+        spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in _read(Path(path), specs)
+    }
+    rows = _rows(arrays, axes, path)
+    batch = batch_size or fixed_batch(specs) or rows or 1
+    if rows is not None and rows < batch:
+        raise BadInput(f"The data in {path} has {rows} rows, too few for a batch of {batch}. Give a smaller one.")
+
+    def take(start: int) -> dict[str, Array]:
+        return {name: _slice(value, axes[name], start, batch) for name, value in arrays.items()}
+
+    enough = rows is not None and rows >= 2 * batch
+    return take(0), take(batch if enough else 0), batch
+
+
+def digest(inputs: Mapping[str, Array]) -> str:
+    """A hash of the inputs' names, types, shapes and values."""
+    total = hashlib.sha256()
+    for name, value in inputs.items():
+        total.update(f"{name}\0{value.dtype.str}\0{value.shape}\0".encode())
+        total.update(np.ascontiguousarray(value).tobytes())
+    return total.hexdigest()[:16]
+
+
+def _make(spec: TensorSpec, shape: Shape, rng: np.random.Generator) -> Array:
+    dtype = _dtype(spec)
+    name = spec.name.lower()
+    if dtype.kind == "U":
+        return np.full(shape, "inferlab")
+    if dtype.kind == "b" or "mask" in name:
+        return np.ones(shape, dtype)
+    if dtype.kind == "f":
+        random = rng.random(shape, np.float64 if dtype.itemsize == 8 else np.float32)
+        # Rounding to half precision must not reach 1.
+        return np.asarray(np.minimum(random.astype(dtype), np.nextafter(dtype.type(1), dtype.type(0))))
+    if len(shape) <= 1 and (known := _allowed(spec, dtype)):
+        return np.full(shape, max(known), dtype)
+    if spec.below is None and ("token_type" in name or "segment" in name):
+        return np.zeros(shape, dtype)
+    unbound = 256 if spec.dtype == "uint8" else 2
+    below = min(spec.below or unbound, int(np.iinfo(dtype).max) + 1)
+    return rng.integers(0, below, shape, np.int64).astype(dtype)
+
+
+def _allowed(spec: TensorSpec, dtype: np.dtype[Any]) -> list[int]:
+    """The values that the graph compares an input with and that it may have."""
+    limits = np.iinfo(dtype)
+    top = limits.max if spec.below is None else spec.below - 1
+    return [value for value in spec.known_values if limits.min <= value <= min(top, limits.max)]
+
+
+def _dtype(spec: TensorSpec) -> np.dtype[Any]:
+    if spec.dtype == "string":
+        return np.dtype("U8")
+    if spec.dtype not in _NUMBERS:
+        raise BadInput(
+            f"The model's input '{spec.name}' has the type {spec.dtype}, which inferlab cannot make. "
+            "Export the model with inputs of float32, another IEEE float, integers, bool or string."
+        )
+    return np.dtype(spec.dtype)
+
+
+def _refuse_what_memory_cannot_hold(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape]) -> None:
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        memory = 1 << 40
+    for spec in specs:
+        size = math.prod(shapes[spec.name]) * _dtype(spec).itemsize
+        if size > memory:
+            raise BadInput(
+                f"The input '{spec.name}' of shape {list(shapes[spec.name])} takes {size / 1e9:.3g} GB, more than "
+                f"the machine's {memory / 1e9:.3g} GB. Give a smaller batch size or shape."
+            )
+
+
+def _read(path: Path, specs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, Array]]:
+    """The arrays of an .npz file in the order of the model's inputs."""
+    if not path.is_file():
+        raise BadInput(f"There is no file {path}. Give an .npz file with the model's inputs by name.")
+    names = [spec.name for spec in specs]
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(6)
+        if not start.startswith(b"PK"):
+            raise ValueError("it holds one array without a name" if start == b"\x93NUMPY" else "it is none")
+        with np.load(path, allow_pickle=False) as file:
+            unknown = [name for name in file.files if name not in names and name != "labels"]
+            missing = [name for name in names if name not in file.files]
+            arrays = [] if unknown or missing else [file[name] for name in names]
+    except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput(
+            f"{path} cannot be read as an .npz file: {error}. Write it with numpy.savez, inputs by name."
+        ) from error
+    if unknown or missing:
+        faults = [f"it lacks {', '.join(map(repr, missing))}"] if missing else []
+        faults += [f"the model has no input {', '.join(map(repr, unknown))}"] if unknown else []
+        raise BadInput(
+            f"The data in {path} does not fit the model: {'; '.join(faults)}. The inputs are: {', '.join(names)}."
+        )
+    return list(zip(specs, arrays, strict=True))
+
+
+def _converted(value: Array, spec: TensorSpec, rows: int | None, path: str | Path) -> Array:
+    """The data in the input's type, if it fits its type, its rank and its fixed dimensions but for the rows."""
+    dims = spec.dims if spec.dims is not None else (None,) * value.ndim
+    fits = value.ndim == len(dims) and all(
+        axis == rows or not isinstance(dim, int) or value.shape[axis] == dim for axis, dim in enumerate(dims)
+    )
+    if not fits:
+        shown = ", ".join("?" if dim is None else str(dim) for dim in dims)
+        raise BadInput(
+            f"The data for '{spec.name}' in {path} has the shape {list(value.shape)}, "
+            f"which does not fit the model's [{shown}]."
+        )
+    if spec.dtype == "string":
+        wanted = value.dtype if value.dtype.kind == "U" else np.dtype(str)
+        fits = value.dtype.kind in "US"
+    else:
+        wanted = _dtype(spec)
+        fits = np.can_cast(value.dtype, wanted, "same_kind")
+    if fits:
+        converted = value.astype(wanted)
+        if wanted.kind not in "iu" or (converted == value).all():
+            return np.ascontiguousarray(converted).reshape(value.shape)
+    raise BadInput(
+        f"The data for '{spec.name}' in {path} is {value.dtype.name}, which cannot become the model's "
+        f"{spec.dtype} without loss. Convert it before saving."
+    )
+
+
+def _rows(arrays: Mapping[str, Array], axes: Mapping[str, int | None], path: str | Path) -> int | None:
+    """How many items the data has, None where no input has a dimension for them."""
+    counts = {name: value.shape[axis] for name, value in arrays.items() if (axis := axes[name]) is not None}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"'{name}' {count}" for name, count in counts.items())
+        raise BadInput(f"The inputs in {path} have different numbers of rows: {shown}. Give all of them the same.")
+    if 0 in counts.values():
+        raise BadInput(f"The data in {path} has no rows. Give at least one.")
+    return next(iter(counts.values()), None)
+
+
+def _slice(value: Array, axis: int | None, start: int, count: int) -> Array:
+    if axis is None:
+        return value
+    part = value[(slice(None),) * axis + (slice(start, start + count),)]
+    return np.ascontiguousarray(part)

@@ -1,0 +1,311 @@
+"""Which shapes a model's inputs get: what the user wrote, what the model fixes, and a rule for the rest."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inferlab.errors import BadInput
+from inferlab.records import Dim, Shape, TensorSpec
+
+_SEQUENCE = 128
+_IMAGE = 224
+_CHANNELS = 3
+_ONE_SHAPE = re.compile(r"\s*(?:(?P<name>[^\[\],=]+?)\s*=\s*)?\[(?P<dims>[^\[\]]*)\]\s*(?P<end>,|$)")
+_HINT = 'Write shapes as "[1,3,224,224]" for each input in order, or as "name=[1,384],other=[1,384]".'
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A shape for every input; `rewrite_batch` is (old, new) where the model fixes another batch size."""
+
+    shapes: dict[str, Shape]
+    batch_size: int
+    rewrite_batch: tuple[int, int] | None
+
+
+def parse_shapes(text: str, inputs: Sequence[TensorSpec]) -> dict[str, Shape]:
+    """Read shapes as DeepSparse takes them, "[1,2],[3,4]" by position, or by name, "input_ids=[1,384]"."""
+    found = list(_split(text))
+    named = [name for name, _ in found if name]
+    if named and len(named) < len(found):
+        raise BadInput(f"The input shapes '{text}' mix names and positions. {_HINT}")
+    if len(set(named)) < len(named):
+        raise BadInput(f"The input shapes '{text}' give an input twice. {_HINT}")
+    if len(found) > len(inputs):
+        raise BadInput(
+            f"{len(found)} input shapes were given, but the model has {_plural(len(inputs), 'input')}: "
+            f"{_names(inputs)}."
+        )
+    by_name = {spec.name: spec for spec in inputs}
+    shapes = {}
+    for (name, shape), by_position in zip(found, inputs, strict=False):
+        spec = by_name.get(name) if name else by_position
+        if spec is None:
+            raise BadInput(f"The model has no input '{name}'. Its inputs are: {_names(inputs)}.")
+        _check_fit(spec, shape, inputs)
+        shapes[spec.name] = shape
+    return shapes
+
+
+def resolve(
+    inputs: Sequence[TensorSpec],
+    batch_size: int | None,
+    sequence_length: int | None,
+    overrides: Mapping[str, Shape],
+) -> Resolved:
+    """Give every input a shape; dimensions of one name are alike everywhere."""
+    if batch_size is not None and batch_size < 1:
+        raise BadInput(f"The batch size must be at least 1, not {batch_size}.")
+    if sequence_length is not None and sequence_length < 1:
+        raise BadInput(f"The sequence length must be at least 1, not {sequence_length}.")
+    for spec in inputs:
+        if spec.name in overrides:
+            _check_fit(spec, overrides[spec.name], inputs)
+        elif spec.dims is None:
+            raise BadInput(
+                f"The model does not say how many dimensions its input '{spec.name}' has. "
+                f'Give its shape, for example: -shapes "{spec.name}=[1,128]"'
+            )
+    fixed = fixed_batch(inputs)
+    batch = _choose_batch(inputs, batch_size, overrides)
+    sizes = _sizes_of_names(inputs, overrides, batch, sequence_length or _SEQUENCE)
+    shapes = {}
+    for spec in inputs:
+        shapes[spec.name] = overrides.get(spec.name) or tuple(
+            _size(spec, axis, dim, inputs, sizes, batch, sequence_length or _SEQUENCE)
+            for axis, dim in enumerate(spec.dims or ())
+        )
+    for spec in inputs:
+        _check_sums(spec, shapes[spec.name], sizes)
+    return Resolved(shapes, batch, None if fixed in (None, batch) else (fixed, batch))
+
+
+def fixed_batch(inputs: Sequence[TensorSpec]) -> int | None:
+    """The batch size that a model fixes: the first dimension of the first input that has one for the batch."""
+    for spec in inputs:
+        if spec.dims and not _names_batch(spec) and not _is_state(spec, inputs):
+            return spec.dims[0] if isinstance(spec.dims[0], int) else None
+    return None
+
+
+def batch_axis(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> int | None:
+    """Which dimension of an input counts the items of a batch, if any does."""
+    dims = spec.dims or ()
+    for axis, dim in enumerate(dims):
+        if isinstance(dim, str) and "batch" in dim.lower():
+            return axis
+    if not dims or _says_sequence(dims[0]):
+        return None
+    if _is_state(spec, inputs):
+        return 1
+    return 0 if not isinstance(dims[0], int) or dims[0] == fixed_batch(inputs) else None
+
+
+def _is_state(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:
+    """Whether an input looks like the state of a recurrent layer: layers × batch × width, beside a sequence."""
+    dims = spec.dims or ()
+    if [isinstance(dim, int) for dim in dims] != [True, False, True] or _says_sequence(dims[1]):
+        return False
+    first = next(one for one in inputs if one.dims)
+    return spec is not first or any(_names_batch(one) or _is_free(one) for one in inputs if one is not spec)
+
+
+def _names_batch(spec: TensorSpec) -> bool:
+    return any(isinstance(dim, str) and "batch" in dim.lower() for dim in spec.dims or ())
+
+
+def _is_free(spec: TensorSpec) -> bool:
+    """Whether an input leaves its first dimension open, and not for a sequence."""
+    first = spec.dims[0] if spec.dims else 0
+    return not isinstance(first, int) and not _says_sequence(first)
+
+
+def _choose_batch(inputs: Sequence[TensorSpec], asked: int | None, overrides: Mapping[str, Shape]) -> int:
+    """The batch size: asked for, in the shapes that were given, fixed by the model, or 1."""
+    axes = {spec.name: batch_axis(spec, inputs) for spec in inputs}
+    given = {
+        spec.name: overrides[spec.name][axis]
+        for spec in inputs
+        if spec.name in overrides and (axis := axes[spec.name]) is not None
+    }
+    fixed = fixed_batch(inputs)
+    batch = asked or next(iter(given.values()), None) or fixed or 1
+    for spec in inputs:
+        size = given.get(spec.name)
+        if size is not None and size != batch and (asked or (spec.dims and isinstance(spec.dims[0], int))):
+            said = f"the batch size is {batch}" if asked else f"'{next(iter(given))}' has a batch of {batch}"
+            raise BadInput(
+                f"The shape of the input '{spec.name}' has a batch of {size}, but {said}. Make them the same."
+            )
+    if asked and asked != 1 and all(axis is None for axis in axes.values()) and inputs and not overrides:
+        raise BadInput(
+            f"The model has no batch dimension, so a batch size of {asked} cannot be set. "
+            "Leave the batch size out."
+        )
+    return batch
+
+
+def _sizes_of_names(
+    inputs: Sequence[TensorSpec], overrides: Mapping[str, Shape], batch: int, sequence: int
+) -> dict[str, int]:
+    """A size for every symbolic name: out of the given shapes first, then by what the name or its place says."""
+    sizes: dict[str, int] = {}
+    for spec, axis, dim in _symbolic(inputs):
+        if spec.name in overrides and _is_plain(dim):
+            _bind(sizes, dim, overrides[spec.name][axis], spec)
+    for spec, axis, dim in _symbolic(inputs):
+        if spec.name in overrides and not _is_plain(dim):
+            _solve(sizes, dim, overrides[spec.name][axis])
+    places = sorted(_symbolic(inputs), key=lambda place: place[1] != 0)  # a batch stands in front somewhere
+    for spec, axis, dim in places:
+        for name in _names_in(dim):
+            if name not in sizes and not name.lower().startswith("total_seq"):
+                sizes[name] = _guess(spec, axis, name, inputs, batch, sequence)
+    for name in [name for _, _, dim in places for name in _names_in(dim) if name not in sizes]:
+        # As ONNX Runtime's generators name it: what is cached and what is new.
+        sizes[name] = sizes.get("past_sequence_length", 0) + sizes.get("sequence_length", sequence)
+    return sizes
+
+
+def _size(
+    spec: TensorSpec,
+    axis: int,
+    dim: Dim,
+    inputs: Sequence[TensorSpec],
+    sizes: Mapping[str, int],
+    batch: int,
+    sequence: int,
+) -> int:
+    if isinstance(dim, str):
+        return _evaluate(dim, sizes)
+    if isinstance(dim, int):
+        return batch if axis == batch_axis(spec, inputs) else dim
+    return _guess(spec, axis, "", inputs, batch, sequence)
+
+
+def _guess(spec: TensorSpec, axis: int, name: str, inputs: Sequence[TensorSpec], batch: int, sequence: int) -> int:
+    """The size of an unknown dimension, by its name and by where it stands."""
+    dims = spec.dims or ()
+    if "batch" in name.lower():
+        return batch
+    if _says_sequence(name):
+        return sequence
+    if axis == batch_axis(spec, inputs):
+        return batch
+    if len(dims) == 4 and axis:
+        channels_last = dims[3] in (1, 3, 4)
+        return _IMAGE if axis > 1 or channels_last else _CHANNELS
+    return sequence
+
+
+def _says_sequence(dim: Dim) -> bool:
+    return isinstance(dim, str) and "seq" in dim.lower()
+
+
+def _symbolic(inputs: Sequence[TensorSpec]) -> Iterator[tuple[TensorSpec, int, str]]:
+    for spec in inputs:
+        for axis, dim in enumerate(spec.dims or ()):
+            if isinstance(dim, str):
+                yield spec, axis, dim
+
+
+def _terms(dim: str) -> list[list[str]]:
+    """A dimension such as "past + 2*new" as a sum of products; anything else is one plain name."""
+    terms = [[factor.strip() for factor in term.split("*")] for term in dim.split("+")]
+    usable = all(re.fullmatch(r"[\w.]+", factor) for term in terms for factor in term)
+    return terms if usable else [[dim]]
+
+
+def _is_plain(dim: str) -> bool:
+    return _terms(dim) == [[dim]]
+
+
+def _names_in(dim: str) -> list[str]:
+    return [factor for term in _terms(dim) for factor in term if not factor.isdecimal()]
+
+
+def _evaluate(dim: str, sizes: Mapping[str, int]) -> int:
+    return sum(
+        math.prod(int(factor) if factor.isdecimal() else sizes[factor] for factor in term) for term in _terms(dim)
+    )
+
+
+def _bind(sizes: dict[str, int], name: str, size: int, spec: TensorSpec) -> None:
+    if sizes.setdefault(name, size) != size:
+        raise BadInput(
+            f"The given shapes contradict each other: '{name}' is {sizes[name]}, but {size} in the input "
+            f"'{spec.name}'. Dimensions of one name have one size."
+        )
+
+
+def _solve(sizes: dict[str, int], dim: str, total: int) -> None:
+    """Take the one name of a sum that is not known yet from its total, if it enters the sum once, by itself."""
+    unknown = [name for name in _names_in(dim) if name not in sizes]
+    if len(unknown) == 1 and unknown in _terms(dim):
+        rest = total - _evaluate(dim, {**sizes, unknown[0]: 0})
+        if rest > 0:
+            sizes[unknown[0]] = rest
+
+
+def _check_sums(spec: TensorSpec, shape: Shape, sizes: Mapping[str, int]) -> None:
+    for dim, size in zip(spec.dims or (), shape, strict=bool(spec.dims)):
+        if isinstance(dim, str) and _evaluate(dim, sizes) != size:
+            raise BadInput(
+                f"The given shapes contradict each other: '{dim}' is {_evaluate(dim, sizes)} by the other inputs, "
+                f"but {size} in the input '{spec.name}'."
+            )
+
+
+def _split(text: str) -> Iterator[tuple[str, Shape]]:
+    position = 0
+    more = True
+    while more:
+        match = _ONE_SHAPE.match(text, position)
+        if match is None:
+            raise BadInput(f"The input shapes '{text}' cannot be read from '{text[position:]}' on. {_HINT}")
+        yield match["name"] or "", _sizes(match["dims"], text)
+        position, more = match.end(), match["end"] == ","
+
+
+def _sizes(text: str, whole: str) -> Shape:
+    if not text.strip():
+        return ()
+    sizes = []
+    for part in text.split(","):
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", part):
+            raise BadInput(f"'{part.strip()}' in the input shapes '{whole}' is not a whole number. {_HINT}")
+        if int(part) < 1:
+            raise BadInput(f"A dimension must be at least 1, not {int(part)}, in the input shapes '{whole}'.")
+        sizes.append(int(part))
+    return tuple(sizes)
+
+
+def _check_fit(spec: TensorSpec, shape: Shape, inputs: Sequence[TensorSpec]) -> None:
+    if spec.dims is None:
+        return
+    if len(shape) != len(spec.dims):
+        raise BadInput(
+            f"The shape {list(shape)} has {_plural(len(shape), 'dimension')}, but the input '{spec.name}' has "
+            f"{len(spec.dims)}: {_shown(spec.dims)}."
+        )
+    for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
+        if isinstance(dim, int) and size != dim and axis != batch_axis(spec, inputs):
+            raise BadInput(
+                f"The shape {list(shape)} does not fit the input '{spec.name}': the model fixes its dimensions "
+                f"as {_shown(spec.dims)}, so dimension {axis} must be {dim}."
+            )
+
+
+def _shown(dims: Sequence[Dim]) -> str:
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in dims) + "]"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _names(inputs: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"'{spec.name}'" for spec in inputs) or "none"

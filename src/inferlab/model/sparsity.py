@@ -1,0 +1,335 @@
+"""The weights of an ONNX model: where their bytes lie, how many there are, and how many of them are zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import Any, cast
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from inferlab.errors import BadInput
+
+#: A graph or the body of a model-local function.
+Body = GraphProto | FunctionProto
+
+_CHUNK = 1 << 22
+# How elements are stored; several of the smallest types share a byte, the types NumPy lacks are kept as bits.
+_STORED = {
+    "FLOAT": "<f4", "DOUBLE": "<f8", "FLOAT16": "<f2", "BFLOAT16": "<u2",
+    "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "UINT16": "<u2", "INT32": "<i4", "UINT32": "<u4",
+    "INT64": "<i8", "UINT64": "<u8", "BOOL": "u1", "COMPLEX64": "<c8", "COMPLEX128": "<c16",
+}  # fmt: skip
+_NO_WEIGHTS = {"INT64", "UINT64", "BOOL", "STRING", "UNDEFINED"}
+# Where an operator that takes a quantised weight at one place takes its zero point, and the axis of that
+# zero point where it has several values (None: the attribute `axis`).
+_ZERO_POINTS: dict[tuple[str, int], tuple[int, int | None]] = {
+    ("DequantizeLinear", 0): (2, None),
+    ("MatMulInteger", 0): (2, -2),
+    ("MatMulInteger", 1): (3, -1),
+    ("ConvInteger", 1): (3, 0),
+    ("QLinearConv", 3): (5, 0),
+    ("QLinearMatMul", 0): (2, -2),
+    ("QLinearMatMul", 3): (5, -1),
+    ("QGemm", 3): (5, -1),
+    ("MatMulIntegerToFloat", 1): (5, -1),
+    ("DynamicQuantizeMatMul", 1): (3, -1),
+    ("QAttention", 1): (7, -1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant of the graph that holds parameters; `stored` has fewer elements than `dims` if it is sparse."""
+
+    name: str
+    dims: tuple[int, ...]
+    stored: TensorProto
+
+    @property
+    def type_name(self) -> str:
+        """The element type as ONNX names it: FLOAT, INT8, …"""
+        return type_name(self.stored.data_type)
+
+    @property
+    def elements(self) -> int:
+        """How many parameters it has."""
+        return math.prod(self.dims)
+
+
+def type_name(data_type: int) -> str:
+    """The name of an ONNX element type."""
+    return str(TensorProto.DataType.Name(data_type))
+
+
+def bodies(model: ModelProto) -> Iterator[Body]:
+    """The main graph, the functions, and every graph nested in one of their nodes."""
+    waiting: list[Body] = [model.graph, *model.functions]
+    while waiting:
+        body = waiting.pop()
+        yield body
+        for node in body.node:
+            waiting.extend(subgraphs(node))
+
+
+def subgraphs(node: NodeProto) -> list[GraphProto]:
+    """The graphs that a node such as If, Loop or Scan carries."""
+    found: list[GraphProto] = []
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            found.append(attribute.g)
+        elif attribute.type == AttributeProto.GRAPHS:
+            found.extend(attribute.graphs)
+    return found
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    """The value of a node's attribute, or the default."""
+    for one in node.attribute:
+        if one.name == name:
+            return onnx.helper.get_attribute_value(one)
+    return default
+
+
+def constant(node: NodeProto) -> TensorProto | None:
+    """The tensor that a Constant node gives, if it is a dense one of numbers."""
+    if node.op_type != "Constant":
+        return None
+    for one in node.attribute:
+        if one.name == "value" and one.HasField("t"):
+            return cast(TensorProto, one.t)
+        if one.name == "value_int":
+            return TensorProto(data_type=TensorProto.INT64, int64_data=[one.i])
+        if one.name == "value_ints":
+            return TensorProto(data_type=TensorProto.INT64, dims=[len(one.ints)], int64_data=one.ints)
+        if one.name == "value_floats":
+            return TensorProto(data_type=TensorProto.FLOAT, dims=[len(one.floats)], float_data=one.floats)
+    return None
+
+
+def weights(model: ModelProto) -> list[Weight]:
+    """All parameters, in initializers and Constant nodes; no scalars, no shapes, no indices."""
+    packed = {name: (8 // width,) for name, width in packed_weights(model).items()}
+    found: list[Weight] = []
+    for body in bodies(model):
+        if isinstance(body, GraphProto):
+            found += [Weight(one.name, (*one.dims, *packed.get(one.name, ())), one) for one in body.initializer]
+            found += [Weight(one.values.name, tuple(one.dims), one.values) for one in body.sparse_initializer]
+        for node in body.node:
+            for one in node.attribute if node.op_type == "Constant" else ():
+                if one.name == "sparse_value":
+                    sparse = one.sparse_tensor
+                    found.append(Weight(node.output[0], tuple(sparse.dims), sparse.values))
+            value = constant(node)
+            if value is not None:
+                found.append(Weight(node.output[0], tuple(value.dims), value))
+    return [weight for weight in found if weight.dims and weight.type_name not in _NO_WEIGHTS]
+
+
+def packed_weights(model: ModelProto) -> dict[str, int]:
+    """Weights of MatMulNBits, several elements to a byte, with the bits of an element."""
+    return {
+        node.input[1]: attribute(node, "bits", 4)
+        for body in bodies(model)
+        for node in body.node
+        if node.op_type == "MatMulNBits" and len(node.input) > 1 and attribute(node, "bits", 4) in (2, 4, 8)
+    }
+
+
+def external_files(model: ModelProto, folder: Path, model_file: Path | None = None) -> list[Path]:
+    """The files beside the model that hold its weights, each found to be there, inside and long enough.
+
+    A model file that is a link (as in Hugging Face's cache) may have its data beside the file it points to.
+    """
+    roots = [folder.resolve()]
+    if model_file is not None and model_file.is_symlink():
+        roots.append(model_file.resolve().parent)
+    files: dict[str, Path] = {}
+    for tensor in _tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        location, offset, length = _place(tensor)
+        if location not in files:
+            files[location] = _inside(location, folder, roots)
+        size = files[location].stat().st_size
+        needed = _bytes_of(tensor)
+        if length is not None and length != needed:
+            raise BadInput(
+                f"The model's data file '{location}' gives {length} bytes to the weight '{tensor.name}', "
+                f"whose shape needs {needed}. The model is damaged: export it again."
+            )
+        if offset + needed > size:
+            raise BadInput(
+                f"The model's data file '{location}' is cut off: it has {size} bytes, but the weight "
+                f"'{tensor.name}' ends at {offset + needed}. Download or copy it again."
+            )
+    return [files[location] for location in sorted(files)]
+
+
+def values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
+    """A tensor's elements as they are stored, flat; data in a file is mapped, not read."""
+    kind = type_name(tensor.data_type)
+    dtype = np.dtype(_STORED.get(kind, "u1"))
+    count = _bytes_of(tensor) // dtype.itemsize
+    if tensor.data_location == TensorProto.EXTERNAL:
+        location, offset, _ = _place(tensor)
+        if not count:
+            return np.empty(0, dtype)
+        return np.memmap(folder / location, dtype, "r", offset, (count,))
+    if tensor.HasField("raw_data"):
+        flat = np.frombuffer(tensor.raw_data, dtype)
+    elif kind in ("FLOAT", "COMPLEX64"):
+        flat = np.array(tensor.float_data, "<f4").view(dtype)
+    elif kind in ("DOUBLE", "COMPLEX128"):
+        flat = np.array(tensor.double_data, "<f8").view(dtype)
+    elif kind == "INT64":
+        flat = np.array(tensor.int64_data, dtype)
+    elif kind in ("UINT32", "UINT64"):
+        flat = np.array(tensor.uint64_data, np.uint64).astype(dtype)
+    elif kind == "FLOAT16":
+        flat = np.array(tensor.int32_data, np.int32).astype(np.uint16).view(dtype)
+    else:
+        flat = np.array(tensor.int32_data, np.int32).astype(dtype)
+    if len(flat) != count:
+        raise ValueError(f"the weight '{tensor.name}' has {len(flat)} elements where its shape needs {count}")
+    return flat
+
+
+def zero_fraction(model: ModelProto, folder: Path) -> float | None:
+    """The share of zeros in matrices and kernels; a quantised weight is zero where it equals its zero point."""
+    matrices = [one for one in weights(model) if len(one.dims) >= 2 and bits(one.type_name) is not None]
+    points = _zero_points(model, folder)
+    total = zeros = 0
+    for weight in matrices:
+        point = points.get(weight.name, 0)
+        if point is None:
+            continue
+        total += weight.elements
+        zeros += _zeros(weight, folder, point)
+    return zeros / total if total else None
+
+
+def bits(kind: str) -> int | None:
+    """The width of an element type that weights may have, None for the others."""
+    if kind in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"):
+        return {"FLOAT": 32, "DOUBLE": 64}.get(kind, 16)
+    if kind.startswith("FLOAT8") or kind in ("INT8", "UINT8"):
+        return 8
+    if kind.startswith("FLOAT4") or kind in ("INT4", "UINT4"):
+        return 4
+    return 2 if kind in ("INT2", "UINT2") else None
+
+
+def _zeros(weight: Weight, folder: Path, point: int | np.ndarray[Any, Any]) -> int:
+    flat = values(weight.stored, folder)
+    points = point if isinstance(point, int) else point.reshape(-1)
+    stored_elements: int = math.prod(weight.stored.dims)
+    zeros = weight.elements - stored_elements
+    width = bits(weight.type_name) or 8
+    packed = 8 // width if width < 8 else 1
+    for start in range(0, len(flat), _CHUNK):
+        chunk = flat[start : start + _CHUNK]
+        if packed > 1:
+            mask = (1 << width) - 1
+            chunk = np.stack([chunk >> shift & mask for shift in range(0, 8, width)], axis=1).reshape(-1)
+            chunk = chunk[: stored_elements - start * packed]
+        if weight.type_name.startswith(("BFLOAT", "FLOAT8", "FLOAT4")):
+            chunk = chunk << 1 & ((1 << width) - 1)  # without the sign: a negative zero is a zero
+        first = start * packed
+        here = points if isinstance(points, int) else points[first : first + len(chunk)]
+        zeros += int(np.count_nonzero(chunk == here))
+    return zeros
+
+
+def _zero_points(model: ModelProto, folder: Path) -> dict[str, int | np.ndarray[Any, Any] | None]:
+    """The zero points of quantised weights by name: one for all, one for each element, or None if unclear."""
+    tensors = {tensor.name: tensor for tensor in _tensors(model)}
+    for body in bodies(model):
+        for node in body.node:
+            if (value := constant(node)) is not None:
+                tensors[node.output[0]] = value
+    points: dict[str, int | np.ndarray[Any, Any] | None] = dict.fromkeys(packed_weights(model))
+    for body in bodies(model):
+        for node in body.node:
+            for index, name in enumerate(node.input):
+                place, axis = _ZERO_POINTS.get((node.op_type, index), (len(node.input), 0))
+                if name in tensors and place < len(node.input) and node.input[place]:
+                    axis = attribute(node, "axis", 1) if axis is None else axis
+                    points[name] = _zero_point(tensors[name], tensors.get(node.input[place]), axis, folder)
+    return points
+
+
+def _zero_point(
+    weight: TensorProto, point: TensorProto | None, axis: int, folder: Path
+) -> int | np.ndarray[Any, Any] | None:
+    if point is None or (bits(type_name(point.data_type)) or 8) != 8:
+        return None
+    found = values(point, folder)
+    if not len(found) or (found == found[0]).all():
+        return int(found[0]) if len(found) else 0
+    dims = tuple(weight.dims)
+    if not -len(dims) <= axis < len(dims) or dims[axis] != len(found):
+        return None
+    shape = [1] * len(dims)
+    shape[axis] = len(found)
+    return np.broadcast_to(found.reshape(shape), dims)  # a view: it takes no room
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor that may have its data in another file."""
+    for body in bodies(model):
+        if isinstance(body, GraphProto):
+            yield from body.initializer
+            for sparse in body.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+        for node in body.node:
+            for one in node.attribute:
+                if one.HasField("t"):
+                    yield one.t
+                yield from one.tensors
+                if one.HasField("sparse_tensor"):
+                    yield from (one.sparse_tensor.values, one.sparse_tensor.indices)
+
+
+def _bytes_of(tensor: TensorProto) -> int:
+    if any(dim < 0 for dim in tensor.dims):
+        raise ValueError(f"the weight '{tensor.name}' has a negative dimension")
+    kind = type_name(tensor.data_type)
+    count: int = math.prod(tensor.dims)
+    if kind in _STORED:
+        return count * np.dtype(_STORED[kind]).itemsize
+    width = bits(kind)
+    if width is None:
+        raise ValueError(f"the weight '{tensor.name}' has the type {kind}, which cannot be read")
+    return -(-count * width // 8)
+
+
+def _place(tensor: TensorProto) -> tuple[str, int, int | None]:
+    entries = {one.key: one.value for one in tensor.external_data}
+    length = int(entries["length"]) if "length" in entries else None
+    offset = int(entries.get("offset", "0"))
+    if offset < 0:
+        raise ValueError(f"the data of the weight '{tensor.name}' begins before its file does")
+    return entries.get("location", ""), offset, length
+
+
+def _inside(location: str, folder: Path, roots: list[Path]) -> Path:
+    """The data file that a location names, if it exists and lies in the model's folder."""
+    path = folder / location
+    foreign = PureWindowsPath(location).is_absolute() or PureWindowsPath(location).drive
+    outside = foreign or Path(location).is_absolute() or ".." in PureWindowsPath(location).parts
+    if outside or not any(path.resolve().is_relative_to(root) for root in roots):
+        raise BadInput(
+            f"The model keeps weights in '{location}', which lies outside its folder {folder}. "
+            "Such a file is not read: move it beside the model and export the model again."
+        )
+    if not path.is_file():
+        raise BadInput(
+            f"The model keeps weights in '{location}', which is missing from {folder}. "
+            "Put it beside the model file."
+        )
+    return path
