@@ -9,6 +9,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
+
+Call = Callable[[], Any]
 
 
 def main() -> None:
@@ -17,11 +21,12 @@ def main() -> None:
     if wanted["cpus"]:
         os.sched_setaffinity(0, wanted["cpus"])
     os.environ.update(ORT_DISABLE_TELEMETRY="1", NM_DISABLE_ANALYTICS="1", OPENBLAS_NUM_THREADS="1")
-    sys.modules["openvino_telemetry"] = None
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     import numpy
 
     inputs = dict(numpy.load(wanted["inputs"]))
-    call = {"onnxruntime": onnxruntime, "openvino": openvino, "deepsparse": deepsparse}[wanted["engine"]](wanted, inputs)
+    engines = {"onnxruntime": onnxruntime, "openvino": openvino, "deepsparse": deepsparse}
+    call = engines[wanted["engine"]](wanted, inputs)
     loop(call, wanted["warmup_s"])
     if wanted.get("start_at"):
         time.sleep(max(0.0, wanted["start_at"] - time.time()))
@@ -31,7 +36,7 @@ def main() -> None:
     print(json.dumps({"median_ms": durations[len(durations) // 2] / 1e6, "per_sec": len(samples) / seconds}))
 
 
-def loop(call, seconds):
+def loop(call: Call, seconds: float) -> list[tuple[int, int]]:
     """The plainest loop there is."""
     clock = time.perf_counter_ns
     samples = []
@@ -45,7 +50,7 @@ def loop(call, seconds):
             return samples
 
 
-def onnxruntime(wanted, inputs):
+def onnxruntime(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
     """session.run, or run_with_iobinding."""
     import onnxruntime
 
@@ -66,7 +71,7 @@ def onnxruntime(wanted, inputs):
     return lambda: session.run_with_iobinding(binding)
 
 
-def openvino(wanted, inputs):
+def openvino(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
     """A static-shape model, one request, shared memory."""
     import openvino
 
@@ -87,7 +92,7 @@ def openvino(wanted, inputs):
     return lambda: request.infer(inputs, share_inputs=True, share_outputs=True)
 
 
-def deepsparse(wanted, inputs):
+def deepsparse(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
     """engine.run on the list of inputs; the model is a copy, because DeepSparse writes into it."""
     from deepsparse import Engine
 

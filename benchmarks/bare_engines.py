@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmarks import side_by_side as side
 from inferlab.engines import registry
@@ -35,7 +36,13 @@ def compare(source: str, engine: str, rounds: int) -> None:
             def bare(model: Path = model, inputs: Path = inputs, copy: Path = copy, cores: int = cores) -> float:
                 shutil.copyfile(model, copy)
                 call = "iobinding" if engine == "onnxruntime" else "run"
-                wanted = {"engine": engine, "call": call, "cpus": list(range(cores)), "threads": cores, "time_s": 4}
+                wanted: dict[str, Any] = {
+                    "engine": engine,
+                    "call": call,
+                    "cpus": list(range(cores)),
+                    "threads": cores,
+                    "time_s": 4,
+                }
                 return side.bare(interpreter, model=str(copy), inputs=str(inputs), **wanted)["median_ms"]
 
             def ours(cores: int = cores) -> float:

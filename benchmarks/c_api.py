@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib import util
 from pathlib import Path
 
@@ -24,8 +25,13 @@ LOOP = """
 #include <stdint.h>
 #include <stddef.h>
 #include <time.h>
-typedef void *(*run_t)(void *, void *, const char *const *, void *const *, size_t, const char *const *, size_t, void **);
-static int64_t now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
+typedef const char *const *names_t;
+typedef void *(*run_t)(void *, void *, names_t, void *const *, size_t, names_t, size_t, void **);
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
 int64_t loop(run_t run, void *session, const char *input, void *value, const char *output, void **result,
              int64_t *spans, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
@@ -38,7 +44,15 @@ int64_t loop(run_t run, void *session, const char *input, void *value, const cha
 """
 
 # Places in the table of functions (OrtApi), the same since version 1.
-CREATE_ENV, CREATE_SESSION, RUN, CREATE_OPTIONS, INTRA_THREADS, TENSOR_OF_DATA, CPU_MEMORY = 3, 7, 9, 10, 24, 49, 69
+CREATE_ENV, CREATE_SESSION, RUN, CREATE_OPTIONS, INTRA_THREADS, TENSOR_OF_DATA, CPU_MEMORY = (
+    3,
+    7,
+    9,
+    10,
+    24,
+    49,
+    69,
+)
 API_VERSION = 16
 FLOAT = 1
 Pointer = ctypes.c_void_p
@@ -70,7 +84,7 @@ def measure(model: str, inputs: str) -> float:
     spec = util.find_spec("onnxruntime")
     assert spec is not None and spec.origin is not None
     [library] = Path(spec.origin).parent.glob("capi/libonnxruntime.so.*")
-    api = _api(ctypes.CDLL(str(library)))
+    api = _Table(ctypes.CDLL(str(library)))
     env, options, session, memory, value = (Pointer() for _ in range(5))
     api(CREATE_ENV, ctypes.c_int)(3, b"c_api", ctypes.byref(env))
     api(CREATE_OPTIONS)(ctypes.byref(options))
@@ -85,7 +99,7 @@ def measure(model: str, inputs: str) -> float:
     return _loop(api.address(RUN), session, name, value, Path(model))
 
 
-class _api:
+class _Table:
     """The table of functions; each call raises where it returns a status."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -97,7 +111,7 @@ class _api:
         """A function's address."""
         return int(self._table[place] or 0)
 
-    def __call__(self, place: int, *types: type) -> object:
+    def __call__(self, place: int, *types: type) -> Callable[..., None]:
         def call(*arguments: object) -> None:
             filled = list(types) + [Pointer] * (len(arguments) - len(types))
             given = [ctypes.cast(a, Pointer) if isinstance(a, bytes) else a for a in arguments]  # type: ignore[arg-type]
@@ -119,11 +133,20 @@ def _loop(run: int, session: Pointer, name: str, value: Pointer, model: Path, co
         loop.restype = ctypes.c_int64
         spans = (ctypes.c_int64 * count)()
         result = Pointer()
-        loop.argtypes = [Pointer, Pointer, ctypes.c_char_p, Pointer, ctypes.c_char_p, Pointer, Pointer, ctypes.c_int64]
+        loop.argtypes = [
+            Pointer,
+            Pointer,
+            ctypes.c_char_p,
+            Pointer,
+            ctypes.c_char_p,
+            Pointer,
+            Pointer,
+            ctypes.c_int64,
+        ]
         for _ in range(2):  # the first round warms up
             done = loop(run, session, name.encode(), value, output.encode(), ctypes.byref(result), spans, count)
             assert done == count, "the C API's Run failed"
-    return float(np.median(np.frombuffer(spans, np.int64))) / 1e6
+    return float(np.median(np.ctypeslib.as_array(spans))) / 1e6
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def inferlab(source: str, *options: str, time_s: float = 1.5, warmup_s: float = 
     """Run the installed command once and return its exported result."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
-        command = [Path(sys.executable).parent / "inferlab", "benchmark", source, "-q", "-x", out]
+        command = [str(Path(sys.executable).parent / "inferlab"), "benchmark", source, "-q", "-x", str(out)]
         command += ["-t", str(time_s), "-w", str(warmup_s), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         result: dict[str, Any] = json.loads(out.read_text())

@@ -15,7 +15,7 @@ def main(rounds: int = 15) -> None:
     print(f"inferlab --help             {median_s(helped, rounds):.3f} s  (aim: at most 0.25)")
     bare = median_s([sys.executable, "-c", "pass"], rounds)
     imported = median_s([sys.executable, "-c", "import inferlab"], rounds)
-    print(f"import inferlab             {imported - bare:.3f} s  (aim: at most 0.1; Python itself takes {bare:.3f} s)")
+    print(f"import inferlab             {imported - bare:.3f} s  (aim: at most 0.1; Python itself: {bare:.3f} s)")
 
 
 def median_s(command: list[str], rounds: int) -> float:

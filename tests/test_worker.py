@@ -60,7 +60,7 @@ def test_an_engine_that_exits_is_named_with_its_code() -> None:
 
 def test_an_engine_that_hangs_is_stopped() -> None:
     with Worker(FAKE, patience_s=0.5) as worker:
-        with pytest.raises(EngineHung, match="no answer to 'load' in 0.5 s"):
+        with pytest.raises(EngineHung, match=r"no answer to 'load' in 0\.5 s"):
             load(worker, {"fail": "hang"})
         with pytest.raises(ProcessLookupError):
             os.kill(worker.pid, 0)

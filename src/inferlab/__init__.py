@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inferlab.version import __version__
+
 if TYPE_CHECKING:
     from inferlab.lab import Lab
     from inferlab.model.export import export_to_onnx
     from inferlab.records import Plan
 
-__version__ = "0.1.0"
 __all__ = ["Lab", "Plan", "__version__", "export_to_onnx"]
 
 _WHERE = {"Lab": "inferlab.lab", "Plan": "inferlab.records", "export_to_onnx": "inferlab.model.export"}

@@ -27,9 +27,3 @@ class EngineFailed(InferlabError):
 
 class EngineHung(EngineFailed):
     """An engine's process did not answer for longer than our patience."""
-
-
-class WrongOutputs(InferlabError):
-    """A cell's outputs differ from the reference and the user asked to be strict."""
-
-    exit_code = 5

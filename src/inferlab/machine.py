@@ -16,10 +16,31 @@ from inferlab.records import Machine, Pinning
 _SYS_CPU = Path("/sys/devices/system/cpu")
 _SYS_NODE = Path("/sys/devices/system/node")
 # The instruction sets that engines choose their kernels by.
-_KNOWN_SETS = (
-    "sse4_1 sse4_2 avx f16c fma avx2 avx_vnni avx512f avx512bw avx512vl avx512_vnni avx512_bf16 avx512_fp16 "
-    "amx_tile amx_int8 amx_bf16 asimd asimdhp asimddp i8mm bf16 sve sve2"
-).split()
+_KNOWN_SETS = [
+    "sse4_1",
+    "sse4_2",
+    "avx",
+    "f16c",
+    "fma",
+    "avx2",
+    "avx_vnni",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+    "asimd",
+    "asimdhp",
+    "asimddp",
+    "i8mm",
+    "bf16",
+    "sve",
+    "sve2",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,13 @@ def size(count: float) -> str:
         if abs(count) < 1024 or unit == "GiB":
             break
         count /= 1024
-    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
+    return (
+        f"{count:.0f} {unit}"
+        if unit == "bytes"
+        else f"{count:.3g} {unit}"
+        if count < 1000
+        else f"{count:.0f} {unit}"
+    )
 
 
 def duration(seconds: float) -> str:

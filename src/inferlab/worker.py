@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -13,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from inferlab.child import protocol
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
@@ -76,9 +78,9 @@ class Worker:
         self._launch = launch
         self._patience_s = patience_s
         self._tick = tick
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
         self._process = subprocess.Popen(
-            [launch.interpreter, *(["-I"] if launch.isolated else []), str(_CHILD)],
+            [launch.interpreter, *(["-I", "-B"] if launch.isolated else []), str(_CHILD)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -99,7 +101,7 @@ class Worker:
         """The child's process id."""
         return self._process.pid
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -151,16 +153,12 @@ class Worker:
 
     def kill(self) -> None:
         """End the child and all that it started, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            try:
+            with contextlib.suppress(OSError):
                 cast(BinaryIO, pipe).close()
-            except OSError:
-                pass
         if not self._log.closed:
             self._log_text = self._read_log()
             self._log.close()
@@ -174,7 +172,7 @@ class Worker:
         """Wait for an answer. Blocks in the kernel: polling would take a core from the engine under test."""
         end = time.monotonic() + limit_s
         # Our pipe's buffer is empty between answers, so the kernel's word is enough.
-        pipe = [self._process.stdout]
+        pipe = [cast(BinaryIO, self._process.stdout)]
         while True:
             left_s = end - time.monotonic()
             if left_s <= 0:
@@ -195,8 +193,10 @@ class Worker:
         how = f"ended with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
         if code == -signal.SIGKILL:
             how += " (out of memory, or killed by hand)"
-        tail = shorten(self.log_tail())
-        return EngineFailed(f"Engine '{name}' died during '{do}': its process {how}." + (f" It said: {tail}" if tail else ""))
+        tail = shorten(_last_words(self.log_tail(200)))
+        return EngineFailed(
+            f"Engine '{name}' died during '{do}': its process {how}." + (f" It said: {tail}" if tail else "")
+        )
 
     def _refusal(self, data: dict[str, Any]) -> Exception:
         name, text = self._launch.name, shorten(str(data["text"]))
@@ -212,6 +212,13 @@ class Worker:
         end = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, end - 65536))
         return self._log.read().decode("utf-8", "replace")
+
+
+def _last_words(log: str) -> str:
+    """What an engine said at its end: the lines that name a fault where there are some, before any backtrace."""
+    lines = log.splitlines()
+    telling = [line for line in lines if re.search(r"assert|error|abort|fatal|exception|terminat", line, re.I)]
+    return "\n".join(telling[-3:] or lines[-5:])
 
 
 def shorten(text: str, most: int = _LONGEST_MESSAGE) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from array import array
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from inferlab.child import protocol
 
 
-def through(message: dict[str, object], blocks: list[object]) -> tuple[dict[str, object], list[bytes]]:
+def through(message: dict[str, Any], blocks: list[Any]) -> tuple[dict[str, Any], list[bytes]]:
     pipe = io.BytesIO()
     protocol.send(pipe, message, blocks)
     pipe.seek(0)
@@ -35,10 +36,10 @@ def test_a_message_and_its_blocks_arrive_as_they_were_sent() -> None:
         np.array([True, False]),
     ],
 )
-def test_arrays_arrive_equal_and_writable(value: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_arrays_arrive_equal_and_writable(value: np.ndarray[Any, Any]) -> None:
     heads, blocks = protocol.pack_arrays({"x": value})
     message, received = through({"arrays": heads}, list(blocks))
-    arrived = protocol.unpack_arrays(message["arrays"], received)["x"]  # type: ignore[arg-type]
+    arrived = protocol.unpack_arrays(message["arrays"], received)["x"]
     assert arrived.dtype == value.dtype and arrived.shape == value.shape
     assert np.array_equal(arrived, value)
     assert arrived.flags.writeable and arrived.flags.c_contiguous

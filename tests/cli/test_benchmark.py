@@ -19,13 +19,37 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cli.conftest import Run
 
 QUICK = ("-t", "0.2", "-w", "0")
-DEEPSPARSE_KEYS = (
-    "engine version orig_model_path model_path batch_size input_shapes num_cores scenario scheduler seconds_to_run "
-    "num_streams benchmark_result fraction_of_supported_ops"
-).split()
-RESULT_KEYS = (
-    "scenario items_per_sec seconds_ran iterations median mean std 25.0% 50.0% 75.0% 90.0% 95.0% 99.0% 99.9%"
-).split()
+DEEPSPARSE_KEYS = [
+    "engine",
+    "version",
+    "orig_model_path",
+    "model_path",
+    "batch_size",
+    "input_shapes",
+    "num_cores",
+    "scenario",
+    "scheduler",
+    "seconds_to_run",
+    "num_streams",
+    "benchmark_result",
+    "fraction_of_supported_ops",
+]
+RESULT_KEYS = [
+    "scenario",
+    "items_per_sec",
+    "seconds_ran",
+    "iterations",
+    "median",
+    "mean",
+    "std",
+    "25.0%",
+    "50.0%",
+    "75.0%",
+    "90.0%",
+    "95.0%",
+    "99.0%",
+    "99.9%",
+]
 
 
 def save_linear(path: Path, batch: int | str, width: int = 4, names: tuple[str, str] = ("x", "y")) -> Path:
@@ -61,7 +85,12 @@ def test_it_prints_the_lines_that_deepsparse_printed_and_more(
     assert lines[:3] == [f"Original Model Path: {linear}", "Batch Size: 3", f"Scenario: {name}"]
     for line, head in zip(
         lines[3:8],
-        ["Throughput (items/sec)", "Latency Mean (ms/batch)", "Latency Median (ms/batch)", "Latency Std (ms/batch)"],
+        [
+            "Throughput (items/sec)",
+            "Latency Mean (ms/batch)",
+            "Latency Median (ms/batch)",
+            "Latency Std (ms/batch)",
+        ],
         strict=False,
     ):
         assert re.fullmatch(re.escape(head) + r": \d+\.\d{4,}", line)
@@ -196,7 +225,9 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     assert not (Path("out.csv")).exists()
 
 
-def test_an_engine_that_aborts_gives_exit_code_3_and_the_cause(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_an_engine_that_aborts_gives_exit_code_3_and_the_cause(
+    inferlab: Run, linear: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "failed.json"
     done = inferlab("benchmark", linear, "-e", "fake", "--engine-option", "fail=abort", "-x", out, *QUICK)
     assert done.returncode == 3

@@ -24,7 +24,9 @@ with measuring_alone("the other"):
 
 def test_a_second_measurement_waits_and_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERLAB_NODE", f"test/{os.getpid()}")
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdin is not None and holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     heard: list[Event] = []

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from inferlab.errors import BadInput
 from inferlab.measure import streams
+from inferlab.records import Scenario
 
 EIGHT = tuple(range(8))
 BOTH = {"native_streams", "shared_streams"}
@@ -57,7 +58,7 @@ def test_elastic_streams_share_one_loaded_model_where_the_engine_can() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["async", "elastic"])
-def test_native_streams_are_refused_where_the_engine_has_none(scenario: streams.Scenario) -> None:
+def test_native_streams_are_refused_where_the_engine_has_none(scenario: Scenario) -> None:
     with pytest.raises(BadInput, match="no streams of its own"):
         streams.lay_out("native", scenario, EIGHT, 8, 4, set())
 

@@ -77,7 +77,7 @@ def _private_pipes() -> Tuple[BinaryIO, BinaryIO]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
-    sys.stdin = open(0, closefd=False)
+    sys.stdin = os.fdopen(0, closefd=False)
     return requests, answers
 
 

@@ -43,8 +43,7 @@ def receive(pipe: BinaryIO) -> Tuple[Dict[str, Any], Blocks]:
 def pack_arrays(arrays: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], List[Any]]:
     """Describe NumPy arrays for a message's header, and give their bytes as blocks."""
     heads = [
-        {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)}
-        for name, value in arrays.items()
+        {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)} for name, value in arrays.items()
     ]
     return heads, [value.tobytes() for value in arrays.values()]
 

@@ -8,8 +8,8 @@ import sys
 
 import click
 
-import inferlab
 from inferlab.errors import InferlabError
+from inferlab.version import __version__
 
 _COMMANDS = {
     "benchmark": "Measure how fast a model runs.",
@@ -53,7 +53,7 @@ def _underscores(token: str) -> str:
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _underscores},
 )
-@click.version_option(inferlab.__version__, "--version", message="inferlab %(version)s")
+@click.version_option(__version__, "--version", message="inferlab %(version)s")
 def group() -> None:
     """How fast does a model run on a CPU, on which engine, and how sure is that?"""
 

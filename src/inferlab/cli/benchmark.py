@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,22 @@ TorchScript file, an https:// URL, hf:ORG/NAME[/FILE], zoo:STUB, or a built-in d
 demo:mobilenet_v2, demo:bert_3layer, …)."""
 
 
+_SHAPES = 'By position "[1,2,3],[4,5,6]" or by name "input_ids=[1,384]".'
+_SCENARIOS = "sync: one request at a time; async: streams that divide the cores; elastic: streams that share them."
+_STREAM_MODES = (
+    "Streams in threads or processes with a loaded model each, or on the engine's own streams; "
+    "auto takes processes for calls below 2 ms."
+)
+_TIMEOUT = "Seconds without an answer after which an engine counts as hung."
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+def _choice(*names: str, choices: str, help: str) -> Callable[[Any], Any]:
+    """An option that is one of a few words, the first of them by default."""
+    words = choices.split()
+    return click.option(*names, type=click.Choice(words), default=words[0], show_default=True, help=help)
+
+
 def _options(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     given = {}
     for pair in pairs:
@@ -30,34 +47,30 @@ def _options(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 @click.command("benchmark", help=_HELP)
 @click.argument("model")
 @click.option("-b", "--batch_size", type=int, help="Items in a batch.  [default: 1, or what the model fixes]")
+@click.option("-i", "-shapes", "--input_shapes", metavar="SHAPES", help=_SHAPES)
 @click.option(
-    "-i", "-shapes", "--input_shapes", metavar="SHAPES",
-    help='Shapes of the inputs, by position "[1,2,3],[4,5,6]" or by name "input_ids=[1,384]".',
-)  # fmt: skip
-@click.option("--sequence_length", type=click.IntRange(min=1), help="Sequence length where the model leaves it open.  [default: 128]")
-@click.option("--input", "input_file", metavar="FILE.npz", help="Real inputs, arrays by the names of the model's inputs.")
+    "--sequence_length", type=int, help="Length of sequences that the model leaves open.  [default: 128]"
+)
+@click.option("--input", "input_file", metavar="FILE.npz", help="Real inputs, by the names of the model's inputs.")
 @click.option("-ncores", "--num_cores", type=int, help="Physical cores to run on.  [default: all]")
+@_choice("-s", "--scenario", choices="async sync elastic", help=_SCENARIOS)
+@click.option("-t", "--time", "time_s", default=10.0, show_default=True, help="Seconds to measure.")
+@click.option("-w", "--warmup_time", "warmup_s", default=2.0, show_default=True, help="Seconds to warm up, or 0.")
+@click.option("-nstreams", "--num_streams", type=int, help="Streams for async and elastic.  [default: one a core]")
+@_choice(
+    "-pin", "--thread_pinning", choices="core numa none", help="Bind threads to cores, to NUMA nodes, or not."
+)
+@_choice("--stream-mode", choices="auto threads processes native", help=_STREAM_MODES)
 @click.option(
-    "-s", "--scenario", type=click.Choice(["async", "sync", "elastic"]), default="async", show_default=True,
-    help="sync: one request at a time; async: streams that divide the cores; elastic: streams that share them.",
-)  # fmt: skip
-@click.option("-t", "--time", "time_s", type=float, default=10.0, show_default=True, help="Seconds to measure.")
-@click.option("-w", "--warmup_time", "warmup_s", type=float, default=2.0, show_default=True, help="Seconds to warm up; 0 for none.")
-@click.option("-nstreams", "--num_streams", type=int, help="Streams for async and elastic.  [default: one for each core]")
+    "-e", "--engine", default="onnxruntime", show_default=True, help="See inferlab engines; or FILE.py:CLASS."
+)
+@click.option("--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the generated inputs.")
 @click.option(
-    "-pin", "--thread_pinning", type=click.Choice(["none", "core", "numa"]), default="core", show_default=True,
-    help="Bind threads to cores, to the cores of their NUMA nodes, or not at all.",
-)  # fmt: skip
-@click.option(
-    "--stream-mode", type=click.Choice(["auto", "threads", "processes", "native"]), default="auto", show_default=True,
-    help="Streams in threads with a loaded model each, in processes, or on the engine's own streams; auto: processes for calls below 2 ms, else native or threads.",
-)  # fmt: skip
-@click.option("-e", "--engine", default="onnxruntime", show_default=True, help="Engine, or FILE.py:CLASS; inferlab engines lists them.")
-@click.option("--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="Option for the engine; may be repeated.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the generated inputs.")
-@click.option("--no-verify", "verify", is_flag=True, flag_value=False, default=True, help="Do not check the outputs.")
-@click.option("--strict", is_flag=True, help="Wrong outputs are a failure (exit code 5).")
-@click.option("--timeout", "patience_s", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, help="Seconds without an answer after which an engine counts as hung.")
+    "--no-verify", "verify", is_flag=True, flag_value=False, default=True, help="Do not check the outputs."
+)
+@click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")
+@click.option("--timeout", "patience_s", type=_POSITIVE, default=300.0, show_default=True, help=_TIMEOUT)
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
 @click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the result in a JSON file.")
 def command(export_path: Path | None, quiet: bool, strict: bool, **given: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import Self
 
 import click
 
@@ -22,7 +23,7 @@ class Log:
         self._open_line = False
         self._stage = ""
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import inferlab
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
@@ -22,6 +21,7 @@ from inferlab.measure.reference import Reference, reference_for
 from inferlab.measure.stats import latencies_ns
 from inferlab.model.graph import rewrite
 from inferlab.records import Cell, Event, Listener, Model, OutputCheck, Run
+from inferlab.version import __version__
 from inferlab.worker import Launch, Worker
 
 _PROBE_S = 0.05
@@ -55,7 +55,7 @@ def measure(job: Job, listener: Listener) -> Run:
         listener(Event("pinning", {"mode": cell.thread_pinning}))
         layout = _layout(job, launch, path, powers, listener)
         clock = _Clock(listener) if job.live else None
-        with Crew(launch, layout, job.patience_s, clock and clock.tick) as crew:
+        with Crew(launch, layout, job.patience_s, clock.tick if clock else None) as crew:
             return _measure(job, crew, layout, path, reference, listener, clock)
 
 
@@ -99,7 +99,7 @@ def _measure(
         harness_ns=crew.harness_ns,
         check=outcome,
         counters=measured.counters,
-        versions={"inferlab": inferlab.__version__, "python": sys.version.split()[0], **loaded["versions"]},
+        versions={"inferlab": __version__, "python": sys.version.split()[0], **loaded["versions"]},
         settings=loaded["settings"],
         model_path=str(path),
         machine=here,
@@ -209,9 +209,7 @@ def _tell_settings(
     )
 
 
-def _outputs(
-    job: Job, crew: Crew, reference: Reference
-) -> tuple[float, list[check.Difference | None]]:
+def _outputs(job: Job, crew: Crew, reference: Reference) -> tuple[float, list[check.Difference | None]]:
     """Run every stream on both sets of inputs; the seconds of the very first, and how each compares."""
     first_s, found = 0.0, []
     for number in range(len(job.inputs)):
@@ -232,9 +230,7 @@ def _check(
     return check.judge(found, tolerance, reference.label)
 
 
-def _timed(
-    crew: Crew, seconds: float, clock: _Clock | None, stage: str, call_s: float | None = None
-) -> Slice:
+def _timed(crew: Crew, seconds: float, clock: _Clock | None, stage: str, call_s: float | None = None) -> Slice:
     if clock is not None:
         clock.start(stage, seconds)
     return crew.slice(seconds, call_s)

@@ -66,7 +66,9 @@ def judge(differences: Iterable[Difference | None], tolerance: float, reference:
     """The check's result from all comparisons made before and after timing."""
     found = [one for one in differences if one is not None]
     if not found:
-        return OutputCheck("unchecked", reference=reference, detail="the engine gave no outputs that could be compared")
+        return OutputCheck(
+            "unchecked", reference=reference, detail="the engine gave no outputs that could be compared"
+        )
     worst = max(found, key=lambda one: one.error)
     status = "match" if worst.error <= tolerance else "mismatch"
     return OutputCheck(status, worst.error, tolerance, reference, worst.output)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from inferlab.child import protocol
 from inferlab.errors import EngineFailed
@@ -58,7 +58,7 @@ class Crew:
         self.harness_ns = max(worker.harness_ns for worker in self._workers)
         self.pinned = all(worker.pinned for worker in self._workers)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -18,6 +18,7 @@ from inferlab.errors import InferlabError
 from inferlab.machine import usable_cores
 from inferlab.measure.check import Arrays
 from inferlab.model.inputs import digest
+from inferlab.model.shapes import batch_axis
 from inferlab.records import Event, Listener, Model
 from inferlab.settings import cache_folder
 from inferlab.worker import Launch, Worker
@@ -60,7 +61,9 @@ def reference_for(
     if model.random:
         return Reference("", reason="the model has random operators")
     package, launch, options = _MAKERS[model.kind]
-    label = f"{package} {metadata.version(package)}" + (", eager" if package == "torch" else ", graph not optimised")
+    label = f"{package} {metadata.version(package)}" + (
+        ", eager" if package == "torch" else ", graph not optimised"
+    )
     key = [label, model.digest, str(rewrite_batch), *(digest(one) for one in sets)]
     path = cache_folder() / "references" / (hashlib.sha256("\n".join(key).encode()).hexdigest()[:32] + ".npz")
     cached = _read(path, len(sets))
@@ -117,12 +120,15 @@ def _make(
 
 def _portions(inputs: Arrays, model: Model, own: int, wanted: int) -> list[dict[str, Any]]:
     """Cut the batched inputs into the model's own batches, the last one filled up with its last row."""
-    batched = {spec.name for spec in model.inputs if spec.dims and spec.dims[0] == own}
+    batched = {spec.name for spec in model.inputs if batch_axis(spec, model.inputs) == 0}
     portions = []
     for start in range(0, wanted, own):
         rows = np.minimum(np.arange(start, start + own), wanted - 1)
         portions.append(
-            {name: np.ascontiguousarray(value[rows]) if name in batched else value for name, value in inputs.items()}
+            {
+                name: np.ascontiguousarray(value[rows]) if name in batched else value
+                for name, value in inputs.items()
+            }
         )
     return portions
 

@@ -44,7 +44,9 @@ def check_streams(scenario: Scenario, num_streams: int | None, mode: StreamMode)
     if num_streams is not None and num_streams < 1:
         raise BadInput(f"The number of streams must be at least 1, not {num_streams}.")
     if scenario == "sync" and num_streams not in (None, 1):
-        raise BadInput(f"The scenario sync has one stream, not {num_streams}. Use -s async or -s elastic for more.")
+        raise BadInput(
+            f"The scenario sync has one stream, not {num_streams}. Use -s async or -s elastic for more."
+        )
     if scenario == "elastic" and mode == "processes":
         raise BadInput("Elastic streams share one engine, so they cannot run in processes. Use -s async.")
 
@@ -72,7 +74,9 @@ def lay_out(
     if scenario == "elastic":
         shared = mode == "native" or (mode == "auto" and "shared_streams" in powers)
         if shared and "shared_streams" not in powers:
-            raise BadInput("This engine has no streams of its own that share all cores. Use --stream-mode threads.")
+            raise BadInput(
+                "This engine has no streams of its own that share all cores. Use --stream-mode threads."
+            )
         return Layout("native" if shared else "threads", (cpus,) * num_streams, num_cores, shared)
     groups, threads = divide(cpus, num_cores, num_streams)
     if mode == "native":

@@ -22,19 +22,27 @@ FORMAT = "inferlab-benchmark/1"
 def check_writable(path: Path) -> None:
     """Refuse an export path before anything is measured, not after."""
     if path.suffix.lower() in (".csv", ".md"):
-        raise BadInput(f"Results are exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json.")
+        raise BadInput(
+            f"Results are exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json."
+        )
     if path.is_dir():
         raise BadInput(f"The export path {path} is a folder. Give a file in it, such as {path / 'result.json'}.")
     if not path.parent.is_dir():
-        raise BadInput(f"The folder of the export path {path} does not exist. Make it first: mkdir -p {path.parent}")
+        raise BadInput(
+            f"The folder of the export path {path} does not exist. Make it first: mkdir -p {path.parent}"
+        )
     if path.exists():
         if not os.access(path, os.W_OK):
-            raise BadInput(f"The export path {path} cannot be written to. Choose another or change its permissions.")
+            raise BadInput(
+                f"The export path {path} cannot be written to. Choose another or change its permissions."
+            )
         return
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".inferlab-")
     except OSError as error:
-        raise BadInput(f"The export path {path} cannot be written: {error.strerror}. Choose another folder.") from error
+        raise BadInput(
+            f"The export path {path} cannot be written: {error.strerror}. Choose another folder."
+        ) from error
     os.close(handle)
     Path(name).unlink()
 

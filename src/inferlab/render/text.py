@@ -32,13 +32,17 @@ def result_lines(benchmark: Benchmark, outcome: Outcome) -> list[str]:
     ]
     shown = {p: ms for p, ms in summary.percentiles_ms.items() if ms is not None and p > 50}
     if shown:
-        lines.append("Latency Percentiles (ms/batch): " + ", ".join(f"p{p:g} {decimal(ms)}" for p, ms in shown.items()))
+        lines.append(
+            "Latency Percentiles (ms/batch): " + ", ".join(f"p{p:g} {decimal(ms)}" for p, ms in shown.items())
+        )
     return lines + _around(outcome, run) + [f"Note: {finding(one)}" for one in run.findings]
 
 
 def _around(outcome: Outcome, run: Run) -> list[str]:
     cell = outcome.cell
-    engine = next((f"{name} {version}" for name, version in run.versions.items() if name == cell.engine), cell.engine)
+    engine = next(
+        (f"{name} {version}" for name, version in run.versions.items() if name == cell.engine), cell.engine
+    )
     streams = f"{cell.num_streams} stream{'s' if cell.num_streams > 1 else ''}"
     if cell.num_streams > 1:
         streams += {
@@ -97,7 +101,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"interrupted after {duration(d['seconds'])} of {duration(d['wanted_s'])}; what was measured is kept."
     ),
     "waited-for-cpu": lambda d: (
-        f"threads waited {share(d['share'])} of the time for a CPU that others used. Stop other programs and repeat."
+        f"threads waited {share(d['share'])} of the time for a CPU. Stop other programs and repeat."
     ),
     "throttled": lambda d: f"the container was throttled for {share(d['share'])} of the time. Give fewer cores.",
     "steal": lambda d: f"the hypervisor took {share(d['share'])} of the CPUs' time. Repeat at a quieter moment.",

@@ -6,6 +6,7 @@ import functools
 import sys
 from typing import Any, Callable, Dict, List
 
+from ..pinning import pin
 from .base import Engine, LoadOptions, Options
 
 _LEVELS = {
@@ -53,6 +54,8 @@ class OnnxRuntime(Engine):
             if key.startswith("session."):
                 wanted.add_session_config_entry(key, value)
         self._session = onnxruntime.InferenceSession(model, wanted, providers=["CPUExecutionProvider"])
+        if affinity and options.streams == 1:
+            pin(options.cpus[:1])  # the caller computes too, beside the workers that have the other CPUs
         self._output_names = [one.name for one in self._session.get_outputs()]
         if any(not one.type.startswith("tensor(") for one in self._session.get_outputs()):
             self._io_binding = False  # sequences and maps cannot be bound
@@ -93,7 +96,7 @@ class OnnxRuntime(Engine):
 
 
 def _worker_affinity(options: LoadOptions) -> str:
-    """Each worker thread on its own CPU; the calling thread, bound by us, has the first one."""
+    """Each worker thread on its own CPU; the first is left to the calling thread."""
     if options.pinning != "core" or len(options.cpus) < 2 or not sys.platform.startswith("linux"):
         return ""
     return ";".join(str(cpu + 1) for cpu in options.cpus[1 : options.threads])

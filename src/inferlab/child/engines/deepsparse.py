@@ -1,0 +1,150 @@
+"""DeepSparse 1.8: the engine that gains from pruned weights; it lives in an environment of its own."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, Callable, Dict, List, Optional
+
+from .base import Engine, LoadOptions, Options
+
+_SCHEDULERS = ("single_stream", "multi_stream", "elastic")
+
+
+class DeepSparse(Engine):
+    """One deepsparse.Engine; its inputs stay where they are, its outputs are new arrays at every run."""
+
+    capabilities = frozenset({"native_streams", "shared_streams"})
+    kinds = frozenset({"onnx"})
+    packages = ("deepsparse",)
+
+    #: The share of the model's operators that run in DeepSparse's own kernels.
+    fraction_of_supported_ops: Optional[float] = None
+
+    def prepare(self) -> None:
+        """Import deepsparse, which reads the number of cores from the CPUs that the process is bound to."""
+        import deepsparse  # noqa: F401
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Options: scheduler, and plain_run=1 for engine.run with its checks of the inputs.
+
+        The model file is written to where its shapes are not those asked for.
+        """
+        given = Options(options.options)
+        scheduler = given.text("scheduler", _scheduler(options), _SCHEDULERS)
+        self._plain_run = given.flag("plain_run", False)
+        given.finish()
+
+        import deepsparse
+
+        batch_size = _batch_size(options)
+        rewritten = _in_fork(functools.partial(_fix_shapes, model, options.shapes, batch_size))
+        bound = _bind_workers(options, scheduler)
+        self._engine = deepsparse.Engine(
+            model,
+            batch_size=batch_size,
+            num_cores=options.cores if options.streams > 1 else options.threads,
+            num_streams=options.streams if scheduler != "single_stream" else None,
+            scheduler=deepsparse.Scheduler(scheduler),
+        )
+        _bind_caller(options, scheduler)
+        self.fraction_of_supported_ops = float(self._engine.fraction_of_supported_ops)
+        return {
+            "onnx_file": model,
+            "batch_size": batch_size,
+            "input_shapes": [list(shape) for shape in self._engine.input_shapes],
+            "shapes_rewritten": int(rewritten),
+            "num_cores": self._engine.num_cores,
+            "scheduler": scheduler,
+            "num_streams": self._engine.num_streams,
+            "threads_bound": int(bound),
+            "plain_run": int(self._plain_run),
+            "cpu_avx_type": self._engine.cpu_avx_type,
+            "cpu_vnni": bool(self._engine.cpu_vnni),
+            "fraction_of_supported_ops": self.fraction_of_supported_ops,
+        }
+
+    def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
+        """The native call that engine.run ends in, or engine.run itself."""
+        import numpy
+
+        # An array that is not contiguous gives wrong results without an error.
+        arrays = [numpy.require(inputs[name], requirements="C") for name in self._engine.input_names]
+        run = self._engine.run if self._plain_run else self._engine._eng_net.execute_list_out
+        return functools.partial(run, arrays)
+
+    def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
+        """The arrays that the call returned, by name."""
+        return dict(zip(self._engine.output_names, returned))
+
+
+def _scheduler(options: LoadOptions) -> str:
+    """The scenario's scheduler for several streams; a stream that has its model to itself needs none.
+
+    The other schedulers compute in threads of their own, which they always bind, to the first CPUs of the
+    process: two processes that are not bound would share a core. They abort in a thread that is bound to
+    fewer CPUs than its process.
+    """
+    return options.scheduler if options.streams > 1 else "single_stream"
+
+
+def _batch_size(options: LoadOptions) -> Optional[int]:
+    """What DeepSparse sets the first dimension of every input to; None where they are not all the same."""
+    first = {shape[0] if shape else None for shape in options.shapes.values()}
+    return options.batch_size if first == {options.batch_size} else None
+
+
+def _bind_workers(options: LoadOptions, scheduler: str) -> bool:
+    """Say how the engine binds its threads (it reads this when it is made); True if each has its own core."""
+    os.environ["NM_BIND_THREADS_TO_CORES"] = "1" if options.pinning == "core" else "0"
+    os.environ["NM_BIND_THREADS_TO_SOCKETS"] = "1" if options.pinning == "numa" else "0"
+    return options.pinning == "core" or scheduler != "single_stream"
+
+
+def _bind_caller(options: LoadOptions, scheduler: str) -> None:
+    """Keep the calling thread, which computes too, away from the cores that its workers are bound to."""
+    alone = scheduler == "single_stream" and options.streams == 1
+    if alone and options.pinning == "core" and options.cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, [min(options.cpus)])
+
+
+def _fix_shapes(model: str, shapes: Dict[str, List[int]], batch_size: Optional[int]) -> bool:
+    """Write the shapes into the model file, unless it has them already but for the batch; True if written."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False)
+    inputs = [one for one in graph.graph.input if one.name in shapes]
+    first = 0 if batch_size is None else 1
+    if all(_dims(one)[first:] == shapes[one.name][first:] for one in inputs):
+        return False
+    for one in inputs:
+        dims = one.type.tensor_type.shape.dim
+        if len(dims) != len(shapes[one.name]):
+            raise ValueError("input {} has {} dimensions".format(one.name, len(dims)))
+        for dim, size in zip(dims, shapes[one.name]):
+            dim.dim_value = size
+    del graph.graph.value_info[:]  # inferred from other shapes
+    onnx.save(graph, model)
+    return True
+
+
+def _dims(value: Any) -> List[int]:
+    """The sizes of an input's dimensions, 0 for those that are symbolic."""
+    return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def _in_fork(work: Callable[[], bool]) -> bool:
+    """Do what takes memory in a fork, so that the process's peak of memory is the engine's own."""
+    process = os.fork()
+    if process == 0:
+        try:
+            os._exit(int(work()))
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(2)
+    code = os.waitpid(process, 0)[1]
+    if code not in (0, 1 << 8):
+        raise RuntimeError("the model's inputs could not be read or set to the shapes asked for")
+    return code != 0

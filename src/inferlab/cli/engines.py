@@ -1,0 +1,136 @@
+"""`inferlab engines`: which engines there are, what each can do here, and how to get those that are missing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from inferlab.engines.environments import EnvironmentSpec
+    from inferlab.records import EngineInfo, Event
+
+# Version 1: the first.
+JSON_FORMAT = 1
+
+_HEADINGS = ("Engine", "Version", "State", "Runs", "Can", "Environment")
+
+
+@click.group("engines", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """List the engines, what each can do here, and how to install those that are missing."""
+    if context.invoked_subcommand is not None:
+        return
+    from inferlab.engines import registry
+
+    engines = registry.list_engines()
+    if as_json:
+        click.echo(_json(engines))
+    elif sys.stdout.isatty():
+        _print_table(engines)
+    else:
+        click.echo(_text(engines))
+
+
+@command.command("install")
+@click.argument("name")
+@click.option("--python", metavar="PATH", help="The interpreter to make the environment with.")
+@click.option("--yes", is_flag=True, help="Agree to the licence without being asked.")
+@click.option("--reinstall", is_flag=True, help="Make the environment again, even if it is complete.")
+def install(name: str, python: str | None, yes: bool, reinstall: bool) -> None:
+    """Install an engine that needs an environment of its own."""
+    from inferlab.engines import environments
+
+    spec = environments.spec_of(name)
+    if environments.interpreter_of(name) and not reinstall:
+        click.echo(f"Engine '{name}' {spec.version} is already installed in {spec.folder}.")
+        return
+    if spec.licence:
+        _agree(spec, yes)
+    environments.install(name, python, listener=_show_progress, reinstall=reinstall)
+    click.echo(f"Engine '{name}' {spec.version} is installed in {spec.folder}.")
+
+
+@command.command("remove")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove an engine's own environment."""
+    from inferlab.engines import environments
+
+    for folder in environments.remove(name):
+        click.echo(f"Removed {folder}.")
+
+
+def _agree(spec: EnvironmentSpec, yes: bool) -> None:
+    """Show the licence, and ask on a terminal unless the user has agreed already."""
+    from inferlab.errors import BadInput
+
+    click.echo(f"{spec.name} {spec.version}: {spec.licence}", err=True)
+    click.echo(spec.licence_summary, err=True)
+    click.echo(f"It takes about {spec.size_bytes / 1e6:.0f} MB in {spec.folder}.", err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f"Installing '{spec.name}' needs your agreement to its licence, and there is no terminal to ask on. "
+            "Agree to it with: --yes"
+        )
+    try:
+        agreed = click.confirm("Do you agree to the licence?", err=True)
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    if not agreed:
+        raise BadInput(f"Engine '{spec.name}' was not installed, because its licence was not agreed to.")
+
+
+def _show_progress(event: Event) -> None:
+    click.echo(f"{event.data['name']}: {event.data['step']} {event.data['detail']}".rstrip(), err=True)
+
+
+def _json(engines: list[EngineInfo]) -> str:
+    import json
+    from dataclasses import asdict
+
+    return json.dumps({"format": JSON_FORMAT, "engines": [asdict(one) for one in engines]}, indent=2)
+
+
+def _cells(one: EngineInfo) -> tuple[str, ...]:
+    runs, can = ", ".join(one.kinds), ", ".join(one.capabilities)
+    cells = (one.name, one.version, one.state, runs, can, one.environment if one.state == "ready" else "")
+    return tuple(cell or "-" for cell in cells)
+
+
+def _troubles(engines: list[EngineInfo]) -> list[str]:
+    """A line for each engine that cannot run: why, and what mends it."""
+    return [
+        f"{one.name}: {one.problem}." + (f" Mend it with: {one.remedy}" if one.remedy else "")
+        for one in engines
+        if one.state != "ready"
+    ]
+
+
+def _text(engines: list[EngineInfo]) -> str:
+    rows = [_HEADINGS, *map(_cells, engines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join([*lines, *(["", *_troubles(engines)] if _troubles(engines) else [])])
+
+
+def _print_table(engines: list[EngineInfo]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*_HEADINGS, box=None, header_style="bold", pad_edge=False)
+    colours = {"ready": "green", "missing": "yellow", "broken": "red"}
+    for one in engines:
+        table.add_row(*(Text(cell, colours[one.state] if cell == one.state else "") for cell in _cells(one)))
+    console = Console(highlight=False)
+    console.print(table)
+    for line in _troubles(engines):
+        console.print(Text(line), soft_wrap=True)

@@ -1,0 +1,175 @@
+"""Which engines exist, how a child for each is started, and what each can do here."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+from inferlab.engines import environments
+from inferlab.errors import BadInput, InferlabError
+from inferlab.records import EngineInfo
+from inferlab.worker import Launch, Worker
+
+#: The class of each engine that comes with inferlab, in the child's module of the same name.
+BUILTIN = {
+    "onnxruntime": "OnnxRuntime",
+    "openvino": "OpenVino",
+    "torch": "Torch",
+    "deepsparse": "DeepSparse",
+    "fake": "Fake",
+}
+GROUP = "inferlab.engines"
+
+# What to install for an engine whose package is an extra of ours.
+_EXTRAS = {"torch": "pip install 'inferlab[torch]'"}
+# The newest ONNX IR that an engine with an environment of its own reads (ENGINES.md: tried).
+_NEWEST_IR = {"deepsparse": 8}
+_WRITES_MODEL = frozenset({"deepsparse"})
+_PATIENCE_S = 60.0
+
+
+class NotInstalled(BadInput):
+    """An engine that exists, but not here; `remedy` is the command that installs it."""
+
+    def __init__(self, name: str, remedy: str) -> None:
+        super().__init__(f"Engine '{name}' is not installed. Install it with: {remedy}")
+        self.remedy = remedy
+
+
+def launch(name: str) -> Launch:
+    """How to start a child for an engine: one of ours, `path/to/file.py:ClassName`, or a plug-in's."""
+    if name in environments.SPECS:
+        return _launch_isolated(name)
+    if name in BUILTIN:
+        if name in _EXTRAS and importlib.util.find_spec(name) is None:
+            raise NotInstalled(name, _EXTRAS[name])
+        return Launch(name, {"builtin": name, "class": BUILTIN[name]})
+    if ".py:" in name or name.endswith(".py"):
+        return _launch_file(name)
+    plugins = _plugins()
+    if name in plugins:
+        return _launch_plugin(plugins[name])
+    raise BadInput(_unknown(name, [*BUILTIN, *environments.SPECS, *plugins]))
+
+
+def describe(name: str) -> EngineInfo:
+    """What an engine is and can do, asked of a child; a fault of the engine's own becomes its state."""
+    home = _home(name)
+    try:
+        start = launch(name)
+    except NotInstalled as error:
+        return EngineInfo(name, "missing", environment=home, problem="not installed", remedy=error.remedy)
+    except BadInput as error:
+        if name not in _known():
+            raise
+        return EngineInfo(name, "broken", environment=home, problem=_reason(name, error))
+    try:
+        with Worker(start, patience_s=_PATIENCE_S) as worker:
+            told = worker.ask("describe").data
+    except (InferlabError, OSError) as error:
+        return EngineInfo(name, "broken", environment=home, problem=_reason(name, error), remedy=_mend(name))
+    version = next(iter(told["versions"].values()), _own_version(name))
+    kinds, capabilities = tuple(told["kinds"]), tuple(told["capabilities"])
+    missing = told["missing"]
+    if missing:
+        problem, remedy = f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}"
+        return EngineInfo(name, "missing", version, kinds, capabilities, home, problem, remedy)
+    return EngineInfo(name, "ready", version, kinds, capabilities, home)
+
+
+def list_engines() -> list[EngineInfo]:
+    """Every engine that comes with inferlab or with an installed plug-in, in that order."""
+    # A child dies with the thread that started it, and each of these threads outlives its child.
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(describe, _known()))
+
+
+def _known() -> list[str]:
+    return list(dict.fromkeys([*BUILTIN, *environments.SPECS, *_plugins()]))
+
+
+def _launch_isolated(name: str) -> Launch:
+    interpreter = environments.interpreter_of(name)
+    if interpreter is None:
+        if reason := environments.why_not_here(name):
+            raise BadInput(f"Engine '{name}' cannot be installed: {reason}.")
+        raise NotInstalled(name, f"inferlab engines install {name}")
+    return Launch(
+        name,
+        environments.spec_of(name).reference,
+        interpreter=str(interpreter),
+        isolated=True,
+        writes_model=name in _WRITES_MODEL,
+        newest_ir=_NEWEST_IR.get(name),
+    )
+
+
+def _launch_file(name: str) -> Launch:
+    path, _, kind = name.rpartition(":")
+    if not path or not kind.isidentifier():
+        raise BadInput(f"Engine '{name}' names no class. Write it as path/to/file.py:ClassName.")
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise BadInput(f"Engine '{name}': there is no file {file}.")
+    return Launch(name, {"file": str(file.resolve()), "class": kind})
+
+
+def _launch_plugin(point: metadata.EntryPoint) -> Launch:
+    module, _, kind = point.value.partition(":")
+    module, kind = module.strip(), kind.strip()
+    if not all(part.isidentifier() for part in module.split(".")) or not kind.isidentifier():
+        raise BadInput(
+            f"Engine '{point.name}': its entry point is '{point.value}', which is not package.module:ClassName."
+        )
+    return Launch(point.name, {"module": module, "class": kind})
+
+
+def _plugins() -> dict[str, metadata.EntryPoint]:
+    """The engines of installed plug-ins by name; our own names are not theirs to take."""
+    found: dict[str, metadata.EntryPoint] = {}
+    for point in sorted(metadata.entry_points(group=GROUP), key=lambda one: one.name):
+        if point.name not in BUILTIN and point.name not in environments.SPECS:
+            found.setdefault(point.name, point)
+    return found
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return (
+        f"There is no engine '{name}'.{hint} Known engines: {', '.join(names)}; "
+        "one of your own is given as path/to/file.py:ClassName."
+    )
+
+
+def _home(name: str) -> str:
+    """Where an engine's packages live."""
+    if name in environments.SPECS:
+        return str(environments.spec_of(name).folder)
+    return EngineInfo(name, "missing").environment
+
+
+def _own_version(name: str) -> str:
+    """The version of an engine that names no packages: that of the plug-in or of inferlab itself."""
+    if name in BUILTIN:
+        return metadata.version("inferlab")
+    point = _plugins().get(name)
+    return point.dist.version if point is not None and point.dist is not None else ""
+
+
+def _mend(name: str) -> str:
+    return f"inferlab engines install {name} --reinstall" if name in environments.SPECS else ""
+
+
+def _reason(name: str, error: Exception) -> str:
+    """An engine's fault without what the list around it says already."""
+    text = str(error)
+    for start in (f"Engine '{name}'", ":", "cannot run this model:", "cannot start:"):
+        text = text.removeprefix(start).strip()
+    return text.removesuffix("See: inferlab engines").strip().removesuffix(".")

@@ -1,0 +1,263 @@
+"""Which engines exist, how they are started, and what is said of those that cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from inferlab.cli.engines import command
+from inferlab.engines import registry
+from inferlab.errors import BadInput
+from inferlab.records import EngineInfo
+from inferlab.worker import Launch
+
+Engine = Callable[[str], str]
+
+VERSION = metadata.version("inferlab")
+
+MODULES = {
+    "good_plugin.py": "class Good:\n    kinds = ('onnx', 'openvino')\n    capabilities = ('shared_streams',)\n",
+    "failing_plugin.py": "import no_such_module_of_inferlab\n",
+    "crashing_plugin.py": "import os\nos.write(2, b'crashed, as ordered')\nos.abort()\n",
+    "wanting_plugin.py": "class Wanting:\n    packages = ('no-such-package-of-inferlab',)\n",
+}
+ENTRY_POINTS = """[inferlab.engines]
+good = good_plugin:Good
+failing = failing_plugin:Engine
+crashing = crashing_plugin:Engine
+wanting = wanting_plugin:Wanting
+classless = good_plugin
+fake = good_plugin:Good
+"""
+
+
+@pytest.fixture
+def no_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "environments"
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A distribution with entry points, as an installer would have left it."""
+    site = tmp_path / "site"
+    info = site / "some_engines-1.2.3.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-engines\nVersion: 1.2.3\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    for name, text in MODULES.items():
+        (site / name).write_text(text)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    return site
+
+
+@pytest.fixture
+def engine_file(tmp_path: Path) -> Engine:
+    def write(text: str) -> str:
+        (tmp_path / "own.py").write_text(text)
+        return f"{tmp_path / 'own.py'}:Own"
+
+    return write
+
+
+def refusal(name: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        registry.launch(name)
+    return str(caught.value)
+
+
+def test_an_engine_of_ours_runs_in_our_own_environment() -> None:
+    assert registry.launch("onnxruntime") == Launch(
+        "onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"}, interpreter=sys.executable
+    )
+
+
+def test_an_unknown_engine_is_answered_with_the_known_ones(plugins: Path) -> None:
+    assert refusal("onnxrutime") == (
+        "There is no engine 'onnxrutime'. Did you mean 'onnxruntime'? Known engines: onnxruntime, openvino, "
+        "torch, deepsparse, fake, classless, crashing, failing, good, wanting; "
+        "one of your own is given as path/to/file.py:ClassName."
+    )
+    assert refusal("tensorrt").startswith("There is no engine 'tensorrt'. Known engines: onnxruntime, ")
+
+
+def test_an_engine_whose_environment_is_missing_says_how_to_get_it(no_environments: Path) -> None:
+    sentence = "Engine 'deepsparse' is not installed. Install it with: inferlab engines install deepsparse"
+    assert refusal("deepsparse") == sentence
+    assert registry.describe("deepsparse") == EngineInfo(
+        "deepsparse",
+        "missing",
+        environment=str(no_environments / "deepsparse-1.8.0"),
+        problem="not installed",
+        remedy="inferlab engines install deepsparse",
+    )
+
+
+def test_a_half_made_environment_does_not_count(no_environments: Path) -> None:
+    python = no_environments / "deepsparse-1.8.0" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    assert refusal("deepsparse").startswith("Engine 'deepsparse' is not installed.")
+
+
+def test_an_engine_for_other_machines_is_broken_here(
+    no_environments: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Plan9")
+    info = registry.describe("deepsparse")
+    assert (info.state, info.remedy) == ("broken", "")
+    assert info.problem.startswith(
+        "cannot be installed: it runs only on Linux (x86_64, aarch64), and this is Plan9 "
+    )
+
+
+def test_a_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def find_no_torch(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == "torch" else find(name, package)
+
+    monkeypatch.setattr("importlib.util.find_spec", find_no_torch)
+    assert refusal("torch") == "Engine 'torch' is not installed. Install it with: pip install 'inferlab[torch]'"
+
+
+def test_an_engine_in_a_file_is_started_from_its_file(engine_file: Engine, tmp_path: Path) -> None:
+    name = engine_file("class Own:\n    packages = ('numpy',)\n")
+    assert registry.launch(name).reference == {"file": str(tmp_path / "own.py"), "class": "Own"}
+    info = registry.describe(name)
+    assert (info.state, info.kinds, info.capabilities) == ("ready", ("onnx",), ())
+    assert info.version.count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("import no_such_module_of_inferlab\n", "No module named 'no_such_module_of_inferlab'"),
+        ("class Other: ...\n", "inferlab_user_engine has no class Own"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_engine_in_a_file_that_fails_is_broken_and_says_why(
+    engine_file: Engine, text: str, problem: str
+) -> None:
+    info = registry.describe(engine_file(text))
+    assert (info.state, info.problem, info.remedy) == ("broken", problem, "")
+
+
+def test_a_file_that_is_missing_or_names_no_class_is_bad_input(engine_file: Engine) -> None:
+    assert refusal("no/such/file.py:Own") == "Engine 'no/such/file.py:Own': there is no file no/such/file.py."
+    for name in ("own.py", "own.py:", "own.py:not a class", "own.py:1st"):
+        assert refusal(name) == f"Engine '{name}' names no class. Write it as path/to/file.py:ClassName."
+    with pytest.raises(BadInput, match="there is no file"):
+        registry.describe("no/such/file.py:Own")
+
+
+def test_every_engine_is_listed_and_none_can_spoil_the_list(plugins: Path, no_environments: Path) -> None:
+    infos = {info.name: info for info in registry.list_engines()}
+    assert list(infos) == [
+        *("onnxruntime", "openvino", "torch", "deepsparse", "fake"),
+        *("classless", "crashing", "failing", "good", "wanting"),
+    ]
+    assert infos["onnxruntime"].state == "ready"
+    assert infos["onnxruntime"].version.count(".") == 2
+    assert infos["deepsparse"].state == "missing"
+    assert infos["fake"] == EngineInfo(
+        "fake",
+        "ready",
+        VERSION,
+        kinds=("onnx", "openvino", "torch-export", "torchscript"),
+        capabilities=("native_streams", "shared_streams"),
+    )
+    assert infos["good"] == EngineInfo("good", "ready", "1.2.3", ("onnx", "openvino"), ("shared_streams",))
+    assert infos["failing"] == EngineInfo(
+        "failing", "broken", problem="No module named 'no_such_module_of_inferlab'"
+    )
+    assert infos["crashing"] == EngineInfo(
+        "crashing",
+        "broken",
+        problem="died during 'describe': its process was ended by SIGABRT. It said: crashed, as ordered",
+    )
+    assert infos["classless"] == EngineInfo(
+        "classless", "broken", problem="its entry point is 'good_plugin', which is not package.module:ClassName"
+    )
+    assert infos["wanting"] == EngineInfo(
+        "wanting",
+        "missing",
+        "1.2.3",
+        kinds=("onnx",),
+        problem="no-such-package-of-inferlab not installed",
+        remedy="pip install no-such-package-of-inferlab",
+    )
+
+
+def test_the_command_prints_a_plain_table_and_what_to_do(
+    no_environments: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "BUILTIN", {"fake": "Fake"})
+    result = CliRunner().invoke(command, [])
+    assert result.output.splitlines() == [
+        "Engine      Version  State    Runs                                       Can                             "
+        "Environment",
+        f"fake        {VERSION:<7}  ready    onnx, openvino, torch-export, torchscript  "
+        "native_streams, shared_streams  inferlab's own",
+        "deepsparse  -        missing  -" + " " * 42 + "-" + " " * 31 + "-",
+        "",
+        "deepsparse: not installed. Mend it with: inferlab engines install deepsparse",
+    ]
+
+
+def test_the_command_prints_json_with_a_format_number(
+    no_environments: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "BUILTIN", {})
+    result = CliRunner().invoke(command, ["--json"])
+    assert json.loads(result.output) == {
+        "format": 1,
+        "engines": [
+            {
+                "name": "deepsparse",
+                "state": "missing",
+                "version": "",
+                "kinds": [],
+                "capabilities": [],
+                "environment": str(no_environments / "deepsparse-1.8.0"),
+                "problem": "not installed",
+                "remedy": "inferlab engines install deepsparse",
+            }
+        ],
+    }
+
+
+def test_the_command_draws_a_table_on_a_terminal(no_environments: Path) -> None:
+    screen = _run_on_a_terminal()
+    assert "deepsparse: not installed. Mend it with: inferlab engines install deepsparse" in screen
+    assert "\x1b[32mready" in screen
+
+
+def _run_on_a_terminal() -> str:
+    """What the command writes when its output is a terminal."""
+    import pty
+
+    process, screen = pty.fork()
+    if process == 0:
+        os.environ.update({"TERM": "xterm", "COLUMNS": "160"})
+        code = "from inferlab.cli.engines import command; command()"
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    parts = []
+    try:
+        while part := os.read(screen, 4096):
+            parts.append(part)
+    except OSError:
+        pass  # how Linux says that the other side is closed
+    os.waitpid(process, 0)
+    return b"".join(parts).decode()
