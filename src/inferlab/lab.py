@@ -131,10 +131,14 @@ def _jobs(plan: Plan, model: Model, live: bool) -> Iterator[Job]:
 
 def _explained(job: Job, message: str) -> str:
     """An engine's refusal, with what we did to the model that may have caused it."""
-    if job.rewrite_batch is None:
-        return message
-    own, wanted = job.rewrite_batch
-    return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {wanted} was tried.)"
+    if job.rewrite_batch is not None:
+        own, wanted = job.rewrite_batch
+        return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {wanted} was tried.)"
+    open_dims = any(not isinstance(dim, int) for spec in job.model.inputs for dim in (spec.dims or ())[1:])
+    if open_dims and "cannot run this model" in message:
+        shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in job.cell.shapes)
+        return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
+    return message
 
 
 def _tell_inputs(plan: Plan, job: Job, listener: Listener) -> None:

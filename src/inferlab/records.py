@@ -13,6 +13,7 @@ Kind = Literal["onnx", "openvino", "torch-export", "torchscript", "transformers"
 Scenario = Literal["sync", "async", "elastic"]
 Pinning = Literal["none", "core", "numa"]
 StreamMode = Literal["auto", "threads", "processes", "native"]
+Metric = Literal["max", "rms"]
 Status = Literal["done", "failed", "cancelled", "pending"]
 
 #: One dimension: a size, a symbolic name shared by all dimensions so called, or None (unknown on its own).
@@ -146,8 +147,10 @@ class OutputCheck:
     """How a cell's outputs compare with the reference's."""
 
     status: Literal["match", "mismatch", "unchecked"]
-    #: Largest |output − reference| / (|reference| + RMS of the reference); None where nothing was compared.
+    #: Relative to the reference (measure/check.py says how); None where nothing was compared.
     error: float | None = None
+    #: The error of the worst element, or of the whole output.
+    metric: Metric = "max"
     tolerance: float | None = None
     reference: str = ""
     #: The output with the largest error, or why nothing was compared.

@@ -8,6 +8,7 @@ import pytest
 from inferlab.measure import check
 
 ONES = np.ones(4, np.float32)
+STRICT = check.Standard("max", 1e-3)
 
 
 def test_equal_arrays_have_no_error() -> None:
@@ -15,7 +16,7 @@ def test_equal_arrays_have_no_error() -> None:
 
 
 def test_the_error_is_relative_to_the_value_and_the_scale_of_the_whole() -> None:
-    assert check.error(np.array([1.0, 1.1], np.float64), np.array([1.0, 1.0])) == pytest.approx(0.05)
+    assert check.error(np.array([1.0, 1.1], np.float64), np.array([1.0, 1.0])) == pytest.approx(0.05, rel=1e-3)
 
 
 def test_a_small_absolute_error_near_zero_is_small() -> None:
@@ -38,7 +39,7 @@ def test_masked_logits_do_not_hide_an_error_in_the_others() -> None:
     expected = np.array([np.finfo(np.float32).min] * 9 + [1.0], np.float32)
     actual = expected.copy()
     actual[-1] = 2.0
-    assert check.error(actual, expected) == pytest.approx(0.5)
+    assert check.error(actual, expected) == pytest.approx(0.5, rel=1e-3)
 
 
 def test_another_shape_is_infinitely_wrong() -> None:
@@ -56,17 +57,30 @@ def test_an_empty_output_matches_an_empty_output() -> None:
 
 def test_the_worst_output_decides() -> None:
     found = check.difference({"a": ONES, "b": ONES * 2, "c": ONES}, {"a": ONES, "b": ONES})
-    assert found == check.Difference(0.5, "b")
-    assert check.judge([found, None], 1e-3, "ref").status == "mismatch"
-    assert check.judge([check.Difference(1e-4, "a")], 1e-3, "ref").status == "match"
+    assert found is not None and found.output == "b" and found.error == pytest.approx(0.5, rel=1e-3)
+    assert check.judge([found, None], STRICT, "ref").status == "mismatch"
+    assert check.judge([check.Difference(1e-4, "a")], STRICT, "ref").status == "match"
 
 
 def test_outputs_in_common_are_needed() -> None:
     assert check.difference({"a": ONES}, {"b": ONES}) is None
-    assert check.judge([None], 1e-3, "ref").status == "unchecked"
+    assert check.judge([None], STRICT, "ref").status == "unchecked"
 
 
-def test_the_loosest_precision_sets_the_tolerance() -> None:
-    assert check.tolerance_for("FP32", "f32") == 1e-3
-    assert check.tolerance_for("FP32", "bf16") == check.TOLERANCES["BF16"]
-    assert check.tolerance_for("INT8", "f32") == check.TOLERANCES["INT8"]
+def test_the_loosest_precision_sets_the_standard() -> None:
+    assert check.standard_for("FP32", "f32") == STRICT
+    assert check.standard_for("FP32", "bf16") == check.Standard("max", check.TOLERANCES["BF16"])
+    assert check.standard_for("INT8", "f32") == check.Standard("rms", check.TOLERANCES["INT8"])
+    assert check.standard_for("something new", "") == STRICT
+
+
+def test_few_bits_are_judged_as_a_whole() -> None:
+    expected = np.ones(100)
+    actual = expected.copy()
+    actual[7] = 2.0
+    assert check.error(actual, expected, "rms") == pytest.approx(0.1, rel=2e-3)
+    assert check.error(actual, expected, "max") == pytest.approx(0.5, rel=2e-3)
+
+
+def test_noise_in_outputs_that_are_next_to_nothing_is_no_error() -> None:
+    assert check.error(np.full(9, 2e-7), np.full(9, 5e-8)) < 1e-3

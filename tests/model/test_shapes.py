@@ -219,7 +219,7 @@ def test_every_input_gets_a_whole_shape_that_keeps_what_is_fixed(
     try:
         resolved = resolve(specs, batch, 7, {})
     except BadInput as error:
-        assert "no batch dimension" in str(error)
+        assert "no batch dimension" in str(error) or "has no effect" in str(error)
         return
     for one in specs:
         shape = resolved.shapes[one.name]
@@ -227,3 +227,10 @@ def test_every_input_gets_a_whole_shape_that_keeps_what_is_fixed(
         assert all(size >= 1 for size in shape)
         for axis, (dim, size) in enumerate(zip(one.dims or (), shape, strict=True)):
             assert not isinstance(dim, int) or size == dim or (axis == 0 and resolved.rewrite_batch == (dim, size))
+
+
+def test_a_sequence_length_that_changes_nothing_is_refused() -> None:
+    fixed = [TensorSpec("x", "float32", ("batch", 4))]
+    with pytest.raises(BadInput, match="sequence length 64 has no effect"):
+        resolve(fixed, None, 64, {})
+    assert resolve([TensorSpec("x", "int64", ("batch", "seq"))], None, 64, {}).shapes == {"x": (1, 64)}

@@ -20,7 +20,7 @@ from inferlab.measure.lock import measuring_alone
 from inferlab.measure.reference import Reference, reference_for
 from inferlab.measure.stats import latencies_ns
 from inferlab.model.graph import rewrite
-from inferlab.records import Cell, Event, Listener, Model, OutputCheck, Run
+from inferlab.records import Cell, Event, Listener, Metric, Model, OutputCheck, Run
 from inferlab.version import __version__
 from inferlab.worker import Launch, Worker
 
@@ -75,7 +75,8 @@ def _measure(
     _tell_settings(job, layout, path, loaded, listener)
     for inputs in job.inputs:
         crew.give_inputs(inputs)
-    first_inference_s, before = _outputs(job, crew, reference)
+    standard = check.standard_for(job.model.precision, str(loaded["settings"].get("precision", "")))
+    first_inference_s, before = _outputs(job, crew, reference, standard.metric)
     listener(Event("warming", {"seconds": cell.warmup_s}))
     warmup = _timed(crew, cell.warmup_s, clock, "warming") if cell.warmup_s > 0 else None
     if warmup is not None and warmup.interrupted:
@@ -83,8 +84,12 @@ def _measure(
     listener(Event("measuring", {"scenario": cell.scenario, "seconds": cell.time_s}))
     measured = _timed(crew, cell.time_s, clock, "measuring", _typical_call_s(warmup))
     listener(Event("checking"))
-    _, after = _outputs(job, crew, reference)
-    outcome = _check(job, reference, before + after, loaded["settings"])
+    _, after = _outputs(job, crew, reference, standard.metric)
+    outcome = (
+        OutputCheck("unchecked", reference=reference.label, detail=reference.reason)
+        if reference.reason
+        else check.judge(before + after, standard, reference.label)
+    )
     here = machine.describe()
     return Run(
         cell_id=cell.id,
@@ -209,7 +214,9 @@ def _tell_settings(
     )
 
 
-def _outputs(job: Job, crew: Crew, reference: Reference) -> tuple[float, list[check.Difference | None]]:
+def _outputs(
+    job: Job, crew: Crew, reference: Reference, metric: Metric
+) -> tuple[float, list[check.Difference | None]]:
     """Run every stream on both sets of inputs; the seconds of the very first, and how each compares."""
     first_s, found = 0.0, []
     for number in range(len(job.inputs)):
@@ -217,17 +224,8 @@ def _outputs(job: Job, crew: Crew, reference: Reference) -> tuple[float, list[ch
             reply = crew.infer(stream, number)
             first_s = first_s or reply.data["seconds"]
             if reference.outputs:
-                found.append(check.difference(reply.arrays(), reference.outputs[number]))
+                found.append(check.difference(reply.arrays(), reference.outputs[number], metric))
     return first_s, found
-
-
-def _check(
-    job: Job, reference: Reference, found: list[check.Difference | None], settings: dict[str, Any]
-) -> OutputCheck:
-    if reference.reason:
-        return OutputCheck("unchecked", reference=reference.label, detail=reference.reason)
-    tolerance = check.tolerance_for(job.model.precision, str(settings.get("precision", "FP32")))
-    return check.judge(found, tolerance, reference.label)
 
 
 def _timed(crew: Crew, seconds: float, clock: _Clock | None, stage: str, call_s: float | None = None) -> Slice:

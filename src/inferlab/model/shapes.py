@@ -80,6 +80,11 @@ def resolve(
         )
     for spec in inputs:
         _check_sums(spec, shapes[spec.name], sizes)
+    if sequence_length not in (None, _SEQUENCE) and shapes == resolve(inputs, batch_size, None, overrides).shapes:
+        raise BadInput(
+            f"The sequence length {sequence_length} has no effect: no dimension of the inputs {_names(inputs)} is "
+            "left open for it. Leave it out."
+        )
     return Resolved(shapes, batch, None if fixed in (None, batch) else (fixed, batch))
 
 

@@ -137,6 +137,7 @@ def _measured(outcome: Outcome) -> dict[str, Any]:
         "output_check": {
             "status": run.check.status,
             "error": _plain(run.check.error),
+            "metric": run.check.metric,
             "tolerance": run.check.tolerance,
             "reference": run.check.reference,
             "detail": run.check.detail,

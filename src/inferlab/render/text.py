@@ -62,11 +62,14 @@ def _around(outcome: Outcome, run: Run) -> list[str]:
     return [*lines, f"Output Check: {output_check(run.check)}"]
 
 
+_ERRORS = {"max": "largest error", "rms": "RMS error"}
+
+
 def output_check(check: OutputCheck) -> str:
     """The check of the outputs in one sentence."""
     if check.status == "unchecked":
         return f"unchecked: {check.detail}"
-    found = f"largest error {check.error:.2g}, tolerance {check.tolerance:g}, against {check.reference}"
+    found = f"{_ERRORS[check.metric]} {check.error:.2g}, tolerance {check.tolerance:g}, against {check.reference}"
     return f"match ({found})" if check.status == "match" else f"WRONG (output '{check.detail}': {found})"
 
 
