@@ -1,0 +1,196 @@
+"""OpenVINO on the CPU."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from typing import Any, Callable, Dict, List, Optional
+
+from .base import BadOption, Engine, LoadOptions, Options
+
+_SETTINGS = (
+    *("INFERENCE_NUM_THREADS", "NUM_STREAMS", "PERFORMANCE_HINT", "INFERENCE_PRECISION_HINT"),
+    *("EXECUTION_MODE_HINT", "ENABLE_CPU_PINNING", "ENABLE_HYPER_THREADING"),
+)
+_PRECISIONS = {"f32": "FP32", "f64": "FP64", "f16": "FP16", "bf16": "BF16"}
+_NARROW = ("i8", "u8", "i4", "u4", "nf4")
+
+
+class OpenVino(Engine):
+    """One compiled model; each bound set of inputs has a request of its own and stays where it is."""
+
+    # Not "shared_streams": requests on one stream take turns (a lock on its graph), so they share no cores.
+    capabilities = frozenset({"native_streams"})
+    kinds = frozenset({"onnx", "openvino"})
+    packages = ("openvino",)
+
+    def prepare(self) -> None:
+        """Import openvino."""
+        _import()
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Options: precision, execution_mode, hyper_threading, dynamic; any property by its upper-case name."""
+        given = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        wanted: Dict[str, Any] = {
+            "INFERENCE_NUM_THREADS": max(options.threads, min(options.threads * options.streams, options.cores)),
+            "NUM_STREAMS": options.streams,
+            "PERFORMANCE_HINT": "LATENCY" if options.scheduler == "single_stream" else "THROUGHPUT",
+            # Left to itself it computes in bf16 where the CPU can: faster, and not what was asked for.
+            "INFERENCE_PRECISION_HINT": given.text("precision", "f32", ("f32", "bf16", "f16")),
+            "ENABLE_CPU_PINNING": _may_pin(options),
+            "ENABLE_HYPER_THREADING": given.flag("hyper_threading", True),
+        }
+        mode = given.text("execution_mode", "default", ("default", "performance", "accuracy"))
+        if mode != "default":
+            wanted["EXECUTION_MODE_HINT"] = mode.upper()
+        dynamic = given.flag("dynamic", False)
+        given.finish()
+        wanted.update({key: value for key, value in options.options.items() if key.isupper()})
+
+        self._module = _import()
+        core = self._module.Core()
+        _check_properties(core, wanted)
+        network = _read(core, model, options.kind)
+        if not dynamic and options.shapes:
+            network.reshape({name: list(shape) for name, shape in options.shapes.items()})
+        self._compiled = core.compile_model(network, "CPU", wanted)
+        names = dict.fromkeys((*_SETTINGS, *wanted))
+        return {
+            "dynamic": int(dynamic),
+            "precision": _plain(self._compiled.get_property("INFERENCE_PRECISION_HINT")),
+            **{name.lower(): _plain(self._compiled.get_property(name)) for name in names},
+        }
+
+    def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
+        """A request whose tensors are the arrays' own memory, called below the Python layer of OpenVINO.
+
+        Which stream serves a request is OpenVINO's choice: it takes one that is free.
+        """
+        request = self._compiled.create_infer_request()
+        kept: List[Any] = [inputs, request]
+        for name, array in inputs.items():
+            # Strings have no memory to share.
+            tensor = self._module.Tensor(array, shared_memory=array.dtype.kind not in "OSU")
+            kept.append(tensor)
+            request.set_tensor(name, tensor)
+        # InferRequest.infer dispatches on the type of the inputs and wraps the outputs, which costs 2 to 3 µs a
+        # call; what it calls in the end takes no new inputs and gives views of the outputs.
+        infer = super(type(request), request).infer  # type: ignore[misc]
+        call = functools.partial(infer, {}, True, False)
+        call.kept = kept  # type: ignore[attr-defined]
+        return call
+
+    def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
+        """Copies of the outputs, in the model's order."""
+        return [value.copy() for value in returned.values()]
+
+    def inspect(self, model: str, kind: str) -> Dict[str, Any]:
+        """Inputs, outputs and weights, as plain data."""
+        network = _read(_import().Core(), model, kind)
+        weights = [node for node in network.get_ops() if node.get_type_name() == "Constant"]
+        weights = [node for node in weights if node.get_element_type().get_type_name() in (*_PRECISIONS, *_NARROW)]
+        zeros, counted = 0, 0
+        for node in weights:
+            if len(node.get_output_shape(0)) >= 2 and not node.get_element_type().get_type_name().endswith("4"):
+                values = node.data
+                zeros, counted = zeros + int((values == 0).sum()), counted + int(values.size)
+        return {
+            "inputs": [dict(_port(one), below=_rows(one)) for one in network.inputs],
+            "outputs": [_port(one) for one in network.outputs],
+            "parameters": sum(_size(node) for node in weights),
+            "zero_fraction": zeros / counted if counted else None,
+            "precision": _precision(network, weights),
+        }
+
+
+def _import() -> Any:
+    """The openvino module, without the telemetry that would write an id into the user's home folder."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
+
+
+def _read(core: Any, model: str, kind: str) -> Any:
+    if kind == "openvino" and not os.path.exists(os.path.splitext(model)[0] + ".bin"):
+        with open(model, "rb") as file:
+            start = file.read(4096)
+        if b"<net" not in start:
+            raise BadOption("{} is not an OpenVINO model (an .xml file that describes a net)".format(model))
+    return core.read_model(model)
+
+
+def _may_pin(options: LoadOptions) -> bool:
+    """Whether OpenVINO may bind threads to CPUs itself.
+
+    It binds to the first CPUs that the *process* may use, the calling thread too. Models that are loaded in
+    threads with CPUs of their own would then all run on the first one (measured: 2 streams on 2 cores used
+    1.0 cores; unbound 2.0, because its threads inherit the CPUs of the thread that loads the model).
+    """
+    if options.pinning != "core" or options.scheduler == "elastic" or not hasattr(os, "sched_getaffinity"):
+        return False
+    return os.sched_getaffinity(0) == os.sched_getaffinity(os.getpid())
+
+
+def _check_properties(core: Any, wanted: Dict[str, Any]) -> None:
+    known = {name for name, access in core.get_property("CPU", "SUPPORTED_PROPERTIES").items() if access != "RO"}
+    unknown = sorted(set(wanted) - known)
+    if unknown:
+        raise BadOption(
+            "unknown property {}; the CPU device takes {}".format(", ".join(unknown), ", ".join(sorted(known)))
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    name = getattr(value, "get_type_name", None)  # element types
+    return name() if name else getattr(value, "name", str(value))  # enumerations
+
+
+def _port(port: Any) -> Dict[str, Any]:
+    shape = port.get_partial_shape()
+    dims = None if shape.rank.is_dynamic else [None if one.is_dynamic else one.get_length() for one in shape]
+    names = sorted(port.get_names())
+    try:
+        dtype = port.get_element_type().to_dtype().name
+    except RuntimeError:  # strings and types that NumPy does not have
+        dtype = port.get_element_type().get_type_name()
+    return {"name": names[0] if names else port.get_node().get_friendly_name(), "dtype": dtype, "dims": dims}
+
+
+def _rows(port: Any) -> Optional[int]:
+    """The rows of the smallest constant table that an integer input indexes."""
+    rows: List[int] = []
+    waiting = [port]
+    while waiting:
+        for target in waiting.pop().get_target_inputs():
+            node = target.get_node()
+            if node.get_type_name() == "Convert":
+                waiting.extend(node.outputs())
+            elif node.get_type_name() == "Gather" and target.get_index() == 1:
+                table = node.input_value(0).get_partial_shape()
+                if table.rank.is_static and len(table) == 2 and not table[0].is_dynamic:
+                    rows.append(table[0].get_length())
+    return min(rows) if rows else None
+
+
+def _size(node: Any) -> int:
+    return math.prod(node.get_output_shape(0))
+
+
+def _precision(network: Any, weights: List[Any]) -> str:
+    """INT8 or INT4 where weights are so narrow or operators quantise; else what most weights are stored in."""
+    sizes: Dict[str, int] = {}
+    for node in weights:
+        name = node.get_element_type().get_type_name()
+        sizes[name] = sizes.get(name, 0) + _size(node)
+    if any(name.endswith("4") and name in _NARROW for name in sizes):
+        return "INT4"
+    if any(name in _NARROW for name in sizes) or any(
+        op.get_type_name() == "FakeQuantize" for op in network.get_ops()
+    ):
+        return "INT8"
+    return _PRECISIONS[max(sizes, key=lambda name: sizes[name])] if sizes else "FP32"

@@ -1,0 +1,171 @@
+"""PyTorch: torch.export programs and TorchScript, eager or compiled."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from . import torch_files
+from .base import BadOption, Engine, LoadOptions, Options
+
+
+class Argument(NamedTuple):
+    """One argument of what is called: an input by its name, or a value that stays."""
+
+    name: str
+    value: Any = None
+    #: Given by the caller of the module, not by the module itself.
+    given: bool = True
+
+
+class Torch(Engine):
+    """One module; the weights are bound with the inputs where a program is nothing but its graph."""
+
+    # Every calling thread has an OpenMP team of its own, of as many threads as set_num_threads said last.
+    capabilities = frozenset({"shared_streams"})
+    kinds = frozenset({"torch-export", "torchscript"})
+    packages = ("torch",)
+
+    def prepare(self) -> None:
+        """Import torch, with what it imports only when it reads a program."""
+        import torch.export.pt2_archive._package  # noqa: F401
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Options: mode (eager, compile); freeze (0, 1) for TorchScript."""
+        given = Options(options.options)
+        mode = given.text("mode", "eager", ("eager", "compile"))
+        freeze = given.flag("freeze", False)
+        given.finish()
+        if freeze and options.kind != "torchscript":
+            raise BadOption("freeze is for TorchScript; a torch.export program has mode=compile")
+        if mode == "compile":
+            _check_compiler(options.kind)
+
+        import torch
+
+        self._torch = torch
+        torch.set_num_threads(options.threads)
+        if torch.get_num_interop_threads() != 1:
+            torch.set_num_interop_threads(1)
+        if options.kind == "torchscript":
+            self._load_script(torch_files.read_torchscript(model), freeze)
+        else:
+            self._load_program(torch_files.read_exported(model), options.shapes, mode)
+        return {
+            "mode": mode,
+            "freeze": int(freeze),
+            "intra_op_num_threads": torch.get_num_threads(),
+            "inter_op_num_threads": torch.get_num_interop_threads(),
+            "mkldnn": int(torch.backends.mkldnn.is_available()),
+        }
+
+    def _load_script(self, module: Any, freeze: bool) -> None:
+        self._names: List[str] = []
+        self._arguments = [Argument(name) for name in torch_files.script_inputs(module)]
+        self._spec: Any = None
+        if freeze:
+            # A module that was saved frozen has lost this attribute and cannot be frozen again.
+            module = self._torch.jit.freeze(module) if hasattr(module, "training") else module
+            module = self._torch.jit.optimize_for_inference(module)
+        self._run = module.forward
+
+    def _load_program(self, program: Any, shapes: Dict[str, List[int]], mode: str) -> None:
+        _check_shapes(program, shapes)
+        self._names = torch_files.output_names(program)
+        self._arguments = program_arguments(program)
+        self._spec = None
+        # program.module() matches the structure of its arguments on every call (four to six times the time of
+        # this on small models, compiled too); the graph itself takes weights and inputs in a row.
+        run = program.graph_module.forward
+        if len(program.graph_signature.output_specs) != len(program.graph_signature.user_outputs):
+            # The graph also returns new values of the buffers, which only program.module() puts in their place.
+            self._arguments = [one for one in self._arguments if one.given]
+            self._spec, run = program.call_spec.in_spec, program.module(check_guards=False).forward
+        self._run = self._torch.compile(run) if mode == "compile" else run
+
+    def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
+        """A call of the module with tensors that share the arrays' memory."""
+        torch, run = self._torch, self._run
+        values = []
+        for one in self._arguments:
+            if one.name and one.name not in inputs:
+                raise BadOption("the model's input {} was not given".format(one.name))
+            values.append(torch.from_numpy(inputs[one.name]) if one.name else one.value)
+        if self._spec is not None:
+            values, named = torch.utils._pytree.tree_unflatten(values, self._spec)
+            run = functools.partial(run, **named) if named else run
+        enabled, enter = torch.is_inference_mode_enabled, torch._C._InferenceMode
+        entered: List[Any] = []
+
+        def call() -> Any:
+            # Inference mode belongs to a thread: the thread's first call enters it and none leaves it, because
+            # entering it every time costs microseconds.
+            if not enabled():
+                entered.append(enter(True))
+            return run(*values)
+
+        return call
+
+    def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
+        """Arrays by the keys of a dict, or by number."""
+        named = torch_files.flatten(returned)
+        if self._names:
+            named = dict(zip(self._names, named.values()))
+        return {name: _array(value) for name, value in named.items() if hasattr(value, "detach")}
+
+    def inspect(self, model: str, kind: str) -> Dict[str, Any]:
+        """Inputs, outputs and weights, as plain data."""
+        if kind == "torchscript":
+            return torch_files.describe_script(torch_files.read_torchscript(model))
+        return torch_files.describe_exported(torch_files.read_exported(model))
+
+
+def program_arguments(program: Any) -> List[Argument]:
+    """What the program's graph takes, in its order: weights, constants and inputs."""
+    arguments = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            fixed = not hasattr(spec.arg, "name") or hasattr(spec.arg, "value")
+            arguments.append(Argument("", spec.arg.value) if fixed else Argument(spec.arg.name))
+        elif spec.target in program.state_dict:
+            arguments.append(Argument("", program.state_dict[spec.target].detach(), given=False))
+        else:
+            arguments.append(Argument("", program.constants[spec.target], given=False))
+    return arguments
+
+
+def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
+    """Refuse shapes that the program was not exported for: the bare graph would not notice."""
+    limits = program.range_constraints
+    for one in torch_files.program_inputs(program):
+        for axis, (wanted, dim) in enumerate(zip(shapes.get(one.name, []), one.meta["val"].shape)):
+            fixed: Optional[int] = dim if isinstance(dim, int) else None
+            limit = None if fixed is not None else limits.get(dim.node.expr)
+            if (fixed is not None and wanted != fixed) or (
+                limit is not None and not limit.lower <= wanted <= limit.upper
+            ):
+                raise BadOption(
+                    "the program was exported with {} in dimension {} of '{}', so {} is not possible; export it "
+                    "again with dynamic_shapes".format(
+                        fixed if fixed is not None else "{} to {}".format(limit.lower, limit.upper),  # type: ignore[union-attr]
+                        axis,
+                        one.name,
+                        wanted,
+                    )
+                )
+
+
+def _check_compiler(kind: str) -> None:
+    if kind != "torch-export":
+        raise BadOption("mode=compile is for torch.export programs; TorchScript has freeze=1")
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++") if name):
+        raise BadOption("mode=compile needs a C++ compiler, and none was found; install g++ or set CXX")
+    # Compile here and now: a pool of compiling processes would idle beside what is measured.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+def _array(tensor: Any) -> Any:
+    tensor = tensor.detach()
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy().copy()

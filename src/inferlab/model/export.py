@@ -1,0 +1,217 @@
+"""Write a PyTorch module, a Hugging Face folder or a saved program as ONNX, checked against eager PyTorch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from inferlab.child import protocol
+from inferlab.errors import BadInput, InferlabError
+from inferlab.model.inspect import need_torch, tensor_spec
+from inferlab.records import Event, Listener, TensorSpec, ignore
+from inferlab.worker import Worker
+
+Exporter = Literal["auto", "dynamo", "torchscript"]
+Inputs = Mapping[str, Any] | Sequence[Any]
+
+_PATIENCE_S = 3600.0
+_SCRIPT_ENDINGS = (".pt", ".pth", ".ts", ".torchscript", ".jit")
+
+
+class WrongExport(InferlabError):
+    """The ONNX file computes something else than eager PyTorch."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An ONNX file that was written and checked."""
+
+    path: str
+    opset: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    #: Largest |output − expected| / (|expected| + RMS of expected) against eager PyTorch, over two sets of inputs.
+    error: float
+    precision: str
+    exporter: str
+    #: The file and its external data.
+    size_bytes: int
+
+
+def export_to_onnx(
+    model: Any,
+    path: str | os.PathLike[str],
+    inputs: Inputs | None = None,
+    *,
+    opset: int | None = None,
+    dynamic: bool = True,
+    dynamic_shapes: Any = None,
+    exporter: Exporter = "auto",
+    batch_size: int = 2,
+    sequence_length: int = 16,
+    tolerance: float = 1e-3,
+    listener: Listener = ignore,
+) -> Exported:
+    """Write `model` to `path` as ONNX and check the file against eager PyTorch.
+
+    `model` is an `nn.Module`, or the path of a Hugging Face folder, a torch.export program (.pt2) or a
+    TorchScript file. A module needs `inputs`: tensors or arrays, by name or in order. With `dynamic`, the first
+    axis of every input and the second of whole numbers in two dimensions stay free; `dynamic_shapes` says it in
+    torch.export's way instead. The opset is 17, or 18 where only torch's newer exporter can write the model.
+    """
+    out = _writable(Path(path))
+    if exporter not in ("auto", "dynamo", "torchscript"):
+        raise BadInput(f"There is no exporter '{exporter}'. Use auto, dynamo or torchscript.")
+    if batch_size < 1 or sequence_length < 1:
+        raise BadInput("The batch size and the sequence length to trace with must be at least 1.")
+    launch = need_torch()
+    with ExitStack() as stack:
+        # In the same folder, so that the last step is a rename and a half-written file is never seen.
+        folder = Path(tempfile.mkdtemp(prefix=".inferlab-export-", dir=out.parent))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        arrays: dict[str, Any] = {}
+        if isinstance(model, (str, os.PathLike)):
+            source, kind = _located(Path(model))
+            arrays = _named_arrays(inputs)
+        else:
+            source, kind = folder / "module.pt2", "torch-export"
+            _save_module(model, source, inputs, dynamic, dynamic_shapes)
+        listener(Event("exporting", {"source": str(source), "kind": kind, "path": str(out)}))
+        (folder / "out").mkdir()
+        made = folder / "out" / out.name
+        heads, blocks = protocol.pack_arrays(arrays)
+        arguments = {
+            "source": str(source), "kind": kind, "out": str(made), "opset": opset, "exporter": exporter,
+            "dynamic": dynamic, "tolerance": tolerance, "batch_size": batch_size,
+            "sequence_length": sequence_length, "arrays": heads,
+        }  # fmt: skip
+        with Worker(launch, patience_s=_PATIENCE_S) as worker:
+            found = worker.ask("task", blocks, task="export", arguments=arguments).data
+        if not found["error"] <= tolerance:
+            raise WrongExport(
+                f"The exported model computes something else than eager PyTorch: the largest relative error is "
+                f"{found['error']:.3g}, the tolerance {tolerance:.3g}. Nothing was written to {out}."
+            )
+        size_bytes = sum(file.stat().st_size for file in made.parent.iterdir())
+        # External data first: a model file that is there is whole.
+        for file in sorted(made.parent.iterdir(), key=lambda file: file.name == made.name):
+            file.replace(out.parent / file.name)
+    exported = Exported(
+        path=str(out),
+        opset=found["opset"],
+        inputs=tuple(tensor_spec(one) for one in found["inputs"]),
+        outputs=tuple(tensor_spec(one) for one in found["outputs"]),
+        error=found["error"],
+        precision=found["precision"],
+        exporter=found["exporter"],
+        size_bytes=size_bytes,
+    )
+    listener(Event("exported", {"path": str(out), "opset": exported.opset, "error": exported.error}, 1.0))
+    return exported
+
+
+def _writable(out: Path) -> Path:
+    if not out.parent.is_dir():
+        raise BadInput(f"The folder {out.parent} does not exist. Make it first, or choose another output file.")
+    if out.is_dir():
+        raise BadInput(f"{out} is a folder. Give the name of a file, such as {out / 'model.onnx'}.")
+    if out.suffix != ".onnx":
+        raise BadInput(f"The output file must end in .onnx, not '{out.name}'.")
+    if not os.access(out.parent, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
+        raise BadInput(f"{out} cannot be written. Choose another folder, or change its permissions.")
+    return out
+
+
+def _located(path: Path) -> tuple[Path, str]:
+    """The file or folder to export, and its kind."""
+    if not path.exists():
+        raise BadInput(f"{path} does not exist. Give a Hugging Face folder, a .pt2 or a TorchScript file.")
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise BadInput(f"{path} has no config.json, so it is no Hugging Face folder.")
+        return path.resolve(), "transformers"
+    if path.suffix == ".pt2":
+        return path.resolve(), "torch-export"
+    if path.suffix in _SCRIPT_ENDINGS:
+        return path.resolve(), "torchscript"
+    if path.suffix == ".onnx":
+        raise BadInput(f"{path} is ONNX already. Measure it with: inferlab benchmark {path}")
+    raise BadInput(f"{path} is not a model to export: give a Hugging Face folder, a .pt2 or a TorchScript file.")
+
+
+def _named_arrays(inputs: Inputs | None) -> dict[str, Any]:
+    import numpy
+
+    if inputs is None:
+        return {}
+    if not isinstance(inputs, Mapping):
+        raise BadInput("Inputs for a saved model are given by name: inputs={'x': array}.")
+    return {name: numpy.ascontiguousarray(value) for name, value in inputs.items()}
+
+
+def _save_module(model: Any, path: Path, inputs: Inputs | None, dynamic: bool, dynamic_shapes: Any) -> None:
+    """Save a module of the caller's as a torch.export program: it travels as a graph, never as a pickle."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        raise BadInput(f"A {type(model).__name__} cannot be exported: give an nn.Module, a folder or a file.")
+    if inputs is None:
+        raise BadInput("A module needs example inputs: export_to_onnx(module, path, inputs={'x': tensor}).")
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    ordered = () if named else tuple(inputs)
+    args = tuple(_example(torch, value, dynamic) for value in ordered)
+    kwargs = {name: _example(torch, value, dynamic) for name, value in named.items()}
+    training = {one: one.training for one in model.modules()}
+    model.eval()
+    try:
+        program = _trace(torch, model, args, kwargs, dynamic, dynamic_shapes)
+        torch.export.save(program, str(path))
+    except Exception as error:
+        raise BadInput(f"torch.export cannot export this {type(model).__name__}: {error}") from error
+    finally:
+        for one, was in training.items():
+            one.training = was
+
+
+def _trace(torch: Any, model: Any, args: Any, kwargs: dict[str, Any], dynamic: bool, dynamic_shapes: Any) -> Any:
+    if dynamic_shapes is not None or not dynamic:
+        return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
+    # Where the model fixes or relates these sizes in its own way, torch is left to find out how.
+    for chosen in (dims, dict.fromkeys(dims, torch.export.Dim.AUTO)):
+        shapes = torch.utils._pytree.tree_map(
+            lambda value, chosen=chosen: {axis: chosen[axis] for axis in _free_axes(torch, value)}, (args, kwargs)
+        )
+        wanted = shapes[1] if kwargs else shapes[0]
+        try:
+            return torch.export.export(model, args, kwargs, dynamic_shapes=wanted)
+        except Exception:
+            if chosen is not dims:
+                raise
+    raise AssertionError
+
+
+def _free_axes(torch: Any, value: Any) -> range:
+    if not isinstance(value, torch.Tensor):
+        return range(0)
+    return range(2 if value.dim() == 2 and not value.is_floating_point() else min(1, value.dim()))
+
+
+def _example(torch: Any, value: Any, dynamic: bool) -> Any:
+    """A tensor to trace with; torch.export takes an axis of size 1 for a fixed one, so a free one is doubled."""
+    import numpy
+
+    if isinstance(value, numpy.ndarray):
+        value = torch.from_numpy(numpy.ascontiguousarray(value))
+    if dynamic and isinstance(value, torch.Tensor):
+        for axis in _free_axes(torch, value):
+            value = torch.cat([value, value], axis) if value.shape[axis] == 1 else value
+    return value

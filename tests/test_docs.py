@@ -1,0 +1,62 @@
+"""The documentation, checked against the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from inferlab.cli.benchmark import command
+from inferlab.render import text
+
+ROOT = Path(__file__).parent.parent
+BENCHMARK = (ROOT / "docs/benchmark.md").read_text()
+ENGINES = (ROOT / "docs/engines.md").read_text()
+
+
+def test_every_option_of_benchmark_is_documented_and_no_other() -> None:
+    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    documented = set(re.findall(r"`(-{1,2}[\w-]+)`", "\n".join(re.findall(r"^\| (`-.*?) \|", BENCHMARK, re.M))))
+    assert documented == real
+
+
+def test_every_finding_is_documented_and_has_a_sentence() -> None:
+    documented = set(re.findall(r"^\| `([a-z][a-z-]+)` \|", BENCHMARK, re.M))
+    assert documented == set(text._FINDINGS)
+
+
+def test_the_engine_in_the_documentation_runs_and_is_right(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", ENGINES, re.S)
+    file = tmp_path / "my_engine.py"
+    file.write_text(code)
+    done = subprocess.run(
+        [
+            Path(sys.executable).parent / "inferlab",
+            "benchmark",
+            "demo:mlp",
+            "-e",
+            f"{file}:Numpy",
+            "-t",
+            "0.2",
+            "-w",
+            "0",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Output Check: match" in done.stdout
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"\bmake (\w+)", readme))
+    assert {"demo", "test"} <= named
+    assert all(re.search(rf"^{target}:", makefile, re.M) for target in named)
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
