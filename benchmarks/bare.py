@@ -21,12 +21,16 @@ def main() -> None:
     if wanted["cpus"]:
         os.sched_setaffinity(0, wanted["cpus"])
     os.environ.update(ORT_DISABLE_TELEMETRY="1", NM_DISABLE_ANALYTICS="1", OPENBLAS_NUM_THREADS="1")
+    os.environ.update(NM_BIND_THREADS_TO_CORES="1")
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     import numpy
 
     inputs = dict(numpy.load(wanted["inputs"]))
     engines = {"onnxruntime": onnxruntime, "openvino": openvino, "deepsparse": deepsparse}
     call = engines[wanted["engine"]](wanted, inputs)
+    if wanted["cpus"] and wanted["engine"] != "openvino":
+        # The caller computes too; OpenVINO binds it by itself, the others leave it to us, as inferlab does.
+        os.sched_setaffinity(0, wanted["cpus"][:1])
     loop(call, wanted["warmup_s"])
     if wanted.get("start_at"):
         time.sleep(max(0.0, wanted["start_at"] - time.time()))
@@ -86,6 +90,7 @@ def openvino(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
             "INFERENCE_NUM_THREADS": wanted["threads"],
             "NUM_STREAMS": 1,
             "INFERENCE_PRECISION_HINT": "f32",
+            "ENABLE_CPU_PINNING": True,
         },
     )
     request = compiled.create_infer_request()

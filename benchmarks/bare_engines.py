@@ -15,7 +15,7 @@ MODELS = ("demo:resnet50", "demo:bert_3layer")
 ENGINES = ("onnxruntime", "openvino", "deepsparse")
 
 
-def main(rounds: int = 5) -> None:
+def main(rounds: int = 9) -> None:
     """Compare with one thread on one core and with two on two, where the machine has them."""
     for model in MODELS:
         for engine in ENGINES:
@@ -41,12 +41,12 @@ def compare(source: str, engine: str, rounds: int) -> None:
                     "call": call,
                     "cpus": list(range(cores)),
                     "threads": cores,
-                    "time_s": 4,
+                    "time_s": 2,
                 }
                 return side.bare(interpreter, model=str(copy), inputs=str(inputs), **wanted)["median_ms"]
 
             def ours(cores: int = cores) -> float:
-                result = side.inferlab(source, "-e", engine, "-s", "sync", "-ncores", str(cores), time_s=4)
+                result = side.inferlab(source, "-e", engine, "-s", "sync", "-ncores", str(cores), time_s=2)
                 return float(result["benchmark_result"]["median"])
 
             name = f"{source}, {engine}, {cores} core{'s' if cores > 1 else ''}, inferlab / bare loop"

@@ -17,7 +17,7 @@ JSON_FORMAT = 1
 _HEADINGS = ("Engine", "Version", "State", "Runs", "Can", "Environment")
 
 
-@click.group("engines", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("engines", invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from inferlab.cli.progress import Log
 
-@click.command(name="export", context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.command("export")
 @click.argument("model")
 @click.option(
     "-o", "--output", required=True, metavar="OUT.onnx", help="The file to write; its folder must exist."
@@ -18,10 +20,8 @@ import click
     show_default=True,
     help="Which of torch's exporters; torchscript with --opset 14 is what the engine 'executor' reads.",
 )
-@click.option("-b", "--batch_size", "--batch-size", type=int, default=2, show_default=True, help="To trace with.")
-@click.option(
-    "--sequence_length", "--sequence-length", type=int, default=16, show_default=True, help="To trace with."
-)
+@click.option("-b", "--batch_size", type=int, default=2, show_default=True, help="To trace with.")
+@click.option("--sequence_length", type=int, default=16, show_default=True, help="To trace with.")
 @click.option("--static", is_flag=True, help="Fix batch and sequence at the sizes traced with.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the path.")
 def command(
@@ -39,27 +39,23 @@ def command(
     MODEL is a Hugging Face folder, hf:ORG/NAME, a torch.export program (.pt2) or a TorchScript file.
     """
     from inferlab.model.export import export_to_onnx
-    from inferlab.records import Event
 
-    def listen(event: Event) -> None:
-        if not quiet and event.code == "exporting":
-            click.echo(f"Exporting {event.data['source']} to {event.data['path']} ...", err=True)
+    with Log(quiet) as log:
+        source = model
+        if model.startswith("hf:"):
+            from inferlab.model.source import fetch_transformers
 
-    source = model
-    if model.startswith("hf:"):
-        from inferlab.model.source import fetch_transformers
-
-        source = str(fetch_transformers(model.removeprefix("hf:"), listen))
-    exported = export_to_onnx(
-        source,
-        output,
-        opset=opset,
-        dynamic=not static,
-        exporter=exporter,  # type: ignore[arg-type]
-        batch_size=batch_size,
-        sequence_length=sequence_length,
-        listener=listen,
-    )
+            source = str(fetch_transformers(model.removeprefix("hf:"), log))
+        exported = export_to_onnx(
+            source,
+            output,
+            opset=opset,
+            dynamic=not static,
+            exporter=exporter,  # type: ignore[arg-type]
+            batch_size=batch_size,
+            sequence_length=sequence_length,
+            listener=log,
+        )
     if quiet:
         click.echo(exported.path)
         return

@@ -21,7 +21,7 @@ class Log:
         self._quiet = quiet
         self.live = sys.stderr.isatty() and not quiet
         self._open_line = False
-        self._stage = ""
+        self._last = ""
 
     def __enter__(self) -> Self:
         return self
@@ -32,13 +32,14 @@ class Log:
         self._end_line()
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
+        """Show one event: a line when something new begins, then how far it is."""
         if self._quiet:
             return
-        if event.fraction is None or event.code != self._stage:
-            self._stage = event.code
-            self.say(prose(event))
-        elif self.live:
+        line = prose(event)
+        if line != self._last:
+            self._last = line
+            self.say(line)
+        elif self.live and event.fraction is not None:
             self._rewrite(event)
 
     def say(self, line: str) -> None:

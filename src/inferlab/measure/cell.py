@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import sys
 import tempfile
@@ -54,8 +55,8 @@ def measure(job: Job, listener: Listener) -> Run:
         path = _engine_file(job, launch, Path(folder))
         listener(Event("pinning", {"mode": cell.thread_pinning}))
         layout = _layout(job, launch, path, powers, listener)
-        clock = _Clock(listener) if job.live else None
-        with Crew(launch, layout, job.patience_s, clock.tick if clock else None) as crew:
+        clock = _Clock(listener)
+        with Crew(launch, layout, job.patience_s, clock.tick if job.live else None) as crew:
             return _measure(job, crew, layout, path, reference, listener, clock)
 
 
@@ -66,7 +67,7 @@ def _measure(
     path: Path,
     reference: Reference,
     listener: Listener,
-    clock: _Clock | None,
+    clock: _Clock,
 ) -> Run:
     cell = job.cell
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -77,12 +78,14 @@ def _measure(
         crew.give_inputs(inputs)
     standard = check.standard_for(job.model.precision, str(loaded["settings"].get("precision", "")))
     first_inference_s, before = _outputs(job, crew, reference, standard.metric)
-    listener(Event("warming", {"seconds": cell.warmup_s}))
-    warmup = _timed(crew, cell.warmup_s, clock, "warming") if cell.warmup_s > 0 else None
+    warmup = None
+    if cell.warmup_s > 0:
+        clock.start(Event("warming", {"seconds": cell.warmup_s}), cell.warmup_s)
+        warmup = crew.slice(cell.warmup_s)
     if warmup is not None and warmup.interrupted:
         raise KeyboardInterrupt
-    listener(Event("measuring", {"scenario": cell.scenario, "seconds": cell.time_s}))
-    measured = _timed(crew, cell.time_s, clock, "measuring", _typical_call_s(warmup))
+    clock.start(Event("measuring", {"scenario": cell.scenario, "seconds": cell.time_s}), cell.time_s)
+    measured = crew.slice(cell.time_s, _typical_call_s(warmup))
     listener(Event("checking"))
     _, after = _outputs(job, crew, reference, standard.metric)
     outcome = (
@@ -228,12 +231,6 @@ def _outputs(
     return first_s, found
 
 
-def _timed(crew: Crew, seconds: float, clock: _Clock | None, stage: str, call_s: float | None = None) -> Slice:
-    if clock is not None:
-        clock.start(stage, seconds)
-    return crew.slice(seconds, call_s)
-
-
 def _typical_call_s(measured: Slice | None) -> float | None:
     """The median call of a slice, from its longest stream."""
     if measured is None:
@@ -244,16 +241,17 @@ def _typical_call_s(measured: Slice | None) -> float | None:
 
 
 class _Clock:
-    """Tells a listener how much of a stage has passed, whenever the waiting parent wakes up."""
+    """Tells of a stage, and again with how much of it has passed whenever the waiting parent wakes up."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._stage, self._started, self._seconds = "", 0.0, 0.0
+        self._event, self._started, self._seconds = Event(""), 0.0, 0.0
 
-    def start(self, stage: str, seconds: float) -> None:
-        self._stage, self._started, self._seconds = stage, time.monotonic(), seconds
+    def start(self, event: Event, seconds: float) -> None:
+        self._listener(event)
+        self._event, self._started, self._seconds = event, time.monotonic(), seconds
 
     def tick(self) -> None:
         if self._seconds:
             fraction = min(1.0, (time.monotonic() - self._started) / self._seconds)
-            self._listener(Event(self._stage, {"seconds": self._seconds, "live": True}, fraction))
+            self._listener(dataclasses.replace(self._event, fraction=fraction))

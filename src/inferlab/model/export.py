@@ -105,7 +105,7 @@ def export_to_onnx(
         # External data first: a model file that is there is whole.
         for file in sorted(made.parent.iterdir(), key=lambda file: file.name == made.name):
             file.replace(out.parent / file.name)
-    exported = Exported(
+    return Exported(
         path=str(out),
         opset=found["opset"],
         inputs=tuple(tensor_spec(one) for one in found["inputs"]),
@@ -115,8 +115,6 @@ def export_to_onnx(
         exporter=found["exporter"],
         size_bytes=size_bytes,
     )
-    listener(Event("exported", {"path": str(out), "opset": exported.opset, "error": exported.error}, 1.0))
-    return exported
 
 
 def _writable(out: Path) -> Path:

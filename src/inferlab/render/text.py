@@ -119,8 +119,9 @@ def finding(one: Finding) -> str:
 _PINNING = {"core": "Thread pinning to cores enabled", "numa": "Thread pinning to socket/numa nodes enabled"}
 
 _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "download": lambda d: f"Downloading {d.get('url', '')}",
+    "download": lambda d: f"Downloading {d['url']}",
     "build": lambda d: f"Building demo:{d['model']}",
+    "exporting": lambda d: f"Exporting {d['source']} to {d['path']}",
     "waiting": lambda d: f"Waiting for another measurement on this machine to end ({d['holder'] or 'unknown'})",
     "unlocked": lambda d: (
         f"The lock {d['file']} cannot be used ({d['reason']}): make sure that nothing else is measured meanwhile"
@@ -142,8 +143,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def event(one: Event) -> str:
     """An event as a line for the log."""
-    known = _EVENTS.get(one.code)
-    return known(one.data) if known else f"{one.code} " + " ".join(f"{k}={v}" for k, v in one.data.items())
+    return _EVENTS[one.code](one.data)
 
 
 def _settings(data: Mapping[str, Any]) -> str:
