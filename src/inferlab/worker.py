@@ -79,15 +79,19 @@ class Worker:
         self._patience_s = patience_s
         self._tick = tick
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
-        self._process = subprocess.Popen(
-            [launch.interpreter, *(["-I", "-B"] if launch.isolated else []), str(_CHILD)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **_QUIET, **launch.environment},
-            # A session of its own: Ctrl-C reaches only us, and we can stop all that the engine started.
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [launch.interpreter, *(["-I", "-B"] if launch.isolated else []), str(_CHILD)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env={**os.environ, **_QUIET, **launch.environment},
+                # A session of its own: Ctrl-C reaches only us, and we can stop all that the engine started.
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._log.close()
+            raise BadInput(f"Engine '{launch.name}' cannot be started: {error}. See: inferlab engines") from error
         try:
             opened = self.ask("open", engine=dict(launch.reference), cpus=list(cpus))
         except BaseException:

@@ -206,3 +206,10 @@ def test_the_digest_knows_names_types_shapes_and_values() -> None:
     ]
     assert len({digest(base), *(digest(other) for other in others)}) == 5
     assert len(digest(base)) == 16
+
+
+def test_data_for_an_input_of_unknown_rank_has_its_batch_in_front(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.arange(6, dtype=np.float32).reshape(3, 2))
+    first, second, batch = load_inputs(path, [TensorSpec("x", "float32", None)], 1)
+    assert (batch, first["x"].tolist(), second["x"].tolist()) == (1, [[0.0, 1.0]], [[2.0, 3.0]])

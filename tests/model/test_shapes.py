@@ -234,3 +234,8 @@ def test_a_sequence_length_that_changes_nothing_is_refused() -> None:
     with pytest.raises(BadInput, match="sequence length 64 has no effect"):
         resolve(fixed, None, 64, {})
     assert resolve([TensorSpec("x", "int64", ("batch", "seq"))], None, 64, {}).shapes == {"x": (1, 64)}
+
+
+def test_an_input_of_unknown_rank_takes_its_batch_from_the_given_shape() -> None:
+    resolved = resolve([TensorSpec("x", "float32", None)], None, None, {"x": (3, 64)})
+    assert (resolved.batch_size, resolved.shapes, resolved.rewrite_batch) == (3, {"x": (3, 64)}, None)

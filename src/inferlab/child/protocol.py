@@ -21,7 +21,7 @@ class Closed(Exception):
 
 def send(pipe: BinaryIO, message: Mapping[str, Any], blocks: Sequence[Any] = ()) -> None:
     """Write one message and its blocks (anything that supports the buffer protocol)."""
-    text = json.dumps(message).encode()
+    text = json.dumps(message, default=str).encode()
     sizes = [memoryview(block).nbytes for block in blocks]
     pipe.write(_HEAD.pack(len(text), len(sizes)))
     for size in sizes:

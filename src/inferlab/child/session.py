@@ -102,7 +102,8 @@ class Session:
                 return engine.load(message["model"], options)
 
             alone = shared or len(groups) == 1
-            settings = (load() if alone else scenarios.in_pinned_thread(cpus, load)) or {}
+            told = load() if alone else scenarios.in_pinned_thread(cpus, load)
+            settings = told if isinstance(told, dict) else {}
             streams = range(len(groups)) if shared else range(1)
             self._streams.extend(Stream(engine, number, [] if shared else cpus) for number in streams)
         return {

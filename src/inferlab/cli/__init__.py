@@ -79,20 +79,25 @@ def main() -> None:
         # Whoever read our output has gone; nothing more can be said to them.
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        # A full disk, a folder that may not be written: the system's own words say it best.
+        click.echo(f"inferlab: the system refused: {error}", err=True)
+        sys.exit(70)
     except Exception as error:
-        _report_fault(error)
+        click.echo(
+            f"inferlab: a fault of inferlab itself ({type(error).__name__}: {error}). {_kept(error)}", err=True
+        )
         sys.exit(70)
 
 
-def _report_fault(error: Exception) -> None:
-    """A fault of ours: one sentence, and where the details are."""
+def _kept(error: Exception) -> str:
+    """Keep the details of a fault in a file, and say where."""
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(error, file=file)
-    click.echo(
-        f"inferlab: a fault of inferlab itself ({type(error).__name__}: {error}). The details are in {file.name}; "
-        "please report them.",
-        err=True,
-    )
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:
+            traceback.print_exception(error, file=file)
+    except OSError as problem:
+        return f"Its details could not be kept: {problem}."
+    return f"The details are in {file.name}; please report them."

@@ -51,8 +51,16 @@ def _disturbances(measured: Slice, cell: Cell) -> list[Finding]:
     for counter, limit in _WORTH_A_WORD.items():
         share = measured.counters.get(counter, 0.0) / (seconds * cell.num_cores)
         if share > limit:
-            found.append(Finding(_CODES[counter], {"share": share}))
+            code = _CODES[counter]
+            if code == "waited-for-cpu" and _crowded(cell):
+                code = "waited-for-each-other"
+            found.append(Finding(code, {"share": share}))
     return found
+
+
+def _crowded(cell: Cell) -> bool:
+    """Whether the cell has more threads than cores by its own choice."""
+    return cell.num_streams > 1 and (cell.scenario == "elastic" or cell.num_streams > cell.num_cores)
 
 
 def _seconds(measured: Slice) -> float:

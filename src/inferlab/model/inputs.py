@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from inferlab.errors import BadInput
-from inferlab.model.shapes import batch_axis, fixed_batch
+from inferlab.model.shapes import batch_axis, fixed_batch, with_rank
 from inferlab.records import Shape, TensorSpec
 
 Array = np.ndarray[Any, Any]
@@ -46,10 +46,10 @@ def load_inputs(
 
     Without enough rows for a second batch it is the first again.
     """
+    found = [(with_rank(spec, value.ndim), value) for spec, value in _read(Path(path), specs)]
+    specs = [spec for spec, _ in found]
     axes = {spec.name: batch_axis(spec, specs) for spec in specs}
-    arrays = {
-        spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in _read(Path(path), specs)
-    }
+    arrays = {spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in found}
     rows = _rows(arrays, axes, path)
     batch = batch_size or fixed_batch(specs) or rows or 1
     if rows is not None and rows < batch:
@@ -152,7 +152,7 @@ def _read(path: Path, specs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, Arr
 
 def _converted(value: Array, spec: TensorSpec, rows: int | None, path: str | Path) -> Array:
     """The data in the input's type, if it fits its type, its rank and its fixed dimensions but for the rows."""
-    dims = spec.dims if spec.dims is not None else (None,) * value.ndim
+    dims = spec.dims or ()
     fits = value.ndim == len(dims) and all(
         axis == rows or not isinstance(dim, int) or value.shape[axis] == dim for axis, dim in enumerate(dims)
     )

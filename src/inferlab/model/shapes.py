@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
 from inferlab.records import Dim, Shape, TensorSpec
@@ -69,6 +69,7 @@ def resolve(
                 f"The model does not say how many dimensions its input '{spec.name}' has. "
                 f'Give its shape, for example: -shapes "{spec.name}=[1,128]"'
             )
+    inputs = [with_rank(spec, len(overrides.get(spec.name, ()))) for spec in inputs]
     fixed = fixed_batch(inputs)
     batch = _choose_batch(inputs, batch_size, overrides)
     sizes = _sizes_of_names(inputs, overrides, batch, sequence_length or _SEQUENCE)
@@ -86,6 +87,11 @@ def resolve(
             "left open for it. Leave it out."
         )
     return Resolved(shapes, batch, None if fixed in (None, batch) else (fixed, batch))
+
+
+def with_rank(spec: TensorSpec, rank: int) -> TensorSpec:
+    """An input of unknown rank with the rank that was given for it: every dimension is open."""
+    return spec if spec.dims is not None else replace(spec, dims=(None,) * rank)
 
 
 def fixed_batch(inputs: Sequence[TensorSpec]) -> int | None:

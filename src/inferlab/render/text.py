@@ -106,6 +106,9 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "waited-for-cpu": lambda d: (
         f"threads waited {share(d['share'])} of the time for a CPU. Stop other programs and repeat."
     ),
+    "waited-for-each-other": lambda d: (
+        f"threads waited {share(d['share'])} of the time for a CPU: the streams have more threads than cores."
+    ),
     "throttled": lambda d: f"the container was throttled for {share(d['share'])} of the time. Give fewer cores.",
     "steal": lambda d: f"the hypervisor took {share(d['share'])} of the CPUs' time. Repeat at a quieter moment.",
 }

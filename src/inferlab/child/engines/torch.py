@@ -33,13 +33,16 @@ class Torch(Engine):
         import torch.export.pt2_archive._package  # noqa: F401
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
-        """Options: mode (eager, compile); freeze (0, 1) for TorchScript."""
+        """Options: mode (eager, compile); plain_call (0, 1) for programs; freeze (0, 1) for TorchScript."""
         given = Options(options.options)
         mode = given.text("mode", "eager", ("eager", "compile"))
         freeze = given.flag("freeze", False)
+        plain_call = given.flag("plain_call", False)
         given.finish()
         if freeze and options.kind != "torchscript":
             raise BadOption("freeze is for TorchScript; a torch.export program has mode=compile")
+        if plain_call and options.kind == "torchscript":
+            raise BadOption("plain_call is for torch.export programs; TorchScript has no other call")
         if mode == "compile":
             _check_compiler(options.kind)
 
@@ -52,10 +55,11 @@ class Torch(Engine):
         if options.kind == "torchscript":
             self._load_script(torch_files.read_torchscript(model), freeze)
         else:
-            self._load_program(torch_files.read_exported(model), options.shapes, mode)
+            self._load_program(torch_files.read_exported(model), options.shapes, mode, plain_call)
         return {
             "mode": mode,
             "freeze": int(freeze),
+            "plain_call": int(plain_call),
             "intra_op_num_threads": torch.get_num_threads(),
             "inter_op_num_threads": torch.get_num_interop_threads(),
             "mkldnn": int(torch.backends.mkldnn.is_available()),
@@ -71,7 +75,7 @@ class Torch(Engine):
             module = self._torch.jit.optimize_for_inference(module)
         self._run = module.forward
 
-    def _load_program(self, program: Any, shapes: Dict[str, List[int]], mode: str) -> None:
+    def _load_program(self, program: Any, shapes: Dict[str, List[int]], mode: str, plain: bool) -> None:
         _check_shapes(program, shapes)
         self._names = torch_files.output_names(program)
         self._arguments = program_arguments(program)
@@ -79,8 +83,10 @@ class Torch(Engine):
         # program.module() matches the structure of its arguments on every call (four to six times the time of
         # this on small models, compiled too); the graph itself takes weights and inputs in a row.
         run = program.graph_module.forward
-        if len(program.graph_signature.output_specs) != len(program.graph_signature.user_outputs):
-            # The graph also returns new values of the buffers, which only program.module() puts in their place.
+        changes = len(program.graph_signature.output_specs) != len(program.graph_signature.user_outputs)
+        if plain or changes:
+            # Where it changes buffers, the graph returns their new values, which only program.module() puts in
+            # their place.
             self._arguments = [one for one in self._arguments if one.given]
             self._spec, run = program.call_spec.in_spec, program.module(check_guards=False).forward
         self._run = self._torch.compile(run) if mode == "compile" else run
