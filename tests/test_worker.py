@@ -127,6 +127,20 @@ def test_what_an_engine_prints_does_not_disturb_the_conversation(tmp_path: Path)
         assert worker.ask("infer", stream=0, set=0).arrays()["y"].tolist() == [2.0]
 
 
+def test_an_engine_is_closed_when_its_work_is_done(tmp_path: Path) -> None:
+    engine, mark = tmp_path / "tidy.py", tmp_path / "closed"
+    engine.write_text(
+        "class Tidy:\n"
+        "    def load(self, model, options):\n"
+        "        pass\n"
+        "    def close(self):\n"
+        f"        open({str(mark)!r}, 'w').close()\n"
+    )
+    with Worker(Launch("tidy", {"file": str(engine), "class": "Tidy"})) as worker:
+        load(worker, {})
+    assert mark.exists()
+
+
 def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
@@ -159,4 +173,4 @@ def test_the_child_runs_on_the_oldest_python_that_engines_need() -> None:
     import ast
 
     for path in sorted((Path(__file__).parent.parent / "src/inferlab/child").rglob("*.py")):
-        ast.parse(path.read_text(), feature_version=(3, 8))
+        assert ast.parse(path.read_text(), feature_version=(3, 8)), path

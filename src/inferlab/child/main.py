@@ -24,6 +24,7 @@ def main() -> None:
         except protocol.Closed:
             return
         if message["do"] == "stop":
+            child.close()
             return
         answer, out = _answer(child, message, blocks)
         protocol.send(answers, answer, out)

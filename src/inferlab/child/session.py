@@ -36,6 +36,12 @@ class Session:
         """Let the slice that is running end with its next inference."""
         self._deadline[0] = 0
 
+    def close(self) -> None:
+        """Let every engine go."""
+        for engine in {id(stream.engine): stream.engine for stream in self._streams}.values():
+            if hasattr(engine, "close"):
+                engine.close()
+
     def handle(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Answer one request."""
         requests: Dict[str, Callable[[Dict[str, Any], List[bytes]], Answer]] = {

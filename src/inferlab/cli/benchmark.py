@@ -86,7 +86,18 @@ def command(export_path: Path | None, quiet: bool, strict: bool, **given: Any) -
     if export_path:
         files.write(export_path, files.to_json(benchmark))
         log.say(f"Saved to {export_path}")
+    if code == 0:
+        log.say(f"Next: {_suggestion(benchmark)}")
     return code
+
+
+def _suggestion(benchmark: Benchmark) -> str:
+    """What one would ask next: another engine, or the other scenario."""
+    plan, cell = benchmark.plan, benchmark.outcomes[0].cell
+    if cell.engine == "onnxruntime" and benchmark.model.kind == "onnx":
+        return f"inferlab benchmark {plan.model} -e openvino"
+    other = "async" if cell.scenario == "sync" else "sync"
+    return f"inferlab benchmark {plan.model} -e {cell.engine} -s {other}"
 
 
 def _plan(given: dict[str, Any]) -> Plan:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Sequence
 
-#: "native_streams": one loaded model serves several streams, the cores divided among them by the engine.
-#: "shared_streams": one loaded model serves several streams that share all its cores.
-CAPABILITIES = frozenset({"native_streams", "shared_streams"})
-
 
 class BadOption(Exception):
     """An option, a setting or an input that this engine does not take: the user's to mend."""
@@ -38,6 +34,8 @@ class LoadOptions(NamedTuple):
 class Engine:
     """The base of the engines that come with inferlab; one of a user's own only needs the same methods."""
 
+    #: "native_streams": one loaded model serves several streams, the cores divided among them by the engine.
+    #: "shared_streams": one loaded model serves several streams that share all its cores.
     capabilities: FrozenSet[str] = frozenset()
     #: The kinds of model that it runs.
     kinds: FrozenSet[str] = frozenset({"onnx"})
