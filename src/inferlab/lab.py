@@ -22,10 +22,6 @@ class Lab:
     def __init__(self, executor: Executor | None = None) -> None:
         self._executor = executor or Local()
 
-    def model(self, name: str, listener: Listener = ignore) -> Model:
-        """Find and read a model by its source."""
-        return read_model(name, listener)
-
     def benchmark(self, plan: Plan, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Measure every cell of a plan; a cell's failure is its outcome and does not touch the others.
 

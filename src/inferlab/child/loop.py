@@ -51,12 +51,14 @@ def run_stream(
     call: Callable[[], Any],
     deadline: List[int],
     expected: int,
+    start_ns: int = 0,
     clock: Callable[[], int] = time.perf_counter_ns,
     most: int = MOST_SAMPLES,
 ) -> Taken:
-    """Measure until the deadline; `expected` sizes the arrays so that they seldom have to grow."""
+    """Measure from `start_ns` until the deadline; `expected` sizes the arrays so that they seldom have to grow."""
     size = min(most, max(_SMALLEST_BUFFER, expected))
     starts, ends = array("q", bytes(8 * size)), array("q", bytes(8 * size))
+    wait_until(start_ns)
     count = 0
     while True:
         count = fill(call, clock, deadline, starts, ends, count)

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, List, Optional, Sequence
 
-from .loop import Taken, run_stream, wait_until
+from .loop import Taken, run_stream
 from .pinning import pin
 
 Call = Callable[[], Any]
@@ -32,8 +32,7 @@ def closed_loop(
     gc.disable()
     try:
         if len(calls) == 1:
-            wait_until(start_ns)
-            return [run_stream(calls[0], deadline, expected[0])]
+            return [run_stream(calls[0], deadline, expected[0], start_ns)]
         return _threads(calls, groups, start_ns, expected, deadline)
     finally:
         gc.enable()
@@ -52,8 +51,7 @@ def _threads(
     def stream(index: int) -> None:
         try:
             pin(groups[index])
-            wait_until(start_ns)
-            taken[index] = run_stream(calls[index], deadline, expected[index])
+            taken[index] = run_stream(calls[index], deadline, expected[index], start_ns)
         except BaseException as error:  # told to the main thread, which raises it
             errors.append(error)
             deadline[0] = 0

@@ -78,7 +78,7 @@ def main() -> None:
     except BrokenPipeError:
         # Whoever read our output has gone; nothing more can be said to them.
         sys.stderr.close()
-        sys.exit(1)
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         # A full disk, a folder that may not be written: the system's own words say it best.
         click.echo(f"inferlab: the system refused: {error}", err=True)

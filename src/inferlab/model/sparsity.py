@@ -324,12 +324,12 @@ def _inside(location: str, folder: Path, roots: list[Path]) -> Path:
     outside = foreign or Path(location).is_absolute() or ".." in PureWindowsPath(location).parts
     if outside or not any(path.resolve().is_relative_to(root) for root in roots):
         raise BadInput(
-            f"The model keeps weights in '{location}', which lies outside its folder {folder}. "
+            f"The model keeps weights in '{location}', which lies outside its folder {folder.resolve()}. "
             "Such a file is not read: move it beside the model and export the model again."
         )
     if not path.is_file():
         raise BadInput(
-            f"The model keeps weights in '{location}', which is missing from {folder}. "
+            f"The model keeps weights in '{location}', which is missing from {folder.resolve()}. "
             "Put it beside the model file."
         )
     return path
