@@ -179,17 +179,17 @@ def _layout(job: Job, launch: Launch, path: Path, powers: Collection[str], liste
 def _load(job: Job, crew: Crew, path: Path) -> dict[str, Any]:
     cell = job.cell
     return crew.load(
+        cell.num_cores,
         {
             "model": str(path),
             "kind": job.model.kind,
-            "cores": cell.num_cores,
             "scheduler": streams.SCHEDULERS[cell.scenario],
             "pinning": cell.thread_pinning,
             "batch_size": cell.batch_size,
             "shapes": {name: list(shape) for name, shape in cell.shapes},
             "options": dict(cell.engine_options),
             "outputs": [one.name for one in job.model.outputs],
-        }
+        },
     )
 
 

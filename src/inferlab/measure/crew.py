@@ -74,7 +74,7 @@ class Crew:
         """How many streams there are."""
         return len(self._homes)
 
-    def load(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def load(self, num_cores: int, request: Mapping[str, Any]) -> dict[str, Any]:
         """Load the model in every child, one after the other, so that each load time is undisturbed."""
         replies = [
             worker.ask(
@@ -82,6 +82,7 @@ class Crew:
                 groups=[list(group) for group in groups],
                 layout="one" if self._layout.shared else "each",
                 threads=self._layout.threads,
+                cores=num_cores if self._layout.shared else self._layout.threads,
                 **request,
             ).data
             for worker, groups in zip(self._workers, self._layout.children, strict=True)
