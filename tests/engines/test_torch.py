@@ -95,8 +95,10 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
 
 
-def test_a_program_computes_what_the_module_computes(module: Any, program: Path) -> None:
-    assert_equal(run(program, "torch-export", IDS, MASK), eager(module, IDS, MASK))
+@pytest.mark.parametrize("plain_call", ["0", "1"])
+def test_a_program_computes_what_the_module_computes(module: Any, program: Path, plain_call: str) -> None:
+    found = run(program, "torch-export", IDS, MASK, options={"plain_call": plain_call})
+    assert_equal(found, eager(module, IDS, MASK))
 
 
 def test_a_program_takes_another_batch_and_length(module: Any, program: Path) -> None:
@@ -118,7 +120,8 @@ def test_streams_share_one_module(program: Path) -> None:
         worker.ask("inputs", blocks, arrays=heads)
         taken = worker.ask("slice", start_ns=0, seconds=0.05, expected=None).blocks
     assert settings == {
-        "mode": "eager", "freeze": 0, "intra_op_num_threads": 1, "inter_op_num_threads": 1, "mkldnn": 1,
+        "mode": "eager", "freeze": 0, "plain_call": 0, "intra_op_num_threads": 1, "inter_op_num_threads": 1,
+        "mkldnn": 1,
     }  # fmt: skip
     assert len(taken) == 4
     assert all(taken)
