@@ -96,7 +96,7 @@ def openvino(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
     request = compiled.create_infer_request()
     for name, value in inputs.items():
         request.set_tensor(name, openvino.Tensor(value, shared_memory=True))
-    # Handing the inputs over on each call costs 50 µs, in which OpenVINO's workers fall asleep.
+    # Once, as inferlab does: handed over on each call, a BERT on 2 cores took about 7 % longer.
     return lambda: request.infer(share_outputs=True)
 
 
