@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from inferlab import machine
 from inferlab.engines import registry
-from inferlab.errors import BadInput, EngineFailed, EngineHung
+from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 from inferlab.executors import Executor, Local
 from inferlab.measure import streams
 from inferlab.measure.cell import Job
@@ -49,7 +49,7 @@ class Lab:
         except KeyboardInterrupt:
             return Outcome(job.cell, "cancelled")
         except BadInput as error:
-            return Outcome(job.cell, "failed", failure=Failure("refused", _explained(job, str(error))))
+            return Outcome(job.cell, "failed", failure=Failure("refused", _explained(job, error)))
         except EngineHung as error:
             return Outcome(job.cell, "failed", failure=Failure("hung", str(error)))
         except EngineFailed as error:
@@ -125,13 +125,14 @@ def _jobs(plan: Plan, model: Model, live: bool) -> Iterator[Job]:
         yield Job(cell, model, (first, second), resolved.rewrite_batch, plan.patience_s, live)
 
 
-def _explained(job: Job, message: str) -> str:
-    """An engine's refusal, with what we did to the model that may have caused it."""
+def _explained(job: Job, error: BadInput) -> str:
+    """A refusal, with what we did to the model that may have caused it."""
+    message = str(error)
     if job.rewrite_batch is not None:
         own, wanted = job.rewrite_batch
         return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {wanted} was tried.)"
     open_dims = any(not isinstance(dim, int) for spec in job.model.inputs for dim in (spec.dims or ())[1:])
-    if open_dims and "cannot run this model" in message:
+    if open_dims and isinstance(error, EngineRefused):
         shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in job.cell.shapes)
         return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
     return message

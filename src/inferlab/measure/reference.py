@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -13,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from inferlab.atomic import whole_file
 from inferlab.child import protocol
 from inferlab.errors import InferlabError
 from inferlab.machine import usable_cores
 from inferlab.measure.check import Arrays
 from inferlab.model.inputs import digest
+from inferlab.model.inspect import TORCH
 from inferlab.model.shapes import batch_axis
 from inferlab.records import Event, Listener, Model
 from inferlab.settings import cache_folder
@@ -26,7 +26,7 @@ from inferlab.worker import Launch, Worker
 # The cache keeps the newest references, up to this size in all.
 _CACHE_BYTES = 500_000_000
 
-_TORCH = ("torch", Launch("torch", {"builtin": "torch", "class": "Torch"}), {"mode": "eager"})
+_TORCH = ("torch", TORCH, {"mode": "eager"})
 _MAKERS: dict[str, tuple[str, Launch, dict[str, str]]] = {
     # Without optimisation: the reference is what the model says, not what a fusion makes of it.
     "onnx": (
@@ -164,13 +164,8 @@ def _write(path: Path, outputs: Sequence[Arrays]) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with whole_file(path) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
         _prune(path.parent)
     except OSError:
         return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
 from inferlab.records import Event, Listener, ignore
 from inferlab.settings import cache_folder
@@ -46,7 +44,8 @@ def build(name: str, listener: Listener = ignore) -> Path:
     listener(Event("build", {"model": name}, 0.0))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(path, _make(name).SerializeToString())
+        with whole_file(path) as file:
+            file.write(_make(name).SerializeToString())
     except OSError as error:
         raise BadInput(f"demo:{name} cannot be stored in {path.parent}: {error.strerror or error}.") from error
     listener(Event("build", {"model": name}, 1.0))
@@ -71,17 +70,3 @@ def _make(name: str) -> ModelProto:
         "bert_3layer": lambda: demo_bert.bert(layers=3, hidden=384, heads=12),
     }
     return makers[name]()
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Let a file appear complete, also when two processes make it at once."""
-    handle, made = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}-", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(made).chmod(0o644)
-        Path(made).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(made).unlink()
-        raise

@@ -10,10 +10,9 @@ import ssl
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from inferlab.errors import BadInput
@@ -59,6 +58,8 @@ def external_files(path: Path) -> list[str]:
     """The names of the files in which an ONNX file keeps its tensors; BadInput if it is not ONNX."""
     import onnx
 
+    from inferlab.model.sparsity import tensors
+
     try:
         model = onnx.load_model(str(path), load_external_data=False)
     except OSError:
@@ -69,7 +70,7 @@ def external_files(path: Path) -> list[str]:
         raise BadInput(f"{path.name} is not an ONNX model.")
     names = dict.fromkeys(
         entry.value
-        for tensor in _tensors(model)
+        for tensor in tensors(model)
         if tensor.data_location == onnx.TensorProto.EXTERNAL
         for entry in tensor.external_data
         if entry.key == "location"
@@ -92,21 +93,6 @@ def _companions(url: str, path: Path) -> list[str]:
         return external_files(path)
     except BadInput as error:
         raise BadInput(f"What {url} gave cannot be used: {error}") from None
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    """Every TensorProto in a protobuf message, wherever it stands: subgraphs, functions, sparse tensors."""
-    import onnx
-
-    pending = [model]
-    while pending:
-        message = pending.pop()
-        if isinstance(message, onnx.TensorProto):
-            yield message
-            continue
-        for field, value in message.ListFields():
-            if field.message_type is not None:
-                pending.extend([value] if hasattr(value, "ListFields") else value)
 
 
 def _move(made: Path, folder: Path) -> None:

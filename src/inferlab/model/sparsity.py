@@ -149,7 +149,7 @@ def external_files(model: ModelProto, folder: Path, model_file: Path | None = No
     if model_file is not None and model_file.is_symlink():
         roots.append(model_file.resolve().parent)
     files: dict[str, Path] = {}
-    for tensor in _tensors(model):
+    for tensor in tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         location, offset, length = _place(tensor)
@@ -247,19 +247,19 @@ def _zeros(weight: Weight, folder: Path, point: int | np.ndarray[Any, Any]) -> i
 
 def _zero_points(model: ModelProto, folder: Path) -> dict[str, int | np.ndarray[Any, Any] | None]:
     """The zero points of quantised weights by name: one for all, one for each element, or None if unclear."""
-    tensors = {tensor.name: tensor for tensor in _tensors(model)}
+    named = {tensor.name: tensor for tensor in tensors(model)}
     for body in bodies(model):
         for node in body.node:
             if (value := constant(node)) is not None:
-                tensors[node.output[0]] = value
+                named[node.output[0]] = value
     points: dict[str, int | np.ndarray[Any, Any] | None] = dict.fromkeys(packed_weights(model))
     for body in bodies(model):
         for node in body.node:
             for index, name in enumerate(node.input):
                 place, axis = _ZERO_POINTS.get((node.op_type, index), (len(node.input), 0))
-                if name in tensors and place < len(node.input) and node.input[place]:
+                if name in named and place < len(node.input) and node.input[place]:
                     axis = attribute(node, "axis", 1) if axis is None else axis
-                    points[name] = _zero_point(tensors[name], tensors.get(node.input[place]), axis, folder)
+                    points[name] = _zero_point(named[name], named.get(node.input[place]), axis, folder)
     return points
 
 
@@ -279,7 +279,7 @@ def _zero_point(
     return np.broadcast_to(found.reshape(shape), dims)  # a view: it takes no room
 
 
-def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+def tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor that may have its data in another file."""
     for body in bodies(model):
         if isinstance(body, GraphProto):

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
 from inferlab.measure.stats import PERCENTILES, summarize
 from inferlab.measure.streams import SCHEDULERS
@@ -53,18 +54,10 @@ def write(path: Path, text: str) -> None:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
             path.write_text(text, encoding="utf-8")
             return
-        target = path.resolve()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".inferlab-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(_mode(target))
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with whole_file(path.resolve()) as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise BadInput(f"The result could not be written to {path}: {error.strerror}.") from error
 
@@ -169,12 +162,3 @@ def _numbers(scenario: str, summary: Summary) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """JSON has no infinity: an infinite error becomes the word."""
     return str(value) if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
-
-
-def _mode(path: Path) -> int:
-    """The permissions of the file that is replaced, or those that a new file would have."""
-    if path.exists():
-        return stat.S_IMODE(path.stat().st_mode)
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
