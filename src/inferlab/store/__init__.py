@@ -1,0 +1,24 @@
+"""What was measured, kept: in SQLite, or in PostgreSQL by URL; nothing heavy is imported before one is opened."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from inferlab.store.entries import CellEntry, Document, Entry, Stored
+
+if TYPE_CHECKING:
+    from inferlab.store.store import Store
+
+__all__ = ["CellEntry", "Document", "Entry", "Stored", "open_store"]
+
+
+def open_store(url: str | None = None) -> Store:
+    """Open the store that is named, else that of `INFERLAB_STORE`, else the user's own; it is made if missing.
+
+    A path is an SQLite file; `postgresql://…` is a PostgreSQL database.
+    """
+    from inferlab.store.database import open_database
+    from inferlab.store.store import Store
+
+    return Store(open_database(url or os.environ.get("INFERLAB_STORE")))

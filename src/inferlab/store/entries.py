@@ -1,0 +1,78 @@
+"""What a store hands out: plain records, importing nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from inferlab.records import Benchmark, Cell, Failure, Status
+
+#: A benchmark is called by the first of these that one of its cells has.
+PRECEDENCE: tuple[Status, ...] = ("failed", "cancelled", "pending", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class CellEntry:
+    """A cell in the history; its numbers come from a cache and are None until the cell is finished."""
+
+    cell_id: str
+    cell: Cell
+    status: Status
+    failure: Failure | None
+    runs: int
+    items_per_sec: float | None
+    items_per_sec_low: float | None
+    items_per_sec_high: float | None
+    median_ms: float | None
+    median_ms_low: float | None
+    median_ms_high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the history: a benchmark with its cells, or a document without any."""
+
+    id: str
+    created_at: datetime
+    #: "benchmark", or the kind of a document.
+    kind: str
+    #: The model as the user wrote it, or the title of a document.
+    title: str
+    model_digest: str
+    inferlab_version: str
+    node: str
+    note: str
+    cells: tuple[CellEntry, ...]
+
+    @property
+    def status(self) -> Status:
+        """What became of the whole: failed, cancelled or pending where a cell is, else done."""
+        return min((cell.status for cell in self.cells), key=PRECEDENCE.index, default="done")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A benchmark as it was saved."""
+
+    id: str
+    created_at: datetime
+    inferlab_version: str
+    node: str
+    note: str
+    benchmark: Benchmark
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A result that was final JSON when it was saved: a comparison, a capacity, a recommendation."""
+
+    id: str
+    created_at: datetime
+    inferlab_version: str
+    node: str
+    note: str
+    kind: str
+    title: str
+    content: Mapping[str, Any]

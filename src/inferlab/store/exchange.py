@@ -1,0 +1,203 @@
+"""Entries as a file that travels: JSON lines, whole or refused.
+
+First `{"format": "inferlab-store/1", …}`, then one object an entry with its cells and runs, samples in base64,
+and last `{"end": …}` with the SHA-256 of all lines before it. The file may be compressed with gzip.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from sqlalchemy import Connection, RowMapping, insert, select
+
+from inferlab.errors import BadInput
+from inferlab.records import Cell, Failure, Model, Plan, Run
+from inferlab.store import cache, rows
+from inferlab.store.entries import PRECEDENCE
+from inferlab.store.samples import unpack
+from inferlab.store.schema import cell, entry, run
+from inferlab.store.serialize import dumps, restored
+from inferlab.version import __version__
+
+# Version 1: the first.
+FORMAT = "inferlab-store/1"
+_FAMILY = "inferlab-store/"
+# The note is its reader's own; all else must agree for two entries to be the same.
+_ENTRY = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node")
+_CELL = ("cell_id", "engine", "status")
+_ID = re.compile(r"[a-z2-7]{10}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+def give(connection: Connection, ids: Sequence[str]) -> Iterator[bytes]:
+    """The lines of a file with these entries."""
+    digest = hashlib.sha256()
+    for value in _values(connection, ids):
+        line = dumps(value).encode() + b"\n"
+        digest.update(line)
+        yield line
+    yield dumps({"end": {"entries": len(ids), "sha256": digest.hexdigest()}}).encode() + b"\n"
+
+
+def _values(connection: Connection, ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+    yield {"format": FORMAT, "inferlab_version": __version__, "entries": len(ids)}
+    for entry_id in ids:
+        yield _exported(connection, entry_id)
+
+
+def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
+    row = connection.execute(select(entry).where(entry.c.id == entry_id)).mappings().one_or_none()
+    if row is None:
+        raise BadInput(f"The entry {entry_id} was removed while it was exported.")
+    cells = connection.execute(
+        select(cell).where(cell.c.entry_id == entry_id).order_by(cell.c.position)
+    ).mappings()
+    return {
+        **{name: row[name] for name in _ENTRY},
+        "note": row["note"],
+        "content": json.loads(row["content"]),
+        "cells": [_exported_cell(connection, one) for one in cells.all()],
+    }
+
+
+def _exported_cell(connection: Connection, row: RowMapping) -> dict[str, Any]:
+    runs = connection.execute(select(run).where(run.c.cell_row == row["row"]).order_by(run.c.position)).mappings()
+    return {
+        **{name: row[name] for name in _CELL},
+        "failure": None if row["failure"] is None else json.loads(row["failure"]),
+        "content": json.loads(row["content"]),
+        "runs": [
+            {
+                "started_at": one["started_at"],
+                "content": json.loads(one["content"]),
+                "samples": base64.b64encode(one["samples"]).decode(),
+            }
+            for one in runs
+        ],
+    }
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file of ours, opened and checked to its end; refused with a sentence where it is none or not whole."""
+    try:
+        with path.open("rb") as plain:
+            zipped = plain.read(2) == b"\x1f\x8b"
+            plain.seek(0)
+            with gzip.open(plain) if zipped else plain as file:
+                _check(file)
+                file.seek(0)
+                yield file  # type: ignore[misc]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInput(f"The file {path} is damaged ({error}). Nothing was imported.") from error
+    except OSError as error:
+        raise BadInput(
+            f"The file {path} cannot be read: {error.strerror or error}. Nothing was imported."
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path} is no whole file of inferlab export ({error}). Nothing was imported.") from error
+
+
+def _check(file: Any) -> None:
+    first = json.loads(file.readline(10_000) or "null")
+    name = first.get("format") if isinstance(first, dict) else None
+    if not str(name).startswith(_FAMILY):
+        raise ValueError("it does not begin as one")
+    if name != FORMAT:
+        raise ValueError(f"its format is {name}, this inferlab reads {FORMAT}: use a newer one")
+    file.seek(0)
+    digest = hashlib.sha256()
+    last = b""
+    for line in file:
+        digest.update(last)
+        last = line
+    end = json.loads(last).get("end")
+    if end is None:
+        raise ValueError("its end is missing")
+    if end["sha256"] != digest.hexdigest():
+        raise ValueError("its content does not agree with its checksum")
+
+
+def take(connection: Connection, lines: IO[bytes]) -> list[str]:
+    """Insert the entries of a checked file; those there already are skipped, or refused if they differ."""
+    added = []
+    for line in lines:
+        value = json.loads(line)
+        if "format" in value or "end" in value:
+            continue
+        entry_id = value["id"]
+        _check_entry(value)
+        if connection.execute(select(entry.c.id).where(entry.c.id == entry_id)).scalar() is None:
+            _add(connection, value)
+            added.append(entry_id)
+        elif _same(_exported(connection, entry_id)) != _same(value):
+            raise BadInput(
+                f"The store has other content under the id {entry_id}. Nothing was imported: remove the one in "
+                f"the store first, or import into another store. See: inferlab remove {entry_id}"
+            )
+    return added
+
+
+def _same(value: dict[str, Any]) -> str:
+    # As text, because NaN does not equal itself.
+    return json.dumps({**value, "note": ""}, sort_keys=True)
+
+
+def _check_entry(value: dict[str, Any]) -> None:
+    """Refuse what could not be read back later; a ValueError says why."""
+    if not all(isinstance(value[name], str) for name in (*_ENTRY, "note")):
+        raise ValueError("an entry has something else where it should have text")
+    if not _ID.fullmatch(value["id"]) or not _TIME.fullmatch(value["created_at"]):
+        raise ValueError(f"{value['id']!r:.40} of {value['created_at']!r:.40} is no entry")
+    rows.moment(value["created_at"])
+    if value["kind"] == "benchmark":
+        restored(Plan, value["content"]["plan"])
+        restored(Model, value["content"]["model"])
+    for one in value["cells"]:
+        restored(Cell, one["content"])
+        if one["status"] not in PRECEDENCE:
+            raise ValueError(f"a cell cannot be {one['status']!r:.40}")
+        if one["failure"] is not None:
+            restored(Failure, one["failure"])
+        for measured in one["runs"]:
+            restored(Run, measured["content"], unpack(base64.b64decode(measured["samples"], validate=True)))
+
+
+def _add(connection: Connection, value: dict[str, Any]) -> None:
+    connection.execute(
+        insert(entry).values(
+            **{name: value[name] for name in _ENTRY}, note=value["note"], content=dumps(value["content"])
+        )
+    )
+    for position, one in enumerate(value["cells"]):
+        row = connection.execute(
+            insert(cell).values(
+                **{name: one[name] for name in _CELL},
+                entry_id=value["id"],
+                position=position,
+                failure=None if one["failure"] is None else dumps(one["failure"]),
+                content=dumps(one["content"]),
+            )
+        ).inserted_primary_key
+        assert row is not None
+        for index, measured in enumerate(one["runs"]):
+            connection.execute(
+                insert(run).values(
+                    cell_row=row[0],
+                    position=index,
+                    started_at=measured["started_at"],
+                    content=dumps(measured["content"]),
+                    samples=base64.b64decode(measured["samples"]),
+                )
+            )
+        if one["status"] != "pending":
+            cache.refresh(connection, row[0])

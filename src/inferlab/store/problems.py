@@ -1,0 +1,59 @@
+"""What databases complain about, said in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from inferlab.errors import BadInput, InferlabError
+
+_DAMAGED = ("not a database", "malformed", "unsupported file format", "file is encrypted")
+
+
+@contextmanager
+def explained(label: str) -> Iterator[None]:
+    """Turn a database's error into one that says what happened to which store and what to do."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _sentence(label, error) from error
+
+
+def _sentence(label: str, error: DBAPIError) -> InferlabError:
+    said = " ".join(str(error.orig).split()) or type(error.orig).__name__
+    # PostgreSQL's own codes: lock not available, deadlock, disk full, read-only transaction or server.
+    state = getattr(error.orig, "sqlstate", None) or ""
+    low = said.lower()
+    if any(word in low for word in _DAMAGED):
+        return BadInput(
+            f"The store {label} is damaged or no SQLite database ({said}). It was left as it is: move it away, "
+            "then start anew or import an export."
+        )
+    if "is locked" in low or state in ("55P03", "40P01"):
+        return InferlabError(
+            f"The store {label} stayed locked by another program. Nothing was changed: end that program, "
+            "or try again."
+        )
+    if "is full" in low or state == "53100":
+        return InferlabError(
+            f"The disk of the store {label} is full. What was saved before is intact; this was not saved. "
+            "Make room."
+        )
+    if "readonly" in low or state == "25006":
+        return BadInput(f"The store {label} cannot be written to. Change its permissions or name another store.")
+    if "unable to open" in low:
+        return BadInput(
+            f"The store {label} cannot be opened ({said}). Check its permissions or name another store."
+        )
+    if state == "42501":
+        return BadInput(
+            f"The store {label} denies us what we need ({said}). Ask its owner for the right to do it."
+        )
+    if label.startswith("postgresql:") and (error.connection_invalidated or isinstance(error, OperationalError)):
+        return BadInput(
+            f"The store {label} cannot be reached ({said}). Check that the server runs, its address, "
+            "user and password."
+        )
+    return InferlabError(f"The store {label} reports a fault: {said}")
