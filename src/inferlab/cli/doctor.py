@@ -1,0 +1,50 @@
+"""`inferlab doctor`: is this machine fit for measuring?"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from inferlab.cli.progress import Log
+
+if TYPE_CHECKING:
+    from inferlab.doctor import State
+
+_COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
+
+
+@click.command("doctor")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the facts in a JSON file.")
+@click.option(
+    "--measure/--no-measure",
+    default=True,
+    show_default=True,
+    help="Find out in 15 seconds how small a difference could be seen here.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only the report and errors.")
+def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
+    """Report whether this machine is fit for measuring: what disturbs, what cannot be read, and what to do."""
+    from inferlab.doctor import examine
+    from inferlab.lab import Lab
+    from inferlab.render import doctor, files
+
+    if export_path:
+        files.check_writable(export_path)
+    facts = examine()
+    if measure:
+        with Log(quiet) as log:
+            facts = (*facts, Lab().smallest_difference(listener=log))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in doctor.lines(facts, width, _paint):
+        click.echo(line)
+    if export_path:
+        files.write(export_path, doctor.to_json(facts))
+        click.echo(f"Saved to {export_path}", err=True)
+
+
+def _paint(state: State, word: str) -> str:
+    return click.style(word, fg=_COLOURS[state])
