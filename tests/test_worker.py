@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from inferlab.child import protocol
+from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 from inferlab.worker import Launch, Worker, shorten
 
@@ -42,6 +43,26 @@ def load(worker: Worker, options: Mapping[str, str], groups: int = 1) -> dict[st
 def give(worker: Worker) -> None:
     heads, blocks = protocol.pack_arrays({"x": np.ones(1, np.float32)})
     worker.ask("inputs", blocks, arrays=heads)
+
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="states are read from /proc")
+
+
+def state(pid: int) -> str:
+    """One letter: R running, S sleeping, T stopped, Z dead but not yet missed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+
+
+def becomes(pid: int, *states: str) -> bool:
+    """Whether the process gets into one of the states before our patience ends."""
+    for _ in range(300):
+        if state(pid) in states:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def test_an_engine_that_aborts_is_named_with_its_signal_and_its_last_words() -> None:
@@ -88,14 +109,14 @@ def test_an_engine_that_dies_in_the_middle_of_a_slice_is_noticed() -> None:
         load(worker, {"fail": "abort", "at": "5", "latency_us": "10"})
         give(worker)
         with pytest.raises(EngineFailed, match="died during 'slice'"):
-            worker.ask("slice", start_ns=0, seconds=60.0, expected=None)
+            worker.ask("slice", start_ns=0, seconds=60.0, expected=None, most=MOST_SAMPLES, watch=[])
 
 
 def test_a_slice_that_is_cut_short_keeps_what_it_has() -> None:
     with Worker(FAKE) as worker:
         load(worker, {"latency_us": "1000"})
         give(worker)
-        worker.send("slice", start_ns=0, seconds=3600.0, expected=None)
+        worker.send("slice", start_ns=0, seconds=3600.0, expected=None, most=MOST_SAMPLES, watch=[])
         time.sleep(0.2)
         worker.cut_short()
         reply = worker.wait("slice", patience_s=30)
@@ -106,7 +127,7 @@ def test_streams_in_one_child_answer_each_for_itself() -> None:
     with Worker(FAKE) as worker:
         load(worker, {"latency_us": "100"}, groups=3)
         give(worker)
-        reply = worker.ask("slice", start_ns=0, seconds=0.05, expected=None)
+        reply = worker.ask("slice", start_ns=0, seconds=0.05, expected=None, most=MOST_SAMPLES, watch=[])
     assert len(reply.blocks) == 6
 
 
@@ -157,11 +178,78 @@ def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> Non
     child = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
-    for _ in range(100):
-        if not Path(f"/proc/{child}").exists() or "Z (zombie)" in Path(f"/proc/{child}/status").read_text():
-            return
+    assert becomes(child, "gone", "Z")
+
+
+@LINUX
+def test_a_paused_child_stands_still_and_answers_when_it_goes_on() -> None:
+    with Worker(FAKE) as worker:
+        load(worker, {})
+        worker.pause()
+        assert becomes(worker.pid, "T")
+        worker.send("describe")
         time.sleep(0.1)
-    pytest.fail(f"the child {child} is still there")
+        assert state(worker.pid) == "T"
+        worker.resume()
+        assert "onnx" in worker.wait("describe").data["kinds"]
+
+
+@LINUX
+def test_a_pause_stops_what_the_engine_started_too(tmp_path: Path) -> None:
+    engine = tmp_path / "parent.py"
+    engine.write_text(
+        "import subprocess\n"
+        "class Parent:\n"
+        "    def load(self, model, options):\n"
+        "        return {'pid': subprocess.Popen(['sleep', '600']).pid}\n"
+    )
+    with Worker(Launch("parent", {"file": str(engine), "class": "Parent"})) as worker:
+        grandchild = load(worker, {})["settings"]["pid"]
+        worker.pause()
+        assert becomes(grandchild, "T")
+        worker.resume()
+        assert becomes(grandchild, "S", "R")
+    assert becomes(grandchild, "gone", "Z")
+
+
+@LINUX
+def test_a_paused_child_that_is_closed_ends_by_itself(tmp_path: Path) -> None:
+    engine, mark = tmp_path / "tidy.py", tmp_path / "closed"
+    engine.write_text(
+        "class Tidy:\n"
+        "    def load(self, model, options):\n"
+        "        pass\n"
+        "    def close(self):\n"
+        f"        open({str(mark)!r}, 'w').close()\n"
+    )
+    with Worker(Launch("tidy", {"file": str(engine), "class": "Tidy"})) as worker:
+        load(worker, {})
+        worker.pause()
+        assert becomes(worker.pid, "T")
+    assert mark.exists()
+    assert worker._process.returncode == 0
+
+
+@LINUX
+def test_a_paused_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent.parent)!r})\n"
+        "from tests.test_worker import FAKE, load\n"
+        "from inferlab.worker import Worker\n"
+        "worker = Worker(FAKE)\n"
+        "worker.pause()\n"
+        "print(worker.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert becomes(child, "T")
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    assert becomes(child, "gone", "Z")
 
 
 def test_a_long_message_loses_its_middle() -> None:

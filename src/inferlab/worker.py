@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -74,6 +74,7 @@ class Worker:
         cpus: Sequence[int] = (),
         patience_s: float = 300.0,
         tick: Callable[[], None] | None = None,
+        descriptors: Sequence[int] = (),
     ) -> None:
         self._launch = launch
         self._patience_s = patience_s
@@ -86,6 +87,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 env={**os.environ, **_QUIET, **launch.environment},
+                pass_fds=descriptors,
                 # A session of its own: Ctrl-C reaches only us, and we can stop all that the engine started.
                 start_new_session=True,
             )
@@ -135,7 +137,8 @@ class Worker:
                 "It was stopped; --timeout sets how long to wait."
             )
         try:
-            data, received = protocol.receive(cast(BinaryIO, self._process.stdout))
+            with _uninterrupted():
+                data, received = protocol.receive(cast(BinaryIO, self._process.stdout))
         except protocol.Closed:
             raise self._death(do) from None
         if data["ok"]:
@@ -146,8 +149,17 @@ class Worker:
         """Ask the slice that is running to end now; its answer still comes."""
         self._process.send_signal(signal.SIGINT)
 
+    def pause(self) -> None:
+        """Stop the child and all that it started, so that it leaves the CPUs to others."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused child go on."""
+        self._signal_all(signal.SIGCONT)
+
     def close(self) -> None:
         """Let the child end by itself, briefly, then end it and all that it started."""
+        self.resume()
         try:
             protocol.send(cast(BinaryIO, self._process.stdin), {"do": "stop"})
             self._process.wait(timeout=5)
@@ -157,8 +169,7 @@ class Worker:
 
     def kill(self) -> None:
         """End the child and all that it started, at once."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal_all(signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
@@ -171,6 +182,10 @@ class Worker:
         """The last lines that the engine wrote."""
         text = self._log_text if self._log.closed else self._read_log()
         return "\n".join(text.strip().splitlines()[-lines:])
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
 
     def _readable(self, limit_s: float) -> bool:
         """Wait for an answer. Blocks in the kernel: polling would take a core from the engine under test."""
@@ -216,6 +231,16 @@ class Worker:
         end = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, end - 65536))
         return self._log.read().decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until a message is read: half of one left in the pipe would spoil the next."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _last_words(log: str) -> str:

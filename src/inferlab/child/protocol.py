@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from array import array
 from typing import Any, BinaryIO, Dict, List, Mapping, Sequence, Tuple
 
 # Version 1: the first. Parent and child are always of the same inferlab, so no older reader is kept.
@@ -56,6 +57,13 @@ def unpack_arrays(heads: Sequence[Mapping[str, Any]], blocks: Sequence[bytes]) -
         head["name"]: numpy.frombuffer(bytearray(block), dtype=head["dtype"]).reshape(head["shape"])
         for head, block in zip(heads, blocks)
     }
+
+
+def numbers(block: bytes) -> "array[int]":
+    """The 64-bit integers that a block holds."""
+    found = array("q")
+    found.frombytes(block)
+    return found
 
 
 def _read(pipe: BinaryIO, size: int) -> bytes:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import time
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Sequence, TypeVar
 
-from .loop import Taken, run_stream
+from . import counters
+from .loop import MOST_SAMPLES, Taken, run_beside_canary, run_stream
 from .pinning import pin
 
 Call = Callable[[], Any]
+Result = TypeVar("Result")
+
+# Long enough for every thread to be there when the first call begins.
+_THREADS_LEAD_NS = 3_000_000
+# Short against the time for which a neighbour comes and goes, long against a song.
+_CANARY_EVERY_NS = 1_000_000
 
 
 def closed_loop(
@@ -20,50 +28,56 @@ def closed_loop(
     seconds: float,
     expected: Sequence[int],
     deadline: List[int],
+    most: int = MOST_SAMPLES,
+    canary: bool = False,
 ) -> List[Taken]:
-    """Run every call in a stream of its own from `start_ns` on for `seconds`.
+    """Run every call in a stream of its own from `start_ns` (or now) on for `seconds`, beside a canary if wanted.
 
     `groups` gives each stream the CPUs that it is bound to. One stream runs in the calling thread,
     several in threads of their own.
     """
-    start_ns = max(start_ns, time.perf_counter_ns())
-    deadline[0] = start_ns + int(seconds * 1e9)
     gc.collect()
     gc.disable()
     try:
-        if len(calls) == 1:
-            return [run_stream(calls[0], deadline, expected[0], start_ns)]
-        return _threads(calls, groups, start_ns, expected, deadline)
+        start_ns = max(start_ns, time.perf_counter_ns() + (_THREADS_LEAD_NS if len(calls) > 1 else 0))
+        deadline[0] = start_ns + int(seconds * 1e9)
+        run: Callable[..., Taken] = run_stream
+        if canary:
+            run = functools.partial(run_beside_canary, sing=counters.sing, every_ns=_CANARY_EVERY_NS)
+        works = [
+            functools.partial(run, call, deadline, size, start_ns, most=most)
+            for call, size in zip(calls, expected)
+        ]
+        return [works[0]()] if len(works) == 1 else side_by_side(works, groups, deadline)
     finally:
         gc.enable()
 
 
-def _threads(
-    calls: Sequence[Call],
-    groups: Sequence[Sequence[int]],
-    start_ns: int,
-    expected: Sequence[int],
-    deadline: List[int],
-) -> List[Taken]:
-    taken: List[Optional[Taken]] = [None] * len(calls)
+def side_by_side(
+    works: Sequence[Callable[[], Result]], groups: Sequence[Sequence[int]], deadline: List[int]
+) -> List[Result]:
+    """Do every work in a thread of its own, bound to its CPUs; what one raises ends all and is raised here."""
+    results: Dict[int, Result] = {}
     errors: List[BaseException] = []
 
     def stream(index: int) -> None:
         try:
             pin(groups[index])
-            taken[index] = run_stream(calls[index], deadline, expected[index], start_ns)
+            results[index] = works[index]()
         except BaseException as error:  # told to the main thread, which raises it
             errors.append(error)
             deadline[0] = 0
+        finally:
+            counters.remember_thread()
 
-    threads = [threading.Thread(target=stream, args=(index,), daemon=True) for index in range(len(calls))]
+    threads = [threading.Thread(target=stream, args=(index,), daemon=True) for index in range(len(works))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    return [one for one in taken if one is not None]
+    return [results[index] for index in range(len(works))]
 
 
 def in_pinned_thread(cpus: Sequence[int], work: Callable[[], Any]) -> Any:

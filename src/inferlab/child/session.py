@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
-from . import counters, loop, protocol, scenarios
+from . import counters, loop, protocol, scenarios, server
 from .engines import find
 from .engines.base import BadOption, LoadOptions
 from .pinning import pin
 
 Answer = Tuple[Dict[str, Any], List[Any]]
+Call = Callable[[], Any]
+#: Arrays of nanoseconds, stream by stream, and whether one of them was full.
+Measured = Tuple[List[Any], bool]
+
+# Long enough for the streams' threads to wait for the first request.
+_SERVER_LEAD_NS = 3_000_000
 
 
 class Stream(NamedTuple):
@@ -29,7 +35,7 @@ class Session:
         self._streams: List[Stream] = []
         self._output_names: List[str] = []
         self._inputs: List[Dict[str, Any]] = []
-        self._calls: Dict[Tuple[int, int], Callable[[], Any]] = {}
+        self._calls: Dict[Tuple[int, int], Call] = {}
         self._deadline = [0]
 
     def cut_short(self) -> None:
@@ -48,10 +54,12 @@ class Session:
             "open": self._open,
             "describe": self._describe,
             "inspect": self._inspect,
+            "deployment": self._deployment,
             "load": self._load,
             "inputs": self._take_inputs,
             "infer": self._infer,
             "slice": self._slice,
+            "serve": self._serve,
             "task": self._task,
         }
         return requests[message["do"]](message, blocks)
@@ -76,6 +84,13 @@ class Session:
         """Inputs, outputs and weights of a model that only its engine can read."""
         return {"model": find(self._reference)().inspect(message["model"], message["kind"])}, []
 
+    def _deployment(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """The engine's part of a program that runs the model as asked; empty where the engine has none."""
+        write = getattr(find(self._reference), "deployment", None)
+        groups = message["groups"]
+        options = _load_options(message, groups[0], len(groups) if message["layout"] == "one" else 1)
+        return {"code": write(options) if write else ""}, []
+
     def _load(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Load the model, once for each group of CPUs or once for all streams; the first load is timed."""
         import numpy
@@ -91,18 +106,7 @@ class Session:
         load_s = 0.0
         for cpus in groups[:1] if shared else groups:
             engine = kind()
-            options = LoadOptions(
-                kind=message["kind"],
-                cpus=cpus,
-                threads=message["threads"],
-                cores=message["cores"],
-                streams=len(groups) if shared else 1,
-                scheduler=message["scheduler"],
-                pinning=message["pinning"],
-                batch_size=message["batch_size"],
-                shapes=message["shapes"],
-                options=message["options"],
-            )
+            options = _load_options(message, cpus, len(groups) if shared else 1)
 
             def load(engine: Any = engine, options: LoadOptions = options) -> Any:
                 return engine.load(message["model"], options)
@@ -141,24 +145,51 @@ class Session:
         return {"arrays": heads, "unreadable": unreadable, "seconds": seconds}, out
 
     def _slice(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
-        """Measure all streams for a while; inputs are those of set 0."""
+        """Measure all streams for a while, as fast as they can; inputs are those of set 0."""
+
+        def measure(calls: List[Call], groups: List[List[int]]) -> Measured:
+            taken = scenarios.closed_loop(
+                calls,
+                groups,
+                message["start_ns"],
+                message["seconds"],
+                message["expected"] or [0] * len(calls),
+                self._deadline,
+                message["most"],
+                message.get("canary", False),
+            )
+            arrays = [(one.starts, one.ends, one.canaries) for one in taken]
+            blocks = [array for three in arrays for array in three if array is not None]
+            return blocks, any(one.full for one in taken)
+
+        return self._stamped(measure, message["watch"])
+
+    def _serve(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Serve requests that arrive at set moments, from a queue of our own or shared with other processes."""
+        own = protocol.numbers(blocks[0]) if blocks else None
+        take = server.from_descriptor(message["queue"]) if own is None else server.from_memory(own)
+
+        def measure(calls: List[Call], groups: List[List[int]]) -> Measured:
+            # Processes that share a queue keep their common beginning, even if one of them comes late.
+            start_ns = message["start_ns"] or time.perf_counter_ns() + _SERVER_LEAD_NS
+            self._deadline[0] = start_ns + int(message["seconds"] * 1e9)
+            served = server.serve_all(calls, groups, take, start_ns, self._deadline, message["expected"])
+            return [block for one in served for block in one], False
+
+        return self._stamped(measure, message["watch"])
+
+    def _stamped(self, measure: Callable[[List[Call], List[List[int]]], Measured], watch: List[int]) -> Answer:
+        """Measure between two readings of the noise counters; afterwards the canary sings."""
         calls = [self._call(index, 0) for index in range(len(self._streams))]
         memory_before = counters.memory_bytes()["peak"]
-        before = counters.read()
-        taken = scenarios.closed_loop(
-            calls,
-            [stream.cpus for stream in self._streams],
-            message["start_ns"],
-            message["seconds"],
-            message["expected"] or [0] * len(calls),
-            self._deadline,
-        )
-        after = counters.read()
-        blocks: List[Any] = [block for one in taken for block in (one.starts, one.ends)]
+        before = counters.read(watch)
+        blocks, full = measure(calls, [stream.cpus for stream in self._streams])
+        after = counters.read(watch)
         return {
             "counters": counters.difference(before, after),
+            "canary_ns": counters.canary_ns(),
             "peak_memory_bytes": _peak_without(blocks, memory_before, counters.memory_bytes()["peak"]),
-            "full": any(one.full for one in taken),
+            "full": full,
             "supported": getattr(self._streams[0].engine, "fraction_of_supported_ops", None),
         }, blocks
 
@@ -170,12 +201,27 @@ class Session:
         answer: Answer = module.run(message["arguments"], blocks)
         return answer
 
-    def _call(self, stream: int, number: int) -> Callable[[], Any]:
+    def _call(self, stream: int, number: int) -> Call:
         key = (stream, number)
         if key not in self._calls:
             one = self._streams[stream]
             self._calls[key] = one.engine.bind(self._inputs[number], one.number)
         return self._calls[key]
+
+
+def _load_options(message: Dict[str, Any], cpus: List[int], streams: int) -> LoadOptions:
+    return LoadOptions(
+        kind=message["kind"],
+        cpus=cpus,
+        threads=message["threads"],
+        cores=message["cores"],
+        streams=streams,
+        scheduler=message["scheduler"],
+        pinning=message["pinning"],
+        batch_size=message["batch_size"],
+        shapes=message["shapes"],
+        options=message["options"],
+    )
 
 
 def _peak_without(blocks: Sequence[Any], before: Any, after: Any) -> Any:

@@ -63,6 +63,15 @@ class Engine:
     def close(self) -> None:
         """Let go of what load took."""
 
+    @classmethod
+    def deployment(cls, options: LoadOptions) -> str:
+        """Python for a program of the user's own that runs the file MODEL as load would; empty for none.
+
+        It imports numpy and defines load(cpus), which gives a loaded model, and stream(model), which gives a
+        function from a dict of arrays to a list of arrays for one stream.
+        """
+        return ""
+
 
 class Options:
     """The user's KEY=VALUE options, read once each; what nobody read is refused."""

@@ -8,6 +8,48 @@ from typing import Any, Callable, Dict, List, Optional
 
 from .base import Engine, LoadOptions, Options
 
+_DEPLOYMENT = '''import os
+import tempfile
+
+import numpy
+
+
+def load(cpus):
+    """An engine on these CPUs."""
+    if cpus:
+        os.sched_setaffinity(0, cpus)  # before deepsparse is imported: it counts the cores then
+    os.environ["NM_BIND_THREADS_TO_CORES"] = "{to_cores}"
+    os.environ["NM_BIND_THREADS_TO_SOCKETS"] = "{to_sockets}"
+    import deepsparse
+    import onnx
+
+    # DeepSparse writes into the file that it loads, and reads no newer IR version than 8: it gets a copy.
+    network = onnx.load(MODEL)
+    network.ir_version = min(8, network.ir_version)
+    for one in network.graph.input:
+        for dim, size in zip(one.type.tensor_type.shape.dim, {shapes}.get(one.name, [])):
+            dim.dim_value = size
+    del network.graph.value_info[:]
+    copy = os.path.join(tempfile.mkdtemp(), "model.onnx")
+    onnx.save(network, copy)
+    engine = deepsparse.compile_model(
+        copy,
+        batch_size={batch_size},
+        num_cores={cores},
+        num_streams={streams},
+        scheduler=deepsparse.Scheduler("{scheduler}"),
+    )
+{bind_caller}    return engine
+
+
+def stream(engine):
+    """One stream; inputs must be contiguous."""
+    return lambda inputs: engine.run([inputs[name] for name in engine.input_names])
+'''
+_BIND_CALLER = """    if cpus:
+        os.sched_setaffinity(0, [min(cpus)])  # the caller computes too, beside the bound workers
+"""
+
 _SCHEDULERS = ("single_stream", "multi_stream", "elastic")
 
 
@@ -43,7 +85,7 @@ class DeepSparse(Engine):
         self._engine = deepsparse.Engine(
             model,
             batch_size=batch_size,
-            num_cores=options.cores if options.streams > 1 else options.threads,
+            num_cores=_cores(options),
             num_streams=options.streams if scheduler != "single_stream" else None,
             scheduler=deepsparse.Scheduler(scheduler),
         )
@@ -76,6 +118,26 @@ class DeepSparse(Engine):
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
         """The arrays that the call returned, by name."""
         return dict(zip(self._engine.output_names, returned))
+
+    @classmethod
+    def deployment(cls, options: LoadOptions) -> str:
+        """An engine with the same cores, streams and scheduler."""
+        scheduler = _scheduler(options)
+        single = scheduler == "single_stream"
+        return _DEPLOYMENT.format(
+            to_cores=int(options.pinning == "core"),
+            to_sockets=int(options.pinning == "numa"),
+            shapes=dict(options.shapes),
+            batch_size=_batch_size(options),
+            cores=_cores(options),
+            streams=None if single else options.streams,
+            scheduler=scheduler,
+            bind_caller=_BIND_CALLER if single and options.pinning == "core" else "",
+        )
+
+
+def _cores(options: LoadOptions) -> int:
+    return options.cores if options.streams > 1 else options.threads
 
 
 def _scheduler(options: LoadOptions) -> str:

@@ -10,6 +10,38 @@ from typing import Any, Callable, Dict, List, Optional
 
 from .base import BadOption, Engine, LoadOptions, Options
 
+_DEPLOYMENT = '''import os
+
+import numpy
+import openvino
+
+
+def load(cpus):
+    """A compiled model on these CPUs."""
+    if cpus:
+        os.sched_setaffinity(0, cpus)  # first of all: OpenVINO's threads inherit it
+    core = openvino.Core()
+    network = core.read_model(MODEL)
+    network.reshape({shapes})
+    settings = {{
+        "INFERENCE_NUM_THREADS": {threads},
+        "NUM_STREAMS": {streams},
+        "PERFORMANCE_HINT": "{hint}",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "ENABLE_CPU_PINNING": {pinning},
+        "ENABLE_HYPER_THREADING": True,
+    }}
+    return core.compile_model(network, "CPU", settings)
+
+
+def stream(compiled):
+    """One stream: a request of its own."""
+    request = compiled.create_infer_request()
+    return lambda inputs: list(request.infer(inputs).values())
+'''
+# In a thread that has fewer CPUs than its process, OpenVINO would bind to the process's first ones.
+_PINNING = "os.sched_getaffinity(0) == os.sched_getaffinity(os.getpid())"
+
 _SETTINGS = (
     *("INFERENCE_NUM_THREADS", "NUM_STREAMS", "PERFORMANCE_HINT", "INFERENCE_PRECISION_HINT"),
     *("EXECUTION_MODE_HINT", "ENABLE_CPU_PINNING", "ENABLE_HYPER_THREADING"),
@@ -34,9 +66,9 @@ class OpenVino(Engine):
         """Options: precision, execution_mode, hyper_threading, dynamic; any property by its upper-case name."""
         given = Options({key: value for key, value in options.options.items() if not key.isupper()})
         wanted: Dict[str, Any] = {
-            "INFERENCE_NUM_THREADS": max(options.threads, min(options.threads * options.streams, options.cores)),
+            "INFERENCE_NUM_THREADS": _threads(options),
             "NUM_STREAMS": options.streams,
-            "PERFORMANCE_HINT": "LATENCY" if options.scheduler == "single_stream" else "THROUGHPUT",
+            "PERFORMANCE_HINT": _hint(options),
             # Left to itself it computes in bf16 where the CPU can: faster, and not what was asked for.
             "INFERENCE_PRECISION_HINT": given.text("precision", "f32", ("f32", "bf16", "f16")),
             "ENABLE_CPU_PINNING": _may_pin(options),
@@ -86,6 +118,18 @@ class OpenVino(Engine):
         """Copies of the outputs, in the model's order."""
         return [value.copy() for value in returned.values()]
 
+    @classmethod
+    def deployment(cls, options: LoadOptions) -> str:
+        """A compiled model with the same properties."""
+        pinned = options.pinning == "core" and options.scheduler != "elastic"
+        return _DEPLOYMENT.format(
+            shapes=dict(options.shapes),
+            threads=_threads(options),
+            streams=options.streams,
+            hint=_hint(options),
+            pinning=_PINNING if pinned and hasattr(os, "sched_getaffinity") else "False",
+        )
+
     def inspect(self, model: str, kind: str) -> Dict[str, Any]:
         """Inputs, outputs and weights, as plain data."""
         network = _read(_import().Core(), model, kind)
@@ -120,6 +164,14 @@ def _read(core: Any, model: str, kind: str) -> Any:
         if b"<net" not in start:
             raise BadOption("{} is not an OpenVINO model (an .xml file that describes a net)".format(model))
     return core.read_model(model)
+
+
+def _threads(options: LoadOptions) -> int:
+    return max(options.threads, min(options.threads * options.streams, options.cores))
+
+
+def _hint(options: LoadOptions) -> str:
+    return "LATENCY" if options.scheduler == "single_stream" else "THROUGHPUT"
 
 
 def _may_pin(options: LoadOptions) -> bool:

@@ -10,6 +10,44 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from . import torch_files
 from .base import BadOption, Engine, LoadOptions, Options
 
+_DEPLOYMENT = '''import os
+
+import numpy
+import torch
+
+INPUTS = {inputs}
+
+
+def load(cpus):
+    """The program on these CPUs."""
+    if cpus:
+        os.sched_setaffinity(0, cpus)  # first of all: torch's threads inherit it
+    torch.set_num_threads({threads})
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+    return {load}
+
+
+def stream(model):
+    """One stream."""
+    module = {module}
+
+    def infer(inputs):
+        tensors = [torch.from_numpy(inputs[name]) for name in INPUTS]
+        with torch.inference_mode():
+            {call}
+        return [one.numpy() for one in torch.utils._pytree.tree_leaves(outputs)]
+
+    return infer
+'''
+_PROGRAM = {
+    "load": "torch.export.load(MODEL)",
+    "module": "model.module()",
+    "call": """given, named = torch.utils._pytree.tree_unflatten(tensors, model.call_spec.in_spec)
+            outputs = module(*given, **named)""",
+}
+_SCRIPT = {"load": "torch.jit.load(MODEL).eval()", "module": "model", "call": "outputs = module(*tensors)"}
+
 
 class Argument(NamedTuple):
     """One argument of what is called: an input by its name, or a value that stays."""
@@ -120,6 +158,12 @@ class Torch(Engine):
         if self._names:
             named = dict(zip(self._names, named.values()))
         return {name: _array(value) for name, value in named.items() if hasattr(value, "detach")}
+
+    @classmethod
+    def deployment(cls, options: LoadOptions) -> str:
+        """The program, called eagerly with the same threads."""
+        words = _SCRIPT if options.kind == "torchscript" else _PROGRAM
+        return _DEPLOYMENT.format(inputs=list(options.shapes), threads=options.threads, **words)
 
     def inspect(self, model: str, kind: str) -> Dict[str, Any]:
         """Inputs, outputs and weights, as plain data."""
