@@ -1,0 +1,200 @@
+"""The search for the highest rate: its pure parts with exact answers, then the fake engine end to end."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferlab import Lab, Plan
+from inferlab.errors import BadInput, EngineFailed
+from inferlab.measure import capacity, ladder, queueing
+from inferlab.measure.objective import Objective, parse
+from inferlab.measure.trial import Reach, Reading, Trial
+from inferlab.records import Benchmark, Event
+from tests.cli.test_benchmark import save_linear
+
+# It sleeps: a machine with other work hardly delays that.
+FIXED = (("latency_us", "5000"),)
+
+
+def test_the_rate_lies_where_the_reciprocal_of_the_latency_meets_the_limits() -> None:
+    # 1/10 and 1/20 in the unit of the latency: the limit's 1/16 is three quarters of the way.
+    assert ladder.crossing([100, 200], [10, 20], 16) == pytest.approx(175)
+    assert ladder.crossing([200, 100], [20, 10], 16) == pytest.approx(175)
+
+
+def test_a_busy_queue_is_interpolated_exactly() -> None:
+    rates = [0.5, 0.8, 0.95]
+    assert ladder.crossing(rates, [1 / (1 - rate) for rate in rates], 10) == pytest.approx(0.9)
+
+
+def test_without_a_crossing_there_is_no_rate() -> None:
+    assert ladder.crossing([100, 200], [10, 20], 5) is None
+    assert ladder.crossing([100, 200], [10, 20], 20) is None
+    assert ladder.crossing([100], [10], 10) is None
+
+
+def test_a_disturbed_rung_is_averaged_with_those_that_contradict_it() -> None:
+    assert ladder.smoothed([1, 4, 1, 8]) == pytest.approx([1, 2, 2, 8])
+    # A running maximum would end at the disturbed rung; the average lets the rates above it speak.
+    found = ladder.crossing([1, 2, 3, 4], [1, 4, 1, 8], 3)
+    assert found is not None and 3 < found < 4
+
+
+def test_a_search_climbs_in_growing_steps_until_the_limit_is_broken() -> None:
+    assert ladder.next_rung([0], [1.0], 2.0, -50, 50) == 2
+    assert ladder.next_rung([0, 2], [1.0, 1.1], 2.0, -50, 50) == 4
+    assert ladder.next_rung([0, 2, 4], [1.0, 1.1, 1.2], 2.0, -50, 50) == 8
+    assert ladder.next_rung([0, 2, 4, 8], [1.0, 1.1, 1.2, 1.3], 2.0, -50, 9) == 9
+    assert ladder.next_rung([0, 2, 4, 8, 9], [1.0, 1.1, 1.2, 1.3, 1.4], 2.0, -50, 9) is None
+
+
+def test_a_search_descends_in_growing_steps_until_the_limit_is_kept() -> None:
+    assert ladder.next_rung([0], [3.0], 2.0, -50, 50) == -2
+    assert ladder.next_rung([0, -2], [3.0, 2.5], 2.0, -50, 50) == -4
+    assert ladder.next_rung([0, -2, -4], [3.0, 2.5, 2.2], 2.0, -50, 50) == -8
+    assert ladder.next_rung([0, -2, -4, -8], [3.0, 2.5, 2.2, 2.1], 2.0, -8, 50) is None
+
+
+def test_a_wide_gap_is_halved_and_a_narrow_one_ends_the_search() -> None:
+    assert ladder.next_rung([0, 2, 6], [1.0, 1.1, 3.0], 2.0, -50, 50) == 4
+    assert ladder.next_rung([0, 2, 6, 4], [1.0, 1.1, 3.0, 1.5], 2.0, -50, 50) is None
+
+
+def test_rungs_and_rates_are_each_others_inverse() -> None:
+    for rung in (-20, -3, 0, 1, 8):
+        assert ladder.rung_of(40.0, ladder.rate_of(40.0, rung)) == rung
+    assert ladder.rate_of(100.0, 2) == pytest.approx(115)
+    assert [round(ladder.rate_of(1.0, below), 2) for below in ladder.CURVE] == [0.76, 0.5, 0.25]
+
+
+def test_the_budget_gives_as_many_processes_as_can_carry_the_objective() -> None:
+    # 5 processes of 11 s: 70 % of it for 3.5 rungs at 100 a second.
+    found = ladder.budget(60, 5, 1, 1.0, 100, 100)
+    assert found is not None and found.processes == 5 and found.requests in (219, 220)
+    assert found.curve_s == pytest.approx(1.1)
+    found = ladder.budget(80, 5, 1, 1.0, 100, 662)
+    assert found is not None and found.processes == 2
+    assert ladder.budget(60, 5, 5, 1.0, 100, 662) is None
+    assert ladder.budget(20, 5, 1, 1.0, 100, 662) is None
+
+
+@pytest.mark.parametrize("processes", [1, 5])
+def test_the_time_that_is_asked_for_is_enough(processes: int) -> None:
+    for overhead_s, rate, needed in ((0.5, 37.0, 662), (20.0, 0.3, 100), (0.1, 9000.0, 6636)):
+        seconds = ladder.time_needed_s(processes, overhead_s, rate, needed)
+        assert ladder.budget(seconds, processes, processes, overhead_s, rate, needed) is not None
+        assert ladder.budget(0.8 * seconds, processes, processes, overhead_s, rate, needed) is None
+
+
+def test_luck_makes_the_rates_of_different_arrivals_agree() -> None:
+    objective, services_s = parse("p95<6ms"), np.array([0.002])
+    usual = queueing.highest_rate(services_s, 1, objective.keeps, 12345, 200_000)
+    seeds = range(1, 9)
+    found = [queueing.highest_rate(services_s, 1, objective.keeps, seed, 200) for seed in seeds]
+    factors = [ladder.luck(objective, services_s, 1, seed, 200) for seed in seeds]
+    corrected = [rate * factor for rate, factor in zip(found, factors, strict=True)]
+    assert max(found) / min(found) > 1.2
+    assert max(corrected) / min(corrected) < 1.05
+    assert np.mean(corrected) == pytest.approx(usual, rel=0.02)
+
+
+def test_arrivals_that_say_nothing_are_not_corrected() -> None:
+    assert ladder.luck(parse("mean<1ms"), np.array([0.002]), 1, 0, 100) == 1.0
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_linear(tmp_path_factory.mktemp("model") / "linear.onnx", "batch")
+
+
+@pytest.fixture(scope="module")
+def benchmark(linear: Path) -> Benchmark:
+    return Lab().benchmark(Plan(str(linear), engines=("fake",), time_s=0.1, warmup_s=0, processes=1, verify=False))
+
+
+def measured(benchmark: Benchmark, *rates: float, reach: Reach = "crossing") -> capacity.Capacity:
+    """A capacity of processes that found these rates, on a run that was really made."""
+    (done,) = benchmark.outcomes
+    times_s = np.full(100, 0.002)
+    reading = Reading(50.0, np.append(times_s, 0.5), times_s)
+    trials = tuple(Trial(done.runs[0], (reading,), 1000.0, rate, 1.0, reach) for rate in rates)
+    return capacity.Capacity(done.cell, benchmark.model, parse("median<3ms"), 100.0, trials)
+
+
+def test_the_answer_is_the_geometric_mean_of_the_processes_with_students_interval(benchmark: Benchmark) -> None:
+    found = capacity.max_rate(measured(benchmark, 100.0, 400.0))
+    assert found.value == pytest.approx(200.0)
+    # Two values that differ by ln 4: the half-width is 12.706 · ln 4 / 2.
+    assert found.high == pytest.approx(200 * math.exp(12.706 * math.log(4) / 2), rel=1e-3)
+
+
+def test_where_some_processes_keep_it_at_no_rate_the_middle_one_counts(benchmark: Benchmark) -> None:
+    found = capacity.max_rate(measured(benchmark, 0.0, 100.0, 120.0))
+    assert (found.value, found.low, found.high) == (100.0, None, None)
+
+
+def test_no_answer_is_above_saturation(benchmark: Benchmark) -> None:
+    assert capacity.max_rate(measured(benchmark, 1250.0, 1250.0, reach="saturation")).value == pytest.approx(980)
+
+
+def test_the_curve_puts_the_requests_of_all_processes_together(benchmark: Benchmark) -> None:
+    (rung,) = capacity.curve(measured(benchmark, 100.0, 120.0))
+    assert (rung.rate, rung.requests, rung.processes) == (50.0, 202, 2)
+    assert rung.load == pytest.approx(0.05)
+    assert rung.unserved_share == pytest.approx(2 / 202)
+    assert rung.responses_s["median"] == 0.002 and rung.kept
+    assert rung.responses_s["p99"] is None and rung.responses_s["p95"] == 0.002
+    assert rung.services_s["mean"] == pytest.approx(0.002)
+
+
+def search(
+    linear: Path, slo: str, time_s: float, heard: list[Event] | None = None, **more: object
+) -> capacity.Capacity:
+    fields: dict[str, object] = {"engines": ("fake",), "engine_options": FIXED, "num_cores": (1,), "verify": False}
+    plan = dataclasses.replace(Plan(str(linear), time_s=time_s), **(fields | more))  # type: ignore[arg-type]
+    return Lab().capacity(plan, parse(slo), (heard if heard is not None else []).append)
+
+
+def test_the_fake_engine_bears_what_queueing_theory_says(linear: Path) -> None:
+    heard: list[Event] = []
+    found = search(linear, "mean<10ms", 9.0, heard)
+    # One service of waiting: a load of two thirds, 133 requests a second, fewer on a machine with other work.
+    assert 60 < capacity.max_rate(found).value < 150
+    assert {"loading", "saturation", "rung"} <= {event.code for event in heard}
+    rates = [rung.rate for rung in capacity.curve(found)]
+    assert rates == sorted(set(rates)) and len(rates) >= 4
+
+
+def test_an_objective_below_the_service_time_is_out_of_reach(linear: Path) -> None:
+    found = search(linear, "p99<1ms", 5.0)
+    assert capacity.max_rate(found).value == 0.0
+    assert capacity.curve(found) == ()
+    assert found.lone is not None and found.lone.seconds >= 0.005
+    assert len(found.trials) == 1
+
+
+def test_an_objective_that_a_short_queue_never_breaks_is_kept_to_saturation(linear: Path) -> None:
+    found = search(linear, "p95<30s", 5.0, processes=1, engine_options=(("latency_us", "1000"),))
+    (trial,) = found.trials
+    assert trial.reach == "saturation"
+    assert trial.rate == pytest.approx(0.98 * trial.saturation_rate)
+    assert "kept-to-saturation" in [one.code for one in capacity.find(found)]
+
+
+def test_a_time_that_cannot_carry_the_objective_is_refused_with_one_that_can(linear: Path) -> None:
+    with pytest.raises(BadInput, match=r"1 s cannot carry p99.9<60ms: that takes 6636 requests .* Give -t \d+ or"):
+        search(linear, "p99.9<60ms", 1.0)
+
+
+def test_what_the_engine_did_wrong_is_raised(linear: Path) -> None:
+    with pytest.raises(EngineFailed, match="SIGABRT"):
+        search(linear, "mean<10ms", 5.0, engine_options=(*FIXED, ("fail", "abort"), ("at", "30")))
+
+
+def test_an_objective_is_a_plain_record() -> None:
+    assert parse("p99<20ms") == Objective("p99", 0.02, "p99<20ms")
