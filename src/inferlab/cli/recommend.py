@@ -1,0 +1,103 @@
+"""`inferlab recommend MODEL`: find the best engine, cores, streams and batch size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab.cli.progress import Log
+
+_OWN = (
+    *("batch_size", "num_cores", "scenario", "rate", "num_streams", "instances", "engine"),
+    *("stream_mode", "engine_options"),
+)
+_SLO = (
+    'A latency objective, such as "p99<20ms" or "median<3ms", for the time of a batch when all streams are busy.'
+)
+_ENGINES = "Engines to try, such as onnxruntime,openvino.  [default: all that are ready and run the model]"
+_BATCHES = "Batch sizes to try.  [default: 1,2,4,8,16, or what the model fixes]"
+
+
+class _Numbers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers such as 1,2,4."""
+
+    name = "numbers"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Read them, each once, in rising order."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = {int(part) for part in str(value).split(",")}
+        except ValueError:
+            self.fail(f"'{value}' is not a list of whole numbers such as 1,2,4.", param, ctx)
+        if min(numbers) < 1:
+            self.fail(f"'{value}' has a number below 1.", param, ctx)
+        return tuple(sorted(numbers))
+
+
+@click.command("recommend", help=f"Find the best engine, cores, streams and batch size for MODEL.\n\n{MODELS}")
+@click.argument("model")
+@click.option("--slo", metavar="OBJECTIVE", help=_SLO)
+@click.option("-e", "--engine", "engines", default="", metavar="NAMES", help=_ENGINES)
+@click.option("-b", "--batch_size", "batches", type=_Numbers(), default=(), metavar="1,4,16", help=_BATCHES)
+@click.option(
+    "-ncores",
+    "--num_cores",
+    "cores",
+    type=_Numbers(),
+    default=(),
+    metavar="1,2",
+    help="Numbers of physical cores to try.  [default: 1, 2, 4, … and all]",
+)
+@click.option(
+    "-nstreams",
+    "--num_streams",
+    "streams",
+    type=_Numbers(),
+    default=(),
+    metavar="1,2",
+    help="Numbers of streams to try.  [default: all that divide the cores]",
+)
+@cell_options(without=_OWN)
+@click.option("-t", "--time", "time_s", default=120.0, show_default=True, help="Seconds in all, loading included.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the result in a JSON file.")
+def command(
+    export_path: Path | None,
+    quiet: bool,
+    slo: str | None,
+    engines: str,
+    batches: tuple[int, ...],
+    cores: tuple[int, ...],
+    streams: tuple[int, ...],
+    time_s: float,
+    **given: Any,
+) -> int:
+    """Parse, search, show."""
+    from inferlab.lab import Lab
+    from inferlab.measure.objective import parse
+    from inferlab.render import files
+    from inferlab.render import recommend as render
+
+    objective = parse(slo) if slo else None
+    if export_path:
+        files.check_writable(export_path)
+    names = tuple(filter(None, (name.strip() for name in engines.split(","))))
+    wanted = replace(plan(given), engines=names, num_cores=cores, num_streams=streams, batch_sizes=batches)
+    with Log(quiet) as log:
+        found = Lab().recommend(wanted, objective, time_s, log)
+    for line in render.lines(found):
+        click.echo(line)
+    if export_path:
+        files.write(export_path, render.to_json(found))
+        log.say(f"Saved to {export_path}")
+    if found.interrupted:
+        return 130
+    if found.recommended is None:
+        return 3 if not any(one.runs for one in found.contenders) else 0
+    return 0

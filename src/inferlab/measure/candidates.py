@@ -1,0 +1,267 @@
+"""The grid of a search for the best configuration, and its rules as pure functions of what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
+
+import numpy as np
+
+from inferlab.records import Scenario
+from inferlab.units import plural
+
+BATCH_SIZES = (1, 2, 4, 8, 16)
+#: Differences up to this share do not matter: the simpler configuration is then the better one.
+TIE = 0.03
+# Until processes tell, equal ones are taken to differ so much (log scale): one alone is dropped from 25 % on.
+_SPREAD, _SPREAD_FREEDOM = 0.068, 4
+# So many standard errors are clear, although the best of many is always a lucky one.
+_CLEAR = 3.0
+# What a ratio found at one batch size may be off at another.
+_OFF = 1.25
+_RIDGE = 0.1
+# Half as much again as the limit, in one process, clearly misses an objective; tails are noisier than rates.
+_MISSED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One configuration: an engine, its cores, the streams that divide them, the items of a batch."""
+
+    engine: str
+    num_cores: int
+    num_streams: int
+    batch_size: int
+
+    @property
+    def scenario(self) -> Scenario:
+        """One request at a time has all the cores; several streams divide them."""
+        return "sync" if self.num_streams == 1 else "async"
+
+    @property
+    def simplicity(self) -> tuple[int, int, int]:
+        """Smaller is simpler: fewer cores, a smaller batch, fewer streams."""
+        return self.num_cores, self.batch_size, self.num_streams
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Of a candidate: items a second of each process, and the objective's statistic as a share of the limit."""
+
+    rates: tuple[float, ...]
+    strain: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """The typical process's items a second."""
+        return math.exp(fmean(math.log(rate) for rate in self.rates))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the objective is kept; always, where there is none."""
+        return self.strain <= 1
+
+    @property
+    def clearly_misses(self) -> bool:
+        """Whether the objective is missed by more than noise explains."""
+        return self.strain > 1 + _MISSED / len(self.rates)
+
+
+Known = Mapping[Candidate, Evidence]
+
+
+def label(candidate: Candidate) -> str:
+    """A candidate in words."""
+    return (
+        f"{candidate.engine}, {plural(candidate.num_cores, 'core')}, "
+        f"{plural(candidate.num_streams, 'stream')}, batch {candidate.batch_size}"
+    )
+
+
+def core_counts(most: int) -> tuple[int, ...]:
+    """1, 2, 4, … and all."""
+    return tuple(sorted({2**power for power in range(most.bit_length()) if 2**power < most} | {most}))
+
+
+def grid(
+    engines: Sequence[str], cores: Sequence[int], streams: Collection[int], batch_sizes: Sequence[int]
+) -> tuple[Candidate, ...]:
+    """Every engine with every number of cores, streams that divide them (or those given), and batch size."""
+    return tuple(
+        Candidate(engine, count, number, batch)
+        for engine in engines
+        for count in cores
+        for number in range(1, count + 1)
+        if (number in streams if streams else count % number == 0)
+        for batch in batch_sizes
+    )
+
+
+def spread(known: Known) -> float:
+    """How much processes of one candidate differ (standard deviation of logarithms), over all candidates."""
+    squares, freedom = _SPREAD_FREEDOM * _SPREAD**2, _SPREAD_FREEDOM
+    for one in known.values():
+        if len(one.rates) > 1:
+            squares += (len(one.rates) - 1) * variance(math.log(rate) for rate in one.rates)
+            freedom += len(one.rates) - 1
+    return math.sqrt(squares / freedom)
+
+
+def clearly_worse(one: Evidence, best: Evidence, sigma: float) -> bool:
+    """Whether one's throughput is below the best's by more than processes differ."""
+    error = sigma * math.sqrt(1 / len(one.rates) + 1 / len(best.rates))
+    return math.log(best.rate / one.rate) > _CLEAR * error
+
+
+def ranked(known: Known) -> list[Candidate]:
+    """The best first, by a throughput that each can be trusted with: a single process may have been lucky."""
+    sigma = spread(known)
+    return sorted(known, key=lambda one: sigma / math.sqrt(len(known[one].rates)) - math.log(known[one].rate))
+
+
+def best_of(known: Known) -> Candidate | None:
+    """The highest throughput that keeps the objective."""
+    return next((one for one in ranked(known) if known[one].keeps), None)
+
+
+def still_in(known: Known) -> list[Candidate]:
+    """The candidates that may yet be the best, the best first."""
+    sigma, best = spread(known), best_of(known)
+    return [
+        one
+        for one in ranked(known)
+        if not known[one].clearly_misses and (best is None or not clearly_worse(known[one], known[best], sigma))
+    ]
+
+
+def contending(known: Known) -> list[Candidate]:
+    """Those to look at again: the best, simpler ones that may be as fast (simplest first), the rest."""
+    best, left, sigma = best_of(known), still_in(known), spread(known)
+    if best is None:
+        return left
+    simpler = [one for one in left if known[one].keeps and one.simplicity < best.simplicity]
+    ties = [one for one in simpler if _may_tie(known[one], known[best], sigma)]
+    first = [best, *sorted(ties, key=lambda one: one.simplicity)]
+    return first + [one for one in left if one not in first]
+
+
+def _may_tie(one: Evidence, best: Evidence, sigma: float) -> bool:
+    """Whether what is missing is within the margin, as far as one standard error tells."""
+    error = sigma * math.sqrt(1 / len(one.rates) + 1 / len(best.rates))
+    return math.log(best.rate / one.rate) <= math.log1p(TIE) + error
+
+
+def spared(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, Candidate]:
+    """Those that need not be measured, each with the measured one whose figures show it.
+
+    A larger batch takes no less time than a smaller one. Fewer cores give no more than the same streams
+    repeated on more cores, and about the same share of it as they gave at another batch size.
+    """
+    best = best_of(known)
+    found = {one: _spared_by(one, known, known[best].rate if best else None) for one in waiting}
+    return {one: other for one, other in found.items() if other is not None}
+
+
+def _spared_by(candidate: Candidate, known: Known, best: float | None) -> Candidate | None:
+    for other, evidence in known.items():
+        smaller = differ_in_batch(candidate, other) and other.batch_size < candidate.batch_size
+        if smaller and evidence.clearly_misses:
+            return other
+        if best is None:
+            continue
+        bound = None
+        if smaller:
+            bound = evidence.rate * candidate.batch_size / other.batch_size
+        elif _repeats(candidate, other) and other.batch_size == candidate.batch_size:
+            bound = evidence.rate * min(1.0, _OFF * _share(candidate, other, known))
+        if bound is not None and clearly_worse(Evidence((bound,)), Evidence((best,)), _SPREAD):
+            return other
+    return None
+
+
+def differ_in_batch(one: Candidate, other: Candidate) -> bool:
+    """Whether two candidates differ in nothing but the batch size."""
+    return _shape(one) == _shape(other) and one != other
+
+
+def _repeats(one: Candidate, other: Candidate) -> bool:
+    """Whether the other is one's streams, several times side by side."""
+    return (
+        one.engine == other.engine
+        and one.num_cores < other.num_cores
+        and one.num_cores * other.num_streams == one.num_streams * other.num_cores
+    )
+
+
+def _share(one: Candidate, other: Candidate, known: Known) -> float:
+    """The largest share of the other's throughput that one had at any batch size; 1 where nothing tells."""
+    rates = {(_shape(each), each.batch_size): evidence.rate for each, evidence in known.items()}
+    shares = [
+        rate / rates[_shape(other), batch]
+        for (shape, batch), rate in rates.items()
+        if shape == _shape(one) and (_shape(other), batch) in rates
+    ]
+    return max(shares, default=1.0)
+
+
+def _shape(one: Candidate) -> tuple[str, int, int]:
+    return one.engine, one.num_cores, one.num_streams
+
+
+def next_up(waiting: Sequence[Candidate], known: Known, failures: Mapping[str, int]) -> Candidate:
+    """Whom to measure next: engines of which nothing is known, then whoever promises most.
+
+    An engine begins with all cores divided among streams, and if that fails, with all cores for one request.
+    """
+    heard = {one.engine for one in known}
+    new = [one for one in waiting if one.engine not in heard]
+    if new:
+        engine = new[0].engine
+        sign = 1 if failures.get(engine) else -1
+        return min(
+            (one for one in new if one.engine == engine),
+            key=lambda one: (-one.num_cores, sign * one.num_streams, one.batch_size),
+        )
+    promise = foreseen(waiting, known)
+    return max(waiting, key=lambda one: (promise[one], -min(distance(one, other) for other in known)))
+
+
+def foreseen(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, float]:
+    """The figure of candidates of known engines if engine, cores, streams and batch had one effect each.
+
+    Least squares on logarithms; it only orders what is measured, so that what is left out for want of time is
+    the least promising.
+    """
+    engines = sorted({one.engine for one in known})
+
+    def row(one: Candidate) -> list[float]:
+        return [*(float(one.engine == name) for name in engines), *map(math.log2, one.simplicity)]
+
+    x = np.array([row(one) for one in known])
+    y = np.log([_score(evidence) for evidence in known.values()])
+    # Held towards no effect where nothing tells of one.
+    ridge = np.diag([1e-6] * len(engines) + [_RIDGE] * 3)
+    weights = np.linalg.solve(x.T @ x + ridge, x.T @ y)
+    return {one: math.exp(float(np.dot(row(one), weights))) for one in waiting}
+
+
+def _score(evidence: Evidence) -> float:
+    return evidence.rate / max(1.0, evidence.strain)
+
+
+def distance(one: Candidate, other: Candidate) -> float:
+    """In doublings of cores, streams and batch size."""
+    pairs = zip(one.simplicity, other.simplicity, strict=True)
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+
+def prefers_simpler(ratio: float, verdict: str) -> bool:
+    """Whether a comparison is a tie: the arms are the same, or nothing is known and the estimate is within 3 %."""
+    return verdict == "same" or (verdict == "inconclusive" and abs(math.log(ratio)) <= math.log1p(TIE))
+
+
+def simplest(tied: Sequence[Candidate]) -> Candidate:
+    """The simplest of equals, the first of them where several are."""
+    return min(tied, key=lambda one: one.simplicity)

@@ -1,0 +1,294 @@
+"""Measure the candidates of a search in rounds of fresh processes, until few remain that may be the best."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferlab.errors import EngineHung, InferlabError
+from inferlab.measure import candidates, streams
+from inferlab.measure.candidates import Candidate, Evidence
+from inferlab.measure.noise import WORTH_A_WORD
+from inferlab.measure.objective import Objective
+from inferlab.measure.process import Process
+from inferlab.measure.setup import Job, Setup, set_up
+from inferlab.measure.stats import items_per_sec, latencies_ns, seconds
+from inferlab.measure.streams import Layout
+from inferlab.records import Event, Listener, Model, OutputCheck, Plan, Run, StreamMode
+
+# Of the whole time: when the first round must end, and when the others must.
+_FIRST_ROUND, _ROUNDS = 0.5, 0.65
+#: So many are compared in pairs, after so many processes each.
+FINALISTS = 3
+_WARMUP_S, _GLANCE_S, _LOOK_S, _LONGEST_LOOK_S = 0.3, 0.3, 0.5, 3.0
+# Two failures and no success: what an engine cannot do at first it cannot do with another batch size either.
+_PATIENCE_WITH_FAILURES = 2
+# A hung engine must leave time for the others, unless loading takes that long.
+_PATIENCE_SHARE, _LEAST_PATIENCE_S = 0.25, 10.0
+# A batch takes at most so much longer than its share of a smaller one.
+_LONGER = 1.5
+# Nothing is made of what was hardly measured.
+_MOST_LOST = 0.8
+_WORTH_TELLING = ("reference", "waiting", "unlocked", "comparing", "pair")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is to be found: the plan's best configuration within a time; an empty tuple leaves a choice open."""
+
+    plan: Plan
+    model: Model
+    objective: Objective | None
+    #: Seconds in all, loading and comparing included.
+    time_s: float
+
+
+@dataclass(slots=True)
+class Record:
+    """What happened to a candidate so far."""
+
+    runs: list[Run] = field(default_factory=list)
+    evidence: Evidence | None = None
+    layout: Layout | None = None
+    #: Why it has no figures, or none that count.
+    problem: str = ""
+    #: Its outputs are wrong.
+    wrong: OutputCheck | None = None
+    #: The measured candidate that shows that it need not be measured.
+    spared_by: Candidate | None = None
+    #: Seconds that its last process took, loading included.
+    cost_s: float = 0.0
+
+
+class Explorer:
+    """Knows all candidates, what was measured of them, and what time is left."""
+
+    def __init__(
+        self, search: Search, grid: tuple[Candidate, ...], bases: dict[int, Job], listener: Listener
+    ) -> None:
+        self.search, self._bases, self._listener = search, bases, listener
+        self.records: dict[Candidate, Record] = {one: Record() for one in grid}
+        self.began = time.monotonic()
+        self._failures: Counter[str] = Counter()
+        self._open: dict[Candidate, tuple[ExitStack, Setup]] = {}
+
+    @property
+    def spent(self) -> float:
+        """The share of the time that has passed."""
+        return (time.monotonic() - self.began) / self.search.time_s
+
+    @property
+    def known(self) -> dict[Candidate, Evidence]:
+        """What was measured, without what failed or is wrong."""
+        return {
+            one: record.evidence
+            for one, record in self.records.items()
+            if record.evidence and not record.problem and not record.wrong
+        }
+
+    def latencies_s(self, candidate: Candidate) -> NDArray[np.float64]:
+        """Of all its processes together."""
+        return latencies_s(self.records[candidate].runs)
+
+    def explore(self) -> None:
+        """Look at all once, then again and again at those that may be the best, at most half of them each time."""
+        self.began = time.monotonic()  # now, not when we began to wait for another measurement to end
+        try:
+            self._first_round()
+            number, most = 2, len(self.known) // 2
+            while self.spent < _ROUNDS:
+                again = candidates.contending(self.known)[: max(FINALISTS, most)]
+                if len(again) < 2:
+                    again = self.finalists()
+                if (len(again) <= FINALISTS and number > FINALISTS) or not self._round(number, again):
+                    return
+                number, most = number + 1, len(again) // 2
+        finally:
+            self._close(keep=())
+
+    def finalists(self) -> list[Candidate]:
+        """Those to compare in pairs, the best first: at least two where two keep the objective."""
+        known = self.known
+        left = [one for one in candidates.contending(known) if known[one].keeps]
+        others = [one for one in candidates.ranked(known) if known[one].keeps and one not in left]
+        return left[:FINALISTS] if len(left) > 1 else [*left, *others[:1]]
+
+    def job(self, candidate: Candidate) -> Job:
+        """The candidate's job, with the inputs that all of its batch size share."""
+        base = self._bases[candidate.batch_size]
+        cell = replace(
+            base.cell,
+            engine=candidate.engine,
+            scenario=candidate.scenario,
+            num_cores=candidate.num_cores,
+            num_streams=candidate.num_streams,
+            stream_mode=self._stream_mode(candidate),
+        )
+        patience_s = max(_LEAST_PATIENCE_S, _PATIENCE_SHARE * self.search.time_s)
+        return replace(base, cell=cell, patience_s=min(base.patience_s, patience_s))
+
+    def _stream_mode(self, candidate: Candidate) -> StreamMode:
+        """How its streams run, where it was tried, or where another batch size tells whether calls are short.
+
+        Trying it out ("auto") takes one more load.
+        """
+        own = self.records[candidate].layout
+        if own is not None:
+            return "auto" if own.mode == "single" else cast(StreamMode, own.mode)
+        for other, record in self.records.items():
+            if candidates.differ_in_batch(candidate, other) and record.layout and record.runs:
+                mode = cast(StreamMode, record.layout.mode)
+                times = candidate.batch_size / other.batch_size
+                call_s = float(np.median(self.latencies_s(other)))
+                short = times < 1 or _LONGER * times * call_s < streams.SHORT_CALL_S
+                if candidate.num_streams > 1 and (short if mode == "processes" else times > 1):
+                    return mode
+        return "auto"
+
+    def quietly(self, event: Event) -> None:
+        """Pass on the events that are worth telling of so many candidates."""
+        if event.code in _WORTH_TELLING:
+            self._listener(event)
+
+    def _first_round(self) -> None:
+        waiting = list(self.records)
+        self._listener(Event("round", {"number": 1, "candidates": len(waiting)}))
+        while waiting and self.spent < _FIRST_ROUND:
+            known = self.known
+            for one, other in candidates.spared(waiting, known).items():
+                self.records[one].spared_by = other
+            waiting = [
+                one for one in waiting if not self.records[one].spared_by and not self._given_up(one.engine)
+            ]
+            fitting = [one for one in waiting if self._fits(one, self._nearest(one), _FIRST_ROUND)]
+            if not fitting:
+                return
+            one = candidates.next_up(fitting, known, self._failures)
+            waiting.remove(one)
+            self._measure(one, 1, len(waiting))
+            self._close(keep=candidates.still_in(self.known))
+
+    def _round(self, number: int, again: Sequence[Candidate]) -> bool:
+        """One more process for each of these; False if there was no time for any."""
+        self._close(keep=again)
+        self._listener(Event("round", {"number": number, "candidates": len(again)}))
+        fitted = False
+        for position, one in enumerate(again):
+            if self._fits(one, one, _ROUNDS):
+                fitted = True
+                self._measure(one, number, len(again) - position - 1)
+        return fitted
+
+    def _given_up(self, engine: str) -> bool:
+        heard = any(record.runs for one, record in self.records.items() if one.engine == engine)
+        return self._failures[engine] >= _PATIENCE_WITH_FAILURES and not heard
+
+    def _nearest(self, candidate: Candidate) -> Candidate | None:
+        measured = [
+            one for one, record in self.records.items() if record.cost_s and one.engine == candidate.engine
+        ]
+        return min(measured, key=lambda one: candidates.distance(one, candidate), default=None)
+
+    def _fits(self, candidate: Candidate, like: Candidate | None, share: float) -> bool:
+        """Whether there is time for a candidate, if it takes as long an item as one that is like it."""
+        if like is None:
+            return True
+        cost_s = self.records[like].cost_s
+        if self.records[like].runs:
+            # Each stream is checked with two inputs, twice; then it warms up and is measured.
+            calls = 4 * candidate.num_streams + 3
+            longer = max(0.0, candidate.batch_size / like.batch_size - 1.0)
+            cost_s += calls * longer * float(np.median(self.latencies_s(like)))
+        return self.spent + cost_s / self.search.time_s <= share
+
+    def _measure(self, candidate: Candidate, number: int, left: int) -> None:
+        """Measure a candidate in one more fresh process; what goes wrong stays with the candidate."""
+        record, began = self.records[candidate], time.monotonic()
+        self._listener(Event("searching", {}, fraction=min(1.0, self.spent)))
+        try:
+            record.wrong = self._run(candidate, _GLANCE_S if number == 1 else self._look_s(candidate))
+        except InferlabError as error:
+            record.problem = str(error)
+            self._failures[candidate.engine] += _PATIENCE_WITH_FAILURES if isinstance(error, EngineHung) else 1
+        record.cost_s = time.monotonic() - began
+        self._listener(
+            Event(
+                "tried",
+                {
+                    "candidate": candidate,
+                    "items_per_sec": items_per_sec(record.runs[-1], candidate.batch_size) if record.runs else None,
+                    "problem": record.problem or ("its outputs are wrong" if record.wrong else ""),
+                    "left": left,
+                },
+            )
+        )
+
+    def _run(self, candidate: Candidate, seconds: float) -> OutputCheck | None:
+        """Add a run; gives the check of the outputs if they are wrong: their speed is not worth the time."""
+        record, prepared = self.records[candidate], self._setup(candidate)
+        with Process(prepared) as fresh:
+            fresh.give_inputs()
+            fresh.check_outputs()
+            if fresh.output_check().status != "mismatch":
+                fresh.warm_up(_WARMUP_S)
+                fresh.measure(seconds)
+                if fresh.interrupted:
+                    raise KeyboardInterrupt
+                fresh.check_outputs()
+                record.runs.append(fresh.run())
+                record.evidence = self._evidence(candidate, record)
+            found = fresh.output_check()
+        return found if found.status == "mismatch" else None
+
+    def _look_s(self, candidate: Candidate) -> float:
+        """Long enough that the processes of a finalist together carry the objective's statistic."""
+        objective = self.search.objective
+        if objective is None:
+            return _LOOK_S
+        call_s = float(np.median(self.latencies_s(candidate)))
+        wanted_s = objective.samples_needed * call_s / candidate.num_streams / (FINALISTS - 1)
+        return min(_LONGEST_LOOK_S, max(_LOOK_S, wanted_s))
+
+    def _setup(self, candidate: Candidate) -> Setup:
+        if candidate not in self._open:
+            stack = ExitStack()
+            prepared = stack.enter_context(set_up(self.job(candidate), self.quietly))
+            self._open[candidate] = stack, prepared
+            self.records[candidate].layout = prepared.layout
+        return self._open[candidate][1]
+
+    def _close(self, keep: Sequence[Candidate]) -> None:
+        """Let go of what was written for candidates that are out: a copy of the model each, for some engines."""
+        for one in [one for one in self._open if one not in keep]:
+            self._open.pop(one)[0].close()
+
+    def _evidence(self, candidate: Candidate, record: Record) -> Evidence:
+        rates = tuple(undisturbed_rate(run, candidate) for run in record.runs)
+        objective = self.search.objective
+        strain = objective.value_s(latencies_s(record.runs)) / objective.limit_s if objective else 0.0
+        return Evidence(rates, strain)
+
+
+def latencies_s(runs: Sequence[Run]) -> NDArray[np.float64]:
+    """The time of every batch, of all processes together."""
+    streams = [stream for run in runs for window in run.windows for stream in window.streams]
+    return np.concatenate([latencies_ns(stream) for stream in streams]) / 1e9
+
+
+def undisturbed_rate(run: Run, candidate: Candidate) -> float:
+    """About what a process would have done had nobody taken its CPUs: machines change while a search runs.
+
+    What its threads waited for counts only as far as its cores were not busy with itself.
+    """
+    total_s = candidate.num_cores * sum(map(seconds, run.windows))
+    lost_s = sum(window.counters.get(name, 0.0) for window in run.windows for name in WORTH_A_WORD)
+    used_s = sum(window.counters.get("cpu_s", 0.0) for window in run.windows)
+    share = min(lost_s, max(0.0, total_s - used_s)) / total_s
+    return items_per_sec(run, candidate.batch_size) / (1.0 - min(_MOST_LOST, share))
