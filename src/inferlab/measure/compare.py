@@ -1,0 +1,241 @@
+"""Compare two arms: paired and interleaved, in fresh processes, until the verdict is clear or time is up."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from inferlab.measure import check, intervals, matched
+from inferlab.measure.lock import measuring_alone
+from inferlab.measure.process import Process
+from inferlab.measure.setup import Job, Setup, set_up
+from inferlab.model.inputs import digest
+from inferlab.records import Comparison, Estimate, Event, Listener, Pair, Run
+
+_SHORTEST_SLICE_S = 0.2
+_CALLS_A_SLICE = 5
+_WARMUP_S = 0.15
+# So many pairs give a useful interval; what time is left beyond them makes turns longer, up to a point.
+_PAIRS_WANTED = 10
+_MOST_BLOCKS = 8
+# Measuring may take so many times as long as loading.
+_MEASURE_OVER_LOAD = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Two jobs to compare, and how."""
+
+    a: Job
+    b: Job
+    #: What is compared, in the user's words.
+    labels: tuple[str, str]
+    #: Seconds in all, loading included.
+    time_s: float
+    #: Differences up to this share do not matter.
+    margin: float
+
+
+def compare(contest: Contest, listener: Listener) -> Comparison:
+    """Compare B with A; raises what an engine did wrong.
+
+    Ctrl-C ends it early: pairs that are complete are kept.
+    """
+    with ExitStack() as stack:
+        label = f"comparison of {contest.labels[0]} with {contest.labels[1]}"
+        stack.enter_context(measuring_alone(label, listener))
+        began = time.monotonic()
+        arms = [stack.enter_context(set_up(job, listener)) for job in (contest.a, contest.b)]
+        match = _Match(contest, arms, began, listener)
+        interrupted = False
+        try:
+            match.play()
+        except KeyboardInterrupt:
+            interrupted = True
+            if not match.pairs:
+                raise
+    return match.result(interrupted)
+
+
+class _Match:
+    """The pairs of a comparison so far, and the looks that were taken at them."""
+
+    def __init__(self, contest: Contest, arms: Sequence[Setup], began: float, listener: Listener) -> None:
+        self._contest, self.arms = contest, arms
+        self.metric: matched.Metric = (
+            "median" if all(arm.job.cell.scenario == "sync" for arm in arms) else "throughput"
+        )
+        self.pairs: list[Pair] = []
+        self.outputs = Outputs(None, None, "")
+        self.estimate: Estimate | None = None
+        self.pair_s = 0.0
+        self._began, self._listener = began, listener
+        self._lots = random.Random()  # noqa: S311  lots for fairness, no secret
+        self._first = 0
+        self._looks = list(intervals.LOOKS)
+        self._spent = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Since the comparison began."""
+        return time.monotonic() - self._began
+
+    def play(self) -> None:
+        """Measure pairs until an early look is clear or the next pair would not fit into the time."""
+        self._listener(Event("comparing", {"seconds": self._contest.time_s}))
+        while not self.pairs or self.seconds + self.pair_s <= self._contest.time_s:
+            pair_began = time.monotonic()
+            self.pairs.append(self._pair())
+            self.pair_s = max(self.pair_s * 0.8, time.monotonic() - pair_began)
+            ratio = math.exp(intervals.hodges_lehmann(self._log_ratios()))
+            self._listener(Event("pair", {"number": len(self.pairs), "ratio": ratio}))
+            if self._look_early():
+                return
+
+    def _look_early(self) -> bool:
+        """Whether a look that is due is clear; it is taken only if so many pairs can reach its level."""
+        due = [one for one in self._looks[:-1] if one[0] <= self.seconds / self._contest.time_s]
+        if not due:
+            return False
+        level = intervals.look_level(due[-1][1], self._spent)
+        if not intervals.possible(len(self.pairs), level):
+            return False
+        self._looks = self._looks[len(due) :]
+        self._spent = due[-1][1]
+        estimate = intervals.paired(self._log_ratios(), level)
+        if intervals.clear(estimate, self._contest.margin):
+            self.estimate = estimate
+        return self.estimate is not None
+
+    def last_look(self) -> Estimate:
+        """The estimate of the early look that was clear, or one with all that is left to spend."""
+        level = intervals.look_level(intervals.ALPHA, self._spent)
+        return self.estimate or intervals.paired(self._log_ratios(), level)
+
+    def result(self, interrupted: bool) -> Comparison:
+        """What all pairs together say."""
+        margin, estimate = self._contest.margin, self.last_look()
+        verdict = intervals.verdict(estimate, margin)
+        a, b = self.arms
+        times = [self._times_ms(pair.a, pair.b) for pair in self.pairs]
+        return Comparison(
+            labels=self._contest.labels,
+            ratio=estimate,
+            verdict=verdict,
+            margin=margin,
+            metric=self.metric,
+            seconds=self.seconds,
+            outputs_match=self.outputs.match,
+            output_error=self.outputs.error,
+            output_detail=self.outputs.detail,
+            settle_s=self._settle_s(estimate) if verdict == "inconclusive" else None,
+            cells=(a.job.cell, b.job.cell),
+            models=(a.job.model, b.job.model),
+            pairs=tuple(self.pairs),
+            times_ms=(tuple(one for one, _ in times), tuple(one for _, one in times)),
+            interrupted=interrupted,
+        )
+
+    def _settle_s(self, estimate: Estimate) -> float:
+        """What all pairs that are needed would take; without an interval, so many that there is one."""
+        count = intervals.pairs_to_settle(estimate, self._contest.margin, len(self.pairs)) or _PAIRS_WANTED
+        return self.seconds + (count - len(self.pairs)) * self.pair_s
+
+    def _pair(self) -> Pair:
+        """Both arms in fresh processes, made in random order, measured in turns while the other is stopped."""
+        began = time.monotonic()
+        with ExitStack() as stack:
+            processes: dict[int, Process] = {}
+            outputs: dict[int, list[check.Arrays]] = {}
+            # By lot, but equally often within two pairs: who is made first may have an advantage.
+            self._first = 1 - self._first if len(self.pairs) % 2 else self._lots.randrange(2)
+            for index in (self._first, 1 - self._first):
+                processes[index] = one = stack.enter_context(Process(self.arms[index]))
+                one.give_inputs()
+                outputs[index] = one.check_outputs()
+                one.warm_up(_WARMUP_S)
+                one.pause()
+            if not self.pairs:
+                self.outputs = compare_outputs(processes[0], processes[1], outputs[0], outputs[1])
+            overhead_s = time.monotonic() - began
+            slice_s = max(_slice_s(one) for one in processes.values())
+            for turn in self._turns(overhead_s, slice_s):
+                processes[turn].resume()
+                processes[turn].measure(slice_s, canary=True)
+                processes[turn].pause()
+                if processes[turn].interrupted:
+                    raise KeyboardInterrupt
+            for one in processes.values():
+                one.resume()
+                if not self.pairs:
+                    one.check_outputs()
+                one.pause()
+            a, b = processes[0].run(), processes[1].run()
+        times = self._times_ms(a, b)
+        return Pair(a, b, math.log(times[1] / times[0]))
+
+    def _times_ms(self, a: Run, b: Run) -> tuple[float, float]:
+        """Both arms' time an item in one pair."""
+        times = matched.times_ms(a, b, self.metric)
+        batches = [arm.job.cell.batch_size for arm in self.arms]
+        return times[0] / batches[0], times[1] / batches[1]
+
+    def _log_ratios(self) -> list[float]:
+        return [pair.log_ratio for pair in self.pairs]
+
+    def _turns(self, overhead_s: float, slice_s: float) -> list[int]:
+        """A B B A and B A A B in turns, the first by lot, for as long as loading took or the time allows."""
+        block_s = 4 * slice_s
+        affordable_s = self._contest.time_s / _PAIRS_WANTED - overhead_s
+        blocks = max(1, min(_MOST_BLOCKS, int(min(_MEASURE_OVER_LOAD * overhead_s, affordable_s) / block_s)))
+        one = self._lots.randrange(2)
+        turns: list[int] = []
+        for _ in range(blocks):
+            turns += [one, 1 - one, 1 - one, one]
+            one = 1 - one
+        return turns
+
+
+def _slice_s(process: Process) -> float:
+    """A turn holds several calls, and what is dropped at its beginning."""
+    call_s = process.call_s or 0.0
+    return max(_SHORTEST_SLICE_S, _CALLS_A_SLICE * call_s) + max(matched.SETTLE_NS / 1e9, call_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Whether two arms compute the same, by how much they differ, and where or why that is unknown."""
+
+    match: bool | None
+    error: float | None
+    detail: str
+
+
+def compare_outputs(a: Process, b: Process, of_a: Sequence[check.Arrays], of_b: Sequence[check.Arrays]) -> Outputs:
+    """Compare what both arms made of the same inputs."""
+    jobs = [one.setup.job for one in (a, b)]
+    if any(job.model.random for job in jobs):
+        return Outputs(None, None, "the model has random operators")
+    if any(digest(x) != digest(y) for x, y in zip(jobs[0].inputs, jobs[1].inputs, strict=True)):
+        return Outputs(None, None, "the arms have different inputs")
+    precisions = [str(one.loaded["settings"].get("precision", "")) for one in (a, b)]
+    standard = check.standard_for(*(job.model.precision for job in jobs), *precisions)
+    found = [
+        check.difference(_named_as(outputs, expected), expected, standard.metric)
+        for outputs, expected in zip(of_b, of_a, strict=True)
+    ]
+    worst = max((one for one in found if one is not None), key=lambda one: one.error, default=None)
+    if worst is None:
+        return Outputs(None, None, "the arms have no outputs in common")
+    return Outputs(worst.error <= standard.tolerance, worst.error, worst.output)
+
+
+def _named_as(outputs: check.Arrays, expected: check.Arrays) -> check.Arrays:
+    """Outputs under the other model's names where these differ but their number does not."""
+    if set(outputs) & set(expected) or len(outputs) != len(expected):
+        return outputs
+    return dict(zip(expected, outputs.values(), strict=True))

@@ -1,0 +1,155 @@
+"""A comparison as text and as a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from typing import Any
+
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find
+from inferlab.records import Cell, Comparison, Estimate, Finding, Run
+from inferlab.render import files
+from inferlab.render.text import finding
+from inferlab.units import decimal, duration, share
+
+# Version 1: the first.
+FORMAT = "inferlab-comparison/1"
+
+_METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
+# Said of the arm as a whole; the processes of a pair are few and short by design.
+_NOT_SAID = ("one-process", "interrupted", "not-precise")
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """The arms, then the verdict with all that qualifies it on one line."""
+    found = []
+    for name, label, times in zip("AB", comparison.labels, comparison.times_ms, strict=True):
+        found.append(f"{name}: {label}: {decimal(statistics.median(times))} ms ({_METRICS[comparison.metric]})")
+    found.append(f"Verdict: {comparison.verdict} ({_said(comparison)})")
+    found.append(f"Measured: {_measured(comparison)}; {duration(comparison.seconds)}")
+    if comparison.settle_s is not None:
+        found.append(f"About {duration(comparison.settle_s)} would settle it.")
+    found += [f"Note: {text}" for text in notes(comparison)]
+    return found
+
+
+def _said(comparison: Comparison) -> str:
+    ratio = comparison.ratio
+    parts = [f"B takes {decimal(ratio.value)} of A's time"]
+    if ratio.low is not None and ratio.high is not None:
+        parts.append(f"{_level(ratio)} interval {decimal(ratio.low)} to {decimal(ratio.high)}")
+    else:
+        parts.append("too few processes for an interval")
+    parts.append(f"margin {share(comparison.margin)}")
+    return ", ".join(parts) + "; " + outputs(comparison)
+
+
+def _level(ratio: Estimate) -> str:
+    return f"{100 * ratio.level:.4g}%"
+
+
+def outputs(comparison: Comparison) -> str:
+    """Whether both arms compute the same, in a few words."""
+    if comparison.outputs_match is None:
+        return f"outputs not compared: {comparison.output_detail}"
+    error = "" if comparison.output_error is None else f" (largest error {comparison.output_error:.2g})"
+    if comparison.outputs_match:
+        return f"outputs match{error}"
+    return f"outputs DIFFER{error} in '{comparison.output_detail}'"
+
+
+def _measured(comparison: Comparison) -> str:
+    if comparison.pairs:
+        return f"{len(comparison.pairs)} pairs of fresh processes, measured in turns"
+    return f"unpaired, {len(comparison.times_ms[0])} and {len(comparison.times_ms[1])} processes of saved results"
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What disturbed it and what else differs."""
+    found = [f"the results also differ in {one}." for one in comparison.differences]
+    if not comparison.pairs:
+        found.append(
+            "saved results were not measured in turns, so a change of the machine between them counts as a "
+            "difference. For a verdict that holds, compare the models: inferlab compare MODEL_A MODEL_B"
+        )
+    for name, found_here in zip("AB", _findings(comparison), strict=True):
+        found += [f"{name}: {finding(one)}" for one in found_here]
+    if comparison.interrupted:
+        found.append("it was interrupted; the pairs that were complete are kept.")
+    return found
+
+
+def _findings(comparison: Comparison) -> list[list[Finding]]:
+    """What was found about each arm, over all its processes."""
+    if comparison.cells is None:
+        return [[], []]
+    return [
+        [one for one in find(cell, runs) if one.code not in _NOT_SAID]
+        for cell, runs in zip(comparison.cells, arms(comparison), strict=True)
+    ]
+
+
+def arms(comparison: Comparison) -> tuple[list[Run], list[Run]]:
+    """The runs of both arms."""
+    return [pair.a for pair in comparison.pairs], [pair.b for pair in comparison.pairs]
+
+
+def to_json(comparison: Comparison) -> str:
+    """The verdict and all that it rests on."""
+    ratio = comparison.ratio
+    ends = None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "verdict": comparison.verdict,
+        "ratio": ratio.value,
+        "interval": ends,
+        "level": ratio.level,
+        "method": ratio.method,
+        "margin": comparison.margin,
+        "metric": comparison.metric,
+        "paired": bool(comparison.pairs),
+        "pairs": len(comparison.pairs),
+        "seconds": comparison.seconds,
+        "settle_seconds": comparison.settle_s,
+        "outputs_match": comparison.outputs_match,
+        "output_error": files.plain(comparison.output_error),
+        "output_detail": comparison.output_detail,
+        "log_ratios": [pair.log_ratio for pair in comparison.pairs],
+        "differences": list(comparison.differences),
+        "interrupted": comparison.interrupted,
+        "notes": notes(comparison),
+        "a": _arm(comparison, 0),
+        "b": _arm(comparison, 1),
+    }
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _arm(comparison: Comparison, index: int) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "label": comparison.labels[index],
+        "times_ms": list(comparison.times_ms[index]),
+    }
+    if comparison.cells is None or comparison.models is None:
+        return content
+    runs = arms(comparison)[index]
+    model = comparison.models[index]
+    return content | {
+        "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
+        "cell": _settings(comparison.cells[index]),
+        "output_check": files.output_check(worst([run.check for run in runs])),
+        "findings": files.findings(_findings(comparison)[index]),
+        "started_at": [run.started_at for run in runs],
+        "versions": dict(runs[0].versions),
+        "engine_settings": dict(runs[0].settings),
+        "machine": dataclasses.asdict(runs[0].machine),
+    }
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    settings = dataclasses.asdict(cell)
+    return {name: settings[name] for name in settings if name not in _BENCHMARK_ONLY}
+
+
+_BENCHMARK_ONLY = ("time_s", "warmup_s", "processes", "precision")

@@ -1,0 +1,232 @@
+"""`inferlab compare`, as a user sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from inferlab.cli.compare import command
+from tests.cli.conftest import Run
+from tests.cli.test_benchmark import save_linear
+
+DOCUMENTATION = (Path(__file__).parent.parent.parent / "docs/compare.md").read_text()
+#: Two scripted arms, the second with twice the latency; they sleep, so that a busy machine does not matter.
+TWICE = (
+    "-e",
+    "fake",
+    "-s",
+    "sync",
+    "--a",
+    "engine-option=latency_us=3000",
+    "--b",
+    "engine-option=latency_us=6000",
+)
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_linear(tmp_path_factory.mktemp("models") / "linear.onnx", "batch")
+
+
+def test_an_arm_of_twice_the_time_is_slower_and_the_gate_says_regressed(
+    inferlab: Run, linear: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    done = inferlab("compare", linear, *TWICE, "-t", "12", "--fail-if", "slower", "-x", out)
+    assert done.returncode == 1, done.stderr
+    content = json.loads(out.read_text())
+    assert content["verdict"] == "slower"
+    assert 1.6 < content["ratio"] < 2.2
+    assert content["interval"][0] <= content["ratio"] <= content["interval"][1]
+    assert content["pairs"] == len(content["log_ratios"]) == len(content["a"]["times_ms"]) >= 3
+    assert (content["paired"], content["metric"], content["format"]) == (True, "median", "inferlab-comparison/1")
+    assert content["outputs_match"] is None and "no outputs in common" in content["output_detail"]
+    (verdict,) = [line for line in done.stdout.splitlines() if line.startswith("Verdict: ")]
+    assert re.match(r"Verdict: slower \(B takes [12]\.\d+ of A's time, 98% interval .*; outputs not", verdict)
+
+
+def test_without_a_gate_a_comparison_that_ran_exits_with_0(inferlab: Run, linear: Path) -> None:
+    done = inferlab("compare", linear, *TWICE, "-t", "6", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_equal_arms_are_the_same_within_a_wide_margin_and_the_gate_holds(inferlab: Run, linear: Path) -> None:
+    same = ("-e", "fake", "-s", "sync", "--engine-option", "latency_us=10000")
+    done = inferlab("compare", linear, *same, "-t", "12", "--margin", "30%", "--fail-if", "slower")
+    assert done.returncode == 0, done.stdout
+    assert "Verdict: same (" in done.stdout and "margin 30 %" in done.stdout
+    assert "Both arms are the same" in done.stderr
+
+
+def test_too_little_time_is_inconclusive_and_says_what_would_settle_it(
+    inferlab: Run, linear: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    done = inferlab("compare", linear, *TWICE, "-t", "0.1", "--fail-if", "slower", "-x", out)
+    assert done.returncode == 4
+    content = json.loads(out.read_text())
+    assert (content["verdict"], content["interval"], content["pairs"]) == ("inconclusive", None, 1)
+    assert content["settle_seconds"] > content["seconds"]
+    assert "too few processes for an interval" in done.stdout
+    assert re.search(r"^About .* would settle it\.$", done.stdout, re.M)
+
+
+def test_two_engines_are_compared_with_their_outputs(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = inferlab("compare", linear, "-e", "onnxruntime,openvino", "-ncores", "1", "-t", "5", "-x", out)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(out.read_text())
+    assert (content["a"]["label"], content["b"]["label"]) == ("onnxruntime", "openvino")
+    assert content["outputs_match"] is True and content["output_error"] < 1e-5
+    assert content["a"]["output_check"]["status"] == content["b"]["output_check"]["status"] == "match"
+    assert content["metric"] == "throughput"
+    assert "outputs match (largest error" in done.stdout
+
+
+def test_wrong_outputs_stand_on_the_line_of_the_verdict_and_fail_under_strict(inferlab: Run, linear: Path) -> None:
+    wrong = ("--a", "engine=onnxruntime", "--b", "engine=fake", "--b", "engine-option=outputs=zeros")
+    done = inferlab("compare", linear, *wrong, "-t", "3", "-ncores", "1", "--strict")
+    assert done.returncode == 5
+    assert re.search(r"^Verdict: \w+ \(.*outputs DIFFER", done.stdout, re.M)
+
+
+def test_two_models_are_compared_by_position(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    other = save_linear(tmp_path / "other.onnx", "batch", names=("x", "z"))
+    done = inferlab("compare", linear, other, "-s", "sync", "-ncores", "1", "-t", "3", "-q")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith(f"A: {linear}: ")
+    assert done.stdout.splitlines()[1].startswith(f"B: {other}: ")
+    # The outputs have other names, so they are compared by position.
+    assert "outputs match (largest error 0)" in done.stdout
+
+
+def test_different_batch_sizes_are_compared_by_the_item(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    arms = ["-e", "fake", "-s", "sync", "--engine-option", "latency_us=5000"]
+    arms += ["--a", "batch_size=1", "--b", "batch-size=4"]
+    done = inferlab("compare", linear, *arms, "-t", "12", "-x", out)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(out.read_text())
+    assert content["verdict"] == "faster" and 0.2 < content["ratio"] < 0.31
+    assert content["output_detail"] == "the arms have different inputs"
+
+
+def benchmark(inferlab: Run, model: Path, out: Path, latency_us: int, processes: int) -> Path:
+    fake = ("-e", "fake", "-s", "sync", "--engine-option", f"latency_us={latency_us}")
+    done = inferlab("benchmark", model, *fake, "-t", "0.5", "-w", "0", "--processes", processes, "-x", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_saved_results_are_compared_unpaired_and_it_says_so(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    a = benchmark(inferlab, linear, tmp_path / "a.json", 2000, 3)
+    b = benchmark(inferlab, linear, tmp_path / "b.json", 6000, 3)
+    out = tmp_path / "out.json"
+    done = inferlab("compare", a, b, "--fail-if", "slower", "-x", out)
+    assert done.returncode == 1, done.stdout
+    content = json.loads(out.read_text())
+    assert (content["verdict"], content["paired"], content["pairs"]) == ("slower", False, 0)
+    assert content["method"] == "welch"
+    assert "unpaired, 3 and 3 processes" in done.stdout
+    assert "engine options: {'latency_us': '2000'} and {'latency_us': '6000'}" in done.stdout
+    assert "were not measured in turns" in done.stdout
+
+
+def test_saved_results_of_one_process_have_no_interval(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    a = benchmark(inferlab, linear, tmp_path / "a.json", 2000, 1)
+    done = inferlab("compare", a, a, "--fail-if", "slower")
+    assert done.returncode == 4
+    assert "Verdict: inconclusive (B takes 1.0000 of A's time, too few processes" in done.stdout
+
+
+def test_results_of_the_first_version_are_still_read(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    new = benchmark(inferlab, linear, tmp_path / "new.json", 2000, 1)
+    content = json.loads(new.read_text())
+    del content["processes"], content["benchmark_result"]["interval"], content["instances"], content["rate"]
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(content | {"format": "inferlab-benchmark/1"}))
+    done = inferlab("compare", old, new)
+    assert done.returncode == 0, done.stderr
+    assert "B takes 1.0000 of A's time" in done.stdout
+
+
+BAD = [
+    (["one.onnx", "two.onnx", "three.onnx"], "Two models are compared, not 3"),
+    (["MODEL", "-e", "onnxruntime,openvino,torch"], "Two engines are compared, not 3"),
+    (["MODEL", "--a", "num_cores"], "'num_cores' is not of the form OPTION=VALUE"),
+    (["MODEL", "--a", "colour=red"], "An arm has no option 'colour'; it takes"),
+    (["MODEL", "--b", "num_cores=many"], "num_cores=many: 'many' is not a whole number"),
+    (["MODEL", "--b", "num_cores=99"], "99 cores were asked for"),
+    (["MODEL", "--b", "scenario=sideways"], "sideways"),
+    (["MODEL", "--b", "thread_pinning=glue"], "glue"),
+    (["MODEL", "--b", "scenario=server"], "Arms are compared at full load"),
+    (["MODEL", "--b", "rate=5"], "An arm has no option 'rate'"),
+    (["MODEL", "--margin", "0"], "The margin must lie between 0 and 100 %"),
+    (["MODEL", "--margin", "wide"], "'wide' is not a share"),
+    (["MODEL", "-t", "0"], "more than 0 seconds"),
+    (["MODEL", "-t", "nan"], "more than 0 seconds"),
+    (["MODEL", "--fail-if", "blue"], "'blue' is not"),
+    (["MODEL", "result.json"], "A saved result is compared with another one"),
+    (["nowhere.json", "nowhere.json"], "cannot be read: No such file"),
+    (["BROKEN", "BROKEN"], "is not JSON"),
+    (["FOREIGN", "FOREIGN"], "was not written by inferlab benchmark"),
+    (["MODEL", "-e", "fake,nonsense"], "nonsense"),
+    ([], "Missing argument"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
+def test_bad_input_gets_one_sentence(
+    inferlab: Run, linear: Path, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "foreign.json").write_text('{"format": "somebody else"}')
+    names = {"MODEL": linear, "BROKEN": tmp_path / "broken.json", "FOREIGN": tmp_path / "foreign.json"}
+    done = inferlab("compare", *[names.get(one, one) for one in arguments])
+    assert done.returncode == 2, done.stdout
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_engine_that_dies_ends_the_comparison_with_its_cause(inferlab: Run, linear: Path) -> None:
+    dies = ("-e", "fake", "--b", "engine-option=fail=abort", "--b", "engine-option=at=5")
+    done = inferlab("compare", linear, *dies, "-t", "5")
+    assert done.returncode == 3
+    assert "died" in done.stderr and "SIGABRT" in done.stderr
+
+
+def test_ctrl_c_keeps_the_pairs_that_are_complete(
+    environment: dict[str, str], linear: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["compare", linear, *TWICE, "-t", "600", "-x", out]
+    command_line = [str(Path(sys.executable).parent / "inferlab"), *map(str, arguments)]
+    running = subprocess.Popen(
+        command_line, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stderr is not None
+    for line in running.stderr:
+        if line.startswith("Pair 3"):
+            break
+    time.sleep(0.3)
+    running.send_signal(signal.SIGINT)
+    stdout, _ = running.communicate()
+    assert running.returncode == 130
+    content = json.loads(out.read_text())
+    assert content["interrupted"] and content["pairs"] >= 3
+    assert "it was interrupted" in stdout
+
+
+def test_every_option_of_compare_is_documented_and_no_other() -> None:
+    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    rows = "\n".join(re.findall(r"^\| (`-.*?) \|", DOCUMENTATION, re.M))
+    documented = set(re.findall(r"`(-{1,2}[\w-]+)`", rows))
+    common = {name for name in real if f"`{name}`" in (DOCUMENTATION.split("as in [benchmark]")[0])}
+    assert documented | common == real

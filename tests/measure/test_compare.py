@@ -1,0 +1,116 @@
+"""Comparing in turns: what is dropped, what is measured, what stops while the other runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferlab import Lab, Plan
+from inferlab.measure.matched import settled
+from inferlab.records import Event, Samples, Window
+from tests.cli.test_benchmark import save_linear
+
+MS = 1_000_000
+
+
+def window(*starts_ms: int) -> Window:
+    starts = array("q", [one * MS for one in starts_ms])
+    return Window((Samples(starts, array("q", [one + MS for one in starts])),), {}, 50_000)
+
+
+def test_calls_that_began_in_the_first_50_ms_are_dropped() -> None:
+    (stream,) = settled(window(100, 120, 149, 150, 170)).streams
+    assert list(stream.starts_ns) == [150 * MS, 170 * MS]
+    assert list(stream.ends_ns) == [151 * MS, 171 * MS]
+
+
+def test_the_last_call_always_stays() -> None:
+    (stream,) = settled(window(100, 120)).streams
+    assert list(stream.starts_ns) == [120 * MS]
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50).map(sorted))
+def test_settling_keeps_a_tail_of_the_calls(starts: list[int]) -> None:
+    (stream,) = settled(window(*starts)).streams
+    assert len(stream) >= 1
+    assert list(stream.starts_ns) == [one * MS for one in starts][-len(stream) :]
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_linear(tmp_path_factory.mktemp("models") / "linear.onnx", "batch")
+
+
+def scripted(model: Path, latency_us: int, **more: str) -> Plan:
+    options = {"latency_us": str(latency_us), **more}
+    return Plan(str(model), ("fake",), ("sync",), num_cores=(1,), engine_options=tuple(sorted(options.items())))
+
+
+def test_arms_take_turns_and_every_pair_is_of_fresh_processes(linear: Path) -> None:
+    events: list[Event] = []
+    plan = scripted(linear, 2000)
+    found = Lab().compare(plan, scripted(linear, 4000), time_s=6.0, listener=events.append)
+    assert len(found.pairs) == sum(event.code == "pair" for event in events) >= 2
+    for pair in found.pairs:
+        assert len(pair.a.windows) == len(pair.b.windows) >= 2
+        spans = [
+            (one.streams[0].starts_ns[0], one.streams[0].ends_ns[-1], arm)
+            for arm, run in (("a", pair.a), ("b", pair.b))
+            for one in run.windows
+        ]
+        spans.sort()
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+        order = "".join(arm for _, _, arm in spans)
+        assert all(order[i : i + 4] in ("abba", "baab") for i in range(0, len(order), 4))
+    assert len({run.started_at for pair in found.pairs for run in (pair.a, pair.b)}) == 2 * len(found.pairs)
+
+
+def test_the_ratio_is_that_of_the_arms_times(linear: Path) -> None:
+    found = Lab().compare(scripted(linear, 2000), scripted(linear, 4000), time_s=6.0)
+    for a, b, pair in zip(*found.times_ms, found.pairs, strict=True):
+        assert pair.log_ratio == pytest.approx(math.log(b / a))
+    assert found.ratio.value == pytest.approx(2.0, rel=0.2)
+
+
+def test_an_arm_that_spins_while_idle_does_not_run_while_the_other_is_measured(linear: Path) -> None:
+    found = Lab().compare(scripted(linear, 2000, spin="1"), scripted(linear, 2000, spin="1"), time_s=3.0)
+    for pair in found.pairs:
+        for run in (pair.a, pair.b):
+            for one in run.windows:
+                assert {"involuntary_switches", "cpu_s"} <= set(one.counters)
+                span_s = (one.streams[0].ends_ns[-1] - one.streams[0].starts_ns[0]) / 1e9
+                # One thread's worth of CPU time in the window, none from the time that it was stopped.
+                assert one.counters["cpu_s"] <= span_s + 0.1
+
+
+def test_outputs_of_the_arms_are_compared_by_the_models_precision(linear: Path) -> None:
+    plan = Plan(str(linear), ("onnxruntime",), ("sync",), num_cores=(1,))
+    wrong = scripted(linear, 100, outputs="zeros")
+    found = Lab().compare(plan, wrong, time_s=2.0)
+    assert found.outputs_match is False
+    assert found.output_error == float("inf")  # zeros of another shape
+    assert Lab().compare(plan, plan, time_s=2.0).output_error == 0.0
+
+
+def test_a_median_of_latencies_is_taken_only_where_both_arms_are_sync(linear: Path) -> None:
+    sync = scripted(linear, 1000)
+    many = Plan(str(linear), ("fake",), ("async",), num_cores=(1,), engine_options=(("latency_us", "1000"),))
+    assert Lab().compare(sync, sync, time_s=1.0).metric == "median"
+    assert Lab().compare(sync, many, time_s=1.0).metric == "throughput"
+
+
+def test_inputs_of_the_first_arm_serve_both_where_the_models_take_the_same(linear: Path, tmp_path: Path) -> None:
+    other = save_linear(tmp_path / "other.onnx", "batch")
+    seeds = Plan(str(linear), scenarios=("sync",), seed=1), Plan(str(other), scenarios=("sync",), seed=2)
+    found = Lab().compare(*seeds, time_s=1.0)
+    assert found.outputs_match is True and found.output_error == 0.0
+    assert found.cells is not None
+    assert found.cells[0].input_digest == found.cells[1].input_digest
+    assert np.isfinite(found.ratio.value)
