@@ -38,5 +38,5 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.inferlab
-	$(PIP) --editable '.[dev,torch,transformers,hub]'
+	$(PIP) --editable '.[dev,torch,transformers,hub,postgres]'
 	@touch $@

@@ -44,6 +44,8 @@ def inferlab(source: str, *options: str, time_s: float = 1.5, warmup_s: float = 
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
         command = [str(Path(sys.executable).parent / "inferlab"), "benchmark", source, "-q", "-x", str(out)]
+        # One process against one bare loop: rounds, not intervals, tell how much they differ.
+        command += ["--processes", "1"]
         command += ["-t", str(time_s), "-w", str(warmup_s), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         result: dict[str, Any] = json.loads(out.read_text())

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
-from inferlab.measure import cell
-from inferlab.records import Listener, Run
+from inferlab.measure import capacity, cell, compare, recommend
+from inferlab.measure.capacity import Capacity
+from inferlab.measure.compare import Contest
+from inferlab.measure.objective import Objective
+from inferlab.measure.recommend import Recommendation, Search
+from inferlab.measure.setup import Job
+from inferlab.records import Comparison, Listener, Run
 
 
 class Executor(Protocol):
     """Measures jobs somewhere."""
 
-    def measure(self, job: cell.Job, listener: Listener) -> Run:
-        """Measure one job and return its Run, or raise what went wrong."""
+    def measure(self, job: Job, listener: Listener) -> Iterator[Run]:
+        """Measure one job, each Run as soon as it is there, or raise what went wrong."""
+
+    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+        """Compare two jobs on one machine, or raise what went wrong."""
+
+    def capacity(self, job: Job, objective: Objective, listener: Listener) -> Capacity:
+        """Find the highest rate at which a job keeps an objective, or raise what went wrong."""
+
+    def recommend(self, search: Search, listener: Listener) -> Recommendation:
+        """Find the best configuration on one machine, or raise what went wrong."""
 
 
 class Local:
     """Measures on this machine."""
 
-    def measure(self, job: cell.Job, listener: Listener) -> Run:
+    def measure(self, job: Job, listener: Listener) -> Iterator[Run]:
         """Measure one job in children of this process."""
         return cell.measure(job, listener)
+
+    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+        """Compare two jobs in children of this process."""
+        return compare.compare(contest, listener)
+
+    def capacity(self, job: Job, objective: Objective, listener: Listener) -> Capacity:
+        """Search in children of this process."""
+        return capacity.find_capacity(job, objective, listener)
+
+    def recommend(self, search: Search, listener: Listener) -> Recommendation:
+        """Search in children of this process."""
+        return recommend.recommend(search, listener)

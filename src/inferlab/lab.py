@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import math
-from collections.abc import Iterator
 
-from inferlab import machine
-from inferlab.engines import registry
+from inferlab.doctor import Fact
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 from inferlab.executors import Executor, Local
-from inferlab.measure import streams
-from inferlab.measure.cell import Job
-from inferlab.model import inputs, shapes, source
-from inferlab.records import Benchmark, Cell, Event, Failure, Listener, Model, Outcome, Plan, ignore
+from inferlab.measure.capacity import Capacity
+from inferlab.measure.compare import Contest
+from inferlab.measure.intervals import smallest_visible
+from inferlab.measure.jobs import jobs as plan_jobs
+from inferlab.measure.jobs import refuse_nonsense, tell_inputs, with_inputs_of
+from inferlab.measure.objective import Objective
+from inferlab.measure.recommend import Recommendation, Search
+from inferlab.measure.setup import Job
+from inferlab.model import source
+from inferlab.records import (
+    Benchmark,
+    Comparison,
+    Failure,
+    Listener,
+    Model,
+    Outcome,
+    Plan,
+    Run,
+    Status,
+    ignore,
+)
+
+# Its calls take some milliseconds, as those of many models do.
+_TRIAL_MODEL = "demo:mobilenet_v2"
+# Machines that cannot see this in a minute make small improvements invisible.
+_FINE = 0.03
 
 
 class Lab:
@@ -28,14 +48,12 @@ class Lab:
         With `live` the listener hears about once a second how far the measuring got. Ctrl-C ends the
         plan: what was measured is kept, what was not is pending.
         """
-        _refuse_nonsense(plan)
-        for engine in plan.engines:
-            registry.launch(engine)
+        refuse_nonsense(plan)
         model = read_model(plan.model, listener)
-        jobs = list(_jobs(plan, model, live))
+        jobs = list(plan_jobs(plan, model, live))
         outcomes: list[Outcome] = []
         for job in jobs:
-            _tell_inputs(plan, job, listener)
+            tell_inputs(plan, job, listener)
             outcome = self._measure(job, listener)
             outcomes.append(outcome)
             if outcome.status == "cancelled":
@@ -44,17 +62,87 @@ class Lab:
         return Benchmark(plan, model, tuple(outcomes))
 
     def _measure(self, job: Job, listener: Listener) -> Outcome:
+        runs: list[Run] = []
+        failure = None
+        status: Status = "done"
         try:
-            run = self._executor.measure(job, listener)
+            for run in self._executor.measure(job, listener):
+                runs.append(run)
         except KeyboardInterrupt:
-            return Outcome(job.cell, "cancelled")
+            status = "cancelled"
         except BadInput as error:
-            return Outcome(job.cell, "failed", failure=Failure("refused", _explained(job, error)))
+            failure = Failure("refused", _explained(job, error))
         except EngineHung as error:
-            return Outcome(job.cell, "failed", failure=Failure("hung", str(error)))
+            failure = Failure("hung", str(error))
         except EngineFailed as error:
-            return Outcome(job.cell, "failed", failure=Failure("died", str(error)))
-        return Outcome(job.cell, "cancelled" if run.interrupted else "done", (run,))
+            failure = Failure("died", str(error))
+        if any(run.interrupted for run in runs):
+            status = "cancelled"
+        return Outcome(job.cell, "failed" if failure else status, tuple(runs), failure)
+
+    def compare(
+        self,
+        a: Plan,
+        b: Plan,
+        labels: tuple[str, str] = ("A", "B"),
+        time_s: float = 60.0,
+        margin: float = 0.01,
+        listener: Listener = ignore,
+    ) -> Comparison:
+        """Compare plan B with plan A, each of one cell, in turns; raises what an engine did wrong."""
+        if not 0 < margin < 1:
+            raise BadInput(f"The margin must lie between 0 and 100 %, not {100 * margin:g} %.")
+        if not 0 < time_s < math.inf:
+            raise BadInput(f"The time must be more than 0 seconds and end one day, not {time_s:g}.")
+        if "server" in (*a.scenarios, *b.scenarios):
+            raise BadInput(
+                "Arms are compared at full load, not at a rate of requests. Use -s sync or -s async, or compare "
+                "what each can serve: inferlab capacity"
+            )
+        jobs = [self._only_job(plan, listener) for plan in (a, b)]
+        jobs[1] = with_inputs_of(jobs[1], jobs[0])
+        return self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
+
+    def smallest_difference(self, time_s: float = 15.0, listener: Listener = ignore) -> Fact:
+        """How small a difference could be seen here in one minute, from a model compared with itself."""
+        plan = Plan(_TRIAL_MODEL, scenarios=("sync",), num_cores=(1,), verify=False)
+        trial = self.compare(plan, plan, time_s=time_s, listener=listener)
+        pair_s = trial.seconds / len(trial.pairs)
+        visible = smallest_visible(trial.ratio, len(trial.pairs), 60.0 / pair_s)
+        data = {"visible": visible, "pairs": len(trial.pairs), "seconds": trial.seconds, "model": _TRIAL_MODEL}
+        if visible is None:
+            return Fact("smallest-difference", "unknown", data)
+        return Fact("smallest-difference", "good" if visible <= _FINE else "warn", data)
+
+    def capacity(
+        self, plan: Plan, objective: Objective, listener: Listener = ignore, live: bool = False
+    ) -> Capacity:
+        """Find the highest rate that keeps an objective, in a plan of one cell; its scenario is always server."""
+        plan = dataclasses.replace(plan, scenarios=("async",), rates=(None,))
+        job = self._only_job(plan, listener)
+        tell_inputs(plan, job, listener)
+        return self._executor.capacity(dataclasses.replace(job, live=live), objective, listener)
+
+    def _only_job(self, plan: Plan, listener: Listener) -> Job:
+        refuse_nonsense(plan)
+        model = read_model(plan.model, listener)
+        job, *more = plan_jobs(plan, model)
+        if more:
+            raise BadInput(
+                f"One cell is compared with another, but this plan of {plan.model} has {1 + len(more)}."
+            )
+        return job
+
+    def recommend(
+        self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
+    ) -> Recommendation:
+        """Find the configuration of highest throughput, of those that keep the objective where there is one.
+
+        The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open.
+        """
+        refuse_nonsense(dataclasses.replace(plan, time_s=time_s))
+        model = read_model(plan.model, listener)
+        return self._executor.recommend(Search(plan, model, objective, time_s), listener)
 
 
 def read_model(name: str, listener: Listener = ignore) -> Model:
@@ -71,60 +159,6 @@ def read_model(name: str, listener: Listener = ignore) -> Model:
     return inspect_foreign(located.path, located.kind, name)
 
 
-def _refuse_nonsense(plan: Plan) -> None:
-    if not 0 < plan.time_s < math.inf:
-        raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {plan.time_s:g}.")
-    if not 0 <= plan.warmup_s < math.inf:
-        raise BadInput(f"The warm-up time cannot be negative or endless ({plan.warmup_s:g}); 0 leaves it out.")
-    for cores in plan.num_cores:
-        if cores is not None and cores < 1:
-            raise BadInput(f"The number of cores must be at least 1, not {cores}.")
-        machine.choose_cpus(cores or 1, plan.thread_pinning)
-    for batch_size in plan.batch_sizes:
-        if batch_size is not None and batch_size < 1:
-            raise BadInput(f"The batch size must be at least 1, not {batch_size}.")
-    for scenario, count in itertools.product(plan.scenarios, plan.num_streams):
-        streams.check_streams(scenario, count, plan.stream_mode)
-
-
-def _jobs(plan: Plan, model: Model, live: bool) -> Iterator[Job]:
-    """The plan's product, every cell with its inputs."""
-    overrides = shapes.parse_shapes(plan.input_shapes, model.inputs) if plan.input_shapes else {}
-    choices = itertools.product(
-        plan.engines, plan.scenarios, plan.num_cores, plan.num_streams, plan.batch_sizes, plan.sequence_lengths
-    )
-    for engine, scenario, cores, count, batch_size, length in choices:
-        if plan.input_file:
-            if overrides:
-                raise BadInput("--input and --input_shapes contradict each other: the data has its own shapes.")
-            first, second, rows = inputs.load_inputs(plan.input_file, model.inputs, batch_size)
-            overrides_here = {name: tuple(value.shape) for name, value in first.items()}
-            resolved = shapes.resolve(model.inputs, rows, length, overrides_here)
-        else:
-            resolved = shapes.resolve(model.inputs, batch_size, length, overrides)
-            first = inputs.make_inputs(model.inputs, resolved.shapes, plan.seed)
-            second = inputs.make_inputs(model.inputs, resolved.shapes, plan.seed + 1)
-        num_cores = cores or machine.usable_cores()
-        cell = Cell(
-            model_digest=model.digest,
-            engine=engine,
-            scenario=scenario,
-            num_cores=num_cores,
-            num_streams=count or streams.default_streams(scenario, num_cores),
-            batch_size=resolved.batch_size,
-            shapes=tuple(resolved.shapes.items()),
-            input_digest=inputs.digest(first),
-            engine_options=plan.engine_options,
-            thread_pinning=plan.thread_pinning,
-            stream_mode=plan.stream_mode,
-            time_s=plan.time_s,
-            warmup_s=plan.warmup_s,
-            seed=plan.seed,
-            verify=plan.verify,
-        )
-        yield Job(cell, model, (first, second), resolved.rewrite_batch, plan.patience_s, live)
-
-
 def _explained(job: Job, error: BadInput) -> str:
     """A refusal, with what we did to the model that may have caused it."""
     message = str(error)
@@ -136,12 +170,3 @@ def _explained(job: Job, error: BadInput) -> str:
         shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in job.cell.shapes)
         return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
     return message
-
-
-def _tell_inputs(plan: Plan, job: Job, listener: Listener) -> None:
-    made = "reading" if plan.input_file else "generating"
-    for name, value in job.inputs[0].items():
-        data = {"made": made, "name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
-        listener(Event("input", data))
-    if job.cell.scenario != "sync" and plan.num_streams == (None,):
-        listener(Event("streams-default", {"num_streams": job.cell.num_streams}))

@@ -6,15 +6,16 @@ import functools
 import os
 import platform
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.errors import BadInput
 from inferlab.records import Machine, Pinning
 
-_SYS_CPU = Path("/sys/devices/system/cpu")
-_SYS_NODE = Path("/sys/devices/system/node")
+_ROOT = Path("/")
+_SYS_CPU = "sys/devices/system/cpu"
+_SYS_NODE = "sys/devices/system/node"
 # The instruction sets that engines choose their kernels by.
 _KNOWN_SETS = [
     "sse4_1",
@@ -54,12 +55,16 @@ class Core:
 @functools.cache
 def cores() -> tuple[Core, ...]:
     """The physical cores that this process may use, ordered by NUMA node, then by CPU."""
-    allowed = _allowed_cpus()
-    nodes = _node_of_cpu()
+    return group_cores(_allowed_cpus(), _ROOT)
+
+
+def group_cores(cpus: Sequence[int], root: Path) -> tuple[Core, ...]:
+    """The physical cores that these CPUs belong to, ordered by NUMA node, then by CPU."""
+    nodes = _node_of_cpu(root)
     siblings: dict[tuple[int, ...], list[int]] = {}
-    for cpu in allowed:
-        siblings.setdefault(_siblings(cpu), []).append(cpu)
-    found = [Core(tuple(sorted(cpus)), nodes.get(cpus[0], 0)) for cpus in siblings.values()]
+    for cpu in cpus:
+        siblings.setdefault(_siblings(cpu, root), []).append(cpu)
+    found = [Core(tuple(sorted(threads)), nodes.get(threads[0], 0)) for threads in siblings.values()]
     return tuple(sorted(found, key=lambda core: (core.node, core.cpus)))
 
 
@@ -93,11 +98,11 @@ def describe() -> Machine:
         node=node_name(),
         cpu=_cpu_name(),
         architecture=platform.machine(),
-        instruction_sets=tuple(name for name in _KNOWN_SETS if name in _cpu_flags()),
+        instruction_sets=instruction_sets(cpu_info()),
         physical_cores=len(cores()),
         logical_cpus=sum(len(core.cpus) for core in cores()),
         numa_nodes=len({core.node for core in cores()}),
-        memory_bytes=_memory("MemTotal"),
+        memory_bytes=memory_field("MemTotal"),
         cpu_quota=cpu_quota(),
         system=f"{platform.system()} {platform.release()}",
     )
@@ -110,7 +115,7 @@ def node_name() -> str:
 
 def available_memory_bytes() -> int | None:
     """Memory that could be taken without swapping; None where the system does not say."""
-    return _memory("MemAvailable")
+    return memory_field("MemAvailable")
 
 
 def vector_width(instruction_sets: Sequence[str]) -> str:
@@ -126,17 +131,36 @@ def has_vnni(instruction_sets: Sequence[str]) -> bool:
     return any(name in instruction_sets for name in ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"))
 
 
-def cpu_quota() -> float | None:
-    """CPUs' worth of time that the cgroup allows, version 2 or 1; None without a limit."""
-    fields = _text(Path("/sys/fs/cgroup/cpu.max")).split()
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """CPUs' worth of time that this process's cgroups allow, version 2 or 1; None without a limit."""
+    quotas = (_quota_of(folder) for folder in cgroup_folders("cpu", root))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def cgroup_folders(controller: str, root: Path = _ROOT) -> list[Path]:
+    """The folders of the cgroups that limit this process: its own first, then those that enclose it."""
+    mounts = root / "sys/fs/cgroup"
+    found: list[Path] = []
+    for line in read_text(root / "proc/self/cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        if names and controller not in names.split(","):
+            continue
+        # Version 2 has no names and one tree; version 1 has a tree for each set of names.
+        for base in (mounts / names, mounts / controller) if names else (mounts,):
+            own = base / path.strip("/")
+            found += [folder for folder in (own, *own.parents) if folder.is_relative_to(base)]
+    # A container may see its own cgroup as the root, whatever its path outside is.
+    found += [mounts, mounts / controller, mounts / "cpu,cpuacct"]
+    return [folder for folder in dict.fromkeys(found) if ".." not in folder.parts and folder.is_dir()]
+
+
+def _quota_of(folder: Path) -> float | None:
+    fields = read_text(folder / "cpu.max").split()
     if len(fields) == 2 and fields[0] != "max":
         return int(fields[0]) / int(fields[1])
-    for folder in ("cpu", "cpu,cpuacct"):
-        quota = _text(Path("/sys/fs/cgroup") / folder / "cpu.cfs_quota_us").strip()
-        period = _text(Path("/sys/fs/cgroup") / folder / "cpu.cfs_period_us").strip()
-        if quota and period and int(quota) > 0:
-            return int(quota) / int(period)
-    return None
+    quota = read_text(folder / "cpu.cfs_quota_us").strip()
+    period = read_text(folder / "cpu.cfs_period_us").strip()
+    return int(quota) / int(period) if quota and period and int(quota) > 0 else None
 
 
 def _allowed_cpus() -> list[int]:
@@ -145,15 +169,15 @@ def _allowed_cpus() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _siblings(cpu: int) -> tuple[int, ...]:
-    text = _text(_SYS_CPU / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+def _siblings(cpu: int, root: Path) -> tuple[int, ...]:
+    text = read_text(root / _SYS_CPU / f"cpu{cpu}" / "topology" / "thread_siblings_list")
     return tuple(parse_cpu_list(text)) or (cpu,)
 
 
-def _node_of_cpu() -> dict[int, int]:
+def _node_of_cpu(root: Path) -> dict[int, int]:
     nodes = {}
-    for folder in sorted(_SYS_NODE.glob("node[0-9]*")):
-        for cpu in parse_cpu_list(_text(folder / "cpulist")):
+    for folder in sorted((root / _SYS_NODE).glob("node[0-9]*")):
+        for cpu in parse_cpu_list(read_text(folder / "cpulist")):
             nodes[cpu] = int(folder.name[4:])
     return nodes
 
@@ -168,30 +192,34 @@ def parse_cpu_list(text: str) -> list[int]:
     return cpus
 
 
-@functools.cache
-def _cpu_info() -> dict[str, str]:
-    first = _text(Path("/proc/cpuinfo")).split("\n\n", 1)[0]
+def cpu_info(root: Path = _ROOT) -> dict[str, str]:
+    """What /proc/cpuinfo says of the first CPU."""
+    first = read_text(root / "proc/cpuinfo").split("\n\n", 1)[0]
     pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
     return {key.strip(): value.strip() for key, value in pairs}
 
 
+def instruction_sets(info: Mapping[str, str]) -> tuple[str, ...]:
+    """Those that engines choose their kernels by, out of what `cpu_info` read."""
+    flags = (info.get("flags") or info.get("Features") or "").split()
+    return tuple(name for name in _KNOWN_SETS if name in flags)
+
+
 def _cpu_name() -> str:
-    return _cpu_info().get("model name") or platform.processor() or platform.machine()
+    return cpu_info().get("model name") or platform.processor() or platform.machine()
 
 
-def _cpu_flags() -> set[str]:
-    return set((_cpu_info().get("flags") or _cpu_info().get("Features") or "").split())
-
-
-def _memory(field: str) -> int | None:
-    for line in _text(Path("/proc/meminfo")).splitlines():
-        if line.startswith(field + ":"):
+def memory_field(name: str, root: Path = _ROOT) -> int | None:
+    """One field of /proc/meminfo in bytes; None where it is not there."""
+    for line in read_text(root / "proc/meminfo").splitlines():
+        if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
     return None
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A file of the system; empty where it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["onnx", "openvino", "torch-export", "torchscript", "transformers"]
-Scenario = Literal["sync", "async", "elastic"]
+Scenario = Literal["sync", "async", "elastic", "server", "offline"]
 Pinning = Literal["none", "core", "numa"]
 StreamMode = Literal["auto", "threads", "processes", "native"]
 Metric = Literal["max", "rms"]
+Verdict = Literal["faster", "slower", "same", "inconclusive"]
+Method = Literal["student", "welch", "signed-rank"]
 Status = Literal["done", "failed", "cancelled", "pending"]
 
 #: One dimension: a size, a symbolic name shared by all dimensions so called, or None (unknown on its own).
@@ -89,6 +91,10 @@ class Plan:
     #: None stands for all cores, the scenario's default, the model's own batch size.
     num_cores: tuple[int | None, ...] = (None,)
     num_streams: tuple[int | None, ...] = (None,)
+    #: Whole copies of the scenario, each in processes of its own; the cores are divided among them.
+    instances: tuple[int, ...] = (1,)
+    #: Requests a second; the scenario server needs one, the others have none.
+    rates: tuple[float | None, ...] = (None,)
     batch_sizes: tuple[int | None, ...] = (None,)
     sequence_lengths: tuple[int | None, ...] = (None,)
     input_shapes: str | None = None
@@ -98,6 +104,10 @@ class Plan:
     stream_mode: StreamMode = "auto"
     time_s: float = 10.0
     warmup_s: float = 2.0
+    #: Fresh processes that share the time; None stands for 5, or fewer where loading takes long.
+    processes: int | None = None
+    #: Add processes until the interval is this narrow (a fraction); `time_s` is then the most.
+    precision: float | None = None
     seed: int = 0
     verify: bool = True
     #: How long an engine may stay silent beyond its measuring time before it counts as hung.
@@ -113,6 +123,8 @@ class Cell:
     scenario: Scenario
     num_cores: int
     num_streams: int
+    instances: int
+    rate: float | None
     batch_size: int
     shapes: tuple[tuple[str, Shape], ...]
     input_digest: str
@@ -121,6 +133,8 @@ class Cell:
     stream_mode: StreamMode
     time_s: float
     warmup_s: float
+    processes: int | None
+    precision: float | None
     seed: int
     verify: bool
 
@@ -137,9 +151,28 @@ class Samples:
 
     starts_ns: array[int]
     ends_ns: array[int]
+    #: When each request was due, where requests arrive by themselves; its response time counts from then.
+    scheduled_ns: array[int] | None = None
+    #: How long a fixed piece of work took beside each inference, where arms are compared.
+    canaries_ns: array[int] | None = None
 
     def __len__(self) -> int:
         return len(self.starts_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of measuring: the samples of every stream, and what the system said about that time."""
+
+    streams: tuple[Samples, ...]
+    #: Added between its beginning and its end; absent where the system does not have them.
+    counters: Mapping[str, float]
+    #: How long a fixed piece of work took right after it: it follows the clock speed.
+    canary_ns: int
+    #: Requests that were due in it, where they arrive by themselves.
+    arrivals: int | None = None
+    #: A stream stopped because it had as many samples as are kept.
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +209,15 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measurement of one Cell: raw samples and all that was seen around them."""
+    """What one fresh process (or one set of them, side by side) measured of one Cell."""
 
     cell_id: str
     started_at: str
-    streams: tuple[Samples, ...]
-    warmup: tuple[Samples, ...]
+    windows: tuple[Window, ...]
+    warmup: tuple[Window, ...]
     stream_mode: str
+    #: From the start of the processes to the loaded model, and the engine's own part of it.
+    ready_s: float
     load_s: float
     first_inference_s: float
     peak_memory_bytes: int | None
@@ -190,12 +225,14 @@ class Run:
     #: What the loop itself adds to each sample, measured with a call that does nothing.
     harness_ns: float
     check: OutputCheck
-    counters: Mapping[str, float]
     versions: Mapping[str, str]
     settings: Mapping[str, Any]
     model_path: str
     machine: Machine
-    findings: tuple[Finding, ...] = ()
+    #: Threads were bound to their CPUs.
+    pinned: bool
+    #: The model fixes another batch size, and a copy of it was measured.
+    rewritten: bool
     fraction_of_supported_ops: float | None = None
     #: The user stopped it before its time was over.
     interrupted: bool = False
@@ -229,16 +266,72 @@ class Benchmark:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval; `low` and `high` are None where too little is known for one."""
+
+    value: float
+    low: float | None
+    high: float | None
+    #: The confidence that the interval was made for.
+    level: float
+    method: Method
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Derived from a Cell's runs; latencies in milliseconds a batch, None where too few samples carry one."""
 
-    items_per_sec: float
+    items_per_sec: Estimate
+    median_ms: Estimate
     seconds_ran: float
     iterations: int
     mean_ms: float
-    median_ms: float
     std_ms: float
     percentiles_ms: Mapping[float, float | None]
+    #: Of the work alone, without the wait for it, where requests arrive by themselves.
+    service_percentiles_ms: Mapping[float, float | None] | None = None
+    #: The share of requests that were still waiting when time was up.
+    unserved_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both arms of a comparison, measured in turns by one fresh process each."""
+
+    a: Run
+    b: Run
+    #: Logarithm of B's time an item over A's.
+    log_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How B's time compares with A's, and whether both compute the same."""
+
+    #: What was compared, in the user's words.
+    labels: tuple[str, str]
+    #: B's time an item over A's.
+    ratio: Estimate
+    verdict: Verdict
+    margin: float
+    #: What stands for an arm's time: its median latency, or the time an item at full throughput.
+    metric: Literal["median", "throughput"]
+    seconds: float
+    #: None where the outputs could not be compared; `output_detail` says why, or which output differs most.
+    outputs_match: bool | None
+    output_error: float | None
+    output_detail: str
+    #: Seconds that would settle an inconclusive comparison, as far as can be told.
+    settle_s: float | None
+    cells: tuple[Cell, Cell] | None = None
+    models: tuple[Model, Model] | None = None
+    #: Empty where saved results were compared.
+    pairs: tuple[Pair, ...] = ()
+    #: Process-level times an item of both arms, in milliseconds.
+    times_ms: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    #: How the two results differ beside their numbers, where they were saved at other times or places.
+    differences: tuple[str, ...] = ()
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,3 +38,8 @@ def duration(seconds: float) -> str:
 def share(fraction: float) -> str:
     """A fraction as a percentage."""
     return f"{100 * fraction:.3g} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

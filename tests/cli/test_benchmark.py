@@ -16,9 +16,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from inferlab.machine import usable_cores
 from tests.cli.conftest import Run
 
-QUICK = ("-t", "0.2", "-w", "0")
+QUICK = ("-t", "0.2", "-w", "0", "--processes", "1")
 DEEPSPARSE_KEYS = [
     "engine",
     "version",
@@ -49,6 +50,7 @@ RESULT_KEYS = [
     "95.0%",
     "99.0%",
     "99.9%",
+    "interval",
 ]
 
 
@@ -74,7 +76,8 @@ def linear(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize(
-    ("scenario", "name"), [("sync", "singlestream"), ("async", "multistream"), ("elastic", "elastic")]
+    ("scenario", "name"),
+    [("sync", "singlestream"), ("async", "multistream"), ("elastic", "elastic"), ("offline", "offline")],
 )
 def test_it_prints_the_lines_that_deepsparse_printed_and_more(
     inferlab: Run, linear: Path, scenario: str, name: str, engine: str
@@ -110,12 +113,19 @@ def test_the_exported_file_has_deepsparses_keys_and_ours(inferlab: Run, linear: 
     result = json.loads(out.read_text())
     assert set(DEEPSPARSE_KEYS) <= set(result)
     assert set(RESULT_KEYS) == set(result["benchmark_result"])
-    assert result["format"] == "inferlab-benchmark/1"
+    assert result["format"] == "inferlab-benchmark/2"
+    documented = (Path(__file__).parents[2] / "docs/benchmark.md").read_text()
+    names = (
+        set(result) - set(DEEPSPARSE_KEYS)
+        | set(result["processes"][0])
+        | set(result["processes"][0]["windows"][0])
+    )
+    assert [name for name in sorted(names) if f"`{name}" not in documented] == []
     assert (result["batch_size"], result["input_shapes"], result["scheduler"]) == (2, [[2, 4]], "single_stream")
     assert result["output_check"]["status"] == "match"
     numbers = result["benchmark_result"]
     assert numbers["items_per_sec"] == pytest.approx(2 * numbers["iterations"] / numbers["seconds_ran"])
-    assert numbers["50.0%"] == numbers["median"]
+    assert numbers["50.0%"] == pytest.approx(numbers["median"])
     assert f"Iterations: {numbers['iterations']}" in done.stdout
 
 
@@ -123,7 +133,7 @@ def test_percentiles_that_the_samples_do_not_carry_are_null(inferlab: Run, linea
     out = tmp_path / "result.json"
     done = inferlab(
         "benchmark", linear, "-e", "fake", "-s", "sync", "-x", out, "-t", "0.3", "-w", "0",
-        "--engine-option", "latency_us=10000",
+        "--processes", "1", "--engine-option", "latency_us=10000",
     )  # fmt: skip
     assert done.returncode == 0
     numbers = json.loads(out.read_text())["benchmark_result"]
@@ -192,6 +202,25 @@ BAD_INPUT = [
     (["{model}", "-nstreams", "0"], "at least 1"),
     (["{model}", "-s", "sync", "-nstreams", "2"], "one stream"),
     (["{model}", "--stream-mode", "native"], "no streams of its own"),
+    (["{model}", "-s", "server"], "--rate 50"),
+    (["{model}", "--rate", "50"], "belongs to the scenario server, not to async"),
+    (["{model}", "-s", "sync", "--rate", "50"], "belongs to the scenario server, not to sync"),
+    (["{model}", "-s", "server", "--rate", "0"], "more than 0 requests a second"),
+    (["{model}", "-s", "server", "--rate", "-1"], "more than 0 requests a second"),
+    (["{model}", "-s", "server", "--rate", "nan"], "more than 0 requests a second"),
+    (["{model}", "-s", "server", "--rate", "inf"], "finite"),
+    (["{model}", "-s", "server", "--rate", "fast"], "fast"),
+    (["{model}", "--instances", "0"], "instances must be at least 1"),
+    (["{model}", "--instances", "-2"], "instances must be at least 1"),
+    (["{model}", "--processes", "0"], "processes must be at least 1"),
+    (["{model}", "--processes", "some"], "some"),
+    (["{model}", "--precision", "0"], "between 0 and 100 %"),
+    (["{model}", "--precision", "abc"], "not a share such as 1% or 0.01"),
+    (["{model}", "--precision", "150%"], "between 0 and 100 %, not 150 %"),
+    (["{model}", "--precision", "-1%"], "between 0 and 100 %"),
+    (["{model}", "--precision", "nan"], "between 0 and 100 %"),
+    (["{model}", "--precision", "%"], "not a share"),
+    (["{model}", "--precision", "1%", "--processes", "3"], "contradict each other"),
     (["{model}", "--engine-option", "io_binding"], "KEY=VALUE"),
     (["{model}", "--engine-option", "speed=9"], "speed"),
     (["{model}", "--engine-option", "io_binding=2"], "io_binding"),
@@ -273,26 +302,252 @@ def test_a_users_own_engine_is_measured_and_checked(inferlab: Run, linear: Path,
     assert "Output Check: match" in done.stdout
 
 
-def test_interrupting_keeps_what_was_measured(environment: dict[str, str], linear: Path, tmp_path: Path) -> None:
-    out = tmp_path / "part.json"
-    process = subprocess.Popen(
-        [Path(sys.executable).parent / "inferlab", "benchmark", linear, "-t", "600", "-w", "0", "-x", out],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def interrupted(environment: dict[str, str], arguments: list[object], at: str) -> subprocess.CompletedProcess[str]:
+    """Run `inferlab benchmark …` and press Ctrl-C a moment after a line of its log."""
+    command = [str(Path(sys.executable).parent / "inferlab"), "benchmark", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
     assert process.stderr is not None
     for line in process.stderr:
-        if line.startswith("Starting"):
+        if line.startswith(at):
             break
-    time.sleep(0.5)
+    time.sleep(0.7)
     process.send_signal(signal.SIGINT)
-    stdout, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "interrupted after" in stdout and "Iterations: " in stdout
+    stdout, stderr = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def test_interrupting_keeps_what_was_measured(environment: dict[str, str], linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "part.json"
+    done = interrupted(environment, [linear, "-t", "600", "-w", "0", "-x", out], at="Starting")
+    assert done.returncode == 130
+    assert "interrupted after" in done.stdout and "Iterations: " in done.stdout
     part = json.loads(out.read_text())
     assert part["interrupted"] and part["benchmark_result"]["iterations"] > 0
+    assert part["benchmark_result"]["interval"]["median"] is None
+
+
+def test_interrupting_a_server_keeps_what_it_served(
+    environment: dict[str, str], linear: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "part.json"
+    arguments = [linear, "-e", "fake", "-s", "server", "--rate", "100", "-t", "600", "-w", "0", "-x", out]
+    done = interrupted(environment, arguments, at="Starting")
+    assert done.returncode == 130
+    assert "interrupted after" in done.stdout
+    part = json.loads(out.read_text())
+    # The requests of the next ten minutes had not come yet, so they are not missing.
+    assert part["benchmark_result"]["iterations"] > 0
+    assert part["benchmark_result"]["unserved_share"] < 0.9
+    assert "overloaded" not in {one["code"] for one in part["findings"]}
+
+
+def test_interrupting_the_third_process_keeps_the_two_before_it(
+    environment: dict[str, str], linear: Path, tmp_path: Path
+) -> None:
+    engine, out = tmp_path / "third.py", tmp_path / "part.json"
+    # The third process that loads for measuring takes for ever to do so.
+    engine.write_text(
+        "import os, time\n"
+        f"MARKS = {str(tmp_path)!r}\n"
+        "class Third:\n"
+        "    def load(self, model, options):\n"
+        "        marks = [name for name in os.listdir(MARKS) if name.startswith('mark')]\n"
+        "        open(os.path.join(MARKS, 'mark%d' % len(marks)), 'w').close()\n"
+        "        time.sleep(600 if len(marks) == 2 else 0)\n"
+        "    def bind(self, inputs, stream=0):\n"
+        "        return lambda: [inputs['x'] * 2]\n"
+    )
+    arguments = [linear, "-e", f"{engine}:Third", "-s", "sync", "-t", "0.5", "-w", "0", "--processes", "5"]
+    done = interrupted(environment, [*arguments, "-x", out], at=f"Loading the model on {engine}:Third, process 3")
+    assert done.returncode == 130
+    assert "from 2 processes" in done.stdout and "Note: interrupted after" in done.stdout
+    part = json.loads(out.read_text())
+    assert (part["status"], part["interrupted"], len(part["processes"])) == ("cancelled", True, 2)
+    assert part["benchmark_result"]["interval"]["median"] is not None
+    assert "interrupted" in {one["code"] for one in part["findings"]}
+
+
+def test_an_engine_that_dies_in_its_third_process_fails_and_keeps_the_two_before_it(
+    inferlab: Run, linear: Path, tmp_path: Path
+) -> None:
+    engine, out = tmp_path / "third.py", tmp_path / "part.json"
+    engine.write_text(
+        "import os\n"
+        f"MARKS = {str(tmp_path)!r}\n"
+        "class Third:\n"
+        "    def load(self, model, options):\n"
+        "        self.marks = [name for name in os.listdir(MARKS) if name.startswith('mark')]\n"
+        "        open(os.path.join(MARKS, 'mark%d' % len(self.marks)), 'w').close()\n"
+        "    def bind(self, inputs, stream=0):\n"
+        "        return lambda: [inputs['x'] * 2] if len(self.marks) < 2 else os.abort()\n"
+    )
+    arguments = [linear, "-e", f"{engine}:Third", "-s", "sync", "-t", "0.5", "-w", "0", "--processes", "5"]
+    done = inferlab("benchmark", *arguments, "-x", out)
+    assert done.returncode == 3
+    assert "SIGABRT" in done.stderr and "Next:" not in done.stderr
+    assert "from 2 processes" in done.stdout
+    assert "Note: the engine failed in process 3; these numbers are of the 2 before it." in done.stdout
+    part = json.loads(out.read_text())
+    assert (part["status"], part["failure"]["code"], len(part["processes"])) == ("failed", "died", 2)
+    assert not part["interrupted"]
+    assert part["benchmark_result"]["iterations"] > 0
+    assert "failed-later" in {one["code"] for one in part["findings"]}
+
+
+def test_five_processes_share_the_time_and_give_an_interval(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    done = inferlab(
+        "benchmark", linear, "-e", "fake", "-s", "sync", "-t", "5", "-w", "0.1", "--processes", "5", "-x", out,
+        "--engine-option", "latency_us=10000",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"Throughput 95% Interval \(items/sec\): \d.* to \d.* \(±.* %\) from 5 processes", done.stdout
+    )
+    assert re.search(r"Latency Median 95% Interval \(ms/batch\): \d.* from 5 processes", done.stdout)
+    assert [line for line in done.stderr.splitlines() if line.startswith("Loading")] == [
+        "Loading the model on fake",
+        *(f"Loading the model on fake, process {number}" for number in (2, 3, 4, 5)),
+    ]
+    result = json.loads(out.read_text())
+    numbers, processes = result["benchmark_result"], result["processes"]
+    assert len(processes) == 5 and len({one["started_at"] for one in processes}) == 5
+    medians = [one["median"] for one in processes]
+    assert numbers["median"] == pytest.approx(np.exp(np.mean(np.log(medians))))
+    low, high = numbers["interval"]["median"]
+    assert min(medians) <= numbers["median"] <= max(medians) and low <= numbers["median"] <= high
+    assert numbers["interval"]["level"] == 0.95
+    assert numbers["items_per_sec"] == pytest.approx(
+        np.exp(np.mean(np.log([one["items_per_sec"] for one in processes])))
+    )
+    windows = [window for one in processes for window in one["windows"]]
+    # A second for each process, in windows of half a second.
+    assert [len(one["windows"]) for one in processes] == [2] * 5
+    assert numbers["iterations"] == sum(window["iterations"] for window in windows)
+    assert numbers["seconds_ran"] == pytest.approx(sum(window["seconds"] for window in windows))
+    for window in windows:
+        assert window["canary_ns"] > 0 and window["median"] >= 10.0 and isinstance(window["disturbed_by"], list)
+        if sys.platform.startswith("linux"):
+            assert {"cpu_s", "involuntary_switches", "run_queue_wait_s"} <= set(window["counters"])
+    for name, total in result["counters"].items():
+        assert total == pytest.approx(sum(window["counters"].get(name, 0.0) for window in windows))
+
+
+def test_one_process_has_no_interval_and_says_so(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    done = inferlab("benchmark", linear, "-s", "sync", "-x", out, *QUICK)
+    assert "Interval" not in done.stdout
+    assert "Note: only one process was measured, so there is no interval." in done.stdout
+    result = json.loads(out.read_text())
+    assert result["benchmark_result"]["interval"] == {"level": 0.95, "median": None, "items_per_sec": None}
+    assert [one["code"] for one in result["findings"] if one["code"] == "one-process"] == ["one-process"]
+
+
+def test_a_model_that_loads_longer_than_it_is_measured_has_one_process(
+    inferlab: Run, linear: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "result.json"
+    done = inferlab(
+        "benchmark", linear, "-e", "fake", "-t", "0.5", "-w", "0", "-x", out, "--engine-option", "load_s=0.6"
+    )
+    assert "so there is no interval: loading takes" in done.stdout
+    assert len(json.loads(out.read_text())["processes"]) == 1
+
+
+def test_a_steady_warm_up_ends_before_its_share(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    # Calls so long that a busy machine does not make them differ by 2 %.
+    done = inferlab(
+        "benchmark", linear, "-e", "fake", "-s", "sync", "-t", "0.2", "-w", "4.8", "--processes", "1", "-x", out,
+        "--engine-option", "latency_us=400000",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (process,) = json.loads(out.read_text())["processes"]
+    assert 0 < process["warmup_seconds"] < 4.8
+
+
+@pytest.mark.parametrize(("wanted", "reached"), [("50%", True), ("0.0001%", False)])
+def test_a_precision_says_which_ended_it_the_interval_or_the_time(
+    inferlab: Run, linear: Path, tmp_path: Path, wanted: str, reached: bool
+) -> None:
+    out = tmp_path / "result.json"
+    time_s = "60" if reached else "0.5"
+    done = inferlab(
+        "benchmark", linear, "-e", "fake", "-s", "sync", "--precision", wanted, "-t", time_s, "-w", "0", "-x", out,
+        "--engine-option", "latency_us=10000",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(out.read_text())
+    assert len(result["processes"]) == 5
+    assert result["precision"] == float(wanted.rstrip("%")) / 100
+    assert ("not-precise" in {one["code"] for one in result["findings"]}) is not reached
+    assert ("the interval is wider than" in done.stdout) is not reached
+    said = "reached" if reached else "not reached within the time"
+    assert re.search(rf"^Precision: ±[\d.e-]+ % {said}$", done.stdout, re.M)
+    if reached:
+        low, high = result["benchmark_result"]["interval"]["median"]
+        assert high / low <= np.exp(2 * 0.5)
+        assert result["benchmark_result"]["seconds_ran"] < 60
+
+
+def test_a_server_tells_response_and_service(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    done = inferlab(
+        "benchmark", linear, "-e", "fake", "-s", "server", "--rate", "100", "-t", "2", "-w", "0", "-x", out,
+        "-ncores", "1", "--processes", "2", "--engine-option", "latency_us=1000",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Scenario: server" in done.stdout
+    assert re.search(r"^Rate \(requests/sec\): 100 due, .* % served$", done.stdout, re.M)
+    assert re.search(r"^Service Percentiles \(ms/batch\): p75 .*, p90 ", done.stdout, re.M)
+    result = json.loads(out.read_text())
+    assert (result["scenario"], result["rate"], result["scheduler"]) == ("server", 100.0, "multi_stream")
+    numbers = result["benchmark_result"]
+    assert set(RESULT_KEYS) | {"service", "unserved_share"} == set(numbers)
+    assert numbers["service"]["50.0%"] <= numbers["50.0%"]
+    assert 0 <= numbers["unserved_share"] < 1
+    # The first two seconds' worth of requests, the same each time the cell is measured.
+    assert numbers["iterations"] <= 300
+
+
+def test_a_server_without_requests_says_so(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    done = inferlab("benchmark", linear, "-e", "fake", "-s", "server", "--rate", "0.001", "-x", out, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "Iterations: 0" in done.stdout
+    assert "Note: no request arrived in 1 of 1 processes: 0.001 a second is too few" in done.stdout
+    result = json.loads(out.read_text())
+    assert result["benchmark_result"] is None
+    assert (result["processes"][0]["median"], result["processes"][0]["items_per_sec"]) == (None, None)
+
+
+@pytest.mark.parametrize(("batch", "expected"), [("N", 16), (3, 3)])
+def test_offline_takes_a_large_batch_where_the_model_leaves_it_open(
+    inferlab: Run, tmp_path: Path, batch: int | str, expected: int
+) -> None:
+    done = inferlab("benchmark", save_linear(tmp_path / "m.onnx", batch), "-s", "offline", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert f"Batch Size: {expected}\n" in done.stdout
+    assert "Output Check: match" in done.stdout
+
+
+def test_instances_are_measured_side_by_side(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    cores = usable_cores()
+    done = inferlab("benchmark", linear, "-s", "sync", "--instances", cores, "-x", out, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert f"{cores} instances of 1 stream" in done.stdout or cores == 1
+    result = json.loads(out.read_text())
+    assert (result["instances"], result["num_streams"], result["num_cores"]) == (cores, 1, cores)
+    assert result["output_check"]["status"] == "match"
+    assert "streams-share-cores" not in {one["code"] for one in result["findings"]}
+
+
+def test_more_instances_than_cores_are_said_to_take_turns(inferlab: Run, linear: Path) -> None:
+    done = inferlab("benchmark", linear, "-s", "sync", "--instances", "3", "-ncores", "1", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "Note: 3 streams take turns on 1 core" in done.stdout
 
 
 @pytest.mark.parametrize("mode", ["threads", "processes"])
@@ -333,7 +588,7 @@ def test_the_package_never_imports_an_engine_in_the_parent(environment: dict[str
         "            raise AssertionError('the parent imported ' + name)\n"
         "sys.meta_path.insert(0, No())\n"
         "from inferlab import Lab, Plan\n"
-        f"result = Lab().benchmark(Plan({str(linear)!r}, time_s=0.1, warmup_s=0))\n"
+        f"result = Lab().benchmark(Plan({str(linear)!r}, time_s=0.1, warmup_s=0, processes=1))\n"
         "print(result.outcomes[0].status)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)

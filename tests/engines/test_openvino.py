@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.child import protocol
+from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.model.inspect import inspect_foreign
 from inferlab.records import TensorSpec
@@ -159,7 +160,7 @@ def test_native_streams_divide_the_cores(model: Path) -> None:
         }
         settings = load(worker, model, {"x": [1, 8]}, **both)
         give(worker, x=np.ones((1, 8), np.float32))
-        blocks = worker.ask("slice", start_ns=0, seconds=0.05, expected=None).blocks
+        blocks = worker.ask("slice", start_ns=0, seconds=0.05, expected=None, most=MOST_SAMPLES, watch=[]).blocks
     assert (settings["inference_num_threads"], settings["num_streams"]) == (2, 2)
     assert settings["performance_hint"] == "THROUGHPUT"
     assert settings["enable_cpu_pinning"] is True
@@ -176,7 +177,7 @@ def test_streams_with_cpus_of_their_own_are_left_on_them(model: Path, tmp_path: 
         groups = {"groups": [[CPUS[0]], [CPUS[1]]], "scheduler": "multi_stream", "pinning": "core", "outputs": []}
         settings = load(worker, model, {"x": [1, 8]}, **groups)
         give(worker, x=np.ones((1, 8), np.float32))
-        worker.ask("slice", start_ns=0, seconds=0.05, expected=None)
+        worker.ask("slice", start_ns=0, seconds=0.05, expected=None, most=MOST_SAMPLES, watch=[])
     assert settings["enable_cpu_pinning"] is False
     with Worker(watched, [CPUS[1]]) as worker:
         alone = load(worker, model, {"x": [1, 8]}, groups=[[CPUS[1]]], pinning="core", outputs=[])

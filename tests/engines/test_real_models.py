@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab import Lab, Plan
+from inferlab.measure.findings import find
 from inferlab.records import Outcome
 from inferlab.worker import Launch
 from tests.real_models import one
@@ -18,7 +19,13 @@ from tests.real_models import one
 
 def benchmark(path: Path, engine: str, sequence_length: int | None = None) -> Outcome:
     plan = Plan(
-        str(path), engines=(engine,), time_s=0.1, warmup_s=0.0, sequence_lengths=(sequence_length,), patience_s=60
+        str(path),
+        engines=(engine,),
+        time_s=0.1,
+        warmup_s=0.0,
+        processes=1,
+        sequence_lengths=(sequence_length,),
+        patience_s=60,
     )
     return Lab().benchmark(plan).outcomes[0]
 
@@ -41,7 +48,7 @@ def test_a_trained_model_runs_and_its_outputs_match(name: str, engine: str) -> N
     outcome = benchmark(path, engine)
     assert outcome.failure is None
     assert outcome.runs[0].check.status == "match", outcome.runs[0].check
-    assert len(outcome.runs[0].streams[0]) > 0
+    assert len(outcome.runs[0].windows[0].streams[0]) > 0
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
 
 
@@ -95,4 +102,4 @@ def test_a_model_on_which_deepsparse_is_silently_wrong_is_reported_as_wrong(tmp_
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     outcome = benchmark(path, "deepsparse")
     assert outcome.runs[0].check.status == "mismatch"
-    assert "output-mismatch" in [finding.code for finding in outcome.runs[0].findings]
+    assert "output-mismatch" in [finding.code for finding in find(outcome.cell, outcome.runs)]

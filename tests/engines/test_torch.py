@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from inferlab.child import protocol
+from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.model.inspect import inspect_foreign
 from inferlab.records import TensorSpec
@@ -118,7 +119,7 @@ def test_streams_share_one_module(program: Path) -> None:
         )
         heads, blocks = protocol.pack_arrays({"input_ids": IDS, "attention_mask": MASK})
         worker.ask("inputs", blocks, arrays=heads)
-        taken = worker.ask("slice", start_ns=0, seconds=0.05, expected=None).blocks
+        taken = worker.ask("slice", start_ns=0, seconds=0.05, expected=None, most=MOST_SAMPLES, watch=[]).blocks
     assert settings == {
         "mode": "eager", "freeze": 0, "plain_call": 0, "intra_op_num_threads": 1, "inter_op_num_threads": 1,
         "mkldnn": 1,

@@ -59,3 +59,15 @@ def test_a_lock_that_cannot_be_used_is_said_and_does_not_stop_the_measurement(
     with measuring_alone("ours", heard.append):
         pass
     assert [event.code for event in heard] == ["unlocked"]
+
+
+def test_a_part_of_a_measurement_does_not_wait_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERLAB_NODE", f"test/{os.getpid()}/parts")
+    with measuring_alone("the whole"):
+        with measuring_alone("a part"):
+            assert lock_file().read_text() == f"process {os.getpid()}: the whole\n"
+        other = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(1)  # the part's end has not let go of the whole
+        other.kill()
+        other.communicate()

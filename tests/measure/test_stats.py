@@ -3,63 +3,144 @@
 from __future__ import annotations
 
 import dataclasses
-from array import array
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab import machine
 from inferlab.measure import stats
-from inferlab.records import OutputCheck, Run, Samples
+from inferlab.records import Cell, Run, Summary
+from tests.made import a_cell, a_run, a_window, back_to_back, samples, steady_run
 
 
-def samples(*spans_ns: tuple[int, int]) -> Samples:
-    return Samples(array("q", [start for start, _ in spans_ns]), array("q", [end for _, end in spans_ns]))
-
-
-def a_run(*streams: Samples) -> Run:
-    return Run(
-        cell_id="",
-        started_at="",
-        streams=streams,
-        warmup=(),
-        stream_mode="single",
-        load_s=0,
-        first_inference_s=0,
-        peak_memory_bytes=None,
-        baseline_memory_bytes=None,
-        harness_ns=0,
-        check=OutputCheck("match"),
-        counters={},
-        versions={},
-        settings={},
-        model_path="",
-        machine=machine.describe(),
-    )
+def summarize(cell: Cell, *runs: Run) -> Summary:
+    summary = stats.summarize(cell, runs)
+    assert summary is not None
+    return summary
 
 
 def test_one_stream_is_summarized_exactly() -> None:
-    summary = stats.summarize(a_run(samples((0, 1_000_000), (1_000_000, 4_000_000), (4_000_000, 6_000_000))), 8)
-    assert summary is not None
-    assert summary.items_per_sec == pytest.approx(3 * 8 / 0.006)
-    assert (summary.mean_ms, summary.median_ms, summary.iterations) == (2.0, 2.0, 3)
+    summary = summarize(a_cell(batch_size=8), a_run(a_window(back_to_back(1, 3, 2))))
+    assert summary.items_per_sec.value == pytest.approx(3 * 8 / 0.006)
+    assert (summary.mean_ms, summary.iterations) == (2.0, 3)
+    assert summary.median_ms.value == pytest.approx(2.0)
     assert summary.std_ms == pytest.approx(np.std([1, 3, 2]))
     assert summary.seconds_ran == 0.006
+    assert (summary.service_percentiles_ms, summary.unserved_share) == (None, 0.0)
 
 
 def test_the_rates_of_streams_add_up_although_they_end_at_different_times() -> None:
-    fast = samples(*((i * 1_000_000, (i + 1) * 1_000_000) for i in range(10)))
-    slow = samples((0, 10_000_000), (10_000_000, 20_000_000))
-    summary = stats.summarize(a_run(fast, slow), 1)
-    assert summary is not None
-    assert summary.items_per_sec == pytest.approx(1000 + 100)
+    fast, slow = back_to_back(*[1] * 10), back_to_back(10, 10)
+    summary = summarize(a_cell(num_streams=2), a_run(a_window(fast, slow)))
+    assert summary.items_per_sec.value == pytest.approx(1000 + 100)
     assert summary.iterations == 12
 
 
 def test_a_run_without_samples_has_no_summary() -> None:
-    assert stats.summarize(a_run(samples()), 1) is None
+    assert stats.summarize(a_cell(), [a_run(a_window(samples()))]) is None
+    assert stats.summarize(a_cell(), []) is None
+
+
+def test_only_the_time_inside_windows_counts() -> None:
+    run = a_run(
+        a_window(back_to_back(1, 1, begin_ms=0)),
+        a_window(back_to_back(2, begin_ms=500)),
+        a_window(back_to_back(1, 1, 1, begin_ms=9_000)),
+    )
+    summary = summarize(a_cell(batch_size=2), run)
+    assert summary.seconds_ran == pytest.approx(0.007)
+    assert summary.items_per_sec.value == pytest.approx(2 * 6 / 0.007)
+
+
+def test_the_typical_process_counts_however_many_calls_it_made() -> None:
+    summary = summarize(a_cell(), steady_run(1.0, calls=1000), steady_run(4.0, calls=10))
+    assert summary.median_ms.value == pytest.approx(2.0)
+    assert summary.items_per_sec.value == pytest.approx(500.0)
+    assert summary.percentiles_ms[50.0] == 1.0
+    assert summary.mean_ms == pytest.approx((1000 * 1.0 + 10 * 4.0) / 1010)
+
+
+def test_the_interval_is_students_on_the_logarithms_of_the_processes_medians() -> None:
+    # ln 1, ln 2, ln 4: mean ln 2, standard error ln 2 / √3; Student's t for 2 degrees of freedom is 4.302653.
+    summary = summarize(a_cell(batch_size=10), *map(steady_run, (1.0, 2.0, 4.0)))
+    factor = math.exp(4.302653 * math.log(2) / math.sqrt(3))
+    for estimate, value in ((summary.median_ms, 2.0), (summary.items_per_sec, 5000.0)):
+        assert estimate.value == pytest.approx(value)
+        assert estimate.low == pytest.approx(value / factor, rel=1e-6)
+        assert estimate.high == pytest.approx(value * factor, rel=1e-6)
+        assert (estimate.level, estimate.method) == (0.95, "student")
+
+
+def test_with_a_wanted_precision_the_interval_is_wider_and_still_called_95_percent() -> None:
+    runs = [steady_run(latency) for latency in (1.0, 2.0, 4.0)]
+    # Student's t for 2 degrees of freedom at 97 % is 5.642778.
+    factor = math.exp(5.642778 * math.log(2) / math.sqrt(3))
+    estimate = summarize(a_cell(precision=0.05), *runs).median_ms
+    assert estimate.high == pytest.approx(2.0 * factor, rel=1e-6)
+    assert estimate.level == 0.95
+
+
+def test_one_process_has_no_interval() -> None:
+    summary = summarize(a_cell(), steady_run(2.0))
+    assert (summary.median_ms.low, summary.median_ms.high) == (None, None)
+    assert (summary.items_per_sec.low, summary.items_per_sec.high) == (None, None)
+
+
+def test_percentiles_are_of_all_processes_together_and_only_where_the_samples_carry_them() -> None:
+    summary = summarize(a_cell(), steady_run(1.0, calls=330), steady_run(1.0, calls=331))
+    assert summary.percentiles_ms[99.0] is None
+    assert summary.percentiles_ms[95.0] == pytest.approx(1.0)
+    summary = summarize(a_cell(), steady_run(1.0, calls=331), steady_run(1.0, calls=331))
+    assert summary.percentiles_ms[99.0] == pytest.approx(1.0)
+    assert summary.percentiles_ms[99.9] is None
+
+
+def test_a_servers_latency_counts_from_the_scheduled_arrival_and_its_service_stands_beside() -> None:
+    served = samples((0, 10), (10, 20), (20, 30), (100, 110), due_ms=(0, 5, 6, 100))
+    summary = summarize(a_cell(scenario="server", rate=40.0), a_run(a_window(served, arrivals=5)))
+    assert summary.mean_ms == pytest.approx((10 + 15 + 24 + 10) / 4)
+    assert summary.percentiles_ms[50.0] == pytest.approx(12.5)
+    assert summary.service_percentiles_ms is not None
+    assert summary.service_percentiles_ms[50.0] == pytest.approx(10.0)
+    assert summary.unserved_share == pytest.approx(0.2)
+
+
+def test_a_servers_throughput_is_what_it_served_and_not_what_its_streams_could() -> None:
+    # Ten requests a second apart, by turns on two streams that need a millisecond each.
+    due = [1000.0 * number for number in range(10)]
+    streams = [samples(*((at, at + 1) for at in due[one::2]), due_ms=due[one::2]) for one in (0, 1)]
+    cell = a_cell(scenario="server", rate=1.0, num_streams=2, batch_size=3)
+    assert summarize(cell, a_run(a_window(*streams, arrivals=10))).items_per_sec.value == pytest.approx(
+        3 * 10 / 10.001
+    )
+
+
+def test_a_single_request_has_about_the_throughput_of_its_rate() -> None:
+    run = a_run(a_window(samples((700, 701), due_ms=[700]), samples(due_ms=[]), arrivals=1))
+    cell = a_cell(scenario="server", rate=0.5, num_streams=2)
+    assert summarize(cell, run).items_per_sec.value == pytest.approx(1 / 2.001)
+
+
+def test_an_overloaded_server_has_the_throughput_that_it_reached() -> None:
+    # 200 requests arrive in a second, each takes 10 ms: 125 are done when time is up after 1.25 s.
+    served = samples(
+        *((10.0 * n, 10.0 * n + 10) for n in range(125)), due_ms=[5.0 * number for number in range(125)]
+    )
+    cell = a_cell(scenario="server", rate=200.0)
+    summary = summarize(cell, a_run(a_window(served, arrivals=200)))
+    assert summary.items_per_sec.value == pytest.approx(125 / 1.255)
+    assert summary.unserved_share == pytest.approx(0.375)
+
+
+def test_a_process_that_saw_no_request_says_nothing_of_the_others() -> None:
+    busy = a_run(a_window(samples((5, 6), (1005, 1006), due_ms=(5, 1005)), arrivals=2))
+    idle = a_run(a_window(samples(due_ms=[]), arrivals=0))
+    cell = a_cell(scenario="server", rate=1.0)
+    summary = summarize(cell, idle, busy, idle)
+    assert summary == summarize(cell, busy)
+    assert summary.median_ms.low is None
 
 
 @pytest.mark.parametrize(("p", "needed"), [(25, 24), (75, 24), (90, 64), (95, 130), (99, 662), (99.9, 6636)])
@@ -73,14 +154,11 @@ def test_the_median_needs_one_sample() -> None:
     assert stats.percentile(np.array([7.0]), 50.0) == 7.0
 
 
-@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50), st.integers(1, 64))
-def test_a_single_stream_without_gaps_has_the_throughput_of_its_mean(durations: list[int], batch: int) -> None:
-    ends = np.cumsum(durations).tolist()
-    spans = list(zip([0, *ends[:-1]], ends, strict=True))
-    summary = stats.summarize(a_run(samples(*spans)), batch)
-    assert summary is not None
-    assert summary.items_per_sec * summary.mean_ms / 1e3 == pytest.approx(batch)
-    assert min(durations) / 1e6 <= summary.median_ms <= max(durations) / 1e6
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=50), st.integers(1, 64))
+def test_a_single_stream_without_gaps_has_the_throughput_of_its_mean(latencies: list[int], batch: int) -> None:
+    summary = summarize(a_cell(batch_size=batch), a_run(a_window(back_to_back(*latencies))))
+    assert summary.items_per_sec.value * summary.mean_ms / 1e3 == pytest.approx(batch)
+    assert min(latencies) * 0.999 <= summary.median_ms.value <= max(latencies) * 1.001
 
 
 def test_a_run_is_frozen() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from inferlab.errors import BadInput
 from inferlab.measure import streams
-from inferlab.records import Scenario
+from inferlab.records import Scenario, StreamMode
 
 EIGHT = tuple(range(8))
 BOTH = {"native_streams", "shared_streams"}
@@ -42,18 +42,19 @@ def test_no_core_serves_two_streams_while_there_are_enough(cores: int, count: in
 
 def test_one_stream_has_all_cores() -> None:
     layout = streams.lay_out("auto", "async", EIGHT, 8, 1, BOTH)
-    assert (layout.mode, layout.groups, layout.threads) == ("single", (EIGHT,), 8)
+    assert (layout.mode, layout.children, layout.threads) == ("single", ((EIGHT,),), 8)
 
 
 def test_processes_have_one_stream_each() -> None:
     layout = streams.lay_out("processes", "async", (0, 1), 2, 2, set())
-    assert layout.children == [((0,),), ((1,),)]
-    assert streams.lay_out("threads", "async", (0, 1), 2, 2, set()).children == [((0,), (1,))]
+    assert layout.children == (((0,),), ((1,),))
+    assert streams.lay_out("threads", "async", (0, 1), 2, 2, set()).children == (((0,), (1,)),)
 
 
 def test_elastic_streams_share_one_loaded_model_where_the_engine_can() -> None:
     layout = streams.lay_out("auto", "elastic", EIGHT, 8, 4, BOTH)
-    assert (layout.mode, layout.shared, layout.threads, layout.groups) == ("native", True, 8, (EIGHT,) * 4)
+    assert (layout.mode, layout.shared, layout.threads) == ("native", True, 8)
+    assert layout.children == ((EIGHT,) * 4,)
     assert streams.lay_out("auto", "elastic", EIGHT, 8, 4, set()).mode == "threads"
 
 
@@ -73,11 +74,68 @@ def test_copies_that_do_not_fit_into_memory_stay_in_one_process() -> None:
     assert streams.choose_mode(0.0001, 10**9, 2 * 10**9, 4, set()) == "threads"
 
 
+def test_instances_divide_the_cores_and_are_processes_of_their_own() -> None:
+    layout = streams.lay_out("auto", "sync", EIGHT, 8, 1, BOTH, instances=2)
+    assert layout.children == (((0, 1, 2, 3),), ((4, 5, 6, 7),))
+    assert (layout.mode, layout.threads, layout.cores_each) == ("single", 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("mode", "children"),
+    [
+        ("threads", (((0, 1), (2, 3)), ((4, 5), (6, 7)))),
+        ("processes", (((0, 1),), ((2, 3),), ((4, 5),), ((6, 7),))),
+        ("native", (((0, 1, 2, 3),) * 2, ((4, 5, 6, 7),) * 2)),
+    ],
+)
+def test_the_streams_of_an_instance_divide_its_cores(
+    mode: str, children: tuple[tuple[tuple[int, ...], ...], ...]
+) -> None:
+    layout = streams.lay_out(mode, "async", EIGHT, 8, 2, BOTH, instances=2)
+    assert (layout.mode, layout.children, layout.threads) == (mode, children, 2)
+
+
+def test_the_elastic_streams_of_an_instance_share_its_cores() -> None:
+    layout = streams.lay_out("auto", "elastic", EIGHT, 8, 3, BOTH, instances=2)
+    assert layout.children == (((0, 1, 2, 3),) * 3, ((4, 5, 6, 7),) * 3)
+    assert (layout.mode, layout.threads) == ("native", 4)
+
+
+def test_more_instances_than_cores_take_turns() -> None:
+    layout = streams.lay_out("auto", "sync", (0, 1), 2, 1, BOTH, instances=3)
+    assert layout.children == (((0,),), ((1,),), ((0,),))
+    assert layout.threads == 1
+
+
+def test_cores_that_do_not_divide_by_the_instances_stay_idle() -> None:
+    layout = streams.lay_out("auto", "sync", EIGHT, 8, 1, BOTH, instances=3)
+    assert layout.children == (((0, 1),), ((2, 3),), ((4, 5),))
+
+
+def test_the_first_stream_alone_has_the_cores_that_it_would_have_beside_the_others() -> None:
+    first = streams.lay_out("processes", "async", EIGHT, 8, 2, BOTH, instances=2).first_stream
+    assert (first.children, first.threads, first.mode) == ((((0, 1),),), 2, "single")
+
+
+@pytest.mark.parametrize(("scenario", "expected"), [("sync", 1), ("async", 4), ("server", 4), ("offline", 4)])
+def test_there_is_one_stream_a_core_except_in_sync(scenario: Scenario, expected: int) -> None:
+    assert streams.default_streams(scenario, 4) == expected
+
+
+def refusal(scenario: Scenario, count: int | None, mode: StreamMode, instances: int = 1, rate: float = 0.0) -> str:
+    with pytest.raises(BadInput) as caught:
+        streams.check_streams(scenario, count, instances, rate or None, mode)
+    return str(caught.value)
+
+
 def test_contradictions_are_refused() -> None:
-    with pytest.raises(BadInput, match="at least 1"):
-        streams.check_streams("async", 0, "auto")
-    with pytest.raises(BadInput, match="one stream"):
-        streams.check_streams("sync", 2, "auto")
-    with pytest.raises(BadInput, match="share one engine"):
-        streams.check_streams("elastic", 2, "processes")
-    streams.check_streams("sync", 1, "auto")
+    assert "streams must be at least 1" in refusal("async", 0, "auto")
+    assert "one stream" in refusal("sync", 2, "auto")
+    assert "share one engine" in refusal("elastic", 2, "processes")
+    assert "instances must be at least 1" in refusal("sync", 1, "auto", instances=0)
+    assert "needs the rate" in refusal("server", None, "auto")
+    assert "belongs to the scenario server, not to async" in refusal("async", None, "auto", rate=5.0)
+    for rate in (-1.0, float("nan"), float("inf")):
+        assert "more than 0 requests a second and finite" in refusal("server", None, "auto", rate=rate)
+    streams.check_streams("sync", 1, 1, None, "auto")
+    streams.check_streams("server", 2, 3, 50.0, "processes")

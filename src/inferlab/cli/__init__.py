@@ -13,14 +13,18 @@ from inferlab.version import __version__
 
 _COMMANDS = {
     "benchmark": "Measure how fast a model runs.",
+    "doctor": "Is this machine fit for measuring?",
+    "compare": "Is the difference between two models, engines or settings real?",
+    "capacity": "Find the highest rate that keeps a latency objective.",
+    "recommend": "Find the best engine, cores, streams and batch size.",
     "engines": "List the engines, install or remove one.",
     "export": "Turn a PyTorch model into ONNX and check it.",
 }
 
 _EPILOG = """Start with: inferlab benchmark demo:resnet50 -t 3
 
-Exit codes: 0 done, 2 bad input, 3 a cell failed, 5 wrong outputs under --strict, 70 a fault of inferlab,
-130 interrupted."""
+Exit codes: 0 done, 1 a gate says "regressed", 2 bad input, 3 a cell failed, 4 inconclusive at a gate, 5 wrong
+outputs under --strict, 70 a fault of inferlab, 130 interrupted."""
 
 
 class _LazyGroup(click.Group):

@@ -9,7 +9,6 @@ from typing import Self
 import click
 
 from inferlab.records import Event
-from inferlab.render.text import event as prose
 
 _BAR = 24
 
@@ -35,12 +34,16 @@ class Log:
         """Show one event: a line when something new begins, then how far it is."""
         if self._quiet:
             return
+        if event.fraction is not None:
+            if self.live:
+                self._rewrite(event)
+            return
+        from inferlab.render.text import event as prose  # late: --help must not wait for all that it needs
+
         line = prose(event)
         if line != self._last:
             self._last = line
             self.say(line)
-        elif self.live and event.fraction is not None:
-            self._rewrite(event)
 
     def say(self, line: str) -> None:
         """Write one line, unless quiet."""

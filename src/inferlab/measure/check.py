@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,3 +109,9 @@ def judge(differences: Iterable[Difference | None], standard: Standard, referenc
         reference,
         worst.output,
     )
+
+
+def worst(checks: Sequence[OutputCheck]) -> OutputCheck:
+    """The check that says most against the outputs: a mismatch, then one not made, then the largest error."""
+    severity = {"mismatch": 2, "unchecked": 1, "match": 0}
+    return max(checks, key=lambda one: (severity[one.status], one.error or 0.0))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
-from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from inferlab import machine
 from inferlab.child import protocol
+from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import EngineFailed
 from inferlab.measure.check import Arrays
 from inferlab.measure.streams import Layout
-from inferlab.records import Samples
+from inferlab.records import Samples, Window
 from inferlab.worker import Launch, Reply, Worker
 
 # Long enough for every child to read its request and get ready.
@@ -25,12 +31,10 @@ _CUT_SHORT_PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What all streams measured in one slice of time."""
+    """One window, with what is known of the processes at its end."""
 
-    streams: tuple[Samples, ...]
-    counters: Mapping[str, float]
+    window: Window
     peak_memory_bytes: int | None
-    full: bool
     interrupted: bool
     fraction_of_supported_ops: float | None
 
@@ -42,11 +46,17 @@ class Crew:
         self, launch: Launch, layout: Layout, patience_s: float, tick: Callable[[], None] | None = None
     ) -> None:
         self._layout = layout
+        self._watched = _watched(layout)
+        self._left = MOST_SAMPLES
+        # Several processes take their requests from one file: reading moves an offset that all of them share.
+        self._queue = tempfile.TemporaryFile() if len(layout.children) > 1 else None  # noqa: SIM115  see __exit__
+        shared = () if self._queue is None else (self._queue.fileno(),)
         self._workers: list[Worker] = []
         try:
             for groups in layout.children:
                 cpus = sorted({cpu for group in groups for cpu in group})
-                self._workers.append(Worker(launch, cpus, patience_s, tick if not self._workers else None))
+                first = tick if not self._workers else None
+                self._workers.append(Worker(launch, cpus, patience_s, first, shared))
         except BaseException:
             self._kill()
             raise
@@ -68,13 +78,15 @@ class Crew:
             self._kill()
         for worker in self._workers:
             worker.close()
+        if self._queue is not None:
+            self._queue.close()
 
     @property
     def streams(self) -> int:
         """How many streams there are."""
         return len(self._homes)
 
-    def load(self, num_cores: int, request: Mapping[str, Any]) -> dict[str, Any]:
+    def load(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Load the model in every child, one after the other, so that each load time is undisturbed."""
         replies = [
             worker.ask(
@@ -82,7 +94,7 @@ class Crew:
                 groups=[list(group) for group in groups],
                 layout="one" if self._layout.shared else "each",
                 threads=self._layout.threads,
-                cores=num_cores if self._layout.shared else self._layout.threads,
+                cores=self._layout.cores_each,
                 **request,
             ).data
             for worker, groups in zip(self._workers, self._layout.children, strict=True)
@@ -102,31 +114,87 @@ class Crew:
         worker, index = self._homes[stream]
         return worker.ask("infer", stream=index, set=number)
 
-    def slice(self, seconds: float, expected_s: float | None = None) -> Slice:
+    def pause(self) -> None:
+        """Stop all processes, so that they leave the CPUs to others."""
+        for worker in self._workers:
+            worker.pause()
+
+    def resume(self) -> None:
+        """Let paused processes go on."""
+        for worker in self._workers:
+            worker.resume()
+
+    def slice(self, seconds: float, expected_s: float | None = None, canary: bool = False) -> Slice:
         """Let all streams run together for `seconds`; `expected_s` is about what one call takes.
+
+        With `canary` a fixed piece of work is timed beside the calls, every millisecond or call.
 
         Ctrl-C ends the slice early and keeps what it has.
         """
-        start_ns = time.perf_counter_ns() + _LEAD_NS
         calls = 0 if not expected_s else int(1.2 * seconds / expected_s)
-        for worker, groups in zip(self._workers, self._layout.children, strict=True):
-            worker.send("slice", start_ns=start_ns, seconds=seconds, expected=[calls] * len(groups))
+        start_ns = self._start_ns()
+        for worker, groups, watch in zip(self._workers, self._layout.children, self._watched, strict=True):
+            worker.send(
+                "slice",
+                start_ns=start_ns,
+                seconds=seconds,
+                expected=[calls] * len(groups),
+                most=max(1, self._left),
+                watch=watch,
+                canary=canary,
+            )
+        found = self._gather("slice", seconds, ("starts_ns", "ends_ns", *(["canaries_ns"] if canary else [])))
+        self._left -= max(map(len, found.window.streams))
+        return found
+
+    def serve(self, arrivals_ns: NDArray[np.int64], most_s: float) -> Slice:
+        """Let requests arrive at these moments, one queue for all streams; give up on the rest after `most_s`."""
+        blocks: list[bytes] = []
+        if self._queue is None:
+            blocks = [arrivals_ns.tobytes()]
+        else:
+            self._queue.seek(0)
+            self._queue.truncate()
+            self._queue.write(arrivals_ns.tobytes())
+            self._queue.flush()
+            os.lseek(self._queue.fileno(), 0, os.SEEK_SET)
+        start_ns = self._start_ns()
+        queue = None if self._queue is None else self._queue.fileno()
+        for worker, watch in zip(self._workers, self._watched, strict=True):
+            worker.send(
+                "serve",
+                blocks,
+                start_ns=start_ns,
+                seconds=most_s,
+                expected=len(arrivals_ns),
+                watch=watch,
+                queue=queue,
+            )
+        found = self._gather("serve", most_s, ("scheduled_ns", "starts_ns", "ends_ns"))
+        due = _due(found.window, arrivals_ns) if found.interrupted else len(arrivals_ns)
+        return replace(found, window=replace(found.window, arrivals=due))
+
+    def _start_ns(self) -> int:
+        """When all begin together; one process alone begins at once."""
+        return time.perf_counter_ns() + _LEAD_NS if len(self._workers) > 1 else 0
+
+    def _gather(self, do: str, seconds: float, arrays: Sequence[str]) -> Slice:
         replies: list[Reply] = []
         interrupted = False
         try:
             for worker in self._workers:
-                replies.append(worker.wait("slice", seconds))
+                replies.append(worker.wait(do, seconds))
         except KeyboardInterrupt:
             interrupted = True
-            replies = self._cut_short(replies)
-        return _joined(replies, interrupted)
+            replies = self._cut_short(do, replies)
+        return _joined(replies, arrays, interrupted)
 
-    def _cut_short(self, done: list[Reply]) -> list[Reply]:
+    def _cut_short(self, do: str, done: list[Reply]) -> list[Reply]:
         waiting = self._workers[len(done) :]
         for worker in waiting:
             worker.cut_short()
         try:
-            return done + [worker.wait("slice", patience_s=_CUT_SHORT_PATIENCE_S) for worker in waiting]
+            return done + [worker.wait(do, patience_s=_CUT_SHORT_PATIENCE_S) for worker in waiting]
         except EngineFailed as error:
             raise KeyboardInterrupt from error
 
@@ -135,29 +203,47 @@ class Crew:
             worker.kill()
 
 
-def _joined(replies: list[Reply], interrupted: bool) -> Slice:
+def _watched(layout: Layout) -> list[list[int]]:
+    """The CPUs whose steal each process reports, every CPU once; unpinned, the first reports all."""
+    seen: set[int] = set()
+    watched = []
+    for groups in layout.children:
+        own = {cpu for group in groups for cpu in group} or {cpu for core in machine.cores() for cpu in core.cpus}
+        watched.append(sorted(own - seen))
+        seen |= own
+    return watched
+
+
+def _due(window: Window, arrivals_ns: NDArray[np.int64]) -> int:
+    """How many requests had arrived when the last one was done, where the user cut the rest off."""
+    streams = [stream for stream in window.streams if stream.scheduled_ns]
+    if not streams:
+        return 0
+    begin_ns = min(stream.scheduled_ns[0] for stream in streams if stream.scheduled_ns) - int(arrivals_ns[0])
+    return int(np.searchsorted(arrivals_ns, max(stream.ends_ns[-1] for stream in streams) - begin_ns, "right"))
+
+
+def _joined(replies: list[Reply], arrays: Sequence[str], interrupted: bool) -> Slice:
     streams: list[Samples] = []
     counters: Counter[str] = Counter()
     for reply in replies:
-        numbers = [_array(block) for block in reply.blocks]
-        streams += [Samples(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+        numbers = [protocol.numbers(block) for block in reply.blocks]
+        for first in range(0, len(numbers), len(arrays)):
+            streams.append(Samples(**dict(zip(arrays, numbers[first:], strict=False))))
         counters.update(reply.data["counters"])
     # These are the whole machine's, so every child has read the same.
-    for name in ("steal_s", "cpu_pressure_s", "throttled_s"):
+    for name in ("cpu_pressure_s", "throttled_s"):
         if name in counters:
             counters[name] /= len(replies)  # type: ignore[assignment]
     peaks = [reply.data["peak_memory_bytes"] for reply in replies]
     return Slice(
-        streams=tuple(streams),
-        counters=dict(counters),
+        window=Window(
+            streams=tuple(streams),
+            counters=dict(counters),
+            canary_ns=max(reply.data["canary_ns"] for reply in replies),
+            full=any(reply.data["full"] for reply in replies),
+        ),
         peak_memory_bytes=None if None in peaks else sum(peaks),
-        full=any(reply.data["full"] for reply in replies),
         interrupted=interrupted,
         fraction_of_supported_ops=replies[0].data["supported"],
     )
-
-
-def _array(block: bytes) -> array[int]:
-    numbers = array("q")
-    numbers.frombytes(block)
-    return numbers

@@ -1,70 +1,113 @@
-"""What is worth a warning about a run, as data."""
+"""What is worth a warning about a cell's runs, as data."""
 
 from __future__ import annotations
 
-from inferlab.measure.crew import Slice
-from inferlab.records import Cell, Finding, Machine, OutputCheck
+from collections.abc import Sequence
 
-# Shares of the measured time above which a disturbance is worth a word.
-_WORTH_A_WORD = {"run_queue_wait_s": 0.02, "throttled_s": 0.005, "steal_s": 0.02}
+from inferlab.measure import cell as cells
+from inferlab.measure import noise
+from inferlab.measure.check import worst
+from inferlab.measure.stats import load, seconds, summarize, with_samples
+from inferlab.records import Cell, Finding, Outcome, Run
+
+# Of fewer requests the mean service may be one stall.
+_MANY = 50
+
 _CODES = {"run_queue_wait_s": "waited-for-cpu", "throttled_s": "throttled", "steal_s": "steal"}
 
 
-def find(
-    cell: Cell, machine: Machine, measured: Slice, check: OutputCheck, pinned: bool, rewritten: bool
-) -> tuple[Finding, ...]:
-    """Everything about this run that its reader must know."""
+def find_all(outcome: Outcome) -> tuple[Finding, ...]:
+    """What `find` says of an outcome's runs, and why there are no more of them."""
+    found = find(outcome.cell, outcome.runs)
+    if outcome.status == "failed" and outcome.runs:
+        return (*found, Finding("failed-later", {"processes": len(outcome.runs)}))
+    if outcome.status == "cancelled" and outcome.runs and not outcome.runs[-1].interrupted:
+        return (*found, _interrupted(outcome.cell, outcome.runs))
+    return found
+
+
+def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
+    """Everything about these runs that their reader must know; derived from them, never stored."""
+    if not runs:
+        return ()
+    check = worst([run.check for run in runs])
+    machine = runs[0].machine
     found = []
     if check.status == "mismatch":
         found.append(Finding("output-mismatch", {"error": check.error, "output": check.detail}))
     if check.status == "unchecked":
         found.append(Finding("unchecked", {"reason": check.detail}))
-    if cell.thread_pinning != "none" and not pinned:
+    if cell.thread_pinning != "none" and not all(run.pinned for run in runs):
         found.append(Finding("not-pinned", {}))
-    if rewritten:
+    if any(run.rewritten for run in runs):
         found.append(Finding("batch-rewritten", {"batch_size": cell.batch_size}))
     if machine.cpu_quota is not None and machine.cpu_quota < cell.num_cores:
         found.append(Finding("quota-below-cores", {"quota": machine.cpu_quota, "num_cores": cell.num_cores}))
     found += _stream_findings(cell)
-    if measured.full:
+    if any(window.full for run in runs for window in run.windows):
         found.append(Finding("sample-limit", {}))
-    if measured.interrupted:
-        found.append(Finding("interrupted", {"seconds": _seconds(measured), "wanted_s": cell.time_s}))
-    return tuple(found + _disturbances(measured, cell))
+    if any(run.interrupted for run in runs):
+        found.append(_interrupted(cell, runs))
+    return tuple(found + _certainty(cell, runs) + _requests(cell, runs) + _disturbances(cell, runs))
+
+
+def _interrupted(cell: Cell, runs: Sequence[Run]) -> Finding:
+    spent_s = sum(seconds(window) for run in runs for window in run.windows)
+    return Finding("interrupted", {"seconds": spent_s, "wanted_s": cell.time_s})
 
 
 def _stream_findings(cell: Cell) -> list[Finding]:
-    if cell.scenario != "async" or cell.num_streams == 1:
-        return []
-    data = {"num_streams": cell.num_streams, "num_cores": cell.num_cores}
-    if cell.num_streams > cell.num_cores:
+    """Cores that are shared or idle; those of one instance are divided among its streams, or used by all."""
+    each = 1 if cell.scenario in ("sync", "elastic") else cell.num_streams
+    data = {"num_streams": each * cell.instances, "num_cores": cell.num_cores}
+    if each * cell.instances > cell.num_cores:
         return [Finding("streams-share-cores", data)]
-    idle = cell.num_cores % cell.num_streams
+    portion = cell.num_cores // cell.instances
+    idle = cell.num_cores - cell.instances * (portion - portion % each)
     return [Finding("idle-cores", {**data, "idle": idle})] if idle else []
 
 
-def _disturbances(measured: Slice, cell: Cell) -> list[Finding]:
-    seconds = _seconds(measured)
-    if seconds <= 0:
+def _certainty(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
+    """How sure the numbers are, where it is less than wanted."""
+    ready_s = runs[0].ready_s
+    if len(runs) == 1:
+        alone = cell.precision is None and cells.processes_for(cell, ready_s) == 1
+        why = "asked" if cell.processes == 1 else "loading" if alone else "interrupted"
+        return [Finding("one-process", {"why": why, "ready_s": ready_s})]
+    if cell.precision is not None and not cells.precise(cell, runs) and cells.time_is_up(cell, len(runs), ready_s):
+        return [Finding("not-precise", {"wanted": cell.precision, "seconds": cell.time_s})]
+    return []
+
+
+def _requests(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
+    """Too few requests to measure, or too many to serve."""
+    without = len(runs) - len(with_samples(runs))
+    if without and cell.rate is not None:
+        return [Finding("no-requests", {"idle": without, "processes": len(runs), "rate": cell.rate})]
+    summary = summarize(cell, runs)
+    if summary is None or summary.service_percentiles_ms is None or any(run.interrupted for run in runs):
         return []
+    # Some of the queue is worked off after the last arrival, so that nothing need be left when time is up.
+    needed = load(cell, runs)
+    if not summary.unserved_share and (needed < 1 or summary.iterations < _MANY):
+        return []
+    return [Finding("overloaded", {"share": summary.unserved_share, "load": needed, "rate": cell.rate})]
+
+
+def _disturbances(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
     found = []
-    for counter, limit in _WORTH_A_WORD.items():
-        share = measured.counters.get(counter, 0.0) / (seconds * cell.num_cores)
-        if share > limit:
-            code = _CODES[counter]
-            if code == "waited-for-cpu" and _crowded(cell):
-                code = "waited-for-each-other"
-            found.append(Finding(code, {"share": share}))
+    for one in noise.disturbances(runs, cell.num_cores):
+        code = _CODES[one.counter]
+        if code == "waited-for-cpu" and _crowded(cell):
+            code = "waited-for-each-other"
+        found.append(Finding(code, {"share": one.share, "touched": one.touched, "windows": one.windows}))
+    change = noise.clock_change(runs)
+    if change is not None:
+        found.append(Finding("clock-changed", {"change": change}))
     return found
 
 
 def _crowded(cell: Cell) -> bool:
     """Whether the cell has more threads than cores by its own choice."""
-    return cell.num_streams > 1 and (cell.scenario == "elastic" or cell.num_streams > cell.num_cores)
-
-
-def _seconds(measured: Slice) -> float:
-    streams = [stream for stream in measured.streams if len(stream)]
-    if not streams:
-        return 0.0
-    return (max(one.ends_ns[-1] for one in streams) - min(one.starts_ns[0] for one in streams)) / 1e9
+    streams = cell.num_streams * cell.instances
+    return streams > 1 and (cell.scenario == "elastic" or streams > cell.num_cores)

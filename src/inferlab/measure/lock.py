@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,18 @@ from pathlib import Path
 from inferlab.machine import node_name
 from inferlab.records import Event, Listener, ignore
 
+_thread = threading.local()
+
 
 @contextmanager
 def measuring_alone(label: str, listener: Listener = ignore) -> Iterator[None]:
-    """Hold the machine's measuring lock; wait for its holder where there is one, and say so."""
+    """Hold the machine's measuring lock; wait for its holder where there is one, and say so.
+
+    A measurement that is part of another one of the same thread holds it already.
+    """
+    if getattr(_thread, "measures", False):
+        yield
+        return
     try:
         handle = _open(lock_file())
     except OSError as error:
@@ -31,8 +40,10 @@ def measuring_alone(label: str, listener: Listener = ignore) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()}: {label}\n".encode()[:200], 0)
+        _thread.measures = True
         yield
     finally:
+        _thread.measures = False
         os.close(handle)
 
 

@@ -3,48 +3,127 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.records import Run, Samples, Summary
+from inferlab.measure.intervals import student, watched
+from inferlab.records import Cell, Run, Samples, Summary, Window
 
 PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 # A percentile is shown only if, with this confidence, at least two samples lie beyond it.
 _CONFIDENCE = 0.99
 
 
-def summarize(run: Run, batch_size: int) -> Summary | None:
-    """Throughput and latency of a run; None where it has no samples."""
-    streams = [stream for stream in run.streams if len(stream)]
-    if not streams:
+def summarize(cell: Cell, runs: Sequence[Run]) -> Summary | None:
+    """Throughput and latency of a cell from the runs of its processes; None where there are no samples.
+
+    Median and throughput are the typical process's, with their intervals; the rest is of all samples together.
+    """
+    runs = with_samples(runs)
+    if not runs:
         return None
+    streams = [stream for run in runs for stream in _streams(run)]
     latencies_ms = np.concatenate([latencies_ns(stream) for stream in streams]) / 1e6
-    first = min(stream.starts_ns[0] for stream in streams)
-    last = max(stream.ends_ns[-1] for stream in streams)
+    due = sum(window.arrivals or 0 for run in runs for window in run.windows)
+    service = None
+    if cell.scenario == "server":
+        service_ms = np.concatenate([service_ns(stream) for stream in streams]) / 1e6
+        service = {p: percentile(service_ms, p) for p in PERCENTILES}
+    # Whoever stops at a narrow interval stops at lucky ones: these need another interval.
+    estimate = student if cell.precision is None else watched
     return Summary(
-        items_per_sec=batch_size * sum(rate(stream) for stream in streams),
-        seconds_ran=(last - first) / 1e9,
+        items_per_sec=estimate([items_per_sec(run, cell.batch_size, cell.rate) for run in runs]),
+        median_ms=estimate([median_ms(run) for run in runs]),
+        seconds_ran=sum(seconds(window) for run in runs for window in run.windows),
         iterations=len(latencies_ms),
         mean_ms=float(np.mean(latencies_ms)),
-        median_ms=float(np.median(latencies_ms)),
         std_ms=float(np.std(latencies_ms)),
         percentiles_ms={p: percentile(latencies_ms, p) for p in PERCENTILES},
+        service_percentiles_ms=service,
+        unserved_share=1.0 - len(latencies_ms) / due if due else 0.0,
     )
 
 
+def with_samples(runs: Sequence[Run]) -> list[Run]:
+    """Those that measured something: at a low rate a process may see no request."""
+    return [run for run in runs if _streams(run)]
+
+
+def _streams(run: Run) -> list[Samples]:
+    return [stream for window in run.windows for stream in window.streams if len(stream)]
+
+
 def latencies_ns(stream: Samples) -> NDArray[np.int64]:
-    """How long each inference took."""
+    """How long each request took, from the moment it was due where it has one."""
+    begun = stream.starts_ns if stream.scheduled_ns is None else stream.scheduled_ns
+    return np.frombuffer(stream.ends_ns, np.int64) - np.frombuffer(begun, np.int64)
+
+
+def service_ns(stream: Samples) -> NDArray[np.int64]:
+    """How long the engine worked on each request."""
     return np.frombuffer(stream.ends_ns, np.int64) - np.frombuffer(stream.starts_ns, np.int64)
 
 
-def rate(stream: Samples) -> float:
-    """Inferences a second of one stream, from its first start to its last end.
+def median_ms(run: Run) -> float:
+    """The median latency of one process."""
+    return float(np.median(np.concatenate([latencies_ns(stream) for stream in _streams(run)]))) / 1e6
+
+
+def items_per_sec(run: Run, batch_size: int, rate: float | None = None) -> float:
+    """The throughput of one process: the sum of its streams' rates; with a rate of requests, what it served."""
+    if rate is not None:
+        return batch_size * _served_rate(run, rate)
+    return batch_size * sum(
+        _rate([window.streams[index] for window in run.windows]) for index in range(len(run.windows[0].streams))
+    )
+
+
+def _rate(pieces: Sequence[Samples]) -> float:
+    """Inferences a second of one stream, in each window from its first start to its last end.
 
     Streams stop at their own last inference, so each has its own span: a common one would count the
     wait for the slowest stream as work.
     """
-    return len(stream) / ((stream.ends_ns[-1] - stream.starts_ns[0]) / 1e9)
+    pieces = [piece for piece in pieces if len(piece)]
+    spans_ns = sum(piece.ends_ns[-1] - piece.starts_ns[0] for piece in pieces)
+    return sum(map(len, pieces)) / (spans_ns / 1e9) if pieces else 0.0
+
+
+def _served_rate(run: Run, rate: float) -> float:
+    """Requests a second, in each window from the first one's arrival to the last one's end.
+
+    As many gaps as requests belong to that time, so one usual gap is added to those between them.
+    """
+    windows = [[stream for stream in window.streams if stream.scheduled_ns] for window in run.windows]
+    count = sum(len(stream) for streams in windows for stream in streams)
+    spans_ns = sum(
+        max(one.ends_ns[-1] for one in streams) - min(one.scheduled_ns[0] for one in streams if one.scheduled_ns)
+        for streams in windows
+        if streams
+    )
+    return count / (spans_ns / 1e9 + sum(map(bool, windows)) / rate)
+
+
+def load(cell: Cell, runs: Sequence[Run]) -> float:
+    """The share of its streams' time that a server needs for what arrives; from 1 on, its queue grows for ever."""
+    services_s = np.concatenate([service_ns(stream) for run in runs for stream in _streams(run)]) / 1e9
+    return (cell.rate or 0.0) * float(np.mean(services_s)) / (cell.num_streams * cell.instances)
+
+
+def seconds(window: Window) -> float:
+    """From the window's first start to its last end, over all streams."""
+    streams = [stream for stream in window.streams if len(stream)]
+    if not streams:
+        return 0.0
+    return (max(one.ends_ns[-1] for one in streams) - min(one.starts_ns[0] for one in streams)) / 1e9
+
+
+def typical_call_s(windows: Sequence[Window]) -> float | None:
+    """The median call; None without one."""
+    calls = [service_ns(stream) for window in windows for stream in window.streams if len(stream)]
+    return float(np.median(np.concatenate(calls))) / 1e9 if calls else None
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
 from inferlab.records import Scenario, StreamMode
@@ -13,7 +14,13 @@ SHORT_CALL_S = 0.002
 # Copies of the model in several processes may take this share of the memory that is available.
 _MEMORY_SHARE = 0.7
 
-SCHEDULERS = {"sync": "single_stream", "async": "multi_stream", "elastic": "elastic"}
+SCHEDULERS = {
+    "sync": "single_stream",
+    "async": "multi_stream",
+    "elastic": "elastic",
+    "server": "multi_stream",
+    "offline": "multi_stream",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +28,19 @@ class Layout:
     """How the streams of a cell are laid out over processes, loaded models and CPUs."""
 
     mode: str
-    #: For each stream, the CPUs that it is bound to; empty where nothing is pinned.
-    groups: tuple[tuple[int, ...], ...]
+    #: For each process, the CPUs that each of its streams is bound to; empty where nothing is pinned.
+    children: tuple[tuple[tuple[int, ...], ...], ...]
     #: Threads of one inference.
     threads: int
-    #: One loaded model serves all streams.
+    #: One loaded model serves all streams of a process.
     shared: bool
+    #: Cores of one loaded model.
+    cores_each: int
 
     @property
-    def children(self) -> list[tuple[tuple[int, ...], ...]]:
-        """The groups that each child process has."""
-        return [(group,) for group in self.groups] if self.mode == "processes" else [self.groups]
+    def first_stream(self) -> Layout:
+        """The first stream alone, with the cores that it would have beside the others."""
+        return Layout("single", ((self.children[0][0],),), self.threads, False, self.threads)
 
 
 def default_streams(scenario: Scenario, num_cores: int) -> int:
@@ -39,8 +48,18 @@ def default_streams(scenario: Scenario, num_cores: int) -> int:
     return 1 if scenario == "sync" else num_cores
 
 
-def check_streams(scenario: Scenario, num_streams: int | None, mode: StreamMode) -> None:
+def check_streams(
+    scenario: Scenario, num_streams: int | None, instances: int, rate: float | None, mode: StreamMode
+) -> None:
     """Refuse what contradicts itself."""
+    if instances < 1:
+        raise BadInput(f"The number of instances must be at least 1, not {instances}.")
+    if scenario == "server" and rate is None:
+        raise BadInput("The scenario server needs the rate of requests: --rate 50 for 50 requests a second.")
+    if scenario != "server" and rate is not None:
+        raise BadInput(f"A rate of requests belongs to the scenario server, not to {scenario}. Use -s server.")
+    if rate is not None and not 0 < rate < math.inf:
+        raise BadInput(f"The rate must be more than 0 requests a second and finite, not {rate:g}.")
     if num_streams is not None and num_streams < 1:
         raise BadInput(f"The number of streams must be at least 1, not {num_streams}.")
     if scenario == "sync" and num_streams not in (None, 1):
@@ -66,26 +85,43 @@ def divide(cpus: tuple[int, ...], num_cores: int, num_streams: int) -> tuple[tup
 
 
 def lay_out(
-    mode: str, scenario: Scenario, cpus: tuple[int, ...], num_cores: int, num_streams: int, powers: Collection[str]
+    mode: str,
+    scenario: Scenario,
+    cpus: tuple[int, ...],
+    num_cores: int,
+    num_streams: int,
+    powers: Collection[str],
+    instances: int = 1,
 ) -> Layout:
     """The layout of a cell in a given mode; refuses a mode that the engine does not have."""
+    portions, cores_each = divide(cpus, num_cores, instances)
+    parts = [_lay_out_one(mode, scenario, portion, cores_each, num_streams, powers) for portion in portions]
+    children = tuple(child for part in parts for child in part.children)
+    return replace(parts[0], children=children)
+
+
+def _lay_out_one(
+    mode: str, scenario: Scenario, cpus: tuple[int, ...], num_cores: int, num_streams: int, powers: Collection[str]
+) -> Layout:
     if num_streams == 1:
-        return Layout("single", (cpus,), num_cores, shared=False)
+        return Layout("single", ((cpus,),), num_cores, False, num_cores)
+    together = ((cpus,) * num_streams,)
     if scenario == "elastic":
         shared = mode == "native" or (mode == "auto" and "shared_streams" in powers)
         if shared and "shared_streams" not in powers:
             raise BadInput(
                 "This engine has no streams of its own that share all cores. Use --stream-mode threads."
             )
-        return Layout("native" if shared else "threads", (cpus,) * num_streams, num_cores, shared)
+        return Layout("native" if shared else "threads", together, num_cores, shared, num_cores)
     groups, threads = divide(cpus, num_cores, num_streams)
     if mode == "native":
         if "native_streams" not in powers:
             raise BadInput(
                 "This engine has no streams of its own with divided cores. Use --stream-mode threads or processes."
             )
-        return Layout("native", (cpus,) * num_streams, threads, shared=True)
-    return Layout(mode, groups, threads, shared=False)
+        return Layout("native", together, threads, True, num_cores)
+    children = tuple((group,) for group in groups) if mode == "processes" else (groups,)
+    return Layout(mode, children, threads, False, threads)
 
 
 def choose_mode(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
 from inferlab.records import Dim, Shape, TensorSpec
+from inferlab.units import plural
 
 _SEQUENCE = 128
 _IMAGE = 224
@@ -36,7 +37,7 @@ def parse_shapes(text: str, inputs: Sequence[TensorSpec]) -> dict[str, Shape]:
         raise BadInput(f"The input shapes '{text}' give an input twice. {_HINT}")
     if len(found) > len(inputs):
         raise BadInput(
-            f"{len(found)} input shapes were given, but the model has {_plural(len(inputs), 'input')}: "
+            f"{len(found)} input shapes were given, but the model has {plural(len(inputs), 'input')}: "
             f"{_names(inputs)}."
         )
     by_name = {spec.name: spec for spec in inputs}
@@ -299,7 +300,7 @@ def _check_fit(spec: TensorSpec, shape: Shape, inputs: Sequence[TensorSpec]) -> 
         return
     if len(shape) != len(spec.dims):
         raise BadInput(
-            f"The shape {list(shape)} has {_plural(len(shape), 'dimension')}, but the input '{spec.name}' has "
+            f"The shape {list(shape)} has {plural(len(shape), 'dimension')}, but the input '{spec.name}' has "
             f"{len(spec.dims)}: {_shown(spec.dims)}."
         )
     for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
@@ -312,10 +313,6 @@ def _check_fit(spec: TensorSpec, shape: Shape, inputs: Sequence[TensorSpec]) -> 
 
 def _shown(dims: Sequence[Dim]) -> str:
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in dims) + "]"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _names(inputs: Sequence[TensorSpec]) -> str:

@@ -5,19 +5,36 @@ from __future__ import annotations
 import json
 import os
 import stat
+import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
-from inferlab.measure.stats import PERCENTILES, summarize
+from inferlab.measure import noise
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find_all
+from inferlab.measure.stats import PERCENTILES, items_per_sec, latencies_ns, median_ms, seconds, summarize
 from inferlab.measure.streams import SCHEDULERS
-from inferlab.records import Benchmark, Outcome, Summary
+from inferlab.records import (
+    Benchmark,
+    Cell,
+    Estimate,
+    Finding,
+    Outcome,
+    OutputCheck,
+    Run,
+    Summary,
+    Window,
+)
 from inferlab.render.text import SCENARIO_NAMES, finding
 
-# Version 1: the first.
-FORMAT = "inferlab-benchmark/1"
+# Version 1: the first, one process. Version 2: several processes, intervals, windows; version 1 is still read.
+FORMAT = "inferlab-benchmark/2"
 
 
 def check_writable(path: Path) -> None:
@@ -73,7 +90,7 @@ def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
     """All that is known of one cell."""
     cell, model = outcome.cell, benchmark.model
     run = outcome.runs[0] if outcome.runs else None
-    summary = summarize(run, cell.batch_size) if run else None
+    summary = summarize(cell, outcome.runs)
     content: dict[str, Any] = {
         "format": FORMAT,
         "engine": cell.engine,
@@ -87,6 +104,8 @@ def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
         "scheduler": SCHEDULERS[cell.scenario],
         "seconds_to_run": cell.time_s,
         "num_streams": cell.num_streams,
+        "instances": cell.instances,
+        "rate": cell.rate,
         "benchmark_result": _numbers(SCENARIO_NAMES[cell.scenario], summary) if summary else None,
         "fraction_of_supported_ops": run.fraction_of_supported_ops if run else None,
         "status": outcome.status,
@@ -97,6 +116,7 @@ def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
         "thread_pinning": cell.thread_pinning,
         "engine_options": dict(cell.engine_options),
         "warmup_time": cell.warmup_s,
+        "precision": cell.precision,
         "model": {
             "kind": model.kind,
             "digest": model.digest,
@@ -117,48 +137,96 @@ _OWN_VERSIONS = ("inferlab", "python", "numpy")
 def _measured(outcome: Outcome) -> dict[str, Any]:
     if not outcome.runs:
         return {}
-    run = outcome.runs[0]
+    cell, runs = outcome.cell, outcome.runs
+    run = runs[0]
+    peaks = [one.peak_memory_bytes for one in runs if one.peak_memory_bytes is not None]
     return {
         "started_at": run.started_at,
-        "interrupted": run.interrupted,
+        "interrupted": outcome.status == "cancelled",
         "stream_mode": run.stream_mode,
-        "load_time_ms": run.load_s * 1e3,
-        "first_inference_ms": run.first_inference_s * 1e3,
-        "peak_memory_bytes": run.peak_memory_bytes,
+        "load_time_ms": statistics.median(one.load_s for one in runs) * 1e3,
+        "first_inference_ms": statistics.median(one.first_inference_s for one in runs) * 1e3,
+        "peak_memory_bytes": max(peaks, default=None),
         "baseline_memory_bytes": run.baseline_memory_bytes,
         "harness_ns": run.harness_ns,
-        "output_check": {
-            "status": run.check.status,
-            "error": _plain(run.check.error),
-            "metric": run.check.metric,
-            "tolerance": run.check.tolerance,
-            "reference": run.check.reference,
-            "detail": run.check.detail,
-        },
-        "findings": [
-            {"code": one.code, "data": {k: _plain(v) for k, v in one.data.items()}, "text": finding(one)}
-            for one in run.findings
-        ],
-        "counters": dict(run.counters),
+        "output_check": output_check(worst([one.check for one in runs])),
+        "findings": findings(find_all(outcome)),
+        "processes": [_process(cell, one) for one in runs],
+        "counters": dict(noise.totals(runs)),
         "versions": dict(run.versions),
         "engine_settings": dict(run.settings),
         "machine": {name: getattr(run.machine, name) for name in run.machine.__slots__},
     }
 
 
+def output_check(check: OutputCheck) -> dict[str, Any]:
+    """A check of outputs as an object."""
+    return {name: plain(getattr(check, name)) for name in check.__slots__}
+
+
+def findings(found: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings as objects, with their sentences."""
+    return [
+        {"code": one.code, "data": {k: plain(v) for k, v in one.data.items()}, "text": finding(one)}
+        for one in found
+    ]
+
+
+def _process(cell: Cell, run: Run) -> dict[str, Any]:
+    """What one process measured: its medians are what comparisons of files work with."""
+    measured = any(len(stream) for window in run.windows for stream in window.streams)
+    return {
+        "started_at": run.started_at,
+        "median": median_ms(run) if measured else None,
+        "items_per_sec": items_per_sec(run, cell.batch_size, cell.rate) if measured else None,
+        "ready_s": run.ready_s,
+        "load_time_ms": run.load_s * 1e3,
+        "warmup_seconds": sum(seconds(window) for window in run.warmup),
+        "windows": [
+            {
+                "seconds": seconds(window),
+                "iterations": sum(len(stream) for stream in window.streams),
+                "median": _window_median_ms(window),
+                "canary_ns": window.canary_ns,
+                "counters": dict(window.counters),
+                "disturbed_by": noise.touching(window, cell.num_cores),
+            }
+            for window in run.windows
+        ],
+    }
+
+
+def _window_median_ms(window: Window) -> float | None:
+    calls = [latencies_ns(stream) for stream in window.streams if len(stream)]
+    return float(np.median(np.concatenate(calls))) / 1e6 if calls else None
+
+
 def _numbers(scenario: str, summary: Summary) -> dict[str, Any]:
     numbers: dict[str, Any] = {
         "scenario": scenario,
-        "items_per_sec": summary.items_per_sec,
+        "items_per_sec": summary.items_per_sec.value,
         "seconds_ran": summary.seconds_ran,
         "iterations": summary.iterations,
-        "median": summary.median_ms,
+        "median": summary.median_ms.value,
         "mean": summary.mean_ms,
         "std": summary.std_ms,
+        **{f"{p}%": summary.percentiles_ms[p] for p in PERCENTILES},
+        "interval": {
+            "level": summary.median_ms.level,
+            "median": _ends(summary.median_ms),
+            "items_per_sec": _ends(summary.items_per_sec),
+        },
     }
-    return numbers | {f"{p}%": summary.percentiles_ms[p] for p in PERCENTILES}
+    if summary.service_percentiles_ms is not None:
+        numbers["service"] = {f"{p}%": summary.service_percentiles_ms[p] for p in PERCENTILES}
+        numbers["unserved_share"] = summary.unserved_share
+    return numbers
 
 
-def _plain(value: Any) -> Any:
+def _ends(estimate: Estimate) -> list[float] | None:
+    return None if estimate.low is None or estimate.high is None else [estimate.low, estimate.high]
+
+
+def plain(value: Any) -> Any:
     """JSON has no infinity: an infinite error becomes the word."""
     return str(value) if isinstance(value, float) and value in (float("inf"), float("-inf")) else value

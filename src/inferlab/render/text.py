@@ -2,64 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from inferlab.measure.stats import summarize
-from inferlab.records import Benchmark, Event, Finding, Outcome, OutputCheck, Run
-from inferlab.units import decimal, duration, share, size
+from inferlab.measure.candidates import label
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find_all
+from inferlab.measure.stats import summarize, with_samples
+from inferlab.records import Benchmark, Estimate, Event, Finding, Outcome, OutputCheck, Run, Summary
+from inferlab.units import decimal, duration, plural, share, size
 
-SCENARIO_NAMES = {"sync": "singlestream", "async": "multistream", "elastic": "elastic"}
+SCENARIO_NAMES = {
+    "sync": "singlestream",
+    "async": "multistream",
+    "elastic": "elastic",
+    "server": "server",
+    "offline": "offline",
+}
 
 
 def result_lines(benchmark: Benchmark, outcome: Outcome) -> list[str]:
     """The lines that DeepSparse's tool prints, then what it did not have."""
-    run = outcome.runs[0]
-    summary = summarize(run, outcome.cell.batch_size)
+    cell, runs = outcome.cell, outcome.runs
+    summary = summarize(cell, runs)
     lines = [
         f"Original Model Path: {benchmark.model.source}",
-        f"Batch Size: {outcome.cell.batch_size}",
-        f"Scenario: {SCENARIO_NAMES[outcome.cell.scenario]}",
+        f"Batch Size: {cell.batch_size}",
+        f"Scenario: {SCENARIO_NAMES[cell.scenario]}",
     ]
+    notes = [f"Note: {finding(one)}" for one in find_all(outcome)]
     if summary is None:
-        return [*lines, "Iterations: 0"]
+        return [*lines, "Iterations: 0", *notes]
     lines += [
-        f"Throughput (items/sec): {decimal(summary.items_per_sec)}",
+        f"Throughput (items/sec): {decimal(summary.items_per_sec.value)}",
         f"Latency Mean (ms/batch): {decimal(summary.mean_ms)}",
-        f"Latency Median (ms/batch): {decimal(summary.median_ms)}",
+        f"Latency Median (ms/batch): {decimal(summary.median_ms.value)}",
         f"Latency Std (ms/batch): {decimal(summary.std_ms)}",
         f"Iterations: {summary.iterations}",
+        *_sureness(summary, len(with_samples(runs))),
+        *_precision(outcome),
     ]
-    shown = {p: ms for p, ms in summary.percentiles_ms.items() if ms is not None and p > 50}
-    if shown:
-        lines.append(
-            "Latency Percentiles (ms/batch): " + ", ".join(f"p{p:g} {decimal(ms)}" for p, ms in shown.items())
-        )
-    return lines + _around(outcome, run) + [f"Note: {finding(one)}" for one in run.findings]
+    lines += _percentiles("Latency Percentiles (ms/batch)", summary.percentiles_ms)
+    if summary.service_percentiles_ms is not None:
+        lines += _percentiles("Service Percentiles (ms/batch)", summary.service_percentiles_ms)
+        lines.append(f"Rate (requests/sec): {cell.rate:g} due, {share(1 - summary.unserved_share)} served")
+    return lines + _around(outcome, runs) + notes
 
 
-def _around(outcome: Outcome, run: Run) -> list[str]:
-    cell = outcome.cell
+def _sureness(summary: Summary, processes: int) -> list[str]:
+    if summary.median_ms.low is None:
+        return []
+    level = f"{100 * summary.median_ms.level:g}%"
+    return [
+        f"Throughput {level} Interval (items/sec): {interval(summary.items_per_sec)} from {processes} processes",
+        f"Latency Median {level} Interval (ms/batch): {interval(summary.median_ms)} from {processes} processes",
+    ]
+
+
+def _precision(outcome: Outcome) -> list[str]:
+    """Which of the two ended it, the wanted precision or the time."""
+    wanted = outcome.cell.precision
+    if wanted is None or outcome.status != "done":
+        return []
+    reached = all(one.code != "not-precise" for one in find_all(outcome))
+    return [f"Precision: ±{share(wanted)} {'reached' if reached else 'not reached within the time'}"]
+
+
+def interval(estimate: Estimate) -> str:
+    """An interval with its half-width."""
+    if estimate.low is None or estimate.high is None:
+        return "unknown"
+    half = (estimate.high / estimate.low) ** 0.5 - 1.0
+    return f"{decimal(estimate.low)} to {decimal(estimate.high)} (±{share(half)})"
+
+
+def _percentiles(head: str, percentiles: Mapping[float, float | None]) -> list[str]:
+    shown = [f"p{p:g} {decimal(ms)}" for p, ms in percentiles.items() if ms is not None and p > 50]
+    return [f"{head}: {', '.join(shown)}"] if shown else []
+
+
+def _around(outcome: Outcome, runs: Sequence[Run]) -> list[str]:
+    cell, run = outcome.cell, runs[0]
     engine = next(
         (f"{name} {version}" for name, version in run.versions.items() if name == cell.engine), cell.engine
     )
-    streams = f"{cell.num_streams} stream{'s' if cell.num_streams > 1 else ''}"
+    streams = plural(cell.num_streams, "stream")
     if cell.num_streams > 1:
         streams += {
             "processes": " in processes of their own",
             "threads": " in threads, each with its own loaded model",
             "native": " on one loaded model",
         }[run.stream_mode]
+    if cell.instances > 1:
+        streams = f"{cell.instances} instances of {streams}"
     lines = [
-        f"Engine: {engine}, {cell.num_cores} core{'s' if cell.num_cores > 1 else ''}, {streams}",
-        f"Load Time: {duration(run.load_s)}",
-        f"First Inference: {duration(run.first_inference_s)}",
+        f"Engine: {engine}, {plural(cell.num_cores, 'core')}, {streams}",
+        f"Load Time: {duration(statistics.median(one.load_s for one in runs))}",
+        f"First Inference: {duration(statistics.median(one.first_inference_s for one in runs))}",
     ]
-    if run.peak_memory_bytes is not None:
+    peaks = [one.peak_memory_bytes for one in runs if one.peak_memory_bytes is not None]
+    if peaks:
         before = run.baseline_memory_bytes
         also = "" if before is None else f" ({size(before)} before the model was loaded)"
-        lines.append(f"Peak Memory: {size(run.peak_memory_bytes)}{also}")
-    return [*lines, f"Output Check: {output_check(run.check)}"]
+        lines.append(f"Peak Memory: {size(max(peaks))}{also}")
+    return [*lines, f"Output Check: {output_check(worst([one.check for one in runs]))}"]
 
 
 _ERRORS = {"max": "largest error", "rms": "RMS error"}
@@ -73,10 +120,6 @@ def output_check(check: OutputCheck) -> str:
     return f"match ({found})" if check.status == "match" else f"WRONG (output '{check.detail}': {found})"
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "output-mismatch": lambda d: (
         f"the outputs are WRONG (error {d['error']:.2g} in '{d['output']}'): this speed is worth nothing. "
@@ -88,30 +131,75 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"the model fixes another batch size; a copy rewritten for {d['batch_size']} was measured."
     ),
     "quota-below-cores": lambda d: (
-        f"the container may use {d['quota']:g} CPUs but {_plural(d['num_cores'], 'core')} were measured: "
+        f"the container may use {d['quota']:g} CPUs but {plural(d['num_cores'], 'core')} were measured: "
         "it will be throttled. Give fewer with -ncores."
     ),
     "streams-share-cores": lambda d: (
-        f"{_plural(d['num_streams'], 'stream')} take turns on {_plural(d['num_cores'], 'core')}; "
+        f"{plural(d['num_streams'], 'stream')} take turns on {plural(d['num_cores'], 'core')}; "
         "latencies include the wait."
     ),
     "idle-cores": lambda d: (
-        f"{_plural(d['num_cores'], 'core')} do not divide by {_plural(d['num_streams'], 'stream')}: "
-        f"{_plural(d['idle'], 'core')} idle."
+        f"{plural(d['num_cores'], 'core')} do not divide by {plural(d['num_streams'], 'stream')}: "
+        f"{plural(d['idle'], 'core')} idle."
     ),
     "sample-limit": lambda d: "it stopped early: a stream keeps 10 million samples at most.",
     "interrupted": lambda d: (
         f"interrupted after {duration(d['seconds'])} of {duration(d['wanted_s'])}; what was measured is kept."
     ),
+    "failed-later": lambda d: (
+        f"the engine failed in process {d['processes'] + 1}; these numbers are of the "
+        f"{'one' if d['processes'] == 1 else d['processes']} before it."
+    ),
+    "one-process": lambda d: f"only one process was measured, so there is no interval{_ONE_PROCESS[d['why']](d)}.",
+    "not-precise": lambda d: (
+        f"the interval is wider than ±{share(d['wanted'])} after {duration(d['seconds'])}: the cap was reached. "
+        "Give more with -t."
+    ),
+    "no-requests": lambda d: (
+        f"no request arrived in {d['idle']} of {d['processes']} processes: {d['rate']:g} a second is too "
+        "few for this time. Give more with -t, or --processes 1."
+    ),
+    "overloaded": lambda d: (
+        f"{_overload(d)}: {d['rate']:g} a second is more than this can serve, and latencies grow with the time "
+        "measured. Lower --rate."
+    ),
+    "clock-changed": lambda d: (
+        f"fixed work took {share(abs(d['change']))} {'longer' if d['change'] > 0 else 'less'} in the later half "
+        "of the windows than in the earlier: the clock speed changed. Let the machine settle and repeat."
+    ),
     "waited-for-cpu": lambda d: (
-        f"threads waited {share(d['share'])} of the time for a CPU. Stop other programs and repeat."
+        f"threads waited {share(d['share'])} of the time for a CPU{_windows(d)}: other programs took it. "
+        "Stop them and repeat."
     ),
     "waited-for-each-other": lambda d: (
         f"threads waited {share(d['share'])} of the time for a CPU: the streams have more threads than cores."
     ),
-    "throttled": lambda d: f"the container was throttled for {share(d['share'])} of the time. Give fewer cores.",
-    "steal": lambda d: f"the hypervisor took {share(d['share'])} of the CPUs' time. Repeat at a quieter moment.",
+    "throttled": lambda d: (
+        f"the container was throttled for {share(d['share'])} of the time{_windows(d)}. "
+        "Give fewer cores with -ncores, or raise its quota."
+    ),
+    "steal": lambda d: (
+        f"the hypervisor took {share(d['share'])} of the CPUs' time{_windows(d)}. Repeat at a quieter moment."
+    ),
 }
+
+_ONE_PROCESS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "asked": lambda d: "",
+    "interrupted": lambda d: "",
+    "loading": lambda d: (
+        f": loading takes {duration(d['ready_s'])}, as long as measuring. Give more time with -t, or --processes 5"
+    ),
+}
+
+
+def _overload(data: Mapping[str, Any]) -> str:
+    if data["share"]:
+        return f"{share(data['share'])} of the requests still waited when time was up"
+    return f"the requests need {share(data['load'])} of the time that there is"
+
+
+def _windows(data: Mapping[str, Any]) -> str:
+    return f" (visible in {data['touched']} of {plural(data['windows'], 'window')})"
 
 
 def finding(one: Finding) -> str:
@@ -132,7 +220,9 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "reference": lambda d: f"Computing the reference outputs with {d['label']}",
     "pinning": lambda d: _PINNING.get(d["mode"], "Thread pinning disabled, performance may be sub-optimal"),
     "probing": lambda d: f"Trying a few calls on {d['engine']} to choose how the streams run",
-    "loading": lambda d: f"Loading the model on {d['engine']}",
+    "loading": lambda d: (
+        f"Loading the model on {d['engine']}" + (f", process {d['process']}" if d["process"] > 1 else "")
+    ),
     "engine": lambda d: _settings(d),
     "input": lambda d: f"{d['made'].capitalize()} input '{d['name']}', type = {d['dtype']}, shape = {d['shape']}",
     "streams-default": lambda d: (
@@ -140,7 +230,19 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "warming": lambda d: f"Warming up for {d['seconds']:g} seconds",
     "measuring": lambda d: f"Starting '{d['scenario']}' performance measurements for {d['seconds']:g} seconds",
+    "comparing": lambda d: f"Comparing in turns, for {d['seconds']:g} seconds at most",
+    "pair": lambda d: f"Pair {d['number']}: B takes {d['ratio']:.4f} of A's time so far",
     "checking": lambda d: "Checking the outputs once more",
+    "round": lambda d: f"Round {d['number']}: {plural(d['candidates'], 'configuration')}",
+    "tried": lambda d: (
+        f"{label(d['candidate'])}: {d['problem'] or format(d['items_per_sec'], '.4g') + ' items/s'}"
+        f" ({d['left']} left)"
+    ),
+    "finals": lambda d: f"In pairs: A is {d['a']}; B is {d['b']}",
+    "saturation": lambda d: (
+        f"Saturated at {d['rate']:.1f} requests/s; {d['slo']} should be kept up to {d['predicted']:.1f} requests/s"
+    ),
+    "rung": lambda d: f"Process {d['process']}: requests arrive at {d['rate']:.1f}/s",
 }
 
 

@@ -1,0 +1,128 @@
+"""The options that say what is measured, shared by all commands that measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from inferlab.errors import BadInput
+from inferlab.records import Plan
+
+MODELS = """MODEL is a path to an ONNX file or to a folder with one, an OpenVINO IR (.xml), a torch.export program
+(.pt2), a TorchScript file, an https:// URL, hf:ORG/NAME[/FILE], zoo:STUB, or a built-in demo:NAME (demo:resnet50,
+demo:mobilenet_v2, demo:bert_3layer, …)."""
+
+_SHAPES = 'By position "[1,2,3],[4,5,6]" or by name "input_ids=[1,384]".'
+_SCENARIOS = (
+    "sync: one request at a time; async: streams that divide the cores; elastic: streams that share them; "
+    "server: requests arrive at a --rate; offline: a large batch."
+)
+_STREAM_MODES = (
+    "Streams in threads or processes with a loaded model each, or on the engine's own streams; "
+    "auto takes processes for calls below 2 ms."
+)
+_TIMEOUT = "Seconds without an answer after which an engine counts as hung."
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+def _choice(*names: str, choices: str, help: str) -> Callable[[Any], Any]:
+    """An option that is one of a few words, the first of them by default."""
+    words = choices.split()
+    return click.option(*names, type=click.Choice(words), default=words[0], show_default=True, help=help)
+
+
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "batch_size": click.option(
+        "-b", "--batch_size", type=int, help="Items in a batch.  [default: 1, or what the model fixes]"
+    ),
+    "input_shapes": click.option("-i", "-shapes", "--input_shapes", metavar="SHAPES", help=_SHAPES),
+    "sequence_length": click.option(
+        "--sequence_length", type=int, help="Length of sequences that the model leaves open.  [default: 128]"
+    ),
+    "input_file": click.option(
+        "--input", "input_file", metavar="FILE.npz", help="Real inputs, by the names of the model's inputs."
+    ),
+    "num_cores": click.option(
+        "-ncores", "--num_cores", type=int, help="Physical cores to run on.  [default: all]"
+    ),
+    "scenario": _choice("-s", "--scenario", choices="async sync elastic server offline", help=_SCENARIOS),
+    "rate": click.option("--rate", type=float, help="Requests a second that arrive in the scenario server."),
+    "num_streams": click.option(
+        "-nstreams", "--num_streams", type=int, help="Streams, except in sync.  [default: one a core]"
+    ),
+    "instances": click.option(
+        "--instances",
+        type=int,
+        default=1,
+        show_default=True,
+        help="Whole copies that divide the cores among them.",
+    ),
+    "thread_pinning": _choice(
+        "-pin", "--thread_pinning", choices="core numa none", help="Bind threads to cores, to NUMA nodes, or not."
+    ),
+    "stream_mode": _choice("--stream-mode", choices="auto threads processes native", help=_STREAM_MODES),
+    "engine": click.option(
+        "-e", "--engine", default="onnxruntime", show_default=True, help="See inferlab engines; or FILE.py:CLASS."
+    ),
+    "engine_options": click.option(
+        "--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="May be repeated."
+    ),
+    "seed": click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the generated inputs."
+    ),
+    "verify": click.option(
+        "--no-verify", "verify", is_flag=True, flag_value=False, default=True, help="Do not check the outputs."
+    ),
+    "patience_s": click.option(
+        "--timeout", "patience_s", type=_POSITIVE, default=300.0, show_default=True, help=_TIMEOUT
+    ),
+}
+
+#: The plan's field for each option, where a plan has a list of it.
+_LISTS = {
+    "batch_size": "batch_sizes",
+    "sequence_length": "sequence_lengths",
+    "num_cores": "num_cores",
+    "scenario": "scenarios",
+    "rate": "rates",
+    "num_streams": "num_streams",
+    "instances": "instances",
+    "engine": "engines",
+}
+
+
+def cell_options(without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Give a command the options that fix a cell, except those that it has in a way of its own."""
+
+    def add(command: Any) -> Any:
+        for name in reversed([name for name in _OPTIONS if name not in without]):
+            command = _OPTIONS[name](command)
+        return command
+
+    return add
+
+
+def plan(given: Mapping[str, Any]) -> Plan:
+    """The plan of one cell for each model that these options describe."""
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if name == "engine_options":
+            fields[name] = engine_options(value)
+        elif name in _LISTS:
+            fields[_LISTS[name]] = (value,)
+        else:
+            fields[name] = value
+    return Plan(**fields)
+
+
+def engine_options(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """KEY=VALUE options, in an order that does not depend on how they were given."""
+    given = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise BadInput(f"The engine option '{pair}' is not of the form KEY=VALUE.")
+        given[key] = value
+    return tuple(sorted(given.items()))

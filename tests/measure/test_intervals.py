@@ -1,0 +1,400 @@
+"""Intervals with exact answers, and simulations of how often they are right."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from inferlab.measure import intervals
+from inferlab.records import Estimate
+
+TRIALS = 10_000
+VALUES = st.lists(st.floats(0.1, 100.0), min_size=2, max_size=12)
+LOG_RATIOS = st.lists(st.floats(-1.0, 1.0), min_size=7, max_size=30)
+LEVELS = st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.98])
+
+
+def within(low: float | None, high: float | None) -> Estimate:
+    """A ratio known to lie between these."""
+    return Estimate(math.sqrt(low * high) if low and high else 1.0, low, high, 0.98, "signed-rank")
+
+
+def test_students_interval_is_that_of_the_logarithms() -> None:
+    estimate = intervals.student([math.exp(1), math.exp(2), math.exp(3)])
+    # Two degrees of freedom: t = 4.302653; the standard error of 1, 2, 3 is 1 / sqrt(3).
+    half_width = 4.302652729911275 / math.sqrt(3)
+    assert estimate.value == pytest.approx(math.exp(2))
+    assert (estimate.low, estimate.high) == pytest.approx((math.exp(2 - half_width), math.exp(2 + half_width)))
+    assert (estimate.level, estimate.method) == (0.95, "student")
+
+
+def test_one_value_has_no_interval() -> None:
+    estimate = intervals.student([7.0])
+    assert estimate.value == pytest.approx(7.0)
+    assert (estimate.low, estimate.high) == (None, None)
+
+
+def test_no_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one data point"):
+        intervals.student([])
+    with pytest.raises(ValueError, match="at least one data point"):
+        intervals.welch([1.0], [])
+    with pytest.raises(ValueError, match="at least one data point"):
+        intervals.paired([], 0.98)
+
+
+def test_equal_values_have_an_interval_without_width() -> None:
+    assert intervals.relative_half_width(intervals.student([2.0, 2.0, 2.0])) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0], [-1.0, 1.0]])
+def test_values_that_are_not_positive_are_refused(values: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"math domain error|positive"):
+        intervals.student(values)
+
+
+@given(VALUES, st.floats(0.001, 1000.0))
+def test_students_interval_scales_with_its_values(values: list[float], factor: float) -> None:
+    one, other = intervals.student(values), intervals.student([factor * value for value in values])
+    assert one.low is not None
+    assert one.high is not None
+    assert (other.value, other.low, other.high) == pytest.approx(
+        (factor * one.value, factor * one.low, factor * one.high), rel=1e-6
+    )
+    assert one.low <= one.value <= one.high
+
+
+def test_welchs_interval_agrees_with_scipy() -> None:
+    a, b = [1.0, 1.1, 1.3, 0.9], [2.0, 2.6, 1.7]
+    expected = stats.ttest_ind(np.log(b), np.log(a), equal_var=False).confidence_interval(0.98)
+    estimate = intervals.welch(a, b)
+    assert estimate.value == pytest.approx(stats.gmean(b) / stats.gmean(a))
+    assert (estimate.low, estimate.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert (estimate.level, estimate.method) == (0.98, "welch")
+
+
+@pytest.mark.parametrize(("a", "b"), [([1.0], [2.0, 2.0]), ([1.0, 1.0], [2.0]), ([1.0], [2.0])])
+def test_a_side_of_one_value_leaves_the_ratio_without_an_interval(a: list[float], b: list[float]) -> None:
+    estimate = intervals.welch(a, b)
+    assert estimate.value == pytest.approx(2.0)
+    assert (estimate.low, estimate.high) == (None, None)
+
+
+def test_two_sides_without_spread_have_a_ratio_without_width() -> None:
+    estimate = intervals.welch([1.0, 1.0], [2.0, 2.0, 2.0])
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_a_side_without_spread_leaves_the_others_degrees_of_freedom() -> None:
+    estimate = intervals.welch([1.0, 1.0], [2.0, 3.0, 4.0], 0.95)
+    alone = intervals.student([2.0, 3.0, 4.0])
+    assert (estimate.low, estimate.high) == pytest.approx((alone.low, alone.high))
+
+
+@given(VALUES, VALUES)
+def test_the_ratio_turned_round_is_the_reciprocal(a: list[float], b: list[float]) -> None:
+    one, other = intervals.welch(a, b), intervals.welch(b, a)
+    assert one.low is not None
+    assert one.high is not None
+    assert (other.value, other.low, other.high) == pytest.approx(
+        (1 / one.value, 1 / one.high, 1 / one.low), rel=1e-6
+    )
+
+
+def test_the_hodges_lehmann_estimate_is_the_median_of_the_averages_of_pairs() -> None:
+    # 0, 0.5, 1, 5, 5.5, 10: the median is (1 + 5) / 2.
+    assert intervals.hodges_lehmann([0.0, 1.0, 10.0]) == 3.0
+
+
+def brute_force(values: list[float], level: float) -> tuple[float, float]:
+    """The interval from the signed-rank statistics of all sign patterns."""
+    count = len(values)
+    statistics = [
+        sum(rank for rank, sign in enumerate(signs, 1) if sign)
+        for signs in itertools.product((0, 1), repeat=count)
+    ]
+    averages = sorted((values[i] + values[j]) / 2 for i in range(count) for j in range(i, count))
+    pairs = len(averages)
+
+    def doubt(drop: int) -> float:
+        return 2 * sum(statistic < drop for statistic in statistics) / len(statistics)
+
+    drop = max(drop for drop in range(1, pairs // 2 + 1) if doubt(drop) <= 1 - level)
+    return averages[drop - 1], averages[pairs - drop]
+
+
+@pytest.mark.parametrize("count", [6, 7, 9, 12])
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
+def test_the_signed_rank_interval_is_that_of_all_sign_patterns(count: int, level: float) -> None:
+    values = np.random.default_rng(count).standard_normal(count).tolist()
+    assert intervals.signed_rank_interval(values, level) == brute_force(values, level)
+
+
+@pytest.mark.parametrize(("count", "level", "drop"), [(6, 0.95, 1), (10, 0.95, 9), (20, 0.99, 38), (24, 0.98, 70)])
+def test_the_interval_drops_as_many_averages_as_the_printed_tables_say(
+    count: int, level: float, drop: int
+) -> None:
+    # Critical values of the signed-rank test, two-sided: 0, 8, 37, 69; the interval starts one beyond.
+    values = [2.0**i for i in range(count)]
+    averages = sorted((values[i] + values[j]) / 2 for i in range(count) for j in range(i, count))
+    assert intervals.signed_rank_interval(values, level) == (averages[drop - 1], averages[-drop])
+
+
+@pytest.mark.parametrize(
+    ("count", "level"), [(1, 0.5), (5, 0.95), (6, 0.98), (7, 0.99), (8, 0.995), (0, 0.5), (4, 0.9)]
+)
+def test_too_few_values_have_no_signed_rank_interval(count: int, level: float) -> None:
+    assert not intervals.possible(count, level)
+    assert intervals.signed_rank_interval([float(i) for i in range(count)], level) is None
+
+
+@pytest.mark.parametrize(("count", "level"), [(2, 0.5), (6, 0.95), (7, 0.98), (8, 0.99), (9, 0.995), (5, 0.9)])
+def test_just_enough_values_have_the_whole_range_as_their_interval(count: int, level: float) -> None:
+    assert intervals.possible(count, level)
+    assert intervals.signed_rank_interval([float(i) for i in range(count)], level) == (0.0, count - 1.0)
+
+
+@given(LOG_RATIOS, LEVELS)
+def test_the_signed_rank_interval_contains_the_estimate(values: list[float], level: float) -> None:
+    interval = intervals.signed_rank_interval(values, level)
+    assert interval is not None
+    assert interval[0] <= intervals.hodges_lehmann(values) <= interval[1]
+
+
+@given(LOG_RATIOS, LEVELS, st.floats(-10.0, 10.0))
+def test_the_signed_rank_interval_moves_with_its_values(values: list[float], level: float, shift: float) -> None:
+    interval = intervals.signed_rank_interval(values, level)
+    moved = intervals.signed_rank_interval([value + shift for value in values], level)
+    assert interval is not None
+    assert moved == pytest.approx((interval[0] + shift, interval[1] + shift), abs=1e-9)
+
+
+@given(LOG_RATIOS)
+def test_a_higher_level_never_narrows_the_interval(values: list[float]) -> None:
+    narrow = (-math.inf, math.inf)
+    for level in (0.98, 0.95, 0.9, 0.8, 0.5):
+        interval = intervals.signed_rank_interval(values, level)
+        assert interval is not None
+        assert narrow[0] <= interval[0] <= interval[1] <= narrow[1]
+        narrow = interval
+
+
+def test_pairs_enough_for_signed_ranks_use_them() -> None:
+    log_ratios = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.9]
+    estimate = intervals.paired(log_ratios, 0.98)
+    assert estimate.value == pytest.approx(math.exp(intervals.hodges_lehmann(log_ratios)))
+    assert (estimate.low, estimate.high) == pytest.approx((math.exp(0.01), math.exp(0.9)))
+    assert (estimate.level, estimate.method) == (0.98, "signed-rank")
+
+
+@pytest.mark.parametrize("count", [3, 6])
+def test_fewer_pairs_use_students_interval(count: int) -> None:
+    log_ratios = [0.01 * i**2 for i in range(count)]
+    estimate = intervals.paired(log_ratios, 0.98)
+    low, high = stats.t.interval(0.98, count - 1, np.mean(log_ratios), stats.sem(log_ratios))
+    assert estimate.value == pytest.approx(math.exp(np.mean(log_ratios)))
+    assert (estimate.low, estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
+    assert estimate.method == "student"
+
+
+@pytest.mark.parametrize("log_ratios", [[0.1], [0.0, 0.2]])
+def test_one_or_two_pairs_have_no_interval(log_ratios: list[float]) -> None:
+    estimate = intervals.paired(log_ratios, 0.98)
+    assert (estimate.low, estimate.high) == (None, None)
+    assert estimate.value == pytest.approx(math.exp(0.1))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said", "is_clear"),
+    [
+        (None, None, "inconclusive", False),
+        (0.995, 1.005, "same", True),
+        (1 / 1.01, 1.01, "same", True),
+        (1.002, 1.008, "same", True),
+        (0.992, 0.998, "same", True),
+        (0.9900, 1.0, "inconclusive", False),
+        (0.9900, 0.999, "faster", False),
+        (0.95, 1 / 1.01, "faster", False),
+        (0.95, 0.99, "faster", True),
+        (1.0, 1.02, "inconclusive", False),
+        (1.001, 1.02, "slower", False),
+        (1.01, 1.02, "slower", False),
+        (1.011, 1.02, "slower", True),
+        (0.9, 1.1, "inconclusive", False),
+    ],
+)
+def test_a_verdict_follows_from_the_interval_and_a_margin_of_a_percent(
+    low: float | None, high: float | None, said: str, is_clear: bool
+) -> None:
+    assert intervals.verdict(within(low, high), 0.01) == said
+    assert intervals.clear(within(low, high), 0.01) == is_clear
+
+
+def test_without_a_margin_only_identical_times_are_the_same() -> None:
+    assert intervals.verdict(within(1.0, 1.0), 0.0) == "same"
+    assert intervals.verdict(within(1.0, 1.0001), 0.0) == "inconclusive"
+
+
+@given(st.floats(0.5, 2.0), st.floats(1.0, 1.5), st.floats(0.0, 0.2))
+def test_the_arms_exchanged_exchange_the_verdict(low: float, width: float, margin: float) -> None:
+    forth, back = within(low, low * width), within(1 / (low * width), 1 / low)
+    exchanged = {"faster": "slower", "slower": "faster", "same": "same", "inconclusive": "inconclusive"}
+    # Rounding may move an end that lies on a boundary.
+    if all(abs(end - edge) > 1e-9 for end in (low, low * width) for edge in (1.0, 1 + margin, 1 / (1 + margin))):
+        assert intervals.verdict(back, margin) == exchanged[intervals.verdict(forth, margin)]
+
+
+@pytest.mark.parametrize(
+    ("centre", "half_width", "pairs", "needed"),
+    [
+        # Nearer to a difference: a half-width of 0.02 must shrink to 0.9 × 0.015.
+        (0.015, 0.02, 20, 44),
+        # Nearer to none: to 0.9 × (log 1.01 - 0.001).
+        (-0.001, 0.02, 20, 124),
+        (0.02, 0.0201, 10, 13),
+        # Narrow enough already: one more at least.
+        (0.02, 0.0150, 10, 11),
+    ],
+)
+def test_the_pairs_that_would_settle_it(centre: float, half_width: float, pairs: int, needed: int) -> None:
+    estimate = within(math.exp(centre - half_width), math.exp(centre + half_width))
+    assert intervals.pairs_to_settle(estimate, 0.01, pairs) == needed
+
+
+def test_without_an_interval_or_a_margin_to_reach_nothing_tells_how_many_pairs_would_settle_it() -> None:
+    assert intervals.pairs_to_settle(within(None, None), 0.01, 2) is None
+    assert intervals.pairs_to_settle(within(0.5, 2.0), 0.0, 10) is None
+
+
+@pytest.mark.parametrize(
+    ("medians", "expected"),
+    [
+        ([], False),
+        ([1.0, 1.0], False),
+        ([1.0, 1.0, 1.0], True),
+        ([5.0, 2.0, 1.01, 1.0, 1.02], True),
+        ([1.0, 1.01, 1.03], False),
+        ([1.0, 1.0, 1.0, 1.5], False),
+    ],
+)
+def test_a_warm_up_ends_when_three_chunks_in_a_row_agree(medians: list[float], expected: bool) -> None:
+    assert intervals.steady(medians) is expected
+
+
+def test_the_relative_half_width_is_that_of_the_logarithms() -> None:
+    assert intervals.relative_half_width(within(math.exp(-0.01), math.exp(0.03))) == pytest.approx(0.02)
+    assert intervals.relative_half_width(within(None, None)) is None
+
+
+def test_fewer_than_five_processes_are_never_precise_enough() -> None:
+    assert not intervals.precise_enough([], 0.01)
+    assert not intervals.precise_enough([1.0] * 4, 0.01)
+    assert intervals.precise_enough([1.0] * 5, 0.01)
+
+
+def test_precise_enough_means_that_the_watched_interval_is_within_the_precision() -> None:
+    values = [1.0, 1.01, 0.99, 1.02, 1.0]
+    half_width = intervals.relative_half_width(intervals.watched(values))
+    assert half_width is not None
+    assert half_width == pytest.approx(stats.t.ppf(0.985, 4) * stats.sem(np.log(values)))
+    assert intervals.precise_enough(values, half_width + 1e-9)
+    assert not intervals.precise_enough(values, half_width - 1e-9)
+    assert intervals.watched(values).level == 0.95
+
+
+def covers(estimate: Estimate, truth: float) -> bool:
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return estimate.low <= truth <= estimate.high
+
+
+def process_medians(levels: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """What processes of these levels would measure: each the median of 201 iterations with a long upper tail."""
+    noise = [
+        np.median(np.exp(0.1 * rng.standard_normal((*part.shape, 201), np.float32)), axis=-1)
+        for part in np.array_split(levels, 20)
+    ]
+    measured: NDArray[np.float64] = levels * np.concatenate(noise)
+    return measured
+
+
+@pytest.mark.parametrize(("distribution", "spread"), [("normal", 0.05), ("lognormal", 0.05), ("lognormal", 0.20)])
+def test_students_interval_covers_the_truth_as_often_as_it_says(distribution: str, spread: float) -> None:
+    rng = np.random.default_rng(0)
+    deviations = spread * rng.standard_normal((TRIALS, 12))
+    levels = 1 + deviations if distribution == "normal" else np.exp(deviations)
+    measured = process_medians(levels, rng).tolist()
+    for processes in (3, 5, 12):
+        covered = sum(covers(intervals.student(trial[:processes]), 1.0) for trial in measured)
+        assert covered / TRIALS >= 0.94
+
+
+@pytest.mark.parametrize(("spread", "precision"), [(0.003, 0.005), (0.05, 0.05), (0.02, 0.01)])
+def test_adding_processes_until_it_is_precise_keeps_the_coverage(spread: float, precision: float) -> None:
+    trials, covered = 4000, 0
+    for trial in np.exp(spread * np.random.default_rng(1).standard_normal((trials, 40))).tolist():
+        stop = next((n for n in range(5, 40) if intervals.precise_enough(trial[:n], precision)), 40)
+        covered += covers(intervals.watched(trial[:stop]), 1.0)
+    assert covered / trials >= 0.94
+
+
+def sequential(log_ratios: list[float], margin: float) -> Estimate:
+    """The estimate at which a comparison with all its looks ends."""
+    spent, estimate = 0.0, within(None, None)
+    for share, cumulative in intervals.LOOKS:
+        seen = log_ratios[: round(share * len(log_ratios))]
+        level = intervals.look_level(cumulative, spent)
+        if share < 1 and not intervals.possible(len(seen), level):
+            continue
+        spent, estimate = cumulative, intervals.paired(seen, level)
+        if intervals.clear(estimate, margin):
+            break
+    return estimate
+
+
+def test_the_looks_spend_no_more_than_alpha() -> None:
+    spent = 0.0
+    for (_, cumulative), level in zip(intervals.LOOKS, (0.995, 0.995, 0.99), strict=True):
+        assert intervals.look_level(cumulative, spent) == pytest.approx(level)
+        spent = cumulative
+    assert spent == intervals.ALPHA == 0.02
+
+
+def test_a_skipped_look_leaves_its_share_to_the_next() -> None:
+    # The look at six pairs is skipped: they cannot reach 99.5 %. The one at nine then has 99 %, and stops.
+    assert sequential([0.1] * 12, 0.01).level == pytest.approx(0.99)
+    # Four pairs cannot reach 99.5 %, nor five 99 %: all of alpha is left for the last look.
+    assert sequential([0.1] * 7, 0.01).level == pytest.approx(0.98)
+    # Four pairs are too few for ranks.
+    assert sequential([0.1] * 4, 0.01).method == "student"
+
+
+def test_a_clear_difference_stops_at_the_first_look() -> None:
+    log_ratios = np.random.default_rng(2).normal(0.1, 0.005, 24).tolist()
+    estimate = sequential(log_ratios, 0.01)
+    assert estimate.level == pytest.approx(0.995)
+    assert intervals.verdict(estimate, 0.01) == "slower"
+
+
+@pytest.mark.parametrize("pairs", [6, 12, 24])
+@pytest.mark.parametrize("tails", ["normal", "heavy"])
+@pytest.mark.parametrize("margin", [0.0, 0.01])
+def test_equal_arms_are_rarely_told_apart(pairs: int, tails: str, margin: float) -> None:
+    # A margin of nothing is the hardest case: every look that leaves 1 out stops there.
+    trials = 4000
+    rng = np.random.default_rng(3)
+    outliers = (rng.random((trials, pairs)) < 0.1) & (tails == "heavy")
+    log_ratios = np.where(outliers, 0.04, 0.005) * rng.standard_normal((trials, pairs))
+    alarms = sum(
+        intervals.verdict(sequential(trial, margin), margin) in ("faster", "slower")
+        for trial in log_ratios.tolist()
+    )
+    # Three standard deviations of the simulation above what was designed.
+    assert alarms / trials <= intervals.ALPHA + 3 * math.sqrt(intervals.ALPHA / trials)
