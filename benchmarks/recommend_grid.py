@@ -22,7 +22,7 @@ MODELS: tuple[tuple[str, int | None], ...] = (
 
 
 def main(
-    cell_s: float = 4.0,
+    cell_s: float = 10.0,
     search_s: float = 120.0,
     pairs_s: float = 60.0,
     models: Sequence[tuple[str, int | None]] = MODELS,
