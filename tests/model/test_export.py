@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from inferlab.cli.export import command
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.model import export
 from inferlab.model.export import WrongExport, export_to_onnx
+from inferlab.model.inspect import need_torch
 from inferlab.records import Event, TensorSpec
 from inferlab.worker import Launch, Worker
 
@@ -27,11 +30,23 @@ TEXT = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @pytest.fixture(scope="module")
+def child() -> Iterator[Worker]:
+    with Worker(need_torch()) as worker:
+        yield worker
+
+
+@pytest.fixture(autouse=True)
+def _one_child(child: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All exports in one child, unless a test says otherwise: it imports torch and transformers for seconds."""
+    monkeypatch.setattr(export, "Worker", lambda *_, **__: nullcontext(child))
+
+
+@pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as Hugging Face saves it: a BERT of two small layers with random weights."""
+    """A folder as Hugging Face saves it: a BERT of one small layer with random weights."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
         max_position_embeddings=40, num_labels=3,
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("bert")
@@ -237,7 +252,10 @@ def test_the_listener_hears_what_is_exported(bert: Path, tmp_path: Path) -> None
     assert [event.code for event in heard] == ["exporting"]
 
 
-def test_the_command_says_what_it_wrote_and_what_comes_next(bert: Path, tmp_path: Path) -> None:
+def test_the_command_says_what_it_wrote_and_what_comes_next(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "Worker", Worker)  # in a process of its own, as a user has it
     out = tmp_path / "bert.onnx"
     result = CliRunner().invoke(command, [str(bert), "-o", str(out), "--opset", "14"], catch_exceptions=False)
     lines = result.stdout.splitlines()

@@ -273,5 +273,5 @@ def test_for_exporting_neither_pickles_nor_code_are_fetched(hub: Hub, mlp: bytes
 def test_a_repository_without_safetensors_cannot_be_exported(hub: Hub, tmp_path: Path) -> None:
     hub.repositories["org/name"] = {"config.json": b"{}", "pytorch_model.bin": b"pickle"}
     assert ask(hub, tmp_path, "org/name", "transformers")["error"] == (
-        "hf:org/name has no config.json with safetensors beside it, so it cannot be exported."
+        "hf:org/name has no config.json with safetensors beside it, so it cannot be loaded."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -84,7 +85,7 @@ def export_to_onnx(
             arrays = _named_arrays(inputs)
         else:
             source, kind = folder / "module.pt2", "torch-export"
-            _save_module(model, source, inputs, dynamic, dynamic_shapes)
+            save_module(model, source, inputs, dynamic, dynamic_shapes)
         listener(Event("exporting", {"source": str(source), "kind": kind, "path": str(out)}))
         (folder / "out").mkdir()
         made = folder / "out" / out.name
@@ -156,7 +157,14 @@ def _named_arrays(inputs: Inputs | None) -> dict[str, Any]:
     return {name: numpy.ascontiguousarray(value) for name, value in inputs.items()}
 
 
-def _save_module(model: Any, path: Path, inputs: Inputs | None, dynamic: bool, dynamic_shapes: Any) -> None:
+def save_module(
+    model: Any,
+    path: Path,
+    inputs: Inputs | None,
+    dynamic: bool,
+    dynamic_shapes: Any = None,
+    training: bool = False,
+) -> None:
     """Save a module of the caller's as a torch.export program: it travels as a graph, never as a pickle."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
@@ -167,34 +175,47 @@ def _save_module(model: Any, path: Path, inputs: Inputs | None, dynamic: bool, d
     ordered = () if named else tuple(inputs)
     args = tuple(_example(torch, value, dynamic) for value in ordered)
     kwargs = {name: _example(torch, value, dynamic) for name, value in named.items()}
-    training = {one: one.training for one in model.modules()}
-    model.eval()
+    before = {one: one.training for one in model.modules()}
+    model.train(training)
     try:
         program = _trace(torch, model, args, kwargs, dynamic, dynamic_shapes)
         torch.export.save(program, str(path))
     except Exception as error:
         raise BadInput(f"torch.export cannot export this {type(model).__name__}: {error}") from error
     finally:
-        for one, was in training.items():
+        for one, was in before.items():
             one.training = was
 
 
 def _trace(torch: Any, model: Any, args: Any, kwargs: dict[str, Any], dynamic: bool, dynamic_shapes: Any) -> Any:
     if dynamic_shapes is not None or not dynamic:
         return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
-    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
-    # Where the model fixes or relates these sizes in its own way, torch is left to find out how.
-    for chosen in (dims, dict.fromkeys(dims, torch.export.Dim.AUTO)):
+    names = ("batch", "sequence")
+    limits: dict[str, dict[str, int]] = {}
+    # Torch may suggest limits. Where the model relates sizes in its own way, torch is left to find out how, but
+    # then it takes for granted that no size is 1.
+    for auto in (False, False, True):
+        dims = [torch.export.Dim.AUTO if auto else torch.export.Dim(one, **limits.get(one, {})) for one in names]
         shapes = torch.utils._pytree.tree_map(
-            lambda value, chosen=chosen: {axis: chosen[axis] for axis in _free_axes(torch, value)}, (args, kwargs)
+            lambda value, dims=dims: {axis: dims[axis] for axis in _free_axes(torch, value)}, (args, kwargs)
         )
         wanted = shapes[1] if kwargs else shapes[0]
         try:
             return torch.export.export(model, args, kwargs, dynamic_shapes=wanted)
-        except Exception:
-            if chosen is not dims:
+        except Exception as error:
+            if auto:
                 raise
+            limits = _suggested(str(error))
     raise AssertionError
+
+
+def _suggested(message: str) -> dict[str, dict[str, int]]:
+    """The limits of sizes that torch.export suggests where it cannot leave them free."""
+    found = re.findall(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", message)
+    return {
+        name: {key: int(value) for key, value in (("min", low), ("max", high)) if value}
+        for name, low, high in found
+    }
 
 
 def _free_axes(torch: Any, value: Any) -> range:

@@ -38,8 +38,8 @@ def fetch_onnx(source: str, listener: Listener = ignore) -> Path:
 
 
 def fetch_transformers(repo_id: str, listener: Listener = ignore) -> Path:
-    """Fetch the configuration, tokenizer and safetensors of a repository, for exporting it."""
-    repo_id, wanted = _parse(f"hf:{repo_id.removeprefix('hf:')}")
+    """Fetch the configuration, tokenizer and safetensors of a repository; old ones have no organisation."""
+    repo_id, wanted = _parse(f"hf:{repo_id.removeprefix('hf:')}", fewest=1)
     if wanted:
         raise BadInput(f"hf:{repo_id}/{wanted} is one file; give the repository, hf:{repo_id}.")
     hub = _library()
@@ -53,14 +53,14 @@ def fetch_transformers(repo_id: str, listener: Listener = ignore) -> Path:
         )
     path = Path(folder)
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
-        raise BadInput(f"hf:{repo_id} has no config.json with safetensors beside it, so it cannot be exported.")
+        raise BadInput(f"hf:{repo_id} has no config.json with safetensors beside it, so it cannot be loaded.")
     return path
 
 
-def _parse(source: str) -> tuple[str, str]:
+def _parse(source: str, fewest: int = 2) -> tuple[str, str]:
     """The repository and, if given, the file."""
     parts = source.removeprefix("hf:").split("/")
-    if len(parts) < 2 or not all(parts) or not inside("/".join(parts)) or "." in parts:
+    if len(parts) < fewest or not all(parts) or not inside("/".join(parts)) or "." in parts:
         raise BadInput(
             f"'{source}' does not name a model on the Hugging Face Hub: write hf:org/name or hf:org/name/file."
         )

@@ -1,4 +1,4 @@
-"""PyTorch: torch.export programs and TorchScript, eager or compiled."""
+"""PyTorch: torch.export programs, TorchScript and Hugging Face folders, eager or compiled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from . import torch_files
+from . import torch_files, torch_folders
 from .base import BadOption, Engine, LoadOptions, Options
 
 _DEPLOYMENT = '''import os
@@ -63,24 +63,40 @@ class Torch(Engine):
 
     # Every calling thread has an OpenMP team of its own, of as many threads as set_num_threads said last.
     capabilities = frozenset({"shared_streams"})
-    kinds = frozenset({"torch-export", "torchscript"})
+    kinds = frozenset({"torch-export", "torchscript", "transformers"})
     packages = ("torch",)
+    extras = ("transformers",)
+    #: The inputs are given by their names.
+    _by_name = False
 
     def prepare(self) -> None:
-        """Import torch, with what it imports only when it reads a program."""
-        import torch.export.pt2_archive._package  # noqa: F401
+        """Import torch."""
+        import torch  # noqa: F401
+
+    def prepare_for(self, model: str, kind: str) -> None:
+        """Import transformers, or what torch imports only when it reads a program."""
+        if kind == "transformers":
+            torch_folders.prepare(model)
+        elif kind == "torch-export":
+            import torch.export.pt2_archive._package  # noqa: F401
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
-        """Options: mode (eager, compile); plain_call (0, 1) for programs; freeze (0, 1) for TorchScript."""
+        """Options: mode (eager, compile; for folders script), and for one kind each plain_call, freeze, head."""
         given = Options(options.options)
-        mode = given.text("mode", "eager", ("eager", "compile"))
+        mode = given.text("mode", "eager", ("eager", "compile", "script"))
         freeze = given.flag("freeze", False)
         plain_call = given.flag("plain_call", False)
+        head = given.flag("head", True)
         given.finish()
+        folder = options.kind == "transformers"
         if freeze and options.kind != "torchscript":
-            raise BadOption("freeze is for TorchScript; a torch.export program has mode=compile")
-        if plain_call and options.kind == "torchscript":
-            raise BadOption("plain_call is for torch.export programs; TorchScript has no other call")
+            raise BadOption("freeze is for TorchScript; other models have mode=compile")
+        if plain_call and options.kind != "torch-export":
+            raise BadOption("plain_call is for torch.export programs; other models have no other call")
+        if not folder and (mode == "script" or not head):
+            raise BadOption(
+                "mode=script and head=0 are for Hugging Face folders; other models are run as they are"
+            )
         if mode == "compile":
             _check_compiler(options.kind)
 
@@ -92,21 +108,34 @@ class Torch(Engine):
             torch.set_num_interop_threads(1)
         if options.kind == "torchscript":
             self._load_script(torch_files.read_torchscript(model), freeze)
+        elif folder:
+            self._load_folder(torch_folders.read_folder(model, head), options.shapes, mode)
         else:
             self._load_program(torch_files.read_exported(model), options.shapes, mode, plain_call)
         return {
             "mode": mode,
             "freeze": int(freeze),
             "plain_call": int(plain_call),
+            **({"head": int(head)} if folder else {}),
             "intra_op_num_threads": torch.get_num_threads(),
             "inter_op_num_threads": torch.get_num_interop_threads(),
             "mkldnn": int(torch.backends.mkldnn.is_available()),
         }
 
-    def _load_script(self, module: Any, freeze: bool) -> None:
+    def _load_folder(self, module: Any, shapes: Dict[str, List[int]], mode: str) -> None:
+        torch_folders.check_shapes(module, shapes)
         self._names: List[str] = []
-        self._arguments = [Argument(name) for name in torch_files.script_inputs(module)]
+        self._arguments = [Argument(name) for name in shapes]
         self._spec: Any = None
+        self._by_name = mode != "script"
+        if mode == "script":
+            module, self._names = torch_folders.trace(module, shapes)
+        self._run = self._torch.compile(module) if mode == "compile" else module
+
+    def _load_script(self, module: Any, freeze: bool) -> None:
+        self._names = []
+        self._arguments = [Argument(name) for name in torch_files.script_inputs(module)]
+        self._spec = None
         if freeze:
             # A module that was saved frozen has lost this attribute and cannot be frozen again.
             module = self._torch.jit.freeze(module) if hasattr(module, "training") else module
@@ -140,6 +169,8 @@ class Torch(Engine):
         if self._spec is not None:
             values, named = torch.utils._pytree.tree_unflatten(values, self._spec)
             run = functools.partial(run, **named) if named else run
+        elif self._by_name:
+            run, values = functools.partial(run, **{one.name: v for one, v in zip(self._arguments, values)}), []
         enabled, enter = torch.is_inference_mode_enabled, torch._C._InferenceMode
         entered: List[Any] = []
 
@@ -162,6 +193,8 @@ class Torch(Engine):
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:
         """The program, called eagerly with the same threads."""
+        if options.kind == "transformers":
+            return ""  # transformers' own documentation says it better
         words = _SCRIPT if options.kind == "torchscript" else _PROGRAM
         return _DEPLOYMENT.format(inputs=list(options.shapes), threads=options.threads, **words)
 
@@ -169,6 +202,8 @@ class Torch(Engine):
         """Inputs, outputs and weights, as plain data."""
         if kind == "torchscript":
             return torch_files.describe_script(torch_files.read_torchscript(model))
+        if kind == "transformers":
+            return torch_folders.describe_folder(model)
         return torch_files.describe_exported(torch_files.read_exported(model))
 
 
@@ -208,8 +243,8 @@ def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
 
 
 def _check_compiler(kind: str) -> None:
-    if kind != "torch-export":
-        raise BadOption("mode=compile is for torch.export programs; TorchScript has freeze=1")
+    if kind == "torchscript":
+        raise BadOption("mode=compile is for torch.export programs and folders; TorchScript has freeze=1")
     if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++") if name):
         raise BadOption("mode=compile needs a C++ compiler, and none was found; install g++ or set CXX")
     # Compile here and now: a pool of compiling processes would idle beside what is measured.

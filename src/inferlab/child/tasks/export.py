@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from ..engines import torch_files  # noqa: TID252
+from ..engines import torch_files, torch_folders  # noqa: TID252
 from ..engines.base import BadOption  # noqa: TID252
 from ..engines.torch import program_arguments  # noqa: TID252
 from ..protocol import unpack_arrays  # noqa: TID252
@@ -23,7 +22,6 @@ _EXPORTERS = {
 _OPSETS = {"torchscript": 17, "dynamo": 18}
 # A protocol buffer cannot be larger than 2 GiB.
 _LARGEST_FILE_BYTES = 2_000_000_000
-_TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Source(NamedTuple):
@@ -50,7 +48,6 @@ class Source(NamedTuple):
 
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
     """Export, check, and describe what was written; of several exporters, the first whose outputs are right."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
 
     torch.manual_seed(0)
@@ -109,62 +106,41 @@ def _export(source: Source, exporter: str, arguments: Dict[str, Any]) -> Dict[st
 
 
 def _open_transformers(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
-    """A Hugging Face folder: only code that is part of transformers runs, and weights are never unpickled."""
-    try:
-        import transformers
-    except ImportError:
-        raise BadOption("a Hugging Face folder needs transformers: pip install 'inferlab[transformers]'") from None
+    """A Hugging Face folder."""
     import torch
 
     folder = arguments["source"]
-    local = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, **local)
-        kind = getattr(transformers, (config.architectures or [""])[0], transformers.AutoModel)
-        # Plain attention, because engines find and fuse its pattern better than that of torch's own operator.
-        module = kind.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager", weights_only=True, **local
-        ).eval()
-    except Exception as error:
-        raise BadOption("{} cannot be loaded: {}".format(folder, error)) from error
-    config.use_cache = module.config.use_cache = False
-    sets = [_transformers_inputs(module, batch, length) for batch, length in _sizes(arguments, config)]
-    axes = {name: {0: "batch", 1: "sequence"} if name in _TEXT_INPUTS else {0: "batch"} for name in sets[0]}
+    if torch_folders.is_int8(folder):
+        raise BadOption(
+            "{} is an INT8 copy for the engine torch; export the folder it was made from".format(folder)
+        )
+    # Plain attention, because engines find and fuse its pattern better than that of torch's own operator.
+    module = torch_folders.read_folder(folder, dtype=torch.float32, attn_implementation="eager")
+    described = torch_folders.describe_inputs(module)
+    sets = [_padded(described, *sizes) for sizes in _sizes(arguments, module)]
+    axes = {
+        one["name"]: {axis: dim for axis, dim in enumerate(one["dims"]) if isinstance(dim, str)}
+        for one in described
+    }
     return Source(module, None, sets, axes, lambda inputs: ((), inputs))
 
 
-def _sizes(arguments: Dict[str, Any], config: Any) -> List[Tuple[int, int]]:
+def _sizes(arguments: Dict[str, Any], module: Any) -> List[Tuple[int, int]]:
     """Two pairs of batch size and sequence length, within the position table."""
     batch, length = arguments["batch_size"], arguments["sequence_length"]
-    most = getattr(config, "max_position_embeddings", None) or 1 << 30
+    most = torch_folders.longest_sequence(module) or 1 << 30
     if length > most:
         raise BadOption("a sequence of {} does not fit; the model takes at most {}".format(length, most))
     other = length + max(1, length // 2)
-    # Some models begin their positions after the padding index, which takes the first rows of the table.
-    return [(batch, length), (batch + 1, other if other < most - 2 else max(1, length - 1))]
+    return [(batch, length), (batch + 1, other if other <= most else max(1, length - 1))]
 
 
-def _transformers_inputs(module: Any, batch: int, length: int) -> Dict[str, Any]:
-    import torch
-
-    config = module.config
-    if getattr(config, "is_encoder_decoder", None) or module.main_input_name not in ("input_ids", "pixel_values"):
-        raise BadOption(
-            "{} is neither a text model with input_ids nor an image model with pixel_values; export it as a "
-            "module: inferlab.export_to_onnx(module, path, inputs)".format(type(module).__name__)
-        )
-    if module.main_input_name == "pixel_values":
-        size = getattr(config, "image_size", None) or 224
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        return {"pixel_values": torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
-    taken = inspect.signature(module.forward).parameters
-    inputs = {"input_ids": torch.randint(0, config.vocab_size, (batch, length))}
-    if "attention_mask" in taken:
-        inputs["attention_mask"] = torch.ones(batch, length, dtype=torch.int64)
-        inputs["attention_mask"][0, length - length // 4 :] = 0  # padding, so that the mask is checked too
-    if "token_type_ids" in taken and getattr(config, "type_vocab_size", None):
-        inputs["token_type_ids"] = torch.randint(0, config.type_vocab_size, (batch, length))
-    return {name: inputs[name] for name in taken if name in inputs}
+def _padded(described: List[Dict[str, Any]], batch: int, length: int) -> Dict[str, Any]:
+    """Inputs with some padding, so that the mask is checked too."""
+    inputs = torch_folders.make_inputs(described, batch, length)
+    if "attention_mask" in inputs:
+        inputs["attention_mask"][0, length - length // 4 :] = 0
+    return inputs
 
 
 def _open_program(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:

@@ -1,0 +1,136 @@
+"""Time training steps: forward, loss, backward, AdamW."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+from .. import counters  # noqa: TID252
+from ..engines import torch_files, torch_folders  # noqa: TID252
+from ..engines.base import BadOption  # noqa: TID252
+
+_LEARNING_RATE = 1e-4
+# However long a step takes: two to settle the optimiser's memory and the kernels, three for a median.
+_FEWEST_WARM, _FEWEST_STEPS = 2, 3
+
+
+def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+    """Warm up, then time steps on one batch, and say what memory they took and how the loss moved."""
+    import torch
+
+    torch.set_num_threads(arguments["threads"])
+    folder = arguments["kind"] == "transformers"
+    if folder:
+        torch_folders.prepare(arguments["source"])
+    # The optimiser imports a compiler when the first one is made.
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
+    baseline = counters.memory_bytes()["now"]
+    open_model = _open_folder if folder else _open_program
+    module, inputs, loss_of, label = open_model(arguments)
+    weights = [one for one in module.parameters() if one.requires_grad and one.is_floating_point()]
+    if not weights:
+        raise BadOption("the model has no weights that could be trained")
+    optimiser = torch.optim.AdamW(weights, lr=_LEARNING_RATE)
+
+    def step() -> Any:
+        optimiser.zero_grad()
+        loss = loss_of(module(**inputs))
+        loss.backward()
+        optimiser.step()
+        return loss
+
+    try:
+        first = float(step().detach())
+        _repeat(step, arguments["warmup_s"], _FEWEST_WARM)
+        gc.collect()
+        durations, last = _repeat(step, arguments["seconds"], _FEWEST_STEPS)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise BadOption("it cannot be trained: {}".format(" ".join(str(error).split())[:400])) from error
+    memory = counters.memory_bytes()
+    return {
+        "durations_ns": durations,
+        "loss": label,
+        "first_loss": first,
+        "last_loss": float(last.detach()),
+        "baseline_memory_bytes": baseline,
+        "peak_memory_bytes": memory["peak"],
+        "steady_memory_bytes": memory["now"],
+    }, []
+
+
+def _repeat(step: Callable[[], Any], seconds: float, fewest: int) -> Tuple[List[int], Any]:
+    """How long each step took, and the last one's loss."""
+    durations: List[int] = []
+    loss: Any = None
+    end = time.perf_counter_ns() + int(seconds * 1e9)
+    while len(durations) < fewest or time.perf_counter_ns() < end:
+        started = time.perf_counter_ns()
+        loss = step()
+        durations.append(time.perf_counter_ns() - started)
+    return durations, loss
+
+
+def _open_folder(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Callable[[Any], Any], str]:
+    import torch
+
+    folder = arguments["source"]
+    if torch_folders.is_int8(folder):
+        raise BadOption("an INT8 model cannot be trained; train the model it was made from")
+    module = torch_folders.read_folder(folder, arguments["head"], dtype=torch.float32)
+    shape = [arguments["batch_size"], arguments["sequence_length"]]
+    torch_folders.check_shapes(module, {"input_ids": shape})
+    inputs = torch_folders.make_inputs(torch_folders.describe_inputs(module), *shape)
+    labels = _labels(module, inputs)
+    if labels:
+        return module.train(), {**inputs, **labels}, lambda outputs: outputs.loss, "the model's own"
+    return module.train(), inputs, _mean_square, _MEAN_SQUARE
+
+
+def _labels(module: Any, inputs: Dict[str, Any]) -> Dict[str, Any]:
+    """Random labels for the heads whose loss is their own business; nothing for the others."""
+    import torch
+
+    name, config = type(module).__name__, module.config
+    batch = len(next(iter(inputs.values())))
+    if name.endswith(("ForMaskedLM", "ForCausalLM", "LMHeadModel")):
+        return {"labels": inputs["input_ids"]}
+    if name.endswith(("ForSequenceClassification", "ForImageClassification")):
+        if config.num_labels == 1:
+            return {"labels": torch.rand(batch)}
+        return {"labels": torch.randint(0, config.num_labels, (batch,))}
+    if name.endswith("ForTokenClassification"):
+        return {"labels": torch.randint(0, config.num_labels, inputs["input_ids"].shape)}
+    if name.endswith("ForQuestionAnswering"):
+        length = inputs["input_ids"].shape[1]
+        return {place: torch.randint(0, length, (batch,)) for place in ("start_positions", "end_positions")}
+    return {}
+
+
+def _open_program(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Callable[[Any], Any], str]:
+    """A torch.export program of a module in training mode."""
+    program = torch_files.read_exported(arguments["source"])
+    described = torch_files.describe_exported(program)
+    if described["precision"] == "INT8":
+        raise BadOption("an INT8 model cannot be trained; train the model it was made from")
+    inputs = torch_folders.make_inputs(
+        [{**one, "below": _below(one)} for one in described["inputs"]],
+        arguments["batch_size"],
+        arguments["sequence_length"],
+    )
+    return program.module(check_guards=False), inputs, _mean_square, _MEAN_SQUARE
+
+
+def _below(one: Dict[str, Any]) -> Any:
+    return None if "mask" in one["name"] else one["below"] or 2
+
+
+_MEAN_SQUARE = "the mean square of its outputs"
+
+
+def _mean_square(outputs: Any) -> Any:
+    """A loss for what has none: every output pulled to zero."""
+    values = [value for value in torch_folders.tensors(outputs).values() if value.requires_grad]
+    if not values:
+        raise ValueError("none of its outputs depends on its weights")
+    return sum(value.float().square().mean() for value in values)

@@ -1,0 +1,166 @@
+"""What `run()` returns: fields that Hugging Face users know, the models' sizes, and why a cell has no value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from inferlab.records import Outcome, OutputCheck, Run
+
+#: A megabyte, as Hugging Face counts it.
+MB = 1 << 20
+NOT_AVAILABLE = "N/A"
+INTERRUPTED = "It was interrupted before it was measured."
+Stage = Literal["inference", "training"]
+#: {model: {"bs": batch sizes, "ss": sequence lengths, "result": {batch size: {sequence length: value}}}}
+Table = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The model's own memory: over what the same process took before it loaded the model."""
+
+    #: At most, over loading and running.
+    bytes: int
+    #: When the last measurement ended.
+    steady_bytes: int
+
+    @property
+    def megabytes(self) -> float:
+        """The peak in megabytes of 2**20 bytes."""
+        return self.bytes / MB
+
+    @property
+    def steady_megabytes(self) -> float:
+        """What stays, in megabytes of 2**20 bytes."""
+        return self.steady_bytes / MB
+
+    def __str__(self) -> str:
+        return f"{self.megabytes:.3g}" if self.megabytes < 1000 else f"{self.megabytes:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that is known of one cell; `time_s` and `memory` are None where there is none, and `reason` says why."""
+
+    #: The typical process's median of a call or a training step, with its interval where processes are enough.
+    time_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    #: The median of each process.
+    process_times_s: tuple[float, ...] = ()
+    #: Calls or steps that were timed.
+    iterations: int = 0
+    memory: Memory | None = None
+    #: How the outputs compare with the reference; of a training step, how the loss moved.
+    check: OutputCheck | None = None
+    losses: tuple[float, float] | None = None
+    versions: Mapping[str, str] | None = None
+    settings: Mapping[str, Any] | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A cell without a value, and why."""
+
+    model: str
+    stage: Stage
+    batch_size: int
+    sequence_length: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOutput:
+    """The results of a benchmark; tables of what was not asked for are empty."""
+
+    time_inference_result: Table
+    memory_inference_result: Table
+    time_train_result: Table
+    memory_train_result: Table
+    #: `Measured` for every cell.
+    inference_summary: Table
+    train_summary: Table
+    #: Megabytes of 2**20 bytes on disk, external data included; "N/A" where the model cannot be read.
+    model_sizes: dict[str, float | str]
+    #: The cells that are "N/A".
+    missing: tuple[Missing, ...]
+
+
+Cells = dict[tuple[int, int], Measured]
+
+
+def from_outcome(outcome: Outcome) -> Measured:
+    """What an outcome of the lab says of its cell."""
+    # Late, with NumPy in it: importing the classes must be quick.
+    from inferlab.measure import check, stats
+
+    if outcome.failure is not None:
+        return Measured(reason=outcome.failure.message)
+    summary = stats.summarize(outcome.cell, outcome.runs)
+    if summary is None or outcome.status != "done":
+        return Measured(reason=INTERRUPTED)
+    time = summary.median_ms
+    return Measured(
+        time_s=time.value / 1e3,
+        low_s=None if time.low is None else time.low / 1e3,
+        high_s=None if time.high is None else time.high / 1e3,
+        process_times_s=tuple(stats.median_ms(run) / 1e3 for run in stats.with_samples(outcome.runs)),
+        iterations=summary.iterations,
+        memory=memory_of([_resident(run) for run in outcome.runs]),
+        check=check.worst([run.check for run in outcome.runs]),
+        versions=outcome.runs[0].versions,
+        settings=outcome.runs[0].settings,
+    )
+
+
+def memory_of(resident: Sequence[tuple[int | None, int | None, int | None]]) -> Memory | None:
+    """The largest peak and the typical rest over the baseline, of processes' (baseline, peak, steady)."""
+    known = [(base, peak, rest) for base, peak, rest in resident if base is not None and peak is not None]
+    if not known:
+        return None
+    peak = max(peak - base for base, peak, _ in known)
+    rests = [rest - base for base, _, rest in known if rest is not None]
+    # A page that was given back after the baseline was read may leave less than nothing.
+    return Memory(max(0, peak), max(0, round(median(rests))) if rests else max(0, peak))
+
+
+def _resident(run: Run) -> tuple[int | None, int | None, int | None]:
+    return run.baseline_memory_bytes, run.peak_memory_bytes, run.steady_memory_bytes
+
+
+def table(cells: Mapping[str, Cells], batch_sizes: Sequence[int], lengths: Sequence[int], pick: Any) -> Table:
+    """A table in Hugging Face's shape, of what `pick` takes from each cell."""
+    return {
+        name: {
+            "bs": list(batch_sizes),
+            "ss": list(lengths),
+            "result": {size: {length: pick(found[size, length]) for length in lengths} for size in batch_sizes},
+        }
+        for name, found in cells.items()
+    }
+
+
+def time_or_not(cell: Measured) -> float | str:
+    """The time in seconds, or "N/A"."""
+    return NOT_AVAILABLE if cell.time_s is None else cell.time_s
+
+
+def memory_or_not(cell: Measured) -> Memory | str:
+    """The memory, or "N/A"."""
+    return NOT_AVAILABLE if cell.memory is None else cell.memory
+
+
+def missing(cells: Mapping[str, Cells], stage: Stage, memory: bool) -> list[Missing]:
+    """The cells that lack a value that was asked for."""
+    found = []
+    for name, of_model in cells.items():
+        for (size, length), cell in of_model.items():
+            if cell.time_s is None:
+                found.append(Missing(name, stage, size, length, cell.reason))
+            elif memory and cell.memory is None:
+                found.append(Missing(name, stage, size, length, "This system does not tell a process's memory."))
+    return found

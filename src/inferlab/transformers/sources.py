@@ -1,0 +1,134 @@
+"""From what the user names to models on this machine: folders, files, ids, configurations and modules."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from inferlab.errors import BadInput, InferlabError
+from inferlab.records import Kind, Listener
+
+# As the Hub has them: NAME or ORG/NAME.
+_ID = re.compile(r"(hf:)?[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_FILES = (".onnx", ".pt", ".pt2", ".pth", ".ts", ".torchscript", ".xml", ".bin", ".safetensors")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_TEXT = ("input_ids", "attention_mask", "token_type_ids")
+# Sizes to trace a module with; both stay free.
+_TRACED = (2, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One model: its name in the results and where it is, or why it cannot be had."""
+
+    name: str
+    path: str = ""
+    kind: Kind | None = None
+    #: What to train, where it is another file: a module in training mode.
+    training_path: str = ""
+    problem: str = ""
+
+
+@contextmanager
+def opened(
+    models: Sequence[Any], configs: Sequence[Any], base: bool, training: bool, listener: Listener
+) -> Iterator[list[Source]]:
+    """The models for PyTorch, each found, fetched or written down for as long as they are measured."""
+    with TemporaryDirectory(prefix="inferlab-") as folder:
+        sources = []
+        for number, (name, model, config) in enumerate(zip(names_of(models), models, configs, strict=True)):
+            own = Path(folder) / str(number)
+            own.mkdir()
+            try:
+                if isinstance(model, str):
+                    sources.append(_from_text(name, model, config, own, listener))
+                else:
+                    sources.append(_from_module(name, model, base, training, own))
+            except InferlabError as error:
+                sources.append(Source(name, problem=str(error)))
+        yield sources
+
+
+def names_of(models: Sequence[Any]) -> list[str]:
+    """A name for every model, no two alike: as it was written, or its class with a number from the second on."""
+    names: list[str] = []
+    for one in models:
+        name = plain = one if isinstance(one, str) else type(one).__name__
+        number = 1
+        while name in names or (name != one and name in models):
+            number += 1
+            name = f"{plain} ({number})"
+        names.append(name)
+    return names
+
+
+def _from_text(name: str, text: str, config: Any, own: Path, listener: Listener) -> Source:
+    from inferlab.model import source
+
+    here = Path(text).expanduser().exists()
+    if config is not None and not here:
+        _make_from_config(config, own)
+        return Source(name, str(own), "transformers")
+    if not here and _ID.fullmatch(text) and not text.endswith(_FILES):
+        try:
+            return Source(name, str(source.fetch_transformers(text, listener)), "transformers")
+        except BadInput as error:
+            raise BadInput(f"There is no folder or file {text!r} here, and {_lowered(str(error))}") from error
+    located = source.locate(text, listener)
+    return Source(name, text, located.kind)
+
+
+def _lowered(sentence: str) -> str:
+    return sentence if sentence.startswith("hf:") else sentence[:1].lower() + sentence[1:]
+
+
+def _make_from_config(config: Any, own: Path) -> None:
+    """A folder with random weights, as Hugging Face's benchmark measured what is only configured."""
+    from inferlab.model.inspect import need_torch
+    from inferlab.worker import Worker
+
+    if not hasattr(config, "to_json_string"):
+        raise BadInput(f"configs takes configurations of transformers, not a {type(config).__name__}.")
+    arguments = {"config": json.loads(config.to_json_string(use_diff=False)), "out": str(own)}
+    with Worker(need_torch()) as worker:
+        worker.ask("task", task="from_config", arguments=arguments)
+
+
+def _from_module(name: str, module: Any, base: bool, training: bool, own: Path) -> Source:
+    """Write a module as torch.export programs: it travels as a graph, never as a pickle."""
+    from inferlab.model.export import save_module
+
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(module, torch.nn.Module):
+        raise BadInput(f"A {type(module).__name__} is no model: give a folder, a file, an id or an nn.Module.")
+    if base and hasattr(module, "base_model_prefix"):
+        module = module.base_model
+    inputs = _example_inputs(torch, module)
+    save_module(module, own / "module.pt2", inputs, dynamic=True)
+    if training:
+        save_module(module, own / "training.pt2", inputs, dynamic=True, training=True)
+    training_path = str(own / "training.pt2") if training else ""
+    return Source(name, str(own / "module.pt2"), "torch-export", training_path)
+
+
+def _example_inputs(torch: Any, module: Any) -> dict[str, Any]:
+    """Whole numbers of batch × sequence, for the inputs of a text model or for all that a module must be given."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    taken = [one.name for one in parameters if one.name in _TEXT]
+    if hasattr(module, "base_model_prefix"):
+        from inferlab.child.engines.torch_folders import describe_inputs
+
+        taken = [one["name"] for one in describe_inputs(module)]
+    elif not taken:
+        taken = [one.name for one in parameters if one.default is one.empty and one.kind in _NAMED]
+    if not taken:
+        raise BadInput(f"The forward of {type(module).__name__} takes no inputs that could be made.")
+    return {name: (torch.ones if "mask" in name else torch.zeros)(_TRACED, dtype=torch.int64) for name in taken}
