@@ -1,0 +1,216 @@
+"""The Python API: one function for each question, with the options of the command line by their long names."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from inferlab import arms, asked, saving
+from inferlab.errors import BadInput
+from inferlab.lab import Lab
+from inferlab.measure.saved import Saved, compare_saved
+from inferlab.plotting import plot
+from inferlab.records import Benchmark, Event, Listener, Plan, ignore
+from inferlab.render import files, saved, text
+from inferlab.results import BenchmarkResult, ComparisonResult
+from inferlab.store import open_store
+
+if TYPE_CHECKING:
+    from inferlab.store.store import Store
+
+__all__ = ["benchmark", "compare", "open_store", "plot"]
+
+T = TypeVar("T")
+StrPath = str | os.PathLike[str]
+#: One value, or a list whose values are all measured.
+Some: TypeAlias = T | Sequence[T]
+#: None is the user's own store, False none.
+Where = StrPath | bool | None
+#: Hears how much is done, where that is known, and what the log would say.
+Progress = Callable[[float | None, str], object]
+
+
+def benchmark(
+    model: StrPath,
+    *,
+    engine: Some[str] = "onnxruntime",
+    batch_size: Some[int | None] = None,
+    sequence_length: Some[int | None] = None,
+    num_cores: Some[int | None] = None,
+    scenario: Some[str] = "async",
+    rate: Some[float | None] = None,
+    num_streams: Some[int | None] = None,
+    instances: Some[int] = 1,
+    input_shapes: str | None = None,
+    input: StrPath | None = None,
+    thread_pinning: str = "core",
+    stream_mode: str = "auto",
+    engine_option: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    verify: bool = True,
+    timeout: float = 300.0,
+    time: float = 10.0,
+    warmup_time: float = 2.0,
+    processes: int | None = None,
+    precision: float | None = None,
+    store: Store | Where = None,
+    progress: Progress | None = None,
+    **unknown: Any,
+) -> BenchmarkResult:
+    """Measure how fast a model runs, as `inferlab benchmark` does; lists make a sweep of all combinations.
+
+    A cell that fails is a value in the result, not an exception; Ctrl-C keeps what was measured.
+    """
+    given = locals()  # All options by name: the table in asked.py says what each must be.
+    asked.refuse_unknown("benchmark()", unknown, [*asked.KEYWORDS, "store", "progress"])
+    plan = asked.plan(asked.model_name(model), given)
+    listener = _listener(progress)
+    with _store(store, listener) as opened:
+        return BenchmarkResult(Lab(opened).benchmark(plan, listener, live=progress is not None))
+
+
+def compare(
+    a: StrPath | BenchmarkResult | Benchmark,
+    b: StrPath | BenchmarkResult | Benchmark | None = None,
+    *,
+    engine: Some[str] = "onnxruntime",
+    a_options: Mapping[str, Any] | None = None,
+    b_options: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
+    num_cores: int | None = None,
+    scenario: str = "async",
+    num_streams: int | None = None,
+    instances: int = 1,
+    input_shapes: str | None = None,
+    input: StrPath | None = None,
+    thread_pinning: str = "core",
+    stream_mode: str = "auto",
+    engine_option: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    verify: bool = True,
+    timeout: float = 300.0,
+    time: float = 60.0,
+    margin: float = 0.01,
+    store: Store | Where = None,
+    progress: Progress | None = None,
+    **unknown: Any,
+) -> ComparisonResult:
+    """Whether B is faster than A, as `inferlab compare` says it: measured in turns, in fresh processes.
+
+    Two models; one model on a pair of engines or with options of each arm's own; or two results that were
+    measured before (objects, files, ids in the store), which are less sure.
+    """
+    given = {**locals()}  # All options by name: the table in asked.py says what each must be.
+    asked.refuse_unknown("compare()", unknown, _OF_COMPARE)
+    margin = asked.number("margin", margin)
+    listener = _listener(progress)
+    with _store(store, listener) as opened:
+        lab = Lab(opened)
+        if _is_saved(a, lab) or _is_saved(b, lab):
+            _refuse_beside_saved(given)
+            return ComparisonResult(compare_saved(_saved(a, lab), _saved(b, lab), margin))
+        plans = _arms([asked.model_name(one) for one in (a, b) if one is not None], given)
+        return ComparisonResult(arms.compare(lab, *plans, asked.number("time", time), margin, listener))
+
+
+_NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision")
+_OF_COMPARE = [
+    *(name for name in asked.KEYWORDS if name not in _NOT_OF_COMPARE),
+    *("a_options", "b_options", "margin", "store", "progress"),
+]
+
+
+def _arms(models: Sequence[str], given: dict[str, Any]) -> tuple[Plan, Plan]:
+    """Both plans: what is common to them, then what is each one's own."""
+    common = {name: given[name] for name in asked.KEYWORDS if name in given and name not in ("time", "engine")}
+    own = _own("a_options", given), _own("b_options", given)
+    return arms.plans(
+        models,
+        asked.words("engine", given["engine"]),
+        common,
+        own,
+        lambda options: asked.plan(asked.model_name(options["model"]), options),
+    )
+
+
+def _own(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of one arm alone; its engine options add to those of both."""
+    options = given[name]
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise BadInput(f"{name} is a dictionary such as {{'num_cores': 2}}, not a {type(options).__name__}.")
+    asked.refuse_unknown(name, map(str, options), ["model", *asked.CELL])
+    common, own = given["engine_option"], options.get("engine_option")
+    if isinstance(common, Mapping) and isinstance(own, Mapping):
+        return {**options, "engine_option": {**common, **own}}
+    return dict(options)
+
+
+def _is_saved(thing: Any, lab: Lab) -> bool:
+    if isinstance(thing, str | os.PathLike):
+        return lab.is_saved(str(os.fspath(thing)))
+    return isinstance(thing, BenchmarkResult | Benchmark)
+
+
+def _saved(thing: Any, lab: Lab) -> Saved:
+    if not _is_saved(thing, lab):
+        raise BadInput("A result that was measured before is compared with another one, not with a model.")
+    if isinstance(thing, BenchmarkResult):
+        thing = thing.record
+    if not isinstance(thing, Benchmark):
+        return lab.saved_result(str(os.fspath(thing)))
+    name = f"{thing.model.source}, {text.cell_label(thing.outcomes[0].cell)}"
+    if len(thing.outcomes) > 1:
+        raise BadInput(
+            f"This result has {len(thing.outcomes)} cells. Compare two of them: compare(result[0], result[1])"
+        )
+    return saved.choose(name, [files.result(thing, thing.outcomes[0])], None)
+
+
+def _refuse_beside_saved(given: Mapping[str, Any]) -> None:
+    """Options of measuring mean nothing where nothing is measured."""
+    defaults = {name: one.default for name, one in inspect.signature(compare).parameters.items()}
+    for name in (*asked.KEYWORDS, "a_options", "b_options"):
+        if name in given and given[name] != defaults[name]:
+            raise BadInput(f"Results that were measured before are compared as they are: leave out {name}.")
+
+
+def _listener(progress: Progress | None) -> Listener:
+    """A listener that passes on what the log would say, each line once."""
+    if progress is None:
+        return ignore
+    if not callable(progress):
+        raise BadInput(f"progress is a function of a fraction and a text, not a {type(progress).__name__}.")
+    last = ""
+
+    def listen(event: Event) -> None:
+        nonlocal last
+        if event.fraction is not None:
+            progress(event.fraction, event.code)
+        elif (line := text.event(event)) != last:
+            last = line
+            progress(None, line)
+
+    return listen
+
+
+@contextmanager
+def _store(store: Any, listener: Listener) -> Iterator[Store | None]:
+    """The store to save in: an open one stays open."""
+    if store is False:
+        yield None
+        return
+    if store is None or isinstance(store, str | os.PathLike):
+        with saving.opened(None if store is None else str(os.fspath(store)), listener) as opened:
+            yield opened
+        return
+    from inferlab.store.store import Store
+
+    if not isinstance(store, Store):
+        raise BadInput(f"store is a path, a URL, an open store, None or False, not a {type(store).__name__}.")
+    yield store

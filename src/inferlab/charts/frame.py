@@ -1,0 +1,207 @@
+"""How all charts look: calm, one accent colour, readable on light and on dark pages."""
+
+from __future__ import annotations
+
+import html
+import math
+import statistics
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+ACCENT = "#2f7fd6"
+#: Grey with the same contrast to white as to black.
+INK = "#777b80"
+FAINT = "rgba(127,127,127,0.22)"
+HEIGHT = 460
+_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+_FONT_SIZE = 13
+#: Of the usual character, in pixels; names are cut rather than measured.
+_CHARACTER = 7.2
+_SUBTITLE_WIDTH = 104
+_LABEL_HEIGHT = 18
+_BOTTOM = 64
+# To the line on which the title stands.
+_ABOVE_TITLE = 30
+# Beyond this factor between the largest and the smallest, small values vanish on a linear axis.
+_WIDE = 30.0
+_MOST_DECADES = 4
+
+
+def made(
+    traces: Sequence[dict[str, Any]],
+    title: str,
+    subtitle: Sequence[str],
+    x: dict[str, Any],
+    y: dict[str, Any],
+    **layout: Any,
+) -> Figure:
+    """A figure of these traces; titles are foreign text."""
+    import plotly.graph_objects as go  # late: it takes a good part of a second
+
+    lines = wrapped(subtitle)
+    small = "".join(f"<br><span style='font-size:12px'>{safe(line)}</span>" for line in lines)
+    margin = {"l": 72, "r": 32, "t": top_margin(subtitle), "b": _BOTTOM, **layout.pop("margin", {})}
+    return go.Figure(
+        data=list(traces),
+        layout={
+            "template": "none",
+            "title": {
+                "text": f"{safe(title)}{small}",
+                "x": 0.015,
+                "xanchor": "left",
+                "xref": "container",
+                "y": 1 - _ABOVE_TITLE / layout.get("height", HEIGHT),
+                "yanchor": "top",
+                "yref": "container",
+                "font": {"size": 16},
+            },
+            "font": {"family": _FONT, "size": _FONT_SIZE, "color": INK},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "showlegend": False,
+            "height": HEIGHT,
+            "hoverlabel": {"align": "left"},
+            "modebar": {
+                "bgcolor": "rgba(0,0,0,0)",
+                "color": INK,
+                "activecolor": ACCENT,
+                "remove": ["sendChartToCloud", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
+            },
+            "margin": margin,
+            "xaxis": _axis(x, showgrid=False),
+            "yaxis": _axis(y, showgrid=True),
+            **layout,
+        },
+    )
+
+
+def _axis(own: dict[str, Any], showgrid: bool) -> dict[str, Any]:
+    """What all axes have in common, and what is this one's own; its title is its text."""
+    return {
+        "showgrid": showgrid,
+        "gridcolor": FAINT,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": INK,
+        "ticks": "outside",
+        "tickcolor": INK,
+        "automargin": True,
+        **(_log_ticks(own["range"]) if own.get("type") == "log" else {}),
+        **own,
+        "title": {"text": own.get("title", ""), "standoff": 12, "font": {"size": _FONT_SIZE}},
+    }
+
+
+def _log_ticks(area: Sequence[float]) -> dict[str, Any]:
+    """1, 2, 5, 10 and so on, or only powers of ten where these would run into each other."""
+    decades = range(math.floor(area[0]), math.ceil(area[1]) + 1)
+    digits = (1, 2, 5) if area[1] - area[0] < _MOST_DECADES else (1,)
+    values = [digit * 10.0**decade for decade in decades for digit in digits]
+    shown = [value for value in values if area[0] <= math.log10(value) <= area[1]]
+    return {"tickvals": shown, "ticktext": [f"{value:.12g}" for value in shown]}
+
+
+def wrapped(items: Sequence[str]) -> list[str]:
+    """Items on as few lines as they need, none of them torn unless it is longer than a line."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + 3 + len(item) <= _SUBTITLE_WIDTH:
+            lines[-1] += f" · {item}"
+        else:
+            lines += textwrap.wrap(item, _SUBTITLE_WIDTH)
+    return lines
+
+
+def top_margin(subtitle: Sequence[str]) -> int:
+    """Room for a title with these items below it."""
+    return _ABOVE_TITLE + 24 + 21 * len(wrapped(subtitle))
+
+
+def plot_height(height: int, subtitle: Sequence[str]) -> int:
+    """The height of the area between the axes, in pixels."""
+    return height - top_margin(subtitle) - _BOTTOM
+
+
+def safe(text: str) -> str:
+    """Foreign text, such as a model's name, that Plotly would otherwise read as markup."""
+    return html.escape(text, quote=False)
+
+
+def width(texts: Sequence[str]) -> int:
+    """The room that the longest of these texts takes, in pixels."""
+    return math.ceil(_CHARACTER * max(map(len, texts), default=0))
+
+
+def label(text: str, x: float, y: float, color: str = INK, **more: Any) -> dict[str, Any]:
+    """A text beside what it names."""
+    return {
+        "text": safe(text),
+        "x": x,
+        "y": y,
+        "xanchor": "left",
+        "yanchor": "middle",
+        "showarrow": False,
+        "font": {"color": color},
+        **more,
+    }
+
+
+def span(values: Sequence[float], ends: Sequence[float]) -> tuple[str, list[float]]:
+    """The type of an axis, logarithmic where values differ widely, and the range that holds the ends too."""
+    low, high = min((*values, *ends)), max((*values, *ends))
+    if low > 0 and max(values) / min(values) > _WIDE:
+        return "log", [math.log10(low) - 0.08, math.log10(high) + 0.1]
+    return "linear", [0.0, (high * 1.08) or 1.0]
+
+
+def place(kind: str, value: float) -> float:
+    """Where a value lies on an axis, as its range and annotations count."""
+    return math.log10(value) if kind == "log" else value
+
+
+def spread(places: Sequence[float], area: Sequence[float], pixels: float) -> list[float]:
+    """The same places, moved apart as far as labels of one line need, within an axis of so many pixels."""
+    low, high = area
+    gap = _LABEL_HEIGHT * (high - low) / pixels
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    # Without their gaps, labels that touch fall on one place: the mean of those where they belong.
+    groups: list[list[float]] = []
+    for rank, index in enumerate(order):
+        groups.append([places[index] - rank * gap])
+        while len(groups) > 1 and statistics.fmean(groups[-2]) >= statistics.fmean(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    top = high - (len(places) - 1) * gap
+    settled = [max(low, min(top, statistics.fmean(group))) for group in groups for _ in group]
+    found = dict(zip(order, settled, strict=True))
+    return [found[index] + order.index(index) * gap for index in range(len(places))]
+
+
+def height_for(labels: int, subtitle: Sequence[str]) -> int:
+    """The height of a chart with so many labels above each other."""
+    return max(HEIGHT, (labels + 2) * _LABEL_HEIGHT + top_margin(subtitle) + _BOTTOM)
+
+
+def level(value: float, color: str, dash: str = "dash") -> dict[str, Any]:
+    """A line across the chart."""
+    line = {"color": color, "width": 1, "dash": dash}
+    return {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": value, "y1": value, "line": line}
+
+
+def band(low: float, high: float, color: str, upright: bool = False) -> dict[str, Any]:
+    """A stripe across the chart, or from its bottom to its top."""
+    across, along = ("y", "x") if upright else ("x", "y")
+    return {
+        "type": "rect",
+        f"{across}0": 0,
+        f"{across}1": 1,
+        f"{across}ref": "paper",
+        f"{along}0": low,
+        f"{along}1": high,
+        "layer": "below",
+        "fillcolor": color,
+        "line": {"width": 0},
+    }

@@ -1,0 +1,224 @@
+"""What charts are drawn of: one point a cell, taken from the rows of a result, and how points make lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import PurePath
+from typing import Any
+
+from inferlab.errors import BadInput
+from inferlab.units import plural, shortened
+
+#: What a scaling chart can have along its x axis, the first of equals preferred.
+AXES = ("batch_size", "sequence_length", "num_cores")
+#: What a chart can have along its y axis.
+MEASURES = ("median_ms", "items_per_sec")
+
+#: All that can tell two points apart, in the order in which a label says it.
+_SPLITS = (
+    *("model", "digest", "engine", "version", "scenario", "rate", "instances", "num_cores", "num_streams"),
+    *("batch_size", "sequence_length", "thread_pinning", "engine_options", "cpu", "origin"),
+)
+#: What follows from other things unless the points show otherwise, and then needs no line of its own.
+_FOLLOWS = {"digest": ("model",), "version": ("engine",), "num_streams": ("scenario", "num_cores", "instances")}
+#: What is not known of a cell that failed.
+_MAY_BE_UNKNOWN = ("version", "cpu")
+_LONGEST_NAME = 40
+#: Engines may be paths, and options many.
+_LONGEST_WORD = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One cell of a result, as far as charts need it; the ends of an interval are None where there is none."""
+
+    model: str
+    engine: str
+    scenario: str
+    num_cores: int | None
+    num_streams: int | None
+    batch_size: int | None
+    sequence_length: int | None
+    median_ms: float | None
+    median_ms_low: float | None
+    median_ms_high: float | None
+    items_per_sec: float | None
+    items_per_sec_low: float | None
+    items_per_sec_high: float | None
+    version: str = ""
+    instances: int | None = 1
+    rate: float | None = None
+    processes: int | None = None
+    status: str = "done"
+    failure: str = ""
+    #: "match", "mismatch" or "unchecked".
+    output_check: str = ""
+    thread_pinning: str = ""
+    engine_options: str = ""
+    cpu: str = ""
+    digest: str = ""
+    #: The file or entry that it comes from.
+    origin: str = ""
+
+    def value(self, measure: str) -> float | None:
+        """The number that is drawn."""
+        found: float | None = getattr(self, measure)
+        return found
+
+    def ends(self, measure: str) -> tuple[float, float] | None:
+        """Its interval."""
+        low, high = getattr(self, f"{measure}_low"), getattr(self, f"{measure}_high")
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it computed something else than it should."""
+        return self.output_check == "mismatch"
+
+
+def from_row(row: Mapping[str, Any], origin: str = "") -> Point:
+    """The point of a row; a table that was read from a file has text for numbers."""
+    values: dict[str, Any] = {"origin": origin}
+    for field in fields(Point):
+        if field.name != "origin" and field.name in row:
+            values[field.name] = _read(field.name, str(field.type), row[field.name])
+    missing = [name for name in ("model", "engine", *MEASURES) if name not in values]
+    if missing:
+        raise BadInput(f"{origin or 'This table'} is no result of inferlab: it has no column {missing[0]}.")
+    blank = {field.name: None for field in fields(Point) if "None" in str(field.type)}
+    return Point(**{"scenario": "", **blank, **values})
+
+
+def _read(name: str, kind: str, value: Any) -> Any:
+    if kind == "str":
+        return "" if value is None else str(value)
+    if value is None or value == "":
+        return None
+    try:
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError
+        return int(number) if kind.startswith("int") else number
+    except (TypeError, ValueError):
+        raise BadInput(f"The column {name} of this result holds {value!r}, which is not a number.") from None
+
+
+def chosen_axis(points: Sequence[Point]) -> str | None:
+    """The axis with the most values; None where none of them varies."""
+    counts = {axis: len({value for one in points if (value := getattr(one, axis)) is not None}) for axis in AXES}
+    best = max(AXES, key=lambda axis: counts[axis])
+    return best if counts[best] > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The points of one line, from left to right, and what tells it from the others."""
+
+    label: str
+    points: tuple[Point, ...]
+
+
+def series(points: Sequence[Point], axis: str) -> tuple[Series, ...]:
+    """A line for each model × engine × whatever else varies along this axis."""
+    splits = telling(points, axis)
+    names = short_names([one.model for one in points])
+    lines: dict[tuple[Hashable, ...], list[Point]] = {}
+    for one in points:
+        lines.setdefault(tuple(getattr(one, name) for name in splits), []).append(one)
+    return tuple(
+        Series(_label(of[0], splits, names), tuple(sorted(of, key=lambda one: getattr(one, axis))))
+        for of in lines.values()
+    )
+
+
+def labels(points: Sequence[Point]) -> list[str]:
+    """What tells each point from the others; its engine where nothing does."""
+    names = short_names([one.model for one in points])
+    splits = telling(points) or ["engine"]
+    found: list[str] = []
+    for one in points:
+        label = _label(one, splits, names)
+        again = sum(other == label or other.startswith(f"{label} #") for other in found)
+        found.append(f"{label} #{again + 1}" if again else label)
+    return found
+
+
+def common(points: Sequence[Point], axis: str | None = None) -> list[str]:
+    """What is the same in all points, in words."""
+    names = short_names([one.model for one in points])
+    shown = [name for name in _SPLITS if name not in ("digest", "origin", "thread_pinning", axis)]
+    same = [name for name in shown if len(_values(points, name)) == 1]
+    # Any point that knows it will do.
+    words = {
+        name: next(filter(None, (_worded(name, one, names, quiet=True) for one in points)), "") for name in same
+    }
+    version = words.pop("version", "")
+    if version and "engine" in words:
+        words["engine"] += f" {version}"
+    return [text for text in words.values() if text]
+
+
+def telling(points: Sequence[Point], axis: str | None = None) -> list[str]:
+    """The fields that tell lines along an axis apart."""
+    found = [name for name in _SPLITS if name != axis and len(_values(points, name)) > 1]
+    for name, causes in _FOLLOWS.items():
+        if name in found and not _clash(points, causes, name):
+            found.remove(name)
+    # Where results come from matters only if nothing else tells them apart.
+    rest = [name for name in found if name != "origin"]
+    keys = [tuple(getattr(one, name) for name in (*rest, *([axis] if axis else []))) for one in points]
+    return rest if len(set(keys)) == len(keys) else found
+
+
+def _values(points: Sequence[Point], name: str) -> set[Hashable]:
+    found = {getattr(one, name) for one in points}
+    return found - {""} if name in _MAY_BE_UNKNOWN else found
+
+
+def _clash(points: Sequence[Point], causes: Sequence[str], name: str) -> bool:
+    """Whether the same causes go with different values."""
+    known = [one for one in points if name not in _MAY_BE_UNKNOWN or getattr(one, name)]
+    pairs = {(tuple(getattr(one, cause) for cause in causes), getattr(one, name)) for one in known}
+    return len(pairs) > len({key for key, _ in pairs})
+
+
+def _label(point: Point, splits: Sequence[str], names: Mapping[str, str]) -> str:
+    return ", ".join(text for name in splits if (text := _worded(name, point, names)))
+
+
+def _worded(name: str, point: Point, names: Mapping[str, str], quiet: bool = False) -> str:
+    """One field in words; `quiet` leaves out what goes without saying."""
+    value = getattr(point, name)
+    if value is None or value == "" or (quiet and name in ("instances", "num_streams") and value == 1):
+        return ""
+    if name == "model":
+        return names[value]
+    if name == "origin":
+        return PurePath(value).name
+    if name in _COUNTED:
+        return plural(value, _COUNTED[name])
+    return shortened(_FORMS.get(name, "{}").format(value), _LONGEST_WORD)
+
+
+_COUNTED = {"num_cores": "core", "num_streams": "stream", "instances": "instance"}
+_FORMS = {
+    "digest": "digest {:.8}",
+    "rate": "{:g} requests/s",
+    "batch_size": "batch {}",
+    "sequence_length": "length {}",
+}
+
+
+def short_names(names: Collection[str]) -> dict[str, str]:
+    """The last parts of each name, as many as tell it from all others."""
+    known = {name: "/" + name.replace("\\", "/").rstrip("/") for name in names}
+    found = {}
+    for name, whole in known.items():
+        parts = whole.split("/")
+        endings = ("/".join(parts[-count:]) for count in range(1, len(parts)))
+        alone = (one for one in endings if sum(other.endswith(f"/{one}") for other in known.values()) == 1)
+        found[name] = next(alone, name)
+    cut = {name: shortened(short, _LONGEST_NAME) for name, short in found.items()}
+    return {name: cut[name] if list(cut.values()).count(cut[name]) == 1 else found[name] for name in known}

@@ -1,0 +1,120 @@
+"""From whatever holds a result (an object, a file, an id) to its chart."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferlab import charts
+from inferlab.errors import BadInput
+from inferlab.records import Benchmark, Comparison, Outcome
+from inferlab.render import comparison, flat, saved
+from inferlab.results import BenchmarkResult, ComparisonResult
+from inferlab.store.entries import Document
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from inferlab.store.store import Store
+
+_FAMILY = comparison.FORMAT.partition("/")[0]
+
+
+def plot(
+    *results: BenchmarkResult | ComparisonResult | Benchmark | Comparison | str | os.PathLike[str],
+    x: str | None = None,
+    y: str | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
+) -> Figure:
+    """One Plotly figure of all these results: objects, files that inferlab wrote, or ids in the store."""
+    if not results:
+        raise BadInput(
+            "Nothing was named to plot. Give a result, a file that inferlab wrote, or an id in the store."
+        )
+    held = [_held(one, store) for one in results]
+    compared = [one.ratios for one in held if one.ratios is not None]
+    if not compared:
+        points = [point for one in held for point in one.points]
+        return charts.chart(points, [outcome for one in held for outcome in one.outcomes], x, y)
+    if len(held) > 1:
+        raise BadInput("A comparison has a chart of its own. Plot it alone.")
+    if x is not None or y is not None:
+        raise BadInput("A comparison has one chart, the ratio of every pair: x and y cannot be chosen.")
+    return charts.ratios(compared[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one result has to draw."""
+
+    points: Sequence[charts.Point] = ()
+    outcomes: Sequence[Outcome] = ()
+    ratios: charts.Ratios | None = None
+
+
+def _held(thing: Any, store: Any) -> _Held:
+    if isinstance(thing, BenchmarkResult | ComparisonResult):
+        thing = thing.record
+    if isinstance(thing, Benchmark):
+        return _benchmark(thing, thing.id)
+    if isinstance(thing, Comparison):
+        return _Held(ratios=charts.of_comparison(thing))
+    if not isinstance(thing, str | os.PathLike):
+        raise BadInput(
+            f"A {type(thing).__name__} cannot be plotted. Give a result, a file that inferlab wrote, or an id."
+        )
+    name = str(os.fspath(thing))
+    return _file(name) if saved.is_file(name) else _entry(name, store)
+
+
+def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
+    outcomes = _numbered(origin, benchmark.outcomes, number)
+    chosen = Benchmark(benchmark.plan, benchmark.model, tuple(outcomes), benchmark.id)
+    return _Held([charts.from_row(row, origin) for row in flat.rows(chosen)], outcomes)
+
+
+def _file(name: str) -> _Held:
+    path, _, number = name.partition("#")
+    if path.lower().endswith(".json") and (content := _comparison(Path(path))) is not None:
+        return _Held(ratios=charts.of_file(content))
+    return _Held([charts.from_row(row, path) for row in _numbered(path, flat.read(Path(path)), number)])
+
+
+def _comparison(path: Path) -> dict[str, Any] | None:
+    """What a file holds if it is a comparison."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # Whoever reads it as a benchmark will say what is wrong with it.
+    ours = isinstance(content, dict) and str(content.get("format", "")).startswith(f"{_FAMILY}/")
+    return content if ours else None
+
+
+def _entry(name: str, store: Any) -> _Held:
+    from inferlab.store import open_store
+    from inferlab.store.store import Store
+
+    entry_id, _, number = name.partition("#")
+    if isinstance(store, Store):
+        found = store.get(entry_id)
+    else:
+        with open_store(None if store is None else os.fspath(store), make=False) as opened:
+            found = opened.get(entry_id)
+    if not isinstance(found, Document):
+        return _benchmark(found.benchmark, found.id, number)
+    if found.kind != "comparison":
+        raise BadInput(f"{found.id} is a {found.kind}; benchmarks and comparisons have charts.")
+    return _Held(ratios=charts.of_file(found.content))
+
+
+def _numbered(name: str, cells: Sequence[Any], number: str) -> Sequence[Any]:
+    """The one cell whose number follows a #, or all."""
+    if not number:
+        return cells
+    if not number.isdigit() or not 1 <= int(number) <= len(cells):
+        raise BadInput(f"{name}#{number}: there is no result {number} among {len(cells)}.")
+    return [cells[int(number) - 1]]

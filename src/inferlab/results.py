@@ -1,0 +1,270 @@
+"""What the Python API hands out: records with the views that people ask for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferlab import charts
+from inferlab.errors import BadInput
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find_all
+from inferlab.measure.stats import summarize
+from inferlab.records import Benchmark, Comparison, Estimate, Finding, Outcome, Status, Summary, Verdict
+from inferlab.render import comparison as render_comparison
+from inferlab.render import files, flat, html, table, text
+from inferlab.store.entries import PRECEDENCE
+from inferlab.units import decimal
+
+if TYPE_CHECKING:
+    import os
+
+    from plotly.graph_objects import Figure
+
+    StrPath = str | os.PathLike[str]
+
+_TABLES = (".json", ".csv", ".md")
+
+
+class BenchmarkResult:
+    """What was measured: one cell or many; each cell on its own is `result[0]`, `result[1]`, …"""
+
+    def __init__(self, record: Benchmark) -> None:
+        #: All that is known, as frozen records.
+        self.record = record
+
+    def __len__(self) -> int:
+        return len(self.record.outcomes)
+
+    def __getitem__(self, index: int) -> BenchmarkResult:
+        return BenchmarkResult(replace(self.record, outcomes=(self.record.outcomes[operator.index(index)],)))
+
+    def __iter__(self) -> Iterator[BenchmarkResult]:
+        return (self[index] for index in range(len(self)))
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        if len(self) != 1:
+            return f"<BenchmarkResult of {self.record.model.source}: {len(self)} cells, {self.status}>"
+        (outcome,) = self.record.outcomes
+        return f"<BenchmarkResult of {self.record.model.source}: {text.cell_label(outcome.cell)}, {self.status}>"
+
+    @property
+    def id(self) -> str:
+        """Its name in the store; empty where it was not saved."""
+        return self.record.id
+
+    @property
+    def status(self) -> Status:
+        """What became of the whole: failed, cancelled or pending where a cell is, else done."""
+        return min((one.status for one in self.record.outcomes), key=PRECEDENCE.index)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why cells failed; empty where none did."""
+        return tuple(one.failure.message for one in self.record.outcomes if one.failure)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader of the numbers must know, of all cells, as data."""
+        return tuple(one for outcome in self.record.outcomes for one in find_all(outcome))
+
+    @property
+    def outputs_match(self) -> bool | None:
+        """Whether all outputs are right; None where that is not known of one."""
+        found = {_outputs(outcome) for outcome in self.record.outcomes}
+        return False if False in found else None if None in found else True
+
+    @property
+    def best(self) -> BenchmarkResult | None:
+        """The cell of highest throughput, of those that were measured to their end and are not wrong."""
+        right = [self[number - 1] for number, _ in table.right(self.record.outcomes)]
+        return max(right, key=lambda one: one.items_per_sec or 0.0, default=None)
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        """All numbers of the only cell; None where nothing was measured."""
+        if len(self) != 1:
+            raise BadInput(
+                f"This result has {len(self)} cells, so it has no single number. Take one of them (result[0] or "
+                "result.best), or all (result.rows() or result.to_frame())."
+            )
+        (outcome,) = self.record.outcomes
+        return summarize(outcome.cell, outcome.runs)
+
+    @property
+    def median_ms(self) -> float | None:
+        """The median latency of the only cell, in milliseconds a batch."""
+        return None if self.summary is None else self.summary.median_ms.value
+
+    @property
+    def median_ms_interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval; None where one process was measured."""
+        return None if self.summary is None else _ends(self.summary.median_ms)
+
+    @property
+    def items_per_sec(self) -> float | None:
+        """The throughput of the only cell."""
+        return None if self.summary is None else self.summary.items_per_sec.value
+
+    @property
+    def items_per_sec_interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval; None where one process was measured."""
+        return None if self.summary is None else _ends(self.summary.items_per_sec)
+
+    def table(self, *baseline: str) -> str:
+        """What the command line prints; speed-ups refer to the first cell, or to that with all of OPTION=VALUE."""
+        return "\n".join(self._lines(baseline))
+
+    def _lines(self, baseline: Sequence[str] = ()) -> list[str]:
+        table.check_baseline([one.cell for one in self.record.outcomes], baseline)
+        if len(self) != 1:
+            return table.lines(self.record, table.find_baseline(self.record, baseline))
+        (outcome,) = self.record.outcomes
+        told = [] if outcome.failure is None else [f"Failure: {outcome.failure.message}"]
+        return [*text.result_lines(self.record, outcome), *told]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row a cell, as in a CSV file."""
+        return flat.rows(self.record)
+
+    def to_frame(self) -> Any:
+        """The same rows as a pandas DataFrame."""
+        return _frame(self.rows(), list(flat.FIELDS))
+
+    def to_json(self) -> str:
+        """The same text that `inferlab benchmark -x result.json` writes."""
+        return files.to_json(self.record)
+
+    def save(self, path: StrPath) -> None:
+        """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
+        target = _checked(path, (*_TABLES, *charts.ENDINGS))
+        if target.suffix.lower() in _TABLES:
+            files.export(target, self.record)
+        else:
+            charts.save(self.plot(), target)
+
+    def plot(self, x: str | None = None, y: str | None = None) -> Figure:
+        """A Plotly figure: what scales along an axis, the cells side by side, or one cell over time."""
+        points = [charts.from_row(row, self.id) for row in self.rows()]
+        return charts.chart(points, self.record.outcomes, x, y)
+
+    def _repr_html_(self) -> str:
+        if len(self) != 1:
+            return table.markup(self.record)
+        pairs, notes = html.split(self._lines())
+        return html.lines(pairs, notes, ("Throughput (items/sec)", "Latency Median (ms/batch)", "Failure"))
+
+
+class ComparisonResult:
+    """Whether B is faster than A, and how sure that is."""
+
+    def __init__(self, record: Comparison) -> None:
+        #: All that is known, as frozen records.
+        self.record = record
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        a, b = self.record.labels
+        return f"<ComparisonResult: {b} takes {decimal(self.ratio)} of the time of {a}, {self.verdict}>"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of B against A: faster, slower, same or inconclusive."""
+        return self.record.verdict
+
+    @property
+    def ratio(self) -> float:
+        """B's time an item over A's."""
+        return self.record.ratio.value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the ratio; None where too few processes were measured for one."""
+        return _ends(self.record.ratio)
+
+    @property
+    def outputs_match(self) -> bool | None:
+        """Whether both arms compute the same; None where their outputs could not be compared."""
+        return self.record.outputs_match
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader of the numbers must know, of A and then of B, as data."""
+        return tuple(one for arm in render_comparison.findings(self.record) for one in arm)
+
+    def table(self) -> str:
+        """What the command line prints."""
+        return "\n".join(render_comparison.lines(self.record))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a pair, or a process of each where saved results were compared."""
+        a, b = self.record.times_ms
+        return [
+            {
+                "pair": index + 1,
+                "a_ms": a[index] if index < len(a) else None,
+                "b_ms": b[index] if index < len(b) else None,
+                "log_ratio": self.record.pairs[index].log_ratio if self.record.pairs else None,
+            }
+            for index in range(max(len(a), len(b)))
+        ]
+
+    def to_frame(self) -> Any:
+        """The same rows as a pandas DataFrame."""
+        return _frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
+
+    def to_json(self) -> str:
+        """The same text that `inferlab compare -x comparison.json` writes."""
+        return render_comparison.to_json(self.record)
+
+    def save(self, path: StrPath) -> None:
+        """Write it to a file: .json has the numbers, .html and .png the chart."""
+        target = _checked(path, (".json", *charts.ENDINGS))
+        if target.suffix.lower() == ".json":
+            files.write(target, self.to_json())
+        else:
+            charts.save(self.plot(), target)
+
+    def plot(self) -> Figure:
+        """A Plotly figure: the ratio of every pair, its interval and the margin."""
+        return charts.ratios(charts.of_comparison(self.record))
+
+    def _repr_html_(self) -> str:
+        pairs, notes = html.split(render_comparison.lines(self.record))
+        return html.lines(pairs, notes, ("Verdict",))
+
+
+def _outputs(outcome: Outcome) -> bool | None:
+    if not outcome.runs:
+        return None
+    return {"match": True, "mismatch": False}.get(worst([run.check for run in outcome.runs]).status)
+
+
+def _ends(estimate: Estimate) -> tuple[float, float] | None:
+    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+
+
+def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise BadInput("to_frame() needs pandas. Install it: pip install pandas; or take .rows().") from None
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def _checked(path: StrPath, endings: Sequence[str]) -> Path:
+    target = Path(path)
+    if target.suffix.lower() not in endings:
+        known = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise BadInput(f"A result is saved as {known}, by the ending of its name, which {path} does not have.")
+    files.check_writable(target, tables=True)
+    return target
