@@ -1,17 +1,43 @@
-"""inferlab export: a PyTorch model as ONNX."""
+"""inferlab export: a PyTorch model as ONNX, or entries of the store as a file that travels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
 import click
+from click.core import ParameterSource
 
 from inferlab.cli.progress import Log
+from inferlab.cli.stores import opened, store_option
+from inferlab.errors import BadInput
+
+_HELP = """Write a PyTorch model as ONNX, or entries of the store as a file.
+
+\b
+  inferlab export path/to/model-folder -o model.onnx        a model
+  inferlab export abcdefghij -o results.jsonl.gz            an entry; without any ID, all of them
+
+MODEL is a Hugging Face folder, hf:ORG/NAME, a torch.export program (.pt2) or a TorchScript file; what is written
+is checked against eager PyTorch. An ID is one that inferlab history lists; -o then ends in .jsonl, or in .jsonl.gz
+to compress, and inferlab import takes that file in again."""
+_ENTRIES = (".jsonl", ".jsonl.gz")
+# What only the one use takes, by parameter: the option as it is written.
+_OF_MODELS = {
+    "opset": "--opset",
+    "exporter": "--exporter",
+    "batch_size": "--batch_size",
+    "sequence_length": "--sequence_length",
+    "static": "--static",
+}
+_OF_ENTRIES = {"store_url": "--store"}
+_ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 
 
-@click.command("export")
-@click.argument("model")
-@click.option(
-    "-o", "--output", required=True, metavar="OUT.onnx", help="The file to write; its folder must exist."
-)
+@click.command("export", help=_HELP)
+@click.argument("what", nargs=-1, metavar="MODEL | [ID]...")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The file to write; its folder must exist.")
 @click.option("--opset", type=int, help="The ONNX opset; 17, or 18 where only the newer exporter can.")
 @click.option(
     "--exporter",
@@ -23,21 +49,100 @@ from inferlab.cli.progress import Log
 @click.option("-b", "--batch_size", type=int, default=2, show_default=True, help="To trace with.")
 @click.option("--sequence_length", type=int, default=16, show_default=True, help="To trace with.")
 @click.option("--static", is_flag=True, help="Fix batch and sequence at the sizes traced with.")
+@store_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the path.")
+@click.pass_context
 def command(
+    ctx: click.Context, /, what: tuple[str, ...], output: str, store_url: str | None, quiet: bool, **given: Any
+) -> None:
+    """Write a model, or entries."""
+    if output.lower().endswith(_ENTRIES):
+        _refuse_options(ctx, _OF_MODELS, f"turning a model into ONNX, and {output} takes entries of the store")
+        _export_entries(what, Path(output), store_url, quiet)
+    else:
+        _refuse_options(ctx, _OF_ENTRIES, "exporting entries, to a file that ends in .jsonl or .jsonl.gz")
+        _export_model(_only_model(ctx, what), output, quiet, **given)
+
+
+def _refuse_options(ctx: click.Context, options: dict[str, str], use: str) -> None:
+    for name, option in options.items():
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise BadInput(f"The option {option} is for {use}.")
+
+
+def _only_model(ctx: click.Context, what: tuple[str, ...]) -> str:
+    if not what:
+        raise click.UsageError("Missing argument 'MODEL'. For entries of the store, -o ends in .jsonl.", ctx)
+    model, *more = what
+    if more:
+        raise click.UsageError(f"Got unexpected extra argument ({' '.join(more)}): one model is exported.", ctx)
+    if 4 <= len(model) <= 10 and _ID_LETTERS.issuperset(model) and not Path(model).exists():
+        raise BadInput(
+            f"There is no model '{model}'. If it is an entry of the store, give -o a name that ends in .jsonl."
+        )
+    return model
+
+
+def _export_entries(ids: tuple[str, ...], path: Path, store_url: str | None, quiet: bool) -> None:
+    from inferlab.units import plural, size
+
+    for one in ids:
+        if not _ID_LETTERS.issuperset(one):
+            raise BadInput(
+                f"'{one}' is no id of the store (see: inferlab history). To turn a model into ONNX, give -o a "
+                "name that ends in .onnx."
+            )
+    _check_writable(path)
+    with opened(store_url) as store:
+        # The first and the last line are not entries.
+        count = _write(path, store.export(ids or None)) - 2
+    if quiet:
+        click.echo(path)
+        return
+    click.echo(f"Written: {path} ({plural(count, 'entry', 'entries')}, {size(path.stat().st_size)})")
+    click.echo(f"Next: inferlab import {path}", err=True)
+
+
+def _check_writable(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is no ordinary file. Give -o another name.")
+    if not path.parent.is_dir():
+        raise BadInput(f"The folder of {path} does not exist. Make it first: mkdir -p {path.parent}")
+
+
+def _write(path: Path, lines: Iterable[bytes]) -> int:
+    """Write the lines whole or not at all, compressed where the name says so; returns how many there were."""
+    import gzip
+    import os
+
+    from inferlab.atomic import whole_file
+
+    count = 0
+    try:
+        with whole_file(path.resolve()) as file:
+            zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.name.lower().endswith(".gz") else None
+            for line in lines:
+                (zipped or file).write(line)
+                count += 1
+            if zipped:
+                zipped.close()
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise BadInput(f"The entries could not be written to {path}: {error.strerror or error}.") from error
+    return count
+
+
+def _export_model(
     model: str,
     output: str,
+    quiet: bool,
     opset: int | None,
     exporter: str,
     batch_size: int,
     sequence_length: int,
     static: bool,
-    quiet: bool,
 ) -> None:
-    """Write a PyTorch model as ONNX and check it against eager PyTorch.
-
-    MODEL is a Hugging Face folder, hf:ORG/NAME, a torch.export program (.pt2) or a TorchScript file.
-    """
     from inferlab.model.export import export_to_onnx
 
     with Log(quiet) as log:

@@ -15,7 +15,7 @@ from sqlalchemy.pool import QueuePool
 
 from inferlab.errors import BadInput
 from inferlab.store import sqlite
-from inferlab.store.problems import explained
+from inferlab.store.problems import NoStore, explained
 from inferlab.store.schema import SCHEMA_VERSION, VERSION_TABLE, metadata
 
 #: How long a writer waits for another before it gives up.
@@ -41,9 +41,9 @@ def default_path() -> Path:
     return Path(base) / "inferlab" / "lab.db"
 
 
-def open_database(url: str | None) -> Database:
-    """Open a database by path or URL, made and migrated where that is needed."""
-    database = _connected(url)
+def open_database(url: str | None, make: bool = True) -> Database:
+    """Open a database by path or URL, migrated where that is needed, and made unless it only shall be read."""
+    database = _connected(url, make)
     try:
         with explained(database.label):
             _prepare(database)
@@ -53,9 +53,11 @@ def open_database(url: str | None) -> Database:
     return database
 
 
-def _connected(url: str | None) -> Database:
+def _connected(url: str | None, make: bool) -> Database:
     if url is None:
         path = default_path()
+        if not make:
+            return _sqlite(path, make)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -63,13 +65,13 @@ def _connected(url: str | None) -> Database:
                 f"The folder {path.parent} of the store cannot be made: {error.strerror}. Name another store "
                 "with --store or INFERLAB_STORE."
             ) from error
-        return _sqlite(path)
+        return _sqlite(path, make)
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return _sqlite(Path(url).expanduser())
+        return _sqlite(Path(url).expanduser(), make)
     if scheme == "sqlite":
         # As SQLAlchemy writes it: sqlite:///relative, sqlite:////absolute.
-        return _sqlite(Path(rest.removeprefix("/")))
+        return _sqlite(Path(rest.removeprefix("/")), make)
     if scheme in ("postgresql", "postgres", "postgresql+psycopg"):
         return _postgresql(url)
     raise BadInput(
@@ -78,7 +80,12 @@ def _connected(url: str | None) -> Database:
     )
 
 
-def _sqlite(path: Path) -> Database:
+def _sqlite(path: Path, make: bool) -> Database:
+    if not (make or path.exists()):
+        raise NoStore(
+            f"There is no store {path}. Name the right one with --store or INFERLAB_STORE; one is made when "
+            "something is measured: inferlab benchmark demo:resnet50 -t 3"
+        )
     file = sqlite.File(path, BUSY_S)
     engine = create_engine("sqlite://", creator=file.connect, poolclass=QueuePool)
 

@@ -28,6 +28,8 @@ class CellEntry:
     median_ms: float | None
     median_ms_low: float | None
     median_ms_high: float | None
+    #: The outputs of a run do not match the reference: fast, perhaps, but worth nothing.
+    wrong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,17 @@ class Entry:
     def status(self) -> Status:
         """What became of the whole: failed, cancelled or pending where a cell is, else done."""
         return min((cell.status for cell in self.cells), key=PRECEDENCE.index, default="done")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What an entry is called."""
+
+    id: str
+    created_at: datetime
+    kind: str
+    title: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,12 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise BadInput(f"{path} is no whole file of inferlab export ({error}). Nothing was imported.") from error
 
 
+def announced(path: Path) -> int:
+    """How many entries a file of ours has; refused where it is none or not whole."""
+    with opened(path) as lines:
+        return int(json.loads(lines.readline())["entries"])
+
+
 def _check(file: Any) -> None:
     first = json.loads(file.readline(10_000) or "null")
     name = first.get("format") if isinstance(first, dict) else None

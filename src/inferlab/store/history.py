@@ -15,6 +15,9 @@ from inferlab.store.entries import PRECEDENCE, CellEntry, Entry
 from inferlab.store.schema import cell, entry, run
 from inferlab.store.serialize import restored
 
+# As `serialize.dumps` writes it, and as it cannot stand within any text: there the quotes would be escaped.
+_WRONG = '"check":{"status":"mismatch"'
+
 
 def page(
     connection: Connection,
@@ -66,8 +69,9 @@ def _status(status: Status) -> list[ColumnElement[bool]]:
 
 def _cells(connection: Connection, entry_ids: list[str]) -> dict[str, list[CellEntry]]:
     runs = select(func.count()).select_from(run).where(run.c.cell_row == cell.c.row).scalar_subquery()
+    wrong = exists().where(run.c.cell_row == cell.c.row, run.c.content.contains(_WRONG, autoescape=True))
     query = (
-        select(cell, runs.label("runs"))
+        select(cell, runs.label("runs"), wrong.label("wrong"))
         .where(cell.c.entry_id.in_(entry_ids))
         .order_by(cell.c.entry_id, cell.c.position)
     )
@@ -85,5 +89,6 @@ def _cell(row: RowMapping) -> CellEntry:
         status=row["status"],
         failure=None if row["failure"] is None else restored(Failure, json.loads(row["failure"])),
         runs=row["runs"],
+        wrong=bool(row["wrong"]),
         **cached,
     )

@@ -9,6 +9,11 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from inferlab.errors import BadInput, InferlabError
 
+
+class NoStore(BadInput):
+    """There is no such store, and whoever only wants to read must not make one."""
+
+
 _DAMAGED = ("not a database", "malformed", "unsupported file format", "file is encrypted")
 
 

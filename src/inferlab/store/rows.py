@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, case, select
+from sqlalchemy import Connection, case, delete, select
 from sqlalchemy import insert as sql_insert
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.store.schema import cell, entry
+from inferlab.store.schema import cell, entry, run
 from inferlab.store.serialize import dumps
 from inferlab.version import __version__
 
@@ -84,3 +85,12 @@ def cell_row(connection: Connection, benchmark_id: str, cell_id: str) -> int:
     if row is None:
         raise InferlabError(f"The benchmark {benchmark_id} has no cell {cell_id}, or was removed meanwhile.")
     return int(row)
+
+
+def drop_cut_runs(connection: Connection, cell_row: int) -> None:
+    """Remove the runs of a cell that the user cut short."""
+    for row, content in connection.execute(
+        select(run.c.row, run.c.content).where(run.c.cell_row == cell_row)
+    ).all():
+        if json.loads(content).get("interrupted"):
+            connection.execute(delete(run).where(run.c.row == row))

@@ -16,7 +16,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import cache, history, rows
 from inferlab.store.database import Database, shrink
-from inferlab.store.entries import Document, Entry, Stored
+from inferlab.store.entries import Document, Entry, Heading, Stored
 from inferlab.store.problems import explained
 from inferlab.store.schema import cell, entry, run
 from inferlab.store.serialize import dumps, plain, restored
@@ -117,6 +117,27 @@ class Store:
             )
             cache.refresh(connection, row)
 
+    def reopen(self, benchmark_id: str) -> str:
+        """Let a benchmark that was cut off go on; returns its whole id.
+
+        What was cancelled is pending again, without the runs that were cut short.
+        """
+        with self._writing() as connection:
+            found = rows.found(connection, benchmark_id, self.name)
+            stopped = (cell.c.entry_id == found) & (cell.c.status.in_(("cancelled", "pending")))
+            for row in connection.execute(select(cell.c.row).where(stopped)).scalars().all():
+                rows.drop_cut_runs(connection, row)
+            connection.execute(update(cell).where(stopped).values(status="pending", failure=None))
+        return found
+
+    def last_unfinished(self) -> str | None:
+        """The id of the newest benchmark with cells that were not measured, if there is one."""
+        with self._reading() as connection:
+            stopped = select(cell.c.entry_id).where(cell.c.status.in_(("cancelled", "pending")))
+            query = select(entry.c.id).where(entry.c.id.in_(stopped))
+            newest = query.order_by(entry.c.created_at.desc(), entry.c.id.desc()).limit(1)
+            return connection.execute(newest).scalar()
+
     def add_document(self, kind: str, title: str, content: Mapping[str, Any]) -> str:
         """Save a result that is final JSON already, such as a comparison; returns its id."""
         if kind == BENCHMARK:
@@ -196,7 +217,15 @@ class Store:
             ).mappings()
             outcomes = tuple(_outcome(connection, one) for one in cells.all())
             plan, model = restored(Plan, content["plan"]), restored(Model, content["model"])
-            return Stored(*common, Benchmark(plan, model, outcomes))
+            return Stored(*common, Benchmark(plan, model, outcomes, found))
+
+    def has(self, entry_id: str) -> bool:
+        """Whether one entry, and no other, has this id."""
+        with self._reading() as connection:
+            try:
+                return bool(rows.found(connection, entry_id, self.name))
+            except BadInput:
+                return False
 
     def unfinished(self, benchmark_id: str) -> list[str]:
         """The ids of the cells that are still pending; some may have runs already."""
@@ -219,6 +248,14 @@ class Store:
         with self._reading() as connection, self._sound():
             after = None if before is None else rows.found(connection, before, self.name)
             return history.page(connection, limit, after, model, engine, status)
+
+    def headings(self, ids: Sequence[str]) -> list[Heading]:
+        """What the entries with these ids are called, each once; those that cannot be read in full as well."""
+        columns = (entry.c.id, entry.c.created_at, entry.c.kind, entry.c.title, entry.c.note)
+        with self._reading() as connection, self._sound():
+            wanted = dict.fromkeys(rows.found(connection, one, self.name) for one in ids)
+            found = [connection.execute(select(*columns).where(entry.c.id == one)).one() for one in wanted]
+            return [Heading(one.id, rows.moment(one.created_at), one.kind, one.title, one.note) for one in found]
 
     def export(self, ids: Sequence[str] | None = None) -> Iterator[bytes]:
         """The lines of a file that `import_file` takes in again, of these entries or of all."""

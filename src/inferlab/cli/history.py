@@ -1,0 +1,90 @@
+"""`inferlab history`: what was measured, newest first."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import get_args
+
+import click
+
+from inferlab.cli.stores import opened, store_option
+from inferlab.records import Status
+from inferlab.store import Entry
+
+_MODEL = "Only models (or titles) that contain this, or whose digest begins so."
+_STATUS = "Only what is done, has failed or cancelled cells, or is not finished."
+_PAGE = 20
+_BEGIN = "Start with: inferlab benchmark demo:resnet50 -t 3"
+
+
+@click.command("history")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="At most so many."
+)
+@click.option("--before", metavar="ID", help="Only what is older than this entry: the next page.")
+@click.option("--model", metavar="TEXT", help=_MODEL)
+@click.option("--engine", metavar="NAME", help="Only benchmarks with a cell on this engine.")
+@click.option("--status", type=click.Choice(get_args(Status)), help=_STATUS)
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print the page as JSON.")
+def command(
+    limit: int,
+    before: str | None,
+    model: str | None,
+    engine: str | None,
+    status: Status | None,
+    store_url: str | None,
+    as_json: bool,
+) -> None:
+    """List what is in the store, newest first.
+
+    See one with: inferlab show ID
+    """
+    from inferlab.render import history as render
+    from inferlab.store.problems import NoStore
+
+    name, found = "", list[Entry]()
+    try:
+        with opened(store_url) as store:
+            name = store.name
+            # One more than is shown tells whether there is another page.
+            found = store.history(limit + 1, before, model, engine, status)
+    except NoStore:
+        # Where nothing was saved yet there is nothing to list; one that was named and is not there is a mistake.
+        if store_url or os.environ.get("INFERLAB_STORE"):
+            raise
+    page, older = found[:limit], found[limit:]
+    if as_json:
+        click.echo(render.to_json(page, page[-1].id if older else None))
+        return
+    if page:
+        _print(page)
+    elif name and (before or model or engine or status):
+        click.echo(f"Nothing in the store {name} fits. See all with: inferlab history", err=True)
+    else:
+        click.echo(f"Nothing is saved yet{name and f' in {name}'}. {_BEGIN}", err=True)
+    if older:
+        given = {
+            "-n": "" if limit == _PAGE else str(limit),
+            "--model": model,
+            "--engine": engine,
+            "--status": status,
+            # A password is not repeated.
+            "--store": "URL" if ":***@" in name else store_url,
+            "--before": page[-1].id,
+        }
+        more = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
+        click.echo(f"Older ones: inferlab history {' '.join(more)}", err=True)
+
+
+def _print(page: list[Entry]) -> None:
+    import shutil
+    from datetime import UTC, datetime
+
+    from inferlab.render import history as render
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in render.lines(page, datetime.now(UTC), width):
+        click.echo(line)

@@ -1,0 +1,40 @@
+"""`inferlab prune`: remove what is old."""
+
+from __future__ import annotations
+
+import click
+
+from inferlab.cli.confirm import agree
+from inferlab.cli.stores import opened, store_option
+
+
+@click.command("prune")
+@click.option("--keep", type=int, metavar="N", help="Keep the newest N entries.")
+@click.option("--older-than", type=float, metavar="DAYS", help="Remove only what is older than so many days.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
+def command(keep: int | None, older_than: float | None, dry_run: bool, yes: bool, store_url: str | None) -> None:
+    """Remove old entries from the store; with both --keep and --older-than, only what neither protects."""
+    from inferlab.errors import BadInput
+    from inferlab.render.history import heading
+    from inferlab.units import plural
+
+    if keep is None and older_than is None:
+        raise BadInput("Say what to prune, such as: inferlab prune --keep 100, or: inferlab prune --older-than 90")
+    with opened(store_url) as store:
+        gone = store.headings(store.prune(keep, older_than, dry_run=True))
+        if not gone:
+            click.echo(f"Nothing to prune in {store.name}.", err=True)
+            return
+        if dry_run:
+            for one in gone:
+                click.echo(f"Would remove {heading(one)}")
+            return
+        count = plural(len(gone), "entry", "entries")
+        if not yes:
+            click.echo(f"Newest of them: {heading(gone[0])}", err=True)
+        agree(f"Remove {count} from {store.name}?", yes)
+        named = {one.id: heading(one) for one in gone}
+        for entry_id in store.prune(keep, older_than):
+            click.echo(f"Removed {named.get(entry_id, entry_id)}")

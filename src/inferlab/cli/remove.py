@@ -1,0 +1,31 @@
+"""`inferlab remove ID…`: remove entries from the store."""
+
+from __future__ import annotations
+
+import click
+
+from inferlab.cli.confirm import agree
+from inferlab.cli.stores import opened, store_option
+
+
+@click.command("remove")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
+def command(ids: tuple[str, ...], yes: bool, store_url: str | None) -> None:
+    """Remove entries from the store, with all that was measured; there is no way back.
+
+    Keep a copy with: inferlab export ID... -o copy.jsonl
+    """
+    from inferlab.render.history import heading
+
+    with opened(store_url) as store:
+        # All are found before the first is removed: a wrong id removes nothing.
+        found = store.headings(ids)
+        if not yes:
+            for one in found:
+                click.echo(heading(one), err=True)
+        agree(f"Remove {'this' if len(found) == 1 else f'these {len(found)}'} from {store.name}?", yes)
+        for one in found:
+            store.remove(one.id)
+            click.echo(f"Removed {heading(one)}")

@@ -1,0 +1,51 @@
+"""`inferlab show ID`: what the store kept of an entry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from inferlab.cli.stores import opened, store_option
+
+_NOTE = 'Write a note beside it first, in place of the one it had; "" removes it.'
+_BASELINE = "The cell that speed-ups of a table refer to.  [default: the first]  May be repeated."
+_EXPORT = "Write it to a file too: .json, of a benchmark also .csv or .md."
+
+
+@click.command("show")
+@click.argument("entry_id", metavar="ID")
+@click.option("--note", metavar="TEXT", help=_NOTE)
+@click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=_BASELINE)
+@store_option
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=_EXPORT)
+def command(
+    entry_id: str, note: str | None, baseline: tuple[str, ...], store_url: str | None, export_path: Path | None
+) -> None:
+    """Show an entry of the store: the result, when, where and with which versions it was measured.
+
+    Of the ID, as inferlab history lists it, the first characters will do: four or more that no other has.
+    """
+    from inferlab.errors import BadInput
+    from inferlab.render import stored
+    from inferlab.store import Document, Stored
+
+    with opened(store_url) as store:
+        found = store.get(entry_id)
+        if baseline and isinstance(found, Document):
+            raise BadInput(f"{found.id} is a {found.kind}: only the table of a benchmark has a baseline.")
+        if export_path:
+            from inferlab.render import files
+
+            files.check_writable(export_path, tables=isinstance(found, Stored))
+        if note is not None:
+            store.note(found.id, note)
+            found = store.get(found.id)
+    for line in stored.lines(found, baseline):
+        click.echo(line)
+    if export_path:
+        if isinstance(found, Stored):
+            files.export(export_path, found.benchmark)
+        else:
+            files.write(export_path, stored.to_json(found))
+        click.echo(f"Saved to {export_path}", err=True)

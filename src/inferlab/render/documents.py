@@ -1,0 +1,236 @@
+"""Documents of the store in words: comparisons, capacities, recommendations, read from the JSON that was kept."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from inferlab.render import columns
+from inferlab.render.history import clean
+from inferlab.store.entries import Document
+from inferlab.units import count, decimal, duration, plural, share
+
+Content = Mapping[str, Any]
+
+# So many candidates of a recommendation are shown; all of them are in the file.
+_SHOWN = 12
+_METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
+_ERRORS = {"max": "largest error", "rms": "RMS error"}
+
+
+def lines(document: Document) -> list[str]:
+    """The main lines of a document; of a kind or version that is not known here, what it has of plain values."""
+    content = document.content
+    known = _KINDS.get(str(content.get("format")))
+    try:
+        found = known(content) if known else _anything(document)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        # Kept by another version, or by hand: what is there is shown all the same.
+        found = _anything(document)
+    return found
+
+
+def machines(content: Content) -> list[Content]:
+    """The machines that a document names."""
+    return [one["machine"] for one in _parts(content) if isinstance(one.get("machine"), Mapping)]
+
+
+def versions(content: Content) -> list[Mapping[str, str]]:
+    """The versions of packages that a document names."""
+    return [one["versions"] for one in _parts(content) if isinstance(one.get("versions"), Mapping)]
+
+
+def _parts(content: Content) -> list[Content]:
+    """The document itself and the arms of a comparison."""
+    return [one for one in (content, content.get("a"), content.get("b")) if isinstance(one, Mapping)]
+
+
+def _anything(document: Document) -> list[str]:
+    plain = {name: value for name, value in document.content.items() if isinstance(value, str | int | float)}
+    told = [clean(f"{name}: {value}") for name, value in plain.items()]
+    return [clean(document.title), *told, f"All of it as JSON: inferlab show {document.id} -x result.json"]
+
+
+def _comparison(content: Content) -> list[str]:
+    arms = [
+        f"{name.upper()}: {content[name]['label']}: {decimal(statistics.median(content[name]['times_ms']))} ms "
+        f"({_METRICS[content['metric']]})"
+        for name in "ab"
+    ]
+    said = [f"B takes {decimal(content['ratio'])} of A's time"]
+    if content["interval"]:
+        low, high = content["interval"]
+        said.append(f"{100 * content['level']:.4g}% interval {decimal(low)} to {decimal(high)}")
+    else:
+        said.append("too few processes for an interval")
+    said.append(f"margin {share(content['margin'])}")
+    found = [*arms, f"Verdict: {content['verdict']} ({', '.join(said)}; {_outputs(content)})"]
+    found.append(f"Measured: {_measured(content)}; {duration(content['seconds'])}")
+    if content["settle_seconds"] is not None:
+        found.append(f"About {duration(content['settle_seconds'])} would settle it.")
+    return found + [f"Note: {text}" for text in content["notes"]]
+
+
+def _outputs(content: Content) -> str:
+    if content["outputs_match"] is None:
+        return f"outputs not compared: {content['output_detail']}"
+    # JSON has no infinity, so that one is kept as a word.
+    error = "" if content["output_error"] is None else f" (largest error {float(content['output_error']):.2g})"
+    return (
+        f"outputs match{error}"
+        if content["outputs_match"]
+        else f"outputs DIFFER{error} in '{content['output_detail']}'"
+    )
+
+
+def _measured(content: Content) -> str:
+    if content["paired"]:
+        return f"{content['pairs']} pairs of fresh processes, measured in turns"
+    return (
+        f"unpaired, {len(content['a']['times_ms'])} and {len(content['b']['times_ms'])} processes of saved results"
+    )
+
+
+def _capacity(content: Content) -> list[str]:
+    cell = content["cell"]
+    streams = plural(cell["num_streams"], "stream")
+    if cell["num_streams"] > 1:
+        streams += f" ({content['stream_mode']})"
+    if cell["instances"] > 1:
+        streams = f"{cell['instances']} instances of {streams}"
+    saturation = f"Saturation: {count(content['saturation_rate'])} requests/s"
+    if content["predicted_rate"]:
+        saturation += f"; predicted from the service times: {count(content['predicted_rate'])} requests/s"
+    return [
+        f"Original Model Path: {content['model']['source']}",
+        f"Batch Size: {cell['batch_size']}",
+        f"Engine: {cell['engine']}, cores: {cell['num_cores']}, {streams}",
+        _highest_rate(content),
+        saturation,
+        *_curve(content),
+        f"Output Check: {_check(content['output_check'])}",
+        *(f"Note: {one['text']}" for one in content["findings"]),
+    ]
+
+
+def _highest_rate(content: Content) -> str:
+    objective, lone = content["slo"]["text"], content["lone_request"]
+    if lone:
+        return (
+            f"No rate keeps {objective}: even requests that come one by one take "
+            f"{duration(lone['time'] / 1e3)} ({lone['statistic']} of the service time)."
+        )
+    if content["max_rate"] == 0:
+        return f"No rate keeps {objective}: the lowest that was tried misses it."
+    processes = len(content["processes"])
+    sure = f"{processes} process{'es' if processes > 1 else ''}"
+    if content["interval"]:
+        low, high = content["interval"]
+        sure = f"{100 * content['level']:g}% interval {count(low)} to {count(high)}, {sure}"
+    return f"Highest rate that keeps {objective}: {count(content['max_rate'])} requests/s ({sure})"
+
+
+def _curve(content: Content) -> list[str]:
+    """Latency over rate."""
+    if not content["curve"]:
+        return []
+    own = content["slo"]["statistic"]
+    names = list(dict.fromkeys(("median", "p90", "p99", own)))
+    head = ["rate/s", "of saturation", *(f"response {name}" for name in names), f"service {own}", "unserved",
+            "requests", "kept"]  # fmt: skip
+    rows = [head]
+    for rung in content["curve"]:
+        times = [*(rung["response"][name] for name in names), rung["service"][own]]
+        rows.append(
+            [
+                count(rung["rate"]),
+                share(rung["share_of_saturation"]),
+                *("-" if one is None else count(one) for one in times),
+                share(rung["unserved_share"]),
+                str(rung["requests"]),
+                {None: "-", True: "yes", False: "no"}[rung["kept"]],
+            ]
+        )
+    return ["Latency over rate, times in ms, all processes together:", *columns.aligned(rows)]
+
+
+def _check(check: Content) -> str:
+    if check["status"] == "unchecked":
+        return f"unchecked: {check['detail']}"
+    error = f"{_ERRORS[check['metric']]} {float(check['error']):.2g}"
+    found = f"{error}, tolerance {check['tolerance']:g}, against {check['reference']}"
+    return f"match ({found})" if check["status"] == "match" else f"WRONG (output '{check['detail']}': {found})"
+
+
+def _recommendation(content: Content) -> list[str]:
+    best, second = content["recommended"], content["runner_up"]
+    found = [f"Original Model Path: {content['model']['source']}"]
+    if content["objective"]:
+        found.append(f"Objective: {content['objective']['text']}")
+    found.append(f"Recommended: {_configured(best)}" if best else "Nothing could be recommended.")
+    found += [f"Runner-up: {_configured(second)}"] if second else []
+    found += ["", *_candidates(content["candidates"]), ""]
+    found += [_pairs(one) for one in content["comparisons"]]
+    if content["simpler_of_equals"]:
+        found.append("Of those that are as fast, the simplest is recommended: cores, batch, streams.")
+    found += [f"Note: {one}." for one in content["troubles"]]
+    found += [f"Note: {name} {reason}." for name, reason in content["left_out"].items()]
+    found += ["Note: interrupted; this is what was known by then."] if content["interrupted"] else []
+    measured = sum("items_per_sec" in one for one in content["candidates"])
+    found.append(
+        f"{plural(len(content['candidates']), 'configuration')}, {measured} measured; "
+        f"{duration(content['seconds'])} of {duration(content['seconds_allowed'])}."
+    )
+    code = content["code"]
+    return [*found, "", "The code that sets it:", "", *code.splitlines()] if code else found
+
+
+def _configured(one: Content) -> str:
+    return (
+        f"{one['engine']}, {plural(one['num_cores'], 'core')}, {plural(one['num_streams'], 'stream')}, "
+        f"batch {one['batch_size']}"
+    )
+
+
+def _candidates(found: Sequence[Content]) -> list[str]:
+    """Those that were measured, in the order of the search's own verdict."""
+    measured = [one for one in found if "items_per_sec" in one]
+    rows = [["Engine", "Cores", "Streams", "Batch", "Items/s", "95 % interval", "Median", "Status"]]
+    for one in measured[:_SHOWN]:
+        ends = one["interval"]
+        rows.append(
+            [
+                columns.shortened(one["engine"], 28),
+                *(str(one[name]) for name in ("num_cores", "num_streams", "batch_size")),
+                count(one["items_per_sec"]),
+                f"{count(ends[0])} to {count(ends[1])}" if ends else "-",
+                duration(one["median_ms"] / 1e3),
+                one["status"],
+            ]
+        )
+    return columns.aligned(rows, left=range(len(rows[0])))
+
+
+_VERDICTS = {
+    "faster": "the second is faster",
+    "slower": "the first is faster",
+    "same": "they are the same within {margin}",
+    "inconclusive": "inconclusive",
+}
+
+
+def _pairs(one: Content) -> str:
+    ends = f" ({one['interval'][0]:.3f} to {one['interval'][1]:.3f})" if one["interval"] else ""
+    verdict = _VERDICTS[one["verdict"]].format(margin=share(one["margin"]))
+    return (
+        f"In {plural(one['pairs'], 'pair')}: {one['b']} takes {one['ratio']:.3f}{ends} of the time an item of "
+        f"{one['a']}: {verdict}."
+    )
+
+
+_KINDS: dict[str, Callable[[Content], list[str]]] = {
+    "inferlab-comparison/1": _comparison,
+    "inferlab-capacity/1": _capacity,
+    "inferlab-recommendation/1": _recommendation,
+}
