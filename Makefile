@@ -3,13 +3,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test browser check format bench clean
 
 demo: .venv/.inferlab
 	$(BIN)/inferlab benchmark demo:resnet50 --time 5 --warmup_time 1
 
-test: .venv/.dev
+test: .venv/.dev browser
 	$(BIN)/python -m pytest
+
+# Pictures of charts are drawn by a browser; where there is none and none can be installed, their tests are skipped.
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
+browser:
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		{ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+			chromium; } >/dev/null 2>&1 && exit 0; \
+	fi; \
+	echo "No browser was found: charts as PNG are not tested."
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .
@@ -38,5 +48,5 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.inferlab
-	$(PIP) --editable '.[dev,torch,transformers,hub,postgres]'
+	$(PIP) --editable '.[dev,torch,transformers,hub,postgres,png]'
 	@touch $@

@@ -23,7 +23,7 @@ def median_s(command: list[str], rounds: int) -> float:
     taken = []
     for _ in range(rounds):
         started = time.perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(command, capture_output=True, check=True)
         taken.append(time.perf_counter() - started)
     return statistics.median(taken)
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 # Started in the background (CI does it), we are told to ignore Ctrl-C, and so would be every command under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The store of all tests that name none: never the user's own."""
+    os.environ["INFERLAB_STORE"] = str(tmp_path_factory.mktemp("store") / "lab.db")
+    yield os.environ["INFERLAB_STORE"]
+    del os.environ["INFERLAB_STORE"]

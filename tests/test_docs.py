@@ -54,7 +54,7 @@ def test_the_engine_in_the_documentation_runs_and_is_right(tmp_path: Path) -> No
 
 def test_the_python_examples_of_the_readme_run_and_print_what_they_should(tmp_path: Path) -> None:
     exported, measured = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    for code, printed in ((exported, "('batch', 8) True\n"), (measured, "done match True\n")):
+    for code, printed in ((exported, "('batch', 8) True\n"), (measured, "2 batch size (items)\n")):
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
         assert done.stdout.endswith(printed), done.stderr
 
@@ -70,3 +70,14 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]:
         for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_the_examples_of_the_python_api_run_and_print_what_they_say(tmp_path: Path) -> None:
+    page = (ROOT / "docs/api.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert len(examples) == 5
+    for code in examples:
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        answers = re.findall(r"# -> (.*)$", code, re.M)
+        assert answers and set(answers) <= set(done.stdout.splitlines()), done.stdout

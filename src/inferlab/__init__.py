@@ -7,13 +7,43 @@ from typing import TYPE_CHECKING, Any
 from inferlab.version import __version__
 
 if TYPE_CHECKING:
+    from inferlab.api import benchmark, compare
+    from inferlab.errors import BadInput, InferlabError
     from inferlab.lab import Lab
     from inferlab.model.export import export_to_onnx
+    from inferlab.plotting import plot
     from inferlab.records import Plan
+    from inferlab.results import BenchmarkResult, ComparisonResult
+    from inferlab.store import open_store
 
-__all__ = ["Lab", "Plan", "__version__", "export_to_onnx"]
+__all__ = [
+    "BadInput",
+    "BenchmarkResult",
+    "ComparisonResult",
+    "InferlabError",
+    "Lab",
+    "Plan",
+    "__version__",
+    "benchmark",
+    "compare",
+    "export_to_onnx",
+    "open_store",
+    "plot",
+]
 
-_WHERE = {"Lab": "inferlab.lab", "Plan": "inferlab.records", "export_to_onnx": "inferlab.model.export"}
+_WHERE = {
+    "BadInput": "inferlab.errors",
+    "BenchmarkResult": "inferlab.results",
+    "ComparisonResult": "inferlab.results",
+    "InferlabError": "inferlab.errors",
+    "Lab": "inferlab.lab",
+    "Plan": "inferlab.records",
+    "benchmark": "inferlab.api",
+    "compare": "inferlab.api",
+    "export_to_onnx": "inferlab.model.export",
+    "open_store": "inferlab.store",
+    "plot": "inferlab.plotting",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -23,3 +53,8 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What there is, for those who complete names."""
+    return __all__

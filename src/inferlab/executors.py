@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from inferlab.measure import capacity, cell, compare, recommend
@@ -17,8 +17,11 @@ from inferlab.records import Comparison, Listener, Run
 class Executor(Protocol):
     """Measures jobs somewhere."""
 
-    def measure(self, job: Job, listener: Listener) -> Iterator[Run]:
-        """Measure one job, each Run as soon as it is there, or raise what went wrong."""
+    def measure(self, job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run]:
+        """Measure one job, each Run as soon as it is there, or raise what went wrong.
+
+        `before` are the runs that it has already, where a benchmark that was cut off goes on.
+        """
 
     def compare(self, contest: Contest, listener: Listener) -> Comparison:
         """Compare two jobs on one machine, or raise what went wrong."""
@@ -33,9 +36,9 @@ class Executor(Protocol):
 class Local:
     """Measures on this machine."""
 
-    def measure(self, job: Job, listener: Listener) -> Iterator[Run]:
+    def measure(self, job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run]:
         """Measure one job in children of this process."""
-        return cell.measure(job, listener)
+        return cell.measure(job, before, listener)
 
     def compare(self, contest: Contest, listener: Listener) -> Comparison:
         """Compare two jobs in children of this process."""

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferlab.doctor import Fact
-from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
+from inferlab.errors import BadInput
 from inferlab.executors import Executor, Local
 from inferlab.measure.capacity import Capacity
 from inferlab.measure.compare import Contest
 from inferlab.measure.intervals import smallest_visible
 from inferlab.measure.jobs import jobs as plan_jobs
-from inferlab.measure.jobs import refuse_nonsense, tell_inputs, with_inputs_of
+from inferlab.measure.jobs import planned, refuse_nonsense, tell_inputs, with_inputs_of
 from inferlab.measure.objective import Objective
 from inferlab.measure.recommend import Recommendation, Search
+from inferlab.measure.saved import Saved, compare_saved
 from inferlab.measure.setup import Job
 from inferlab.model import source
-from inferlab.records import (
-    Benchmark,
-    Comparison,
-    Failure,
-    Listener,
-    Model,
-    Outcome,
-    Plan,
-    Run,
-    Status,
-    ignore,
-)
+from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
+from inferlab.render import capacity, comparison, files, recommend, saved
+from inferlab.saving import Saver
+from inferlab.store.entries import Document, Stored
+from inferlab.sweep import Sweep
 
+if TYPE_CHECKING:
+    from inferlab.store.store import Store
+
+# An id of the store, or the beginning of one, and the number of a cell.
+_ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
 # Its calls take some milliseconds, as those of many models do.
 _TRIAL_MODEL = "demo:mobilenet_v2"
 # Machines that cannot see this in a minute make small improvements invisible.
 _FINE = 0.03
+_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
 
 
 class Lab:
-    """Runs plans on an executor."""
+    """Runs plans on an executor, and saves what comes out in a store where it has one."""
 
-    def __init__(self, executor: Executor | None = None) -> None:
+    def __init__(self, store: Store | None = None, executor: Executor | None = None) -> None:
+        self._store = store
         self._executor = executor or Local()
 
     def benchmark(self, plan: Plan, listener: Listener = ignore, live: bool = False) -> Benchmark:
@@ -49,36 +55,60 @@ class Lab:
         plan: what was measured is kept, what was not is pending.
         """
         refuse_nonsense(plan)
-        model = read_model(plan.model, listener)
-        jobs = list(plan_jobs(plan, model, live))
-        outcomes: list[Outcome] = []
-        for job in jobs:
-            tell_inputs(plan, job, listener)
-            outcome = self._measure(job, listener)
-            outcomes.append(outcome)
-            if outcome.status == "cancelled":
-                break
-        outcomes += [Outcome(job.cell, "pending") for job in jobs[len(outcomes) :]]
-        return Benchmark(plan, model, tuple(outcomes))
+        model = read_model(plan.model, listener, plan.engines)
+        cells = planned(plan, model)
+        saver = Saver(self._store, listener)
+        saver.begin(_from_anywhere(plan), model, [one.cell for one in cells])
+        sweep = Sweep(plan, model, self._executor, saver, listener, live)
+        return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
 
-    def _measure(self, job: Job, listener: Listener) -> Outcome:
-        runs: list[Run] = []
-        failure = None
-        status: Status = "done"
-        try:
-            for run in self._executor.measure(job, listener):
-                runs.append(run)
-        except KeyboardInterrupt:
-            status = "cancelled"
-        except BadInput as error:
-            failure = Failure("refused", _explained(job, error))
-        except EngineHung as error:
-            failure = Failure("hung", str(error))
-        except EngineFailed as error:
-            failure = Failure("died", str(error))
-        if any(run.interrupted for run in runs):
-            status = "cancelled"
-        return Outcome(job.cell, "failed" if failure else status, tuple(runs), failure)
+    def cells(self, plan: Plan, listener: Listener = ignore) -> tuple[Cell, ...]:
+        """The cells that a plan would measure."""
+        refuse_nonsense(plan)
+        return tuple(one.cell for one in planned(plan, read_model(plan.model, listener, plan.engines)))
+
+    def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
+        """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
+        store = self._kept()
+        wanted = entry_id or store.last_unfinished()
+        if wanted is None:
+            raise BadInput(f"Nothing is unfinished in the store {store.name}. See: inferlab history")
+        stored = _benchmark(store, wanted)
+        plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
+        refuse_nonsense(plan)
+        model = _unchanged(stored.benchmark, listener)
+        cells = {one.cell.id: one for one in planned(plan, model)}
+        if not all(outcome.cell.id in cells for outcome in outcomes):
+            raise BadInput(
+                f"{stored.id} was begun on a machine with other cores, or its inputs changed since. "
+                f"Measure it anew: inferlab rerun {stored.id}"
+            )
+        store.reopen(stored.id)
+        before = [
+            replace(one, runs=tuple(run for run in one.runs if not run.interrupted), status="pending")
+            if one.status == "cancelled"
+            else one
+            for one in outcomes
+        ]
+        sweep = Sweep(plan, model, self._executor, Saver(store, listener, stored.id), listener, live)
+        return sweep.run([cells[one.cell.id] for one in outcomes], before)
+
+    def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
+        """Measure a saved benchmark again under the same conditions, as a new entry."""
+        stored = _benchmark(self._kept(), entry_id)
+        _unchanged(stored.benchmark, listener)
+        return self.benchmark(stored.benchmark.plan, listener, live)
+
+    def _kept(self) -> Store:
+        if self._store is None:
+            raise BadInput(
+                "Without a store nothing was saved that could be measured again. Name one with --store."
+            )
+        return self._store
+
+    def _save(self, kind: str, title: str, text: str, listener: Listener) -> None:
+        """Save a result that is final JSON."""
+        Saver(self._store, listener).document(kind, title, json.loads(text))
 
     def compare(
         self,
@@ -90,8 +120,7 @@ class Lab:
         listener: Listener = ignore,
     ) -> Comparison:
         """Compare plan B with plan A, each of one cell, in turns; raises what an engine did wrong."""
-        if not 0 < margin < 1:
-            raise BadInput(f"The margin must lie between 0 and 100 %, not {100 * margin:g} %.")
+        _check_margin(margin)
         if not 0 < time_s < math.inf:
             raise BadInput(f"The time must be more than 0 seconds and end one day, not {time_s:g}.")
         if "server" in (*a.scenarios, *b.scenarios):
@@ -101,12 +130,38 @@ class Lab:
             )
         jobs = [self._only_job(plan, listener) for plan in (a, b)]
         jobs[1] = with_inputs_of(jobs[1], jobs[0])
-        return self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
+        found = self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
+        if self._store is not None:
+            about = f"{a.model}: " if a.model == b.model and a.model not in labels else ""
+            self._save("comparison", f"{about}{labels[0]} / {labels[1]}", comparison.to_json(found), listener)
+        return found
+
+    def compare_saved(self, a: str, b: str, margin: float = 0.01) -> Comparison:
+        """Compare two results that were measured before: files, or ids in the store; unpaired, hence less sure."""
+        _check_margin(margin)
+        return compare_saved(self.saved_result(a), self.saved_result(b), margin)
+
+    def is_saved(self, name: str) -> bool:
+        """Whether a name means a saved result rather than a model."""
+        if saved.is_file(name):
+            return True
+        entry_id = name.partition("#")[0]
+        known = self._store is not None and _ID.fullmatch(name) is not None and self._store.has(entry_id)
+        return known and not Path(entry_id).exists()
+
+    def saved_result(self, name: str) -> Saved:
+        """A result that was measured before, by its file or its id in the store."""
+        if saved.is_file(name):
+            return saved.load(name)
+        entry_id, hash_sign, number = name.partition("#")
+        benchmark = _benchmark(self._kept(), entry_id).benchmark
+        results = [files.result(benchmark, one) for one in benchmark.outcomes]
+        return saved.choose(name, results, number if hash_sign else None)
 
     def smallest_difference(self, time_s: float = 15.0, listener: Listener = ignore) -> Fact:
         """How small a difference could be seen here in one minute, from a model compared with itself."""
         plan = Plan(_TRIAL_MODEL, scenarios=("sync",), num_cores=(1,), verify=False)
-        trial = self.compare(plan, plan, time_s=time_s, listener=listener)
+        trial = Lab(executor=self._executor).compare(plan, plan, time_s=time_s, listener=listener)
         pair_s = trial.seconds / len(trial.pairs)
         visible = smallest_visible(trial.ratio, len(trial.pairs), 60.0 / pair_s)
         data = {"visible": visible, "pairs": len(trial.pairs), "seconds": trial.seconds, "model": _TRIAL_MODEL}
@@ -118,14 +173,17 @@ class Lab:
         self, plan: Plan, objective: Objective, listener: Listener = ignore, live: bool = False
     ) -> Capacity:
         """Find the highest rate that keeps an objective, in a plan of one cell; its scenario is always server."""
-        plan = dataclasses.replace(plan, scenarios=("async",), rates=(None,))
+        plan = replace(plan, scenarios=("async",), rates=(None,))
         job = self._only_job(plan, listener)
         tell_inputs(plan, job, listener)
-        return self._executor.capacity(dataclasses.replace(job, live=live), objective, listener)
+        found = self._executor.capacity(replace(job, live=live), objective, listener)
+        if self._store is not None:
+            self._save("capacity", f"{plan.model} {objective.text}", capacity.to_json(found), listener)
+        return found
 
     def _only_job(self, plan: Plan, listener: Listener) -> Job:
         refuse_nonsense(plan)
-        model = read_model(plan.model, listener)
+        model = read_model(plan.model, listener, plan.engines)
         job, *more = plan_jobs(plan, model)
         if more:
             raise BadInput(
@@ -140,16 +198,22 @@ class Lab:
 
         The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open.
         """
-        refuse_nonsense(dataclasses.replace(plan, time_s=time_s))
-        model = read_model(plan.model, listener)
-        return self._executor.recommend(Search(plan, model, objective, time_s), listener)
+        refuse_nonsense(replace(plan, time_s=time_s))
+        model = read_model(plan.model, listener, plan.engines)
+        found = self._executor.recommend(Search(plan, model, objective, time_s), listener)
+        if self._store is not None:
+            self._save("recommendation", plan.model, recommend.to_json(found), listener)
+        return found
 
 
-def read_model(name: str, listener: Listener = ignore) -> Model:
-    """Find a model by its source and read what it is."""
+def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
+    """Find a model by its source and read what it is, unless none of the engines could run it."""
     located = source.locate(name, listener)
-    if located.kind == "transformers":
-        raise BadInput(f"{name} is a Hugging Face folder. Export it first: inferlab export {name} -o model.onnx")
+    if located.kind == "transformers" and engines and _NOT_FOR_FOLDERS.issuperset(engines):
+        raise BadInput(
+            f"{name} is a Hugging Face folder, which the engine torch runs (-e torch). "
+            f"Export it first for other engines: inferlab export {name} -o model.onnx"
+        )
     if located.kind == "onnx":
         from inferlab.model.graph import read_onnx
 
@@ -159,14 +223,34 @@ def read_model(name: str, listener: Listener = ignore) -> Model:
     return inspect_foreign(located.path, located.kind, name)
 
 
-def _explained(job: Job, error: BadInput) -> str:
-    """A refusal, with what we did to the model that may have caused it."""
-    message = str(error)
-    if job.rewrite_batch is not None:
-        own, wanted = job.rewrite_batch
-        return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {wanted} was tried.)"
-    open_dims = any(not isinstance(dim, int) for spec in job.model.inputs for dim in (spec.dims or ())[1:])
-    if open_dims and isinstance(error, EngineRefused):
-        shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in job.cell.shapes)
-        return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
-    return message
+def _check_margin(margin: float) -> None:
+    if not 0 < margin < 1:
+        raise BadInput(f"The margin must lie between 0 and 100 %, not {100 * margin:g} %.")
+
+
+def _from_anywhere(plan: Plan) -> Plan:
+    """The plan with whole paths: it may be measured again from another folder."""
+
+    def whole(path: str) -> str:
+        return str(Path(path).resolve()) if Path(path).exists() else path
+
+    data = None if plan.input_file is None else whole(plan.input_file)
+    return replace(plan, model=whole(plan.model), input_file=data)
+
+
+def _benchmark(store: Store, entry_id: str) -> Stored:
+    found = store.get(entry_id)
+    if isinstance(found, Document):
+        raise BadInput(f"{found.id} is a {found.kind}, not a benchmark. See it with: inferlab show {found.id}")
+    return found
+
+
+def _unchanged(benchmark: Benchmark, listener: Listener) -> Model:
+    """The benchmark's model as it is now; refused if it is another one."""
+    model = read_model(benchmark.plan.model, listener)
+    if model.digest != benchmark.model.digest:
+        raise BadInput(
+            f"The model {model.source} has changed since it was measured. Measure it as it is now: "
+            f"inferlab benchmark {model.source}"
+        )
+    return model

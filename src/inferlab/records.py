@@ -137,6 +137,8 @@ class Cell:
     precision: float | None
     seed: int
     verify: bool
+    #: As it was asked for; the shapes follow from it.
+    sequence_length: int | None = None
 
     @property
     def id(self) -> str:
@@ -236,6 +238,8 @@ class Run:
     fraction_of_supported_ops: float | None = None
     #: The user stopped it before its time was over.
     interrupted: bool = False
+    #: Resident when the last window ended; the peak may lie in loading.
+    steady_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +267,8 @@ class Benchmark:
     plan: Plan
     model: Model
     outcomes: tuple[Outcome, ...]
+    #: Its name in the store; empty where it was not saved.
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,24 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
+def count(value: float) -> str:
+    """A number of things a second: four digits, or all before the point."""
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
 def share(fraction: float) -> str:
     """A fraction as a percentage."""
     return f"{100 * fraction:.3g} %"
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """A count with its noun, which takes an s where no plural is given."""
+    return f"{count} {noun if count == 1 else many or noun + 's'}"
+
+
+def shortened(text: str, width: int) -> str:
+    """Text cut in its middle where it is longer; what tells names apart is often at their ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

@@ -227,7 +227,6 @@ BAD_INPUT = [
     (["{model}", "--input", "nothing.npz"], "nothing.npz"),
     (["{model}", "-x", "no/such/folder/out.json"], "does not exist"),
     (["{model}", "-x", "."], "is a folder"),
-    (["{model}", "-x", "out.csv"], "JSON"),
     (["{text}"], "ONNX"),
     (["{cut}"], "cut"),
     (["demo:nothing"], "mobilenet"),
@@ -238,7 +237,7 @@ BAD_INPUT = [
 
 @pytest.mark.parametrize(("arguments", "said"), BAD_INPUT, ids=[" ".join(row[0]) for row in BAD_INPUT])
 def test_bad_input_gets_one_sentence_and_exit_code_2(
-    inferlab: Run, linear: Path, tmp_path: Path, arguments: list[str], said: str
+    inferlab_here: Run, linear: Path, tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     text = tmp_path / "text.onnx"
     text.write_text("this is no model\n" * 10)
@@ -246,12 +245,11 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     cut.write_bytes(linear.read_bytes()[:-20])
     places = {"model": str(linear), "text": str(text), "cut": str(cut)}
     filled = [argument.format(**places) if "{" in argument else argument for argument in arguments]
-    done = inferlab("benchmark", *filled, "-t", "0.2") if "-t" not in arguments else inferlab("benchmark", *filled)
+    done = inferlab_here("benchmark", *filled, *(() if "-t" in arguments else ("-t", "0.2")))
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert not (Path("out.csv")).exists()
 
 
 def test_an_engine_that_aborts_gives_exit_code_3_and_the_cause(

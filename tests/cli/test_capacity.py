@@ -109,9 +109,9 @@ BAD_INPUT = [
 
 @pytest.mark.parametrize(("arguments", "said"), BAD_INPUT, ids=[" ".join(row[0]) for row in BAD_INPUT])
 def test_bad_input_gets_one_sentence_and_exit_code_2(
-    inferlab: Run, linear: Path, arguments: list[str], said: str
+    inferlab_here: Run, linear: Path, arguments: list[str], said: str
 ) -> None:
-    done = inferlab("capacity", linear, *FIXED, *arguments)
+    done = inferlab_here("capacity", linear, *FIXED, *arguments)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr and done.stdout == "" and "Traceback" not in done.stderr
 

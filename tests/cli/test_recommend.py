@@ -214,8 +214,10 @@ def test_ctrl_c_keeps_what_is_known(linear: Path, engines: Path, environment: di
     ("options", "said"),
     [
         (("--slo", "quickly"), "cannot be read"),
-        (("-b", "1,x"), "is not a list of whole numbers"),
-        (("-b", "0"), "a number below 1"),
+        (("-b", "1,x"), "'x' is not a whole number"),
+        (("-b", "0"), "must be at least 1, not 0"),
+        (("-nstreams", "0"), "must be at least 1, not 0"),
+        (("-x", "out.csv"), "exported as JSON"),
         (("-t", "0"), "must be more than 0 seconds"),
         (("-e", "torch"), "does not run models of kind onnx"),
         (("-e", "nonsense"), "There is no engine 'nonsense'"),
@@ -224,9 +226,9 @@ def test_ctrl_c_keeps_what_is_known(linear: Path, engines: Path, environment: di
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(
-    inferlab: Run, linear: Path, options: tuple[str, ...], said: str
+    inferlab_here: Run, linear: Path, options: tuple[str, ...], said: str
 ) -> None:
-    done = inferlab("recommend", linear, *options)
+    done = inferlab_here("recommend", linear, *options)
     assert done.returncode == 2
     assert said in done.stderr
 

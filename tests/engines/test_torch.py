@@ -7,7 +7,8 @@ import os
 import pickle
 import signal
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed
+from inferlab.model import inspect
 from inferlab.model.inspect import inspect_foreign
 from inferlab.records import TensorSpec
 from inferlab.worker import Launch, Worker
@@ -46,6 +48,18 @@ def make() -> Any:
 
 
 @pytest.fixture(scope="module")
+def child() -> Iterator[Worker]:
+    """One child for all that is only read or refused; it never runs a model, for that would change its torch."""
+    with Worker(TORCH) as worker:
+        yield worker
+
+
+@pytest.fixture(autouse=True)
+def _inspected_in_one_child(child: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect, "Worker", lambda *_, **__: nullcontext(child))
+
+
+@pytest.fixture(scope="module")
 def module() -> Any:
     return make()
 
@@ -65,14 +79,6 @@ def script(module: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("torch") / "small.pt"
     torch.jit.trace(module, (torch.tensor(IDS), torch.tensor(MASK)), strict=False).save(path)
     return path
-
-
-def run(path: Path, kind: str, ids: Any, mask: Any, **changes: Any) -> dict[str, Any]:
-    with Worker(TORCH) as worker:
-        load(worker, path, kind, ids.shape, **changes)
-        heads, blocks = protocol.pack_arrays({"input_ids": ids, "attention_mask": mask})
-        worker.ask("inputs", blocks, arrays=heads)
-        return worker.ask("infer", stream=0, set=0).arrays()
 
 
 def load(worker: Worker, path: Path, kind: str, shape: Any, **changes: Any) -> dict[str, Any]:
@@ -96,20 +102,41 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("plain_call", ["0", "1"])
-def test_a_program_computes_what_the_module_computes(module: Any, program: Path, plain_call: str) -> None:
-    found = run(program, "torch-export", IDS, MASK, options={"plain_call": plain_call})
-    assert_equal(found, eager(module, IDS, MASK))
+OTHER_IDS, OTHER_MASK = np.full((3, 9), 7), np.ones((3, 9), np.int64)
+#: What is loaded, with which options, for which of the two sets of inputs.
+COMPUTED: dict[str, tuple[str, dict[str, str], int]] = {
+    "program": ("torch-export", {}, 0),
+    "program, plain call": ("torch-export", {"plain_call": "1"}, 0),
+    "program, another batch and length": ("torch-export", {}, 1),
+    "script": ("torchscript", {}, 0),
+    "script, frozen": ("torchscript", {"freeze": "1"}, 0),
+}
 
 
-def test_a_program_takes_another_batch_and_length(module: Any, program: Path) -> None:
-    ids, mask = np.full((3, 9), 7), np.ones((3, 9), np.int64)
-    assert_equal(run(program, "torch-export", ids, mask), eager(module, ids, mask))
+@pytest.fixture(scope="module")
+def computed(program: Path, script: Path) -> dict[str, dict[str, Any]]:
+    """What each of them makes of its inputs; all are loaded before any of them runs."""
+    sets = ((IDS, MASK), (OTHER_IDS, OTHER_MASK))
+    with Worker(TORCH) as worker:
+        for kind, options, number in COMPUTED.values():
+            path = program if kind == "torch-export" else script
+            load(worker, path, kind, sets[number][0].shape, options=options)
+        for ids, mask in sets:
+            heads, blocks = protocol.pack_arrays({"input_ids": ids, "attention_mask": mask})
+            worker.ask("inputs", blocks, arrays=heads)
+        return {
+            name: worker.ask("infer", stream=stream, set=number).arrays()
+            for stream, (name, (_, _, number)) in enumerate(COMPUTED.items())
+        }
 
 
-@pytest.mark.parametrize("freeze", ["0", "1"])
-def test_torchscript_computes_what_the_module_computes(module: Any, script: Path, freeze: str) -> None:
-    assert_equal(run(script, "torchscript", IDS, MASK, options={"freeze": freeze}), eager(module, IDS, MASK))
+@pytest.mark.parametrize("name", ["program", "program, plain call", "script", "script, frozen"])
+def test_it_computes_what_the_module_computes(module: Any, computed: dict[str, dict[str, Any]], name: str) -> None:
+    assert_equal(computed[name], eager(module, IDS, MASK))
+
+
+def test_a_program_takes_another_batch_and_length(module: Any, computed: dict[str, dict[str, Any]]) -> None:
+    assert_equal(computed["program, another batch and length"], eager(module, OTHER_IDS, OTHER_MASK))
 
 
 def test_streams_share_one_module(program: Path) -> None:
@@ -157,10 +184,10 @@ def test_a_buffer_that_the_program_changes_is_changed(tmp_path: Path) -> None:
     ],
 )
 def test_an_option_that_does_not_fit_is_refused(
-    program: Path, script: Path, kind: str, options: dict[str, str], sentence: str
+    child: Worker, program: Path, script: Path, kind: str, options: dict[str, str], sentence: str
 ) -> None:
-    with Worker(TORCH) as worker, pytest.raises(BadInput, match=sentence):
-        load(worker, program if kind == "torch-export" else script, kind, [2, 6], options=options)
+    with pytest.raises(BadInput, match=sentence):
+        load(child, program if kind == "torch-export" else script, kind, [2, 6], options=options)
 
 
 def test_compiling_without_a_compiler_is_refused(program: Path, tmp_path: Path) -> None:
@@ -169,11 +196,11 @@ def test_compiling_without_a_compiler_is_refused(program: Path, tmp_path: Path) 
         load(worker, program, "torch-export", [2, 6], options={"mode": "compile"})
 
 
-def test_a_shape_that_the_program_fixes_is_refused(tmp_path: Path) -> None:
+def test_a_shape_that_the_program_fixes_is_refused(child: Worker, tmp_path: Path) -> None:
     path = tmp_path / "fixed.pt2"
     torch.export.save(torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.ones(2, 4),)), path)
-    with Worker(TORCH) as worker, pytest.raises(BadInput, match="exported with 2 in dimension 0 of 'input', so 5"):
-        load(worker, path, "torch-export", [], shapes={"input": [5, 4]})
+    with pytest.raises(BadInput, match="exported with 2 in dimension 0 of 'input', so 5"):
+        load(child, path, "torch-export", [], shapes={"input": [5, 4]})
 
 
 def test_a_program_is_inspected(program: Path) -> None:
@@ -241,7 +268,7 @@ def _expression(name: str, data: bytes, trace: Path) -> bytes:
 
 @pytest.mark.parametrize("harm", [_pickled_sample, _pickled_constant, _expression])
 def test_code_in_a_program_is_not_run(
-    harm: Callable[[str, bytes, Path], bytes], program: Path, tmp_path: Path
+    child: Worker, harm: Callable[[str, bytes, Path], bytes], program: Path, tmp_path: Path
 ) -> None:
     trace, harmful = tmp_path / "trace", tmp_path / "harmful.pt2"
     with zipfile.ZipFile(program) as old, zipfile.ZipFile(harmful, "w") as new:
@@ -250,14 +277,14 @@ def test_code_in_a_program_is_not_run(
         new.writestr("small/data/constants/opaque_obj_0", pickle.dumps(_Harmful(trace)))
     with pytest.raises(BadInput, match=r"which is not read|nothing that torch.export writes"):
         inspect_foreign(harmful, "torch-export", "harmful.pt2")
-    with Worker(TORCH) as worker, pytest.raises(BadInput):
-        load(worker, harmful, "torch-export", [2, 6])
+    with pytest.raises(BadInput):
+        load(child, harmful, "torch-export", [2, 6])
     assert not trace.exists()
 
 
-def test_an_abort_is_told_by_its_signal(program: Path) -> None:
+def test_an_abort_is_told_by_its_signal(script: Path) -> None:
     with Worker(TORCH) as worker:
-        load(worker, program, "torch-export", [2, 6])
+        load(worker, script, "torchscript", [2, 6])
         os.kill(worker._process.pid, signal.SIGABRT)
         with pytest.raises(EngineFailed, match=r"Engine 'torch' died .* SIGABRT"):
             worker.ask("infer", stream=0, set=0)

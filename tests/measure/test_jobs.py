@@ -59,6 +59,11 @@ def test_every_instance_has_one_stream_for_each_of_its_cores(
     assert (cell.num_cores, cell.instances, cell.num_streams) == (cores, instances, streams)
 
 
+def test_an_empty_list_is_no_plan(folder: Path) -> None:
+    with pytest.raises(BadInput, match="an empty list of batch sizes"):
+        cells(folder / "open.onnx", batch_sizes=())
+
+
 def test_a_plan_is_the_product_of_its_rates_and_instances(folder: Path) -> None:
     found = cells(folder / "open.onnx", scenarios=("server",), rates=(5.0, 50.0), instances=(1, 2))
     assert [(cell.instances, cell.rate) for cell in found] == [(1, 5.0), (1, 50.0), (2, 5.0), (2, 50.0)]
@@ -71,6 +76,8 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"precision": 1.5}, "between 0 and 100 %, not 150 %"),
     ({"precision": float("nan")}, "between 0 and 100 %, not nan %"),
     ({"precision": 0.01, "processes": 3}, "contradict each other"),
+    ({"num_streams": (2, 0)}, "streams must be at least 1, not 0"),
+    ({"batch_sizes": (0,)}, "batch size must be at least 1, not 0"),
     ({"instances": (1, 0)}, "instances must be at least 1, not 0"),
     ({"scenarios": ("async", "server")}, "needs the rate"),
     ({"scenarios": ("server",), "rates": (5.0, None)}, "needs the rate"),

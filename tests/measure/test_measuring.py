@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from inferlab import Lab, Plan, machine
-from inferlab.measure import cell as cells
+from inferlab.measure import sharing
 from inferlab.measure.findings import find
 from inferlab.measure.process import Process
 from inferlab.measure.queueing import poisson_arrivals
@@ -168,8 +168,8 @@ def test_a_precision_is_not_sought_among_processes_without_requests(linear: Path
 def test_a_precision_ends_the_measuring_once_five_processes_agree(linear: Path) -> None:
     outcome = measured(linear, {"latency_us": "10000"}, time_s=60.0, processes=None, precision=0.5)
     assert len(outcome.runs) == 5
-    assert cells.precise(outcome.cell, outcome.runs)
-    assert not cells.time_is_up(outcome.cell, 5, outcome.runs[0].ready_s)
+    assert sharing.precise(outcome.cell, outcome.runs)
+    assert not sharing.time_is_up(outcome.cell, 5, outcome.runs[0].ready_s)
     assert "not-precise" not in [one.code for one in find(outcome.cell, outcome.runs)]
 
 

@@ -98,6 +98,8 @@ class Session:
         kind = find(self._reference)
         if hasattr(kind, "prepare"):
             kind().prepare()
+        if hasattr(kind, "prepare_for"):
+            kind().prepare_for(message["model"], message["kind"])
         groups = message["groups"]
         baseline = counters.memory_bytes()["now"]
         shared = message["layout"] == "one"
@@ -185,10 +187,12 @@ class Session:
         before = counters.read(watch)
         blocks, full = measure(calls, [stream.cpus for stream in self._streams])
         after = counters.read(watch)
+        memory = counters.memory_bytes()
         return {
             "counters": counters.difference(before, after),
             "canary_ns": counters.canary_ns(),
-            "peak_memory_bytes": _peak_without(blocks, memory_before, counters.memory_bytes()["peak"]),
+            "peak_memory_bytes": _without(blocks, memory["peak"], memory_before),
+            "steady_memory_bytes": _without(blocks, memory["now"], 0),
             "full": full,
             "supported": getattr(self._streams[0].engine, "fraction_of_supported_ops", None),
         }, blocks
@@ -224,11 +228,11 @@ def _load_options(message: Dict[str, Any], cpus: List[int], streams: int) -> Loa
     )
 
 
-def _peak_without(blocks: Sequence[Any], before: Any, after: Any) -> Any:
-    """The peak of resident memory without the arrays of our own samples."""
-    if after is None:
+def _without(blocks: Sequence[Any], resident: Any, at_least: Any) -> Any:
+    """Resident memory without the arrays of our own samples."""
+    if resident is None:
         return None
-    return max(before, after - sum(memoryview(block).nbytes for block in blocks))
+    return max(at_least, resident - sum(memoryview(block).nbytes for block in blocks))
 
 
 def _as_arrays(outputs: Any, names: Sequence[str]) -> Tuple[Dict[str, Any], List[str]]:
@@ -258,7 +262,7 @@ def _versions(engine: Any) -> Dict[str, str]:
     from importlib import metadata
 
     versions = {}
-    for package in getattr(engine, "packages", ()):
+    for package in (*getattr(engine, "packages", ()), *getattr(engine, "extras", ())):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

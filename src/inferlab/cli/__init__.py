@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import signal
 import sys
 
@@ -17,8 +18,15 @@ _COMMANDS = {
     "compare": "Is the difference between two models, engines or settings real?",
     "capacity": "Find the highest rate that keeps a latency objective.",
     "recommend": "Find the best engine, cores, streams and batch size.",
+    "plot": "Draw results as a chart.",
     "engines": "List the engines, install or remove one.",
-    "export": "Turn a PyTorch model into ONNX and check it.",
+    "export": "Turn a PyTorch model into ONNX and check it, or entries of the store into a file.",
+    "history": "List what was measured, newest first.",
+    "show": "Show an entry of the store.",
+    "rerun": "Measure an entry again, under the same conditions.",
+    "remove": "Remove entries from the store.",
+    "import": "Take in the entries of an exported file.",
+    "prune": "Remove old entries from the store.",
 }
 
 _EPILOG = """Start with: inferlab benchmark demo:resnet50 -t 3
@@ -38,7 +46,9 @@ class _LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"inferlab.cli.{cmd_name}").command
+        # A module cannot be called import.
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"inferlab.cli.{module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

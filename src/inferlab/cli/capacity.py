@@ -9,6 +9,7 @@ import click
 
 from inferlab.cli.options import MODELS, cell_options, plan
 from inferlab.cli.progress import Log
+from inferlab.cli.stores import saving, saving_options
 
 if TYPE_CHECKING:
     from inferlab.measure.capacity import Capacity
@@ -33,9 +34,18 @@ _PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [defaul
 @click.option("-t", "--time", "time_s", default=60.0, show_default=True, help="Seconds in all, loading included.")
 @click.option("--processes", type=int, help=_PROCESSES)
 @click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")
+@saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
 @click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the result in a JSON file.")
-def command(slo: str, export_path: Path | None, quiet: bool, strict: bool, **given: Any) -> int:
+def command(
+    slo: str,
+    export_path: Path | None,
+    quiet: bool,
+    strict: bool,
+    store_url: str | None,
+    no_save: bool,
+    **given: Any,
+) -> int:
     """Parse, search, show."""
     from inferlab.lab import Lab
     from inferlab.measure.objective import parse
@@ -45,8 +55,8 @@ def command(slo: str, export_path: Path | None, quiet: bool, strict: bool, **giv
     objective = parse(slo)
     if export_path:
         files.check_writable(export_path)
-    with Log(quiet) as log:
-        capacity = Lab().capacity(plan(given), objective, log, live=log.live)
+    with Log(quiet) as log, saving(store_url, no_save, log) as store:
+        capacity = Lab(store).capacity(plan(given), objective, log, live=log.live)
     for line in render.lines(capacity):
         click.echo(line)
     if export_path:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab.cli.options import LISTS, MODELS, cell_options, plan
 from inferlab.cli.parameters import Share
 from inferlab.cli.progress import Log
+from inferlab.cli.stores import saving, saving_options
 from inferlab.errors import BadInput
 from inferlab.records import Comparison, Plan
+
+if TYPE_CHECKING:
+    from inferlab.store.store import Store
 
 _HELP = f"""Is B faster than A? Both are measured in turns, in fresh processes.
 
@@ -19,15 +23,14 @@ _HELP = f"""Is B faster than A? Both are measured in turns, in fresh processes.
   inferlab compare old.onnx new.onnx                       two models
   inferlab compare model.onnx -e onnxruntime,openvino      two engines
   inferlab compare model.onnx --a num_cores=1 --b num_cores=2
-  inferlab compare monday.json friday.json                 two saved results
+  inferlab compare monday.json friday.json                 two saved results (files, or ids of inferlab history)
 
 The verdict speaks of B against A: faster, slower, same (within the margin) or inconclusive.
 
 {MODELS}"""
 _ARM = "An option of arm {} alone, such as num_cores=2 or engine-option=spinning=0. May be repeated."
 _GATE = "Be a gate: exit 1 if B is slower, 4 if that is inconclusive, 0 otherwise."
-_WHOLE = ("model", "engine", "input_shapes", "scenario", "thread_pinning", "stream_mode")
-_NUMBERS = ("batch_size", "sequence_length", "num_cores", "num_streams", "instances")
+_WORDS = ("model", "input_shapes", "thread_pinning", "stream_mode")
 _SHORT = {"ncores": "num_cores", "nstreams": "num_streams", "shapes": "input_shapes", "pin": "thread_pinning"}
 
 
@@ -37,6 +40,7 @@ _SHORT = {"ncores": "num_cores", "nstreams": "num_streams", "shapes": "input_sha
 @click.option(
     "-e",
     "--engine",
+    type=LISTS["engine"],
     default="onnxruntime",
     show_default=True,
     help="One engine, or two separated by a comma: A's and B's.",
@@ -49,10 +53,18 @@ _SHORT = {"ncores": "num_cores", "nstreams": "num_streams", "shapes": "input_sha
 )
 @click.option("--fail-if", type=click.Choice(["slower"]), help=_GATE)
 @click.option("--strict", is_flag=True, help="Outputs that differ are a failure (exit code 5).")
+@saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
 @click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the comparison in a JSON file.")
 def command(
-    models: tuple[str, ...], export_path: Path | None, quiet: bool, strict: bool, fail_if: str | None, **given: Any
+    models: tuple[str, ...],
+    export_path: Path | None,
+    quiet: bool,
+    strict: bool,
+    fail_if: str | None,
+    store_url: str | None,
+    no_save: bool,
+    **given: Any,
 ) -> int:
     """Parse, compare, show."""
     from inferlab.render import comparison as render
@@ -60,8 +72,8 @@ def command(
 
     if export_path:
         files.check_writable(export_path)
-    with Log(quiet) as log:
-        comparison = _compare(models, given, log)
+    with Log(quiet) as log, saving(store_url, no_save, log) as store:
+        comparison = _compare(models, given, store, log)
     for line in render.lines(comparison):
         click.echo(line)
     if export_path:
@@ -70,47 +82,36 @@ def command(
     return _exit_code(comparison, fail_if, strict)
 
 
-def _compare(models: tuple[str, ...], given: dict[str, Any], log: Log) -> Comparison:
+def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None, log: Log) -> Comparison:
+    from inferlab import arms
     from inferlab.lab import Lab
-    from inferlab.measure.saved import compare_saved, is_saved, load
 
+    lab = Lab(store)
     time_s, margin = given.pop("time_s"), given.pop("margin")
-    saved = [is_saved(name) for name in models]
+    saved = [lab.is_saved(name) for name in models]
     if any(saved):
         if len(models) != 2 or not all(saved):
             raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-        return compare_saved(load(models[0]), load(models[1]), margin)
-    a, b = _arms(models, given)
-    if a == b:
-        log.say("Both arms are the same: this measures how small a difference can be seen here.")
-    return Lab().compare(a, b, _labels(a, b), time_s, margin, log)
+        return lab.compare_saved(models[0], models[1], margin)
+    return arms.compare(lab, *_plans(models, given), time_s, margin, log)
 
 
-def _arms(models: tuple[str, ...], given: dict[str, Any]) -> tuple[Plan, Plan]:
+def _plans(models: tuple[str, ...], given: dict[str, Any]) -> tuple[Plan, Plan]:
     """Both plans: what is common to them, then what is each one's own."""
-    if len(models) > 2:
-        raise BadInput(f"Two models are compared, not {len(models)}: {', '.join(models)}.")
-    own = [_settings(given.pop(name)) for name in ("only_a", "only_b")]
-    engines = given.pop("engine").split(",")
-    if len(engines) > 2:
-        raise BadInput(f"Two engines are compared, not {len(engines)}: {', '.join(engines)}.")
-    arms = []
-    for index, settings in enumerate(own):
-        arm = {
-            **given,
-            "model": models[min(index, len(models) - 1)],
-            "engine": engines[min(index, len(engines) - 1)],
-        }
-        arm["engine_options"] = (*given["engine_options"], *settings.pop("engine_option", ()))
-        arms.append(plan({**arm, **settings}))
-    return arms[0], arms[1]
+    from inferlab import arms
+
+    a, b = (_settings(given.pop(name), given["engine_options"]) for name in ("only_a", "only_b"))
+    return arms.plans(models, given.pop("engine"), given, (a, b), plan)
 
 
-def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """All that is one arm's own; engine options add up."""
-    settings: dict[str, Any] = {}
+def _settings(pairs: tuple[str, ...], common: tuple[str, ...]) -> dict[str, Any]:
+    """All that is one arm's own; engine options add to the common ones."""
+    settings: dict[str, Any] = {"engine_options": common}
     for name, value in map(_setting, pairs):
-        settings[name] = (*settings.get(name, ()), *value) if name == "engine_option" else value
+        if name == "engine_option":
+            settings["engine_options"] += value
+        else:
+            settings[name] = value
     return settings
 
 
@@ -123,34 +124,15 @@ def _setting(pair: str) -> tuple[str, Any]:
         raise BadInput(f"'{pair}' is not of the form OPTION=VALUE, such as num_cores=2.")
     if name == "engine_option":
         return name, (value,)
-    if name in _WHOLE:
+    if name in _WORDS:
         return name, value
-    if name not in _NUMBERS:
-        known = ", ".join(sorted([*_WHOLE, *_NUMBERS, "engine_option"]))
+    if name not in LISTS or name == "rate":
+        known = ", ".join(sorted([*_WORDS, *(one for one in LISTS if one != "rate"), "engine_option"]))
         raise BadInput(f"An arm has no option '{name}'; it takes {known}.")
     try:
-        return name, int(value)
-    except ValueError:
-        raise BadInput(f"{name}={value}: '{value}' is not a whole number.") from None
-
-
-def _labels(a: Plan, b: Plan) -> tuple[str, str]:
-    """What tells the arms apart, or the model where nothing does."""
-    told = []
-    for one, other in ((a, b), (b, a)):
-        differing = [
-            _value(getattr(one, name)) if name in ("model", "engines") else f"{name}={_value(getattr(one, name))}"
-            for name in Plan.__slots__
-            if getattr(one, name) != getattr(other, name)
-        ]
-        told.append(", ".join(differing) or one.model)
-    return told[0], told[1]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return " ".join(_value(one) if not isinstance(one, tuple) else "=".join(one) for one in value)
-    return "default" if value is None else str(value)
+        return name, LISTS[name].parse([value])
+    except ValueError as error:
+        raise BadInput(f"{name}={value}: {error}") from None
 
 
 def _exit_code(comparison: Comparison, fail_if: str | None, strict: bool) -> int:

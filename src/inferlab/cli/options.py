@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from inferlab.cli.parameters import Listed, Numbers, Rates, Words
 from inferlab.errors import BadInput
 from inferlab.records import Plan
 
@@ -33,38 +34,76 @@ def _choice(*names: str, choices: str, help: str) -> Callable[[Any], Any]:
     return click.option(*names, type=click.Choice(words), default=words[0], show_default=True, help=help)
 
 
+#: Those that take lists: a plan is the product of them all.
+LISTS: dict[str, Listed] = {
+    "batch_size": Numbers(),
+    "sequence_length": Numbers(),
+    "num_cores": Numbers(most=True),
+    "scenario": Words("async", "sync", "elastic", "server", "offline"),
+    "rate": Rates(),
+    "num_streams": Numbers(most=True),
+    "instances": Numbers(),
+    "engine": Words(),
+}
+
+
+def _listed(name: str, *flags: str, metavar: str, help: str, default: str | None = None) -> Callable[[Any], Any]:
+    """An option that takes a list."""
+    return click.option(
+        *flags,
+        name,
+        type=LISTS[name],
+        metavar=metavar,
+        help=help,
+        default=default,
+        show_default=default is not None,
+    )
+
+
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "batch_size": click.option(
-        "-b", "--batch_size", type=int, help="Items in a batch.  [default: 1, or what the model fixes]"
+    "batch_size": _listed(
+        *("batch_size", "-b", "--batch_size"),
+        metavar="1,8,32",
+        help="Items in a batch.  [default: 1, or what the model fixes]",
     ),
     "input_shapes": click.option("-i", "-shapes", "--input_shapes", metavar="SHAPES", help=_SHAPES),
-    "sequence_length": click.option(
-        "--sequence_length", type=int, help="Length of sequences that the model leaves open.  [default: 128]"
+    "sequence_length": _listed(
+        *("sequence_length", "--sequence_length", "--sequence_lengths"),
+        metavar="32,128",
+        help="Length of sequences that the model leaves open.  [default: 128]",
     ),
     "input_file": click.option(
         "--input", "input_file", metavar="FILE.npz", help="Real inputs, by the names of the model's inputs."
     ),
-    "num_cores": click.option(
-        "-ncores", "--num_cores", type=int, help="Physical cores to run on.  [default: all]"
+    "num_cores": _listed(
+        *("num_cores", "-ncores", "--num_cores"),
+        metavar="1,2,max",
+        help="Physical cores to run on.  [default: max, which is all]",
     ),
-    "scenario": _choice("-s", "--scenario", choices="async sync elastic server offline", help=_SCENARIOS),
-    "rate": click.option("--rate", type=float, help="Requests a second that arrive in the scenario server."),
-    "num_streams": click.option(
-        "-nstreams", "--num_streams", type=int, help="Streams, except in sync.  [default: one a core]"
+    "scenario": _listed(*("scenario", "-s", "--scenario"), metavar="NAMES", default="async", help=_SCENARIOS),
+    "rate": _listed(
+        *("rate", "--rate"), metavar="50,100", help="Requests a second that arrive in the scenario server."
     ),
-    "instances": click.option(
-        "--instances",
-        type=int,
-        default=1,
-        show_default=True,
+    "num_streams": _listed(
+        *("num_streams", "-nstreams", "--num_streams"),
+        metavar="1,2",
+        help="Streams, except in sync.  [default: one a core]",
+    ),
+    "instances": _listed(
+        *("instances", "--instances"),
+        metavar="1,2",
+        default="1",
         help="Whole copies that divide the cores among them.",
     ),
     "thread_pinning": _choice(
         "-pin", "--thread_pinning", choices="core numa none", help="Bind threads to cores, to NUMA nodes, or not."
     ),
     "stream_mode": _choice("--stream-mode", choices="auto threads processes native", help=_STREAM_MODES),
-    "engine": click.option(
-        "-e", "--engine", default="onnxruntime", show_default=True, help="See inferlab engines; or FILE.py:CLASS."
+    "engine": _listed(
+        *("engine", "-e", "--engine"),
+        metavar="NAMES",
+        default="onnxruntime",
+        help="See inferlab engines; or FILE.py:CLASS.",
     ),
     "engine_options": click.option(
         "--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="May be repeated."
@@ -80,15 +119,12 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
 }
 
-#: The plan's field for each option, where a plan has a list of it.
-_LISTS = {
+#: The plan's field for each of the lists that is called otherwise there.
+_FIELDS = {
     "batch_size": "batch_sizes",
     "sequence_length": "sequence_lengths",
-    "num_cores": "num_cores",
     "scenario": "scenarios",
     "rate": "rates",
-    "num_streams": "num_streams",
-    "instances": "instances",
     "engine": "engines",
 }
 
@@ -105,13 +141,13 @@ def cell_options(without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
 
 
 def plan(given: Mapping[str, Any]) -> Plan:
-    """The plan of one cell for each model that these options describe."""
+    """The plan that these options describe."""
     fields: dict[str, Any] = {}
     for name, value in given.items():
         if name == "engine_options":
             fields[name] = engine_options(value)
-        elif name in _LISTS:
-            fields[_LISTS[name]] = (value,)
+        elif name in LISTS:
+            fields[_FIELDS.get(name, name)] = (None,) if value is None else value
         else:
             fields[name] = value
     return Plan(**fields)

@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab.cli.parameters import Numbers, Words
 from inferlab.cli.progress import Log
+from inferlab.cli.stores import saving, saving_options
 
 _OWN = (
     *("batch_size", "num_cores", "scenario", "rate", "num_streams", "instances", "engine"),
@@ -22,34 +24,16 @@ _ENGINES = "Engines to try, such as onnxruntime,openvino.  [default: all that ar
 _BATCHES = "Batch sizes to try.  [default: 1,2,4,8,16, or what the model fixes]"
 
 
-class _Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers such as 1,2,4."""
-
-    name = "numbers"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Read them, each once, in rising order."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = {int(part) for part in str(value).split(",")}
-        except ValueError:
-            self.fail(f"'{value}' is not a list of whole numbers such as 1,2,4.", param, ctx)
-        if min(numbers) < 1:
-            self.fail(f"'{value}' has a number below 1.", param, ctx)
-        return tuple(sorted(numbers))
-
-
 @click.command("recommend", help=f"Find the best engine, cores, streams and batch size for MODEL.\n\n{MODELS}")
 @click.argument("model")
 @click.option("--slo", metavar="OBJECTIVE", help=_SLO)
-@click.option("-e", "--engine", "engines", default="", metavar="NAMES", help=_ENGINES)
-@click.option("-b", "--batch_size", "batches", type=_Numbers(), default=(), metavar="1,4,16", help=_BATCHES)
+@click.option("-e", "--engine", "engines", type=Words(), default=(), metavar="NAMES", help=_ENGINES)
+@click.option("-b", "--batch_size", "batches", type=Numbers(), default=(), metavar="1,4,16", help=_BATCHES)
 @click.option(
     "-ncores",
     "--num_cores",
     "cores",
-    type=_Numbers(),
+    type=Numbers(),
     default=(),
     metavar="1,2",
     help="Numbers of physical cores to try.  [default: 1, 2, 4, … and all]",
@@ -58,24 +42,27 @@ class _Numbers(click.ParamType[tuple[int, ...]]):
     "-nstreams",
     "--num_streams",
     "streams",
-    type=_Numbers(),
+    type=Numbers(),
     default=(),
     metavar="1,2",
     help="Numbers of streams to try.  [default: all that divide the cores]",
 )
 @cell_options(without=_OWN)
 @click.option("-t", "--time", "time_s", default=120.0, show_default=True, help="Seconds in all, loading included.")
+@saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
 @click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the result in a JSON file.")
 def command(
     export_path: Path | None,
     quiet: bool,
     slo: str | None,
-    engines: str,
+    engines: tuple[str, ...],
     batches: tuple[int, ...],
     cores: tuple[int, ...],
     streams: tuple[int, ...],
     time_s: float,
+    store_url: str | None,
+    no_save: bool,
     **given: Any,
 ) -> int:
     """Parse, search, show."""
@@ -87,10 +74,9 @@ def command(
     objective = parse(slo) if slo else None
     if export_path:
         files.check_writable(export_path)
-    names = tuple(filter(None, (name.strip() for name in engines.split(","))))
-    wanted = replace(plan(given), engines=names, num_cores=cores, num_streams=streams, batch_sizes=batches)
-    with Log(quiet) as log:
-        found = Lab().recommend(wanted, objective, time_s, log)
+    wanted = replace(plan(given), engines=engines, num_cores=cores, num_streams=streams, batch_sizes=batches)
+    with Log(quiet) as log, saving(store_url, no_save, log) as store:
+        found = Lab(store).recommend(wanted, objective, time_s, log)
     for line in render.lines(found):
         click.echo(line)
     if export_path:

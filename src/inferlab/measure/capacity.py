@@ -11,11 +11,11 @@ import numpy as np
 
 from inferlab.errors import BadInput
 from inferlab.measure import findings, intervals, ladder, process
-from inferlab.measure.cell import PROCESSES
 from inferlab.measure.lock import measuring_alone
 from inferlab.measure.objective import Objective, carried
 from inferlab.measure.process import Process
 from inferlab.measure.setup import Job, Setup, set_up
+from inferlab.measure.sharing import PROCESSES
 from inferlab.measure.trial import Prober, Reading, Trial
 from inferlab.records import Cell, Estimate, Event, Finding, Listener, Model
 from inferlab.units import duration

@@ -35,6 +35,7 @@ class Slice:
 
     window: Window
     peak_memory_bytes: int | None
+    steady_memory_bytes: int | None
     interrupted: bool
     fraction_of_supported_ops: float | None
 
@@ -235,7 +236,6 @@ def _joined(replies: list[Reply], arrays: Sequence[str], interrupted: bool) -> S
     for name in ("cpu_pressure_s", "throttled_s"):
         if name in counters:
             counters[name] /= len(replies)  # type: ignore[assignment]
-    peaks = [reply.data["peak_memory_bytes"] for reply in replies]
     return Slice(
         window=Window(
             streams=tuple(streams),
@@ -243,7 +243,13 @@ def _joined(replies: list[Reply], arrays: Sequence[str], interrupted: bool) -> S
             canary_ns=max(reply.data["canary_ns"] for reply in replies),
             full=any(reply.data["full"] for reply in replies),
         ),
-        peak_memory_bytes=None if None in peaks else sum(peaks),
+        peak_memory_bytes=_memory(replies, "peak_memory_bytes"),
+        steady_memory_bytes=_memory(replies, "steady_memory_bytes"),
         interrupted=interrupted,
         fraction_of_supported_ops=replies[0].data["supported"],
     )
+
+
+def _memory(replies: list[Reply], name: str) -> int | None:
+    found = [reply.data[name] for reply in replies]
+    return None if None in found else sum(found)

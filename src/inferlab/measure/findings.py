@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferlab.measure import cell as cells
-from inferlab.measure import noise
+from inferlab.measure import noise, sharing
 from inferlab.measure.check import worst
 from inferlab.measure.stats import load, seconds, summarize, with_samples
 from inferlab.records import Cell, Finding, Outcome, Run
@@ -71,10 +70,14 @@ def _certainty(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
     """How sure the numbers are, where it is less than wanted."""
     ready_s = runs[0].ready_s
     if len(runs) == 1:
-        alone = cell.precision is None and cells.processes_for(cell, ready_s) == 1
+        alone = cell.precision is None and sharing.processes_for(cell, ready_s) == 1
         why = "asked" if cell.processes == 1 else "loading" if alone else "interrupted"
         return [Finding("one-process", {"why": why, "ready_s": ready_s})]
-    if cell.precision is not None and not cells.precise(cell, runs) and cells.time_is_up(cell, len(runs), ready_s):
+    if (
+        cell.precision is not None
+        and not sharing.precise(cell, runs)
+        and sharing.time_is_up(cell, len(runs), ready_s)
+    ):
         return [Finding("not-precise", {"wanted": cell.precision, "seconds": cell.time_s})]
     return []
 

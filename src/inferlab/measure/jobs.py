@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import get_args
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure import streams
+from inferlab.measure.check import Arrays
 from inferlab.measure.setup import Job
 from inferlab.model import inputs, shapes
-from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, StreamMode
+from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, Shape, StreamMode
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
 _OFFLINE_BATCH = 16
@@ -41,6 +42,9 @@ def refuse_nonsense(plan: Plan) -> None:
     for batch_size in plan.batch_sizes:
         if batch_size is not None and batch_size < 1:
             raise BadInput(f"The batch size must be at least 1, not {batch_size}.")
+    for count in plan.num_streams:
+        if count is not None and count < 1:
+            raise BadInput(f"The number of streams must be at least 1, not {count}.")
     if plan.processes is not None and plan.processes < 1:
         raise BadInput(f"The number of processes must be at least 1, not {plan.processes}.")
     if plan.precision is not None:
@@ -48,61 +52,138 @@ def refuse_nonsense(plan: Plan) -> None:
             raise BadInput(f"The precision must lie between 0 and 100 %, not {100 * plan.precision:g} %.")
         if plan.processes is not None:
             raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
-    for scenario, count, instances, rate in itertools.product(
-        plan.scenarios, plan.num_streams, plan.instances, plan.rates
-    ):
-        streams.check_streams(scenario, count, instances, rate, plan.stream_mode)
+    if all(_lists(plan).values()):  # a search leaves some open
+        choices(plan)
     for engine in plan.engines:
         registry.launch(engine)
 
 
-def jobs(plan: Plan, model: Model, live: bool = False) -> Iterator[Job]:
-    """The plan's product, every cell with its inputs."""
+def _lists(plan: Plan) -> dict[str, tuple[Any, ...]]:
+    return {
+        "engines": plan.engines,
+        "scenarios": plan.scenarios,
+        "core counts": plan.num_cores,
+        "stream counts": plan.num_streams,
+        "instances": plan.instances,
+        "rates": plan.rates,
+        "batch sizes": plan.batch_sizes,
+        "sequence lengths": plan.sequence_lengths,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One combination out of a plan's lists."""
+
+    engine: str
+    scenario: Scenario
+    num_cores: int | None
+    num_streams: int | None
+    instances: int
+    rate: float | None
+    batch_size: int | None
+    sequence_length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A cell before its inputs are made again to measure it."""
+
+    choice: Choice
+    cell: Cell
+
+
+def choices(plan: Plan) -> list[Choice]:
+    """The plan's product, each combination once; refuses those that contradict themselves."""
+    for name, values in _lists(plan).items():
+        if not values:
+            raise BadInput(f"The plan has an empty list of {name}. Give at least one.")
+    product = [Choice(*one) for one in itertools.product(*_lists(plan).values())]
+    if len(plan.scenarios) > 1:
+        product = list(dict.fromkeys(map(_what_concerns_it, product)))
+    for one in product:
+        streams.check_streams(one.scenario, one.num_streams, one.instances, one.rate, plan.stream_mode)
+    return product
+
+
+def _what_concerns_it(choice: Choice) -> Choice:
+    """Of several scenarios, a rate is meant for server, and a number of streams not for sync."""
+    rate = choice.rate if choice.scenario == "server" else None
+    return replace(choice, rate=rate, num_streams=None if choice.scenario == "sync" else choice.num_streams)
+
+
+def planned(plan: Plan, model: Model) -> list[Planned]:
+    """Every cell of a plan once, without its inputs: those of a long sweep would fill the memory."""
+    digests: dict[tuple[tuple[str, Shape], ...], str] = {}
+    found: dict[str, Planned] = {}
+    for choice in choices(plan):
+        made = _made(plan, model, choice)
+        shapes_here = tuple(made.resolved.shapes.items())
+        if shapes_here not in digests:
+            digests[shapes_here] = inputs.digest(made.inputs(0))
+        cell = _cell(plan, model, choice, made.resolved, digests[shapes_here])
+        found.setdefault(cell.id, Planned(choice, cell))
+    return list(found.values())
+
+
+def job(plan: Plan, model: Model, one: Planned, live: bool = False) -> Job:
+    """A planned cell with its inputs."""
+    made = _made(plan, model, one.choice)
+    sets = made.inputs(0), made.inputs(1)
+    return Job(one.cell, model, sets, made.resolved.rewrite_batch, plan.patience_s, live)
+
+
+def jobs(plan: Plan, model: Model) -> Iterator[Job]:
+    """Every cell of a plan with its inputs."""
+    for one in planned(plan, model):
+        yield job(plan, model, one)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The shapes of a choice, and how its sets of inputs are made."""
+
+    resolved: shapes.Resolved
+    inputs: Callable[[int], Arrays]
+
+
+def _made(plan: Plan, model: Model, choice: Choice) -> _Made:
     overrides = shapes.parse_shapes(plan.input_shapes, model.inputs) if plan.input_shapes else {}
-    choices = itertools.product(
-        plan.engines,
-        plan.scenarios,
-        plan.num_cores,
-        plan.num_streams,
-        plan.instances,
-        plan.rates,
-        plan.batch_sizes,
-        plan.sequence_lengths,
+    if not plan.input_file:
+        resolved = _resolve(model, choice.scenario, choice.batch_size, choice.sequence_length, overrides)
+        return _Made(resolved, lambda n: inputs.make_inputs(model.inputs, resolved.shapes, plan.seed + n))
+    if overrides:
+        raise BadInput("--input and --input_shapes contradict each other: the data has its own shapes.")
+    *sets, rows = inputs.load_inputs(plan.input_file, model.inputs, choice.batch_size)
+    own_shapes = {name: tuple(value.shape) for name, value in sets[0].items()}
+    return _Made(shapes.resolve(model.inputs, rows, choice.sequence_length, own_shapes), lambda n: sets[n])
+
+
+def _cell(plan: Plan, model: Model, choice: Choice, resolved: shapes.Resolved, input_digest: str) -> Cell:
+    num_cores = choice.num_cores or machine.usable_cores()
+    default = streams.default_streams(choice.scenario, max(1, num_cores // choice.instances))
+    return Cell(
+        model_digest=model.digest,
+        engine=choice.engine,
+        scenario=choice.scenario,
+        num_cores=num_cores,
+        num_streams=choice.num_streams or default,
+        instances=choice.instances,
+        rate=choice.rate,
+        batch_size=resolved.batch_size,
+        shapes=tuple(resolved.shapes.items()),
+        input_digest=input_digest,
+        engine_options=plan.engine_options,
+        thread_pinning=plan.thread_pinning,
+        stream_mode=plan.stream_mode,
+        time_s=plan.time_s,
+        warmup_s=plan.warmup_s,
+        processes=plan.processes,
+        precision=plan.precision,
+        seed=plan.seed,
+        verify=plan.verify,
+        sequence_length=choice.sequence_length,
     )
-    for engine, scenario, cores, count, instances, rate, batch_size, length in choices:
-        if plan.input_file:
-            if overrides:
-                raise BadInput("--input and --input_shapes contradict each other: the data has its own shapes.")
-            first, second, rows = inputs.load_inputs(plan.input_file, model.inputs, batch_size)
-            overrides_here = {name: tuple(value.shape) for name, value in first.items()}
-            resolved = shapes.resolve(model.inputs, rows, length, overrides_here)
-        else:
-            resolved = _resolve(model, scenario, batch_size, length, overrides)
-            first = inputs.make_inputs(model.inputs, resolved.shapes, plan.seed)
-            second = inputs.make_inputs(model.inputs, resolved.shapes, plan.seed + 1)
-        num_cores = cores or machine.usable_cores()
-        cell = Cell(
-            model_digest=model.digest,
-            engine=engine,
-            scenario=scenario,
-            num_cores=num_cores,
-            num_streams=count or streams.default_streams(scenario, max(1, num_cores // instances)),
-            instances=instances,
-            rate=rate,
-            batch_size=resolved.batch_size,
-            shapes=tuple(resolved.shapes.items()),
-            input_digest=inputs.digest(first),
-            engine_options=plan.engine_options,
-            thread_pinning=plan.thread_pinning,
-            stream_mode=plan.stream_mode,
-            time_s=plan.time_s,
-            warmup_s=plan.warmup_s,
-            processes=plan.processes,
-            precision=plan.precision,
-            seed=plan.seed,
-            verify=plan.verify,
-        )
-        yield Job(cell, model, (first, second), resolved.rewrite_batch, plan.patience_s, live)
 
 
 def _resolve(

@@ -157,6 +157,7 @@ class Process:
             rewritten=job.rewrite_batch is not None,
             fraction_of_supported_ops=self._last.fraction_of_supported_ops,
             interrupted=interrupted or self.interrupted,
+            steady_memory_bytes=self._last.steady_memory_bytes,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +36,10 @@ _MAKERS: dict[str, tuple[str, Launch, dict[str, str]]] = {
     ),
     "torch-export": _TORCH,
     "torchscript": _TORCH,
+    "transformers": _TORCH,
 }
+# Engine options that say what is computed, not how: the reference computes the same.
+_MEANING = {"transformers": ("head",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ def reference_for(
     rewrite_batch: tuple[int, int] | None,
     patience_s: float,
     listener: Listener,
+    engine_options: Mapping[str, str],
 ) -> Reference:
     """The reference outputs of a model; never raises for the model's or the engine's faults."""
     if model.kind not in _MAKERS:
@@ -61,17 +65,18 @@ def reference_for(
     if model.random:
         return Reference("", reason="the model has random operators")
     package, launch, options = _MAKERS[model.kind]
+    meant = {name: engine_options[name] for name in _MEANING.get(model.kind, ()) if name in engine_options}
     label = f"{package} {metadata.version(package)}" + (
         ", eager" if package == "torch" else ", graph not optimised"
     )
-    key = [label, model.digest, str(rewrite_batch), *(digest(one) for one in sets)]
+    key = [label, model.digest, str(rewrite_batch), *(digest(one) for one in sets), *map(str, meant.items())]
     path = cache_folder() / "references" / (hashlib.sha256("\n".join(key).encode()).hexdigest()[:32] + ".npz")
     cached = _read(path, len(sets))
     if cached is not None:
         return Reference(label, cached)
     listener(Event("reference", {"label": label}))
     try:
-        outputs = tuple(_make(model, launch, options, sets, rewrite_batch, patience_s))
+        outputs = tuple(_make(model, launch, {**options, **meant}, sets, rewrite_batch, patience_s))
     except InferlabError as error:
         return Reference(label, reason=f"no reference could be made: {error}")
     _write(path, outputs)

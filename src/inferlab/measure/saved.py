@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from inferlab.errors import BadInput
 from inferlab.measure import intervals
 from inferlab.records import Comparison, Estimate
 
-_FORMATS = ("inferlab-benchmark/1", "inferlab-benchmark/2")
 #: What two results may differ in, by the key of the file, and how it is called.
 _CONDITIONS = {
     "engine": "engine",
@@ -31,7 +27,7 @@ _CONDITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A result read back from a file."""
+    """A result of one cell, as JSON has it, and what the user calls it."""
 
     path: str
     content: dict[str, Any]
@@ -48,35 +44,6 @@ class Saved:
         processes = self.content.get("processes") or [self.content["benchmark_result"]]
         found = [one["median"] / batch if metric == "median" else 1e3 / one["items_per_sec"] for one in processes]
         return tuple(map(float, found))
-
-
-def is_saved(name: str) -> bool:
-    """Whether a name on the command line means a saved result rather than a model."""
-    return name.lower().endswith(".json")
-
-
-def load(path: str) -> Saved:
-    """Read a result that `inferlab benchmark -x` wrote."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"The result {path} cannot be read: {error.strerror}.") from error
-    except ValueError:
-        raise BadInput(f"{path} is not JSON, so it is no saved result. Make one with: -x result.json") from None
-    if isinstance(content, dict) and len(content.get("results", [])) == 1:
-        content = content["results"][0]
-    if not isinstance(content, dict) or content.get("format") not in _FORMATS:
-        raise BadInput(f"{path} was not written by inferlab benchmark -x, or by a newer inferlab.")
-    if "results" in content:
-        raise BadInput(f"{path} has {len(content['results'])} results; compare files of one result each.")
-    if not content.get("benchmark_result"):
-        raise BadInput(f"{path} has no measurement: its status is {content.get('status', 'unknown')}.")
-    saved = Saved(path, content)
-    try:
-        saved.times_ms("median" if saved.is_sync else "throughput")
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        raise BadInput(f"{path} is damaged: its measurements cannot be read.") from None
-    return saved
 
 
 def compare_saved(a: Saved, b: Saved, margin: float) -> Comparison:
@@ -117,7 +84,9 @@ def _outputs(a: Saved, b: Saved) -> tuple[bool | None, str]:
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     found = [
-        f"{name}: {a.get(key)} and {b.get(key)}" for key, name in _CONDITIONS.items() if a.get(key) != b.get(key)
+        f"{name}: {a.get(key)} and {b.get(key)}"
+        for key, name in _CONDITIONS.items()
+        if (a.get(key) or None) != (b.get(key) or None)
     ]
     if a["model"]["digest"] != b["model"]["digest"]:
         found.append(f"model: {a['orig_model_path']} and {b['orig_model_path']}")

@@ -94,7 +94,8 @@ def _powers(launch: Launch, job: Job) -> Collection[str]:
 def _reference(job: Job, listener: Listener) -> Reference:
     if not job.cell.verify:
         return Reference("", reason="--no-verify was given")
-    return reference_for(job.model, job.inputs, job.rewrite_batch, job.patience_s, listener)
+    options = dict(job.cell.engine_options)
+    return reference_for(job.model, job.inputs, job.rewrite_batch, job.patience_s, listener, options)
 
 
 def _engine_file(job: Job, launch: Launch, folder: Path) -> Path:

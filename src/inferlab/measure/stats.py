@@ -112,6 +112,11 @@ def load(cell: Cell, runs: Sequence[Run]) -> float:
     return (cell.rate or 0.0) * float(np.mean(services_s)) / (cell.num_streams * cell.instances)
 
 
+def peak_memory_bytes(runs: Sequence[Run]) -> int | None:
+    """The largest peak of all processes; None where the system does not tell."""
+    return max((run.peak_memory_bytes for run in runs if run.peak_memory_bytes is not None), default=None)
+
+
 def seconds(window: Window) -> float:
     """From the window's first start to its last end, over all streams."""
     streams = [stream for stream in window.streams if len(stream)]

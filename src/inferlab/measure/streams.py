@@ -60,8 +60,6 @@ def check_streams(
         raise BadInput(f"A rate of requests belongs to the scenario server, not to {scenario}. Use -s server.")
     if rate is not None and not 0 < rate < math.inf:
         raise BadInput(f"The rate must be more than 0 requests a second and finite, not {rate:g}.")
-    if num_streams is not None and num_streams < 1:
-        raise BadInput(f"The number of streams must be at least 1, not {num_streams}.")
     if scenario == "sync" and num_streams not in (None, 1):
         raise BadInput(
             f"The scenario sync has one stream, not {num_streams}. Use -s async or -s elastic for more."

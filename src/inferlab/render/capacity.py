@@ -13,7 +13,8 @@ from inferlab.measure.intervals import student
 from inferlab.measure.trial import Trial
 from inferlab.records import Finding, Run
 from inferlab.render import files, text
-from inferlab.units import duration, share
+from inferlab.render.columns import aligned
+from inferlab.units import count, duration, share
 
 # Version 1: the first.
 FORMAT = "inferlab-capacity/1"
@@ -51,18 +52,18 @@ def headline(capacity: Capacity) -> str:
         )
     if rate.value == 0:
         return f"No rate keeps {objective.text}: the lowest that was tried misses it."
-    count = len(capacity.trials)
-    sure = f"{count} process{'es' if count > 1 else ''}"
+    processes = len(capacity.trials)
+    sure = f"{processes} process{'es' if processes > 1 else ''}"
     if rate.low is not None and rate.high is not None:
-        sure = f"{100 * rate.level:g}% interval {_number(rate.low)} to {_number(rate.high)}, {sure}"
-    return f"Highest rate that keeps {objective.text}: {_number(rate.value)} requests/s ({sure})"
+        sure = f"{100 * rate.level:g}% interval {count(rate.low)} to {count(rate.high)}, {sure}"
+    return f"Highest rate that keeps {objective.text}: {count(rate.value)} requests/s ({sure})"
 
 
 def _grounds(capacity: Capacity) -> list[str]:
     """What the answer rests on."""
-    saturation = f"Saturation: {_number(saturation_rate(capacity))} requests/s"
+    saturation = f"Saturation: {count(saturation_rate(capacity))} requests/s"
     if capacity.predicted_rate:
-        saturation += f"; predicted from the service times: {_number(capacity.predicted_rate)} requests/s"
+        saturation += f"; predicted from the service times: {count(capacity.predicted_rate)} requests/s"
     found = [saturation]
     crossed = [one for one in capacity.trials if one.reach == "crossing"]
     if crossed:
@@ -70,7 +71,7 @@ def _grounds(capacity: Capacity) -> list[str]:
         luck = student([one.luck for one in crossed]).value
         word = "kinder" if luck < 1 else "harder"
         found.append(
-            f"Measured: {_number(measured)} requests/s on arrivals that were {word} than usual, "
+            f"Measured: {count(measured)} requests/s on arrivals that were {word} than usual, "
             f"as a simulated queue with the same service times tells (×{luck:.3f})"
         )
     return found
@@ -93,8 +94,7 @@ def _table(capacity: Capacity) -> list[str]:
         "kept",
     ]
     rows = [head, *(_row(rung, names, own) for rung in rungs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    printed = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    printed = aligned(rows)
     rate = max_rate(capacity).value
     if rate > 0:
         below = 1 + sum(rung.rate <= rate for rung in rungs)
@@ -104,7 +104,7 @@ def _table(capacity: Capacity) -> list[str]:
 
 def _row(rung: Rung, names: Sequence[str], own: str) -> list[str]:
     return [
-        _number(rung.rate),
+        count(rung.rate),
         share(rung.load),
         *(_ms(rung.responses_s[name]) for name in names),
         _ms(rung.services_s[own]),
@@ -162,7 +162,10 @@ def to_json(capacity: Capacity) -> str:
         and {"statistic": capacity.lone.statistic, "time": capacity.lone.seconds * 1e3},
         "interrupted": capacity.interrupted,
         "output_check": files.output_check(worst([run.check for run in runs])),
-        "findings": [{"code": one.code, "data": dict(one.data), "text": finding(one)} for one in find(capacity)],
+        "findings": [
+            {"code": one.code, "data": {k: files.plain(v) for k, v in one.data.items()}, "text": finding(one)}
+            for one in find(capacity)
+        ],
         "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
         "cell": {name: cell[name] for name in cell if name not in _NOT_SAID},
         "stream_mode": runs[0].stream_mode,
@@ -202,9 +205,5 @@ def _runs(capacity: Capacity) -> list[Run]:
     return [one.run for one in capacity.trials]
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
-
-
 def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else _number(seconds * 1e3)
+    return "-" if seconds is None else count(seconds * 1e3)

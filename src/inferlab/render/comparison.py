@@ -74,15 +74,15 @@ def notes(comparison: Comparison) -> list[str]:
             "saved results were not measured in turns, so a change of the machine between them counts as a "
             "difference. For a verdict that holds, compare the models: inferlab compare MODEL_A MODEL_B"
         )
-    for name, found_here in zip("AB", _findings(comparison), strict=True):
+    for name, found_here in zip("AB", findings(comparison), strict=True):
         found += [f"{name}: {finding(one)}" for one in found_here]
     if comparison.interrupted:
         found.append("it was interrupted; the pairs that were complete are kept.")
     return found
 
 
-def _findings(comparison: Comparison) -> list[list[Finding]]:
-    """What was found about each arm, over all its processes."""
+def findings(comparison: Comparison) -> list[list[Finding]]:
+    """What was found about A and about B, over all processes of each."""
     if comparison.cells is None:
         return [[], []]
     return [
@@ -139,7 +139,7 @@ def _arm(comparison: Comparison, index: int) -> dict[str, Any]:
         "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
         "cell": _settings(comparison.cells[index]),
         "output_check": files.output_check(worst([run.check for run in runs])),
-        "findings": files.findings(_findings(comparison)[index]),
+        "findings": files.findings(findings(comparison)[index]),
         "started_at": [run.started_at for run in runs],
         "versions": dict(runs[0].versions),
         "engine_settings": dict(runs[0].settings),

@@ -18,7 +18,15 @@ from inferlab.errors import BadInput
 from inferlab.measure import noise
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
-from inferlab.measure.stats import PERCENTILES, items_per_sec, latencies_ns, median_ms, seconds, summarize
+from inferlab.measure.stats import (
+    PERCENTILES,
+    items_per_sec,
+    latencies_ns,
+    median_ms,
+    peak_memory_bytes,
+    seconds,
+    summarize,
+)
 from inferlab.measure.streams import SCHEDULERS
 from inferlab.records import (
     Benchmark,
@@ -37,12 +45,10 @@ from inferlab.render.text import SCENARIO_NAMES, finding
 FORMAT = "inferlab-benchmark/2"
 
 
-def check_writable(path: Path) -> None:
-    """Refuse an export path before anything is measured, not after."""
-    if path.suffix.lower() in (".csv", ".md"):
-        raise BadInput(
-            f"Results are exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json."
-        )
+def check_writable(path: Path, tables: bool = False) -> None:
+    """Refuse an export path before anything is measured, not after; only `tables` can be CSV or Markdown."""
+    if path.suffix.lower() in (".csv", ".md") and not tables:
+        raise BadInput(f"This is exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json.")
     if path.is_dir():
         raise BadInput(f"The export path {path} is a folder. Give a file in it, such as {path / 'result.json'}.")
     if not path.parent.is_dir():
@@ -79,6 +85,19 @@ def write(path: Path, text: str) -> None:
         raise BadInput(f"The result could not be written to {path}: {error.strerror}.") from error
 
 
+def export(path: Path, benchmark: Benchmark) -> None:
+    """Write a benchmark as CSV, Markdown or JSON, by the file's ending."""
+    from inferlab.render import flat, table
+
+    ending = path.suffix.lower()
+    if ending == ".csv":
+        write(path, flat.to_csv(flat.rows(benchmark)))
+    elif ending == ".md":
+        write(path, f"{table.markdown(benchmark)}\n{flat.hidden(flat.rows(benchmark))}\n")
+    else:
+        write(path, to_json(benchmark))
+
+
 def to_json(benchmark: Benchmark) -> str:
     """One cell is one object; several are a list of such objects."""
     results = [result(benchmark, outcome) for outcome in benchmark.outcomes]
@@ -98,6 +117,7 @@ def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
         "orig_model_path": model.source,
         "model_path": run.model_path if run else model.path,
         "batch_size": cell.batch_size,
+        "sequence_length": cell.sequence_length,
         "input_shapes": [list(shape) for _, shape in cell.shapes],
         "num_cores": cell.num_cores,
         "scenario": SCENARIO_NAMES[cell.scenario],
@@ -139,14 +159,14 @@ def _measured(outcome: Outcome) -> dict[str, Any]:
         return {}
     cell, runs = outcome.cell, outcome.runs
     run = runs[0]
-    peaks = [one.peak_memory_bytes for one in runs if one.peak_memory_bytes is not None]
     return {
         "started_at": run.started_at,
         "interrupted": outcome.status == "cancelled",
         "stream_mode": run.stream_mode,
         "load_time_ms": statistics.median(one.load_s for one in runs) * 1e3,
         "first_inference_ms": statistics.median(one.first_inference_s for one in runs) * 1e3,
-        "peak_memory_bytes": max(peaks, default=None),
+        "peak_memory_bytes": peak_memory_bytes(runs),
+        "steady_memory_bytes": run.steady_memory_bytes,
         "baseline_memory_bytes": run.baseline_memory_bytes,
         "harness_ns": run.harness_ns,
         "output_check": output_check(worst([one.check for one in runs])),

@@ -16,8 +16,9 @@ from inferlab.measure.explore import latencies_s
 from inferlab.measure.intervals import student
 from inferlab.measure.noise import disturbances
 from inferlab.measure.recommend import Contender, Recommendation
-from inferlab.measure.stats import items_per_sec, median_ms
+from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes
 from inferlab.records import Comparison, Estimate
+from inferlab.render.columns import aligned
 from inferlab.render.deployment import program
 from inferlab.units import duration, share, size
 
@@ -99,8 +100,7 @@ def _table(found: Recommendation) -> list[str]:
         "Status",
     ]
     rows = [heads, *(_row(found, one, bool(extra)) for one in _shown(found))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned(rows, left=range(len(heads)))
 
 
 def _shown(found: Recommendation) -> list[Contender]:
@@ -122,14 +122,14 @@ def _row(found: Recommendation, one: Contender, extra: bool) -> list[str]:
         return [*head, *["-"] * (5 if extra else 4), _status(found, one)]
     estimate = rate(one)
     interval = "-" if estimate.low is None else f"{_number(estimate.low)} to {_number(estimate.high or 0.0)}"
-    peaks = [run.peak_memory_bytes for run in one.runs if run.peak_memory_bytes is not None]
+    peak = peak_memory_bytes(one.runs)
     return [
         *head,
         _number(estimate.value),
         interval,
         duration(float(np.median(latencies_s(one.runs)))),
         *([duration(_statistic_s(found, one))] if extra else []),
-        size(max(peaks)) if peaks else "-",
+        "-" if peak is None else size(peak),
         _status(found, one),
     ]
 

@@ -9,9 +9,9 @@ from typing import Any
 from inferlab.measure.candidates import label
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
-from inferlab.measure.stats import summarize, with_samples
-from inferlab.records import Benchmark, Estimate, Event, Finding, Outcome, OutputCheck, Run, Summary
-from inferlab.units import decimal, duration, plural, share, size
+from inferlab.measure.stats import peak_memory_bytes, summarize, with_samples
+from inferlab.records import Benchmark, Cell, Estimate, Event, Finding, Outcome, OutputCheck, Run, Summary
+from inferlab.units import count, decimal, duration, plural, share, size
 
 SCENARIO_NAMES = {
     "sync": "singlestream",
@@ -101,11 +101,11 @@ def _around(outcome: Outcome, runs: Sequence[Run]) -> list[str]:
         f"Load Time: {duration(statistics.median(one.load_s for one in runs))}",
         f"First Inference: {duration(statistics.median(one.first_inference_s for one in runs))}",
     ]
-    peaks = [one.peak_memory_bytes for one in runs if one.peak_memory_bytes is not None]
-    if peaks:
+    peak = peak_memory_bytes(runs)
+    if peak is not None:
         before = run.baseline_memory_bytes
         also = "" if before is None else f" ({size(before)} before the model was loaded)"
-        lines.append(f"Peak Memory: {size(max(peaks))}{also}")
+        lines.append(f"Peak Memory: {size(peak)}{also}")
     return [*lines, f"Output Check: {output_check(worst([one.check for one in runs]))}"]
 
 
@@ -213,10 +213,14 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "download": lambda d: f"Downloading {d['url']}",
     "build": lambda d: f"Building demo:{d['model']}",
     "exporting": lambda d: f"Exporting {d['source']} to {d['path']}",
+    "training": lambda d: f"Training {d['model']}, batch {d['batch_size']}, sequence {d['sequence_length']}",
     "waiting": lambda d: f"Waiting for another measurement on this machine to end ({d['holder'] or 'unknown'})",
     "unlocked": lambda d: (
         f"The lock {d['file']} cannot be used ({d['reason']}): make sure that nothing else is measured meanwhile"
     ),
+    "unsaved": lambda d: f"The result is not saved: {d['reason']}",
+    "cell": lambda d: f"Cell {d['number']} of {d['of']}: {cell_label(d['cell'])}",
+    "measured": lambda d: f"    {_outcome(d['outcome'])}",
     "reference": lambda d: f"Computing the reference outputs with {d['label']}",
     "pinning": lambda d: _PINNING.get(d["mode"], "Thread pinning disabled, performance may be sub-optimal"),
     "probing": lambda d: f"Trying a few calls on {d['engine']} to choose how the streams run",
@@ -230,6 +234,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "warming": lambda d: f"Warming up for {d['seconds']:g} seconds",
     "measuring": lambda d: f"Starting '{d['scenario']}' performance measurements for {d['seconds']:g} seconds",
+    "same-arms": lambda d: "Both arms are the same: this measures how small a difference can be seen here",
     "comparing": lambda d: f"Comparing in turns, for {d['seconds']:g} seconds at most",
     "pair": lambda d: f"Pair {d['number']}: B takes {d['ratio']:.4f} of A's time so far",
     "checking": lambda d: "Checking the outputs once more",
@@ -244,6 +249,28 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "rung": lambda d: f"Process {d['process']}: requests arrive at {d['rate']:.1f}/s",
 }
+
+
+def cell_label(cell: Cell) -> str:
+    """A cell in a few words."""
+    words = [cell.engine, cell.scenario, plural(cell.num_cores, "core")]
+    if cell.scenario != "sync":
+        words.append(plural(cell.num_streams, "stream"))
+    words += [] if cell.instances == 1 else [plural(cell.instances, "instance")]
+    words += [] if cell.rate is None else [f"{cell.rate:g} requests/s"]
+    words.append(f"batch {cell.batch_size}")
+    words += [] if cell.sequence_length is None else [f"sequence {cell.sequence_length}"]
+    return ", ".join(words)
+
+
+def _outcome(outcome: Outcome) -> str:
+    """What became of a cell, in a line of the log."""
+    if outcome.failure:
+        return f"{outcome.failure.code}: {outcome.failure.message}"
+    summary = summarize(outcome.cell, outcome.runs)
+    if summary is None:
+        return "nothing was measured"
+    return f"{count(summary.items_per_sec.value)} items/s, median {decimal(summary.median_ms.value, 3)} ms"
 
 
 def event(one: Event) -> str:

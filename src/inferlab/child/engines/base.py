@@ -41,9 +41,14 @@ class Engine:
     kinds: FrozenSet[str] = frozenset({"onnx"})
     #: Distributions whose versions are recorded, the engine's own first.
     packages: Sequence[str] = ()
+    #: Distributions that only some models need; their versions are recorded where they are installed.
+    extras: Sequence[str] = ()
 
     def prepare(self) -> None:
         """Import the engine's packages, so that the time and memory of load are the model's own."""
+
+    def prepare_for(self, model: str, kind: str) -> None:
+        """Import what a model of this kind needs besides."""
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Load the model file and return the settings in force, as plain data for the record."""

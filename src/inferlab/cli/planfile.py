@@ -1,0 +1,76 @@
+"""`--plan FILE.yaml`: the options of a command from a file; what the command line says goes before it."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from inferlab.errors import BadInput
+
+_NOT_IN_FILES = ("plan", "resume", "help")
+
+
+def plan_option(command: Any) -> Any:
+    """Give a command the option --plan."""
+    return click.option(
+        "--plan",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_take,
+        metavar="FILE.yaml",
+        help="Options from a file, by their long names; those given here go before it.",
+    )(command)
+
+
+def _take(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **read(path, ctx.command.params)}
+
+
+def read(path: Path, known: list[click.Parameter]) -> dict[str, Any]:
+    """The options in a file, by the names of a command's parameters."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"The plan {path} cannot be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"The plan {path} is no YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"The plan {path} must be options with their values, such as 'batch_size: [1, 8]'.")
+    names = _names(known)
+    found = {}
+    for key, value in content.items():
+        name = names.get(str(key).replace("-", "_"))
+        if name is None:
+            near = difflib.get_close_matches(str(key), names, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else f" It takes {', '.join(sorted(names))}."
+            raise BadInput(f"The plan {path} has an unknown option '{key}'.{hint}")
+        found[name] = _value(path, str(key), name, value)
+    return found
+
+
+def _names(known: list[click.Parameter]) -> dict[str, str]:
+    """A parameter's name for each way of writing it."""
+    return {
+        flag.lstrip("-").replace("-", "_"): str(param.name)
+        for param in known
+        if param.name not in _NOT_IN_FILES
+        for flag in (*param.opts, str(param.name))
+        if len(flag.lstrip("-")) > 1
+    }
+
+
+def _value(path: Path, key: str, name: str, value: Any) -> Any:
+    if name == "engine_options" and isinstance(value, dict):
+        return [f"{option}={setting}" for option, setting in value.items()]
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, list | dict) for one in value)):
+        raise BadInput(f"The plan {path}: '{key}' is a value or a list of values, not something nested.")
+    if value is None:
+        raise BadInput(f"The plan {path}: '{key}' has no value. Leave it out, or give one.")
+    return value

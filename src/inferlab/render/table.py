@@ -1,0 +1,207 @@
+"""The cells of a benchmark as a table: what varies, how fast each is, how sure that is, and what is wrong."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from html import escape
+
+from inferlab.errors import BadInput
+from inferlab.measure import intervals
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find_all
+from inferlab.measure.stats import items_per_sec, peak_memory_bytes, summarize, with_samples
+from inferlab.records import Benchmark, Cell, Estimate, Outcome
+from inferlab.render import columns, html
+from inferlab.render.text import cell_label, finding
+from inferlab.units import count, decimal, share, size
+
+#: How a cell is told from others: the heading, and its value.
+_TRAITS: dict[str, Callable[[Cell], str]] = {
+    "engine": lambda cell: cell.engine,
+    "scenario": lambda cell: cell.scenario,
+    "cores": lambda cell: str(cell.num_cores),
+    "instances": lambda cell: str(cell.instances),
+    "streams": lambda cell: str(cell.num_streams),
+    "rate/s": lambda cell: "-" if cell.rate is None else f"{cell.rate:g}",
+    "batch": lambda cell: str(cell.batch_size),
+    "sequence": lambda cell: "-" if cell.sequence_length is None else str(cell.sequence_length),
+}
+_ALWAYS = ("engine", "cores", "batch")
+#: The option that names each trait, for choosing a baseline.
+_OPTIONS = {"num_cores": "cores", "num_streams": "streams", "rate": "rate/s", "batch_size": "batch",
+            "sequence_length": "sequence"}  # fmt: skip
+_ENGINE_WIDTH = 28
+
+
+def lines(benchmark: Benchmark, baseline: Outcome | None = None) -> list[str]:
+    """The table, what is best, and everything that the reader must know about single cells."""
+    names = traits([outcome.cell for outcome in benchmark.outcomes])
+    left = {index for index, name in enumerate(["#", *names]) if name in ("engine", "scenario")}
+    rows = _rows(benchmark, names, baseline)
+    left.add(len(rows[0]) - 1)
+    return [_head(benchmark), *columns.aligned(rows, left), *_verdict(benchmark), *_notes(benchmark)]
+
+
+def markdown(benchmark: Benchmark, baseline: Outcome | None = None) -> str:
+    """The same as Markdown."""
+    names = traits([outcome.cell for outcome in benchmark.outcomes])
+    rows = _rows(benchmark, names, baseline)
+    notes = [f"- {line}" for line in (*_verdict(benchmark), *_notes(benchmark))]
+    parts = [f"## {_head(benchmark)}", "", *columns.markdown(rows, {len(rows[0]) - 1}), "", *notes, ""]
+    # Names and messages are foreign text: they must not become tags or comments.
+    return escape("\n".join(parts), quote=False)
+
+
+def markup(benchmark: Benchmark, baseline: Outcome | None = None) -> str:
+    """The same as HTML, the best cell standing out."""
+    names = traits([outcome.cell for outcome in benchmark.outcomes])
+    rows = _rows(benchmark, names, baseline)
+    left = {index for index, name in enumerate(rows[0]) if name in ("engine", "scenario", "")}
+    best = {index for index, row in enumerate(rows) if row[-1].startswith("best")}
+    return html.table(_head(benchmark), rows, [*_verdict(benchmark), *_notes(benchmark)], left, best)
+
+
+def traits(cells: Sequence[Cell]) -> list[str]:
+    """What is shown of cells: engine, cores and batch, and all else in which they differ."""
+    return [name for name, value in _TRAITS.items() if name in _ALWAYS or len({value(cell) for cell in cells}) > 1]
+
+
+def find_baseline(benchmark: Benchmark, wanted: Sequence[str]) -> Outcome | None:
+    """The first cell that fits all of OPTION=VALUE; without any, the first that was measured."""
+    measured = [one for one in benchmark.outcomes if summarize(one.cell, one.runs) is not None]
+    for outcome in measured:
+        if all(_fits(outcome.cell, pair) for pair in wanted):
+            return outcome
+    return None
+
+
+def check_baseline(cells: Sequence[Cell], wanted: Sequence[str]) -> None:
+    """Refuse a baseline that no cell fits, before anything is measured."""
+    if not any(all(_fits(cell, pair) for pair in wanted) for cell in cells):
+        raise BadInput(f"No cell of this plan has {' and '.join(wanted)}, so it cannot be the baseline.")
+
+
+def _fits(cell: Cell, pair: str) -> bool:
+    name, equals, value = pair.partition("=")
+    name = name.strip().lstrip("-").replace("-", "_")
+    heading = _OPTIONS.get(name, name)
+    if not equals or heading not in _TRAITS:
+        known = ", ".join(sorted({*_OPTIONS, "engine", "scenario", "instances"}))
+        raise BadInput(f"The baseline '{pair}' is not of the form OPTION=VALUE; the options are {known}.")
+    return _TRAITS[heading](cell) == value.strip()
+
+
+def _head(benchmark: Benchmark) -> str:
+    model = benchmark.model
+    parameters = "" if model.parameters is None else f", {model.parameters:,} parameters"
+    return f"{model.source} ({size(model.size_bytes)}{parameters}, {model.precision})"
+
+
+def _rows(benchmark: Benchmark, names: Sequence[str], baseline: Outcome | None) -> list[list[str]]:
+    outcomes = benchmark.outcomes
+    base = baseline or find_baseline(benchmark, ())
+    marks = _marks(outcomes)
+    versus = "speed-up" if base is None else f"speed-up over #{outcomes.index(base) + 1}"
+    head = ["#", *names, "items/s", "±", "median ms", versus, "peak memory", ""]
+    rows = [head]
+    for number, outcome in enumerate(outcomes, 1):
+        engine = columns.shortened(outcome.cell.engine, _ENGINE_WIDTH)
+        told = [engine if name == "engine" else _TRAITS[name](outcome.cell) for name in names]
+        rows.append([str(number), *told, *_figures(outcome, base), _remark(outcome, marks.get(number, ""))])
+    return rows
+
+
+def _figures(outcome: Outcome, base: Outcome | None) -> list[str]:
+    summary = summarize(outcome.cell, outcome.runs)
+    if summary is None:
+        return ["-"] * 5
+    peak = peak_memory_bytes(outcome.runs)
+    return [
+        count(summary.items_per_sec.value),
+        _half_width(summary.items_per_sec),
+        decimal(summary.median_ms.value, 3),
+        "-" if base is None else "1" if base is outcome else _ratio(speed_up(outcome, base)),
+        "-" if peak is None else size(peak),
+    ]
+
+
+def speed_up(outcome: Outcome, base: Outcome) -> Estimate:
+    """Its throughput over the baseline's; they were not measured in turns."""
+    return intervals.welch(_rates(base), _rates(outcome), level=0.95)
+
+
+def _rates(outcome: Outcome) -> list[float]:
+    cell = outcome.cell
+    return [items_per_sec(run, cell.batch_size, cell.rate) for run in with_samples(outcome.runs)]
+
+
+def _ratio(ratio: Estimate) -> str:
+    ends = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.2f} to {ratio.high:.2f})"
+    return f"{ratio.value:.2f}{ends}"
+
+
+def _half_width(estimate: Estimate) -> str:
+    half = intervals.relative_half_width(estimate)
+    return "-" if half is None else share(half)
+
+
+def _remark(outcome: Outcome, mark: str) -> str:
+    """The one thing to see at a glance: wrong outputs before anything else."""
+    if outcome.failure:
+        return {"refused": "REFUSED", "died": "FAILED", "hung": "HUNG"}[outcome.failure.code]
+    if not outcome.runs:
+        return outcome.status
+    words = [mark] if mark else []
+    check = worst([run.check for run in outcome.runs])
+    words += ["outputs WRONG"] if check.status == "mismatch" else []
+    words += ["interrupted"] if outcome.status == "cancelled" else []
+    return ", ".join(words)
+
+
+def right(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
+    """The cells that count, with their numbers: measured to their end, and not wrong."""
+    return [
+        (number, one)
+        for number, one in enumerate(outcomes, 1)
+        if one.status == "done" and _rates(one) and worst([run.check for run in one.runs]).status != "mismatch"
+    ]
+
+
+def _marks(outcomes: Sequence[Outcome]) -> dict[int, str]:
+    ranked = sorted(right(outcomes), key=lambda pair: statistics.geometric_mean(_rates(pair[1])))
+    return {ranked[0][0]: "worst", ranked[-1][0]: "best"} if len(ranked) > 1 else {}
+
+
+def _verdict(benchmark: Benchmark) -> list[str]:
+    """What is best, and what may be as good as far as the intervals tell."""
+    ranked = sorted(right(benchmark.outcomes), key=lambda pair: -statistics.geometric_mean(_rates(pair[1])))
+    if len(ranked) < 2:
+        return []
+    number, best = ranked[0]
+    rivals = [str(other) for other, one in ranked[1:] if _may_equal(one, best)]
+    line = f"Best throughput: #{number}, {cell_label(best.cell)}."
+    if not rivals:
+        return [line]
+    named = ", ".join(f"#{one}" for one in rivals)
+    return [f"{line} {named} may be as fast: to be sure, compare them in turns (inferlab compare)."]
+
+
+def _may_equal(one: Outcome, best: Outcome) -> bool:
+    ratio = speed_up(one, best)
+    return ratio.high is None or ratio.high >= 1.0
+
+
+def _notes(benchmark: Benchmark) -> list[str]:
+    """Failures and findings; one that several cells share is told once."""
+    told: dict[str, list[int]] = {}
+    for number, outcome in enumerate(benchmark.outcomes, 1):
+        if outcome.failure:
+            told.setdefault(outcome.failure.message, []).append(number)
+        for one in find_all(outcome):
+            told.setdefault(finding(one), []).append(number)
+    everywhere = len(benchmark.outcomes)
+    return [
+        f"Note: {text}" if len(numbers) == everywhere else f"Note on {', '.join(f'#{n}' for n in numbers)}: {text}"
+        for text, numbers in told.items()
+    ]

@@ -1,0 +1,68 @@
+"""What is measured is saved at once; a store that fails costs the saving, never the measuring."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from inferlab.errors import InferlabError
+from inferlab.records import Cell, Event, Listener, Model, Outcome, Plan, Run
+
+if TYPE_CHECKING:
+    from inferlab.store.store import Store
+
+T = TypeVar("T")
+
+
+@contextmanager
+def opened(url: str | None, listener: Listener) -> Iterator[Store | None]:
+    """The store to save results in; None where it cannot be opened and nobody named it: measuring goes on."""
+    from inferlab.store import open_store
+
+    try:
+        store = open_store(url)
+    except InferlabError as error:
+        if url or os.environ.get("INFERLAB_STORE"):
+            raise
+        listener(Event("unsaved", {"reason": str(error)}))
+        yield None
+        return
+    with store:
+        yield store
+
+
+class Saver:
+    """Saves one benchmark or document, for as long as the store takes it; tells once why it does not."""
+
+    def __init__(self, store: Store | None, listener: Listener, benchmark_id: str = "") -> None:
+        self._store, self._listener = store, listener
+        #: The entry's name in the store; empty where it is not saved.
+        self.id = benchmark_id
+
+    def begin(self, plan: Plan, model: Model, cells: Sequence[Cell]) -> None:
+        """Save what is about to be measured."""
+        self.id = self._try(lambda store: store.begin(plan, model, cells)) or ""
+
+    def run(self, cell: Cell, run: Run) -> None:
+        """Save what one process measured."""
+        self._try(lambda store: store.add_run(self.id, cell.id, run))
+
+    def finish(self, outcome: Outcome) -> None:
+        """Save what became of a cell."""
+        self._try(lambda store: store.finish_cell(self.id, outcome.cell.id, outcome.status, outcome.failure))
+
+    def document(self, kind: str, title: str, content: Mapping[str, Any]) -> None:
+        """Save a result that is final."""
+        self.id = self._try(lambda store: store.add_document(kind, title, content)) or ""
+
+    def _try(self, save: Callable[[Store], T]) -> T | None:
+        if self._store is None:
+            return None
+        try:
+            return save(self._store)
+        except InferlabError as error:
+            self._store = None
+            self._listener(Event("unsaved", {"reason": str(error)}))
+            return None
