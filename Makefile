@@ -8,8 +8,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: .venv/.inferlab
 	$(BIN)/inferlab benchmark demo:resnet50 --time 5 --warmup_time 1
 
+# Most tests wait for processes more than they compute, so two run side by side; a few need the machine for themselves.
 test: .venv/.dev browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not alone'
+	$(BIN)/python -m pytest -m alone
 
 # Pictures of charts are drawn by a browser; where there is none and none can be installed, their tests are skipped.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+# A busy machine is no fault of the code.
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
+
+# Tests that run side by side measure side by side: each worker has a measuring lock of its own.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["INFERLAB_NODE"] = f"{socket.gethostname()}-{worker}"
 
 # Started in the background (CI does it), we are told to ignore Ctrl-C, and so would be every command under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -116,6 +116,17 @@ def test_the_executor_example_prints_both_tables_and_its_results_are_as_document
     assert capsys.readouterr().out == "True match 1\nTrue ()\n"
 
 
+def test_the_example_of_quantizing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bert-fp32").symlink_to(berts.fp32())
+    monkeypatch.chdir(tmp_path)
+    (code,) = [one for one in re.findall(r"```python\n(.*?)```", DOCS, re.S) if "import quantize" in one]
+    exec(code, {})
+    assert capsys.readouterr().out == "17 True True\n"
+    assert {one.name for one in tmp_path.iterdir()} == {"bert-fp32", "bert-int8-copy"}
+
+
 def test_training_is_measured_refused_for_int8_and_not_stopped_by_a_model_that_cannot_be_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -345,6 +356,7 @@ def test_wrong_outputs_are_named_under_the_tables() -> None:
         ({"models": ["a"], "cuda": True}, "cuda=True is not possible: inferlab measures on the CPU"),
         ({"models": ["a"], "inference": False}, "inference and training are both False"),
         ({"models": ["a"], "repeat": 0}, "repeat must be a whole number from 1 on"),
+        ({"models": ["a"], "torchscript": True, "engine_options": {"mode": "eager"}}, "say the same thing"),
         ({"models": [torch.nn.Linear(1, 1)], "torchscript": True}, "torchscript=True does not go with the Linear"),
     ],
 )

@@ -38,7 +38,7 @@ _ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
 _TRIAL_MODEL = "demo:mobilenet_v2"
 # Machines that cannot see this in a minute make small improvements invisible.
 _FINE = 0.03
-_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
+_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse"})
 
 
 class Lab:

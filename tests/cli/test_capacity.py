@@ -29,11 +29,20 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_linear(tmp_path_factory.mktemp("model") / "linear.onnx", "batch")
 
 
+def searched(inferlab: Run, out: Path, seconds: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Search for so many seconds, or for longer where it says that this machine is too busy for that."""
+    while True:
+        done = inferlab("capacity", *arguments, "-t", seconds, "-x", out)
+        if "did not end within" not in done.stderr or seconds > 100:
+            return done
+        seconds *= 2
+
+
 def test_a_server_of_fixed_services_is_found_to_bear_what_theory_says(
     inferlab: Run, linear: Path, tmp_path: Path
 ) -> None:
     out, slo = tmp_path / "capacity.json", parse("p95<20ms")
-    done = inferlab("capacity", linear, *FIXED, "--slo", "p95 < 20 ms", "-t", "20", "-x", out)
+    done = searched(inferlab, out, 20, linear, *FIXED, "--slo", "p95 < 20 ms")
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     service_s = found["curve"][-1]["service"]["median"] / 1e3
@@ -62,9 +71,7 @@ def test_a_server_of_fixed_services_is_found_to_bear_what_theory_says(
 
 def test_the_exported_file_has_all_that_the_answer_rests_on(inferlab: Run, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "capacity.json"
-    done = inferlab(
-        "capacity", linear, *FIXED, "--slo", "mean<10ms", "-t", "15", "--processes", "1", "-q", "-x", out
-    )
+    done = searched(inferlab, out, 8, linear, *FIXED, "--slo", "mean<10ms", "--processes", "1", "-q")
     assert done.returncode == 0 and done.stderr == ""
     found = json.loads(out.read_text())
     assert found["format"] == "inferlab-capacity/1"
@@ -136,7 +143,9 @@ def test_wrong_outputs_are_said_and_fail_when_strict(inferlab: Run, linear: Path
 def test_interrupting_keeps_the_processes_that_are_complete(
     environment: dict[str, str], linear: Path, process: int
 ) -> None:
-    arguments = ["capacity", linear, *FIXED, "--slo", "mean<10ms", "-t", "15"]
+    # Services so short that a busy machine, too, has the time for two processes.
+    quick = ["-e", "fake", "--engine-option", "latency_us=1000", "-ncores", "1"]
+    arguments = ["capacity", linear, *quick, "--slo", "mean<10ms", "-t", "10", "--processes", "2"]
     running = subprocess.Popen(
         [str(Path(sys.executable).parent / "inferlab"), *map(str, arguments)],
         env=environment,

@@ -60,7 +60,10 @@ def test_an_arm_of_twice_the_time_is_slower_and_the_gate_says_regressed(
     assert (content["paired"], content["metric"], content["format"]) == (True, "median", "inferlab-comparison/1")
     assert content["outputs_match"] is None and "no outputs in common" in content["output_detail"]
     (verdict,) = [line for line in done.stdout.splitlines() if line.startswith("Verdict: ")]
-    assert re.match(r"Verdict: slower \(B takes [12]\.\d+ of A's time, 98% interval .*; outputs not", verdict)
+    # At the end of the time it is 98 %; eight pairs may be clear before.
+    level = f"{100 * content['level']:.4g}%"
+    assert level == "98%" or (level in ("99%", "99.5%") and content["pairs"] >= 8)
+    assert re.match(rf"Verdict: slower \(B takes [12]\.\d+ of A's time, {level} interval .*; outputs not", verdict)
 
 
 def test_without_a_gate_a_comparison_that_ran_exits_with_0(inferlab: Run, linear: Path) -> None:

@@ -214,6 +214,7 @@ def hog() -> Iterator[int]:
     other.communicate()
 
 
+@pytest.mark.alone
 @LINUX
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not tell who waited")
 @pytest.mark.parametrize(("streams", "scenario"), [(1, "sync"), (1, "server"), (2, "elastic")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Samples, TensorSpec
@@ -68,4 +69,5 @@ def benchmark_of(store: Store, entry_id: str) -> Benchmark:
     """The benchmark that is stored under an id."""
     stored = store.get(entry_id)
     assert isinstance(stored, Stored)
-    return stored.benchmark
+    assert stored.benchmark.id == stored.id == entry_id
+    return replace(stored.benchmark, id="")

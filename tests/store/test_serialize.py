@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferlab.records import Cell, Model, Plan, Run, Samples, Window
@@ -19,8 +19,7 @@ from tests.made import a_cell, a_run
 from tests.store.saved import MODEL, PLAN, a_benchmark
 
 _RUN = a_run()
-# A busy machine is no fault of the code.
-_SETTINGS = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SETTINGS = settings(max_examples=50)
 _NS = st.integers(-(2**63), 2**63 - 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,7 +24,7 @@ def test_a_benchmark_comes_back_as_it_was_saved(store: Store) -> None:
     entry_id = save(store, a_benchmark())
     stored = store.get(entry_id)
     assert isinstance(stored, Stored)
-    assert stored.benchmark == a_benchmark()
+    assert stored.benchmark == replace(a_benchmark(), id=entry_id)
     assert list(stored.benchmark.outcomes[0].runs[2].versions) == ["onnxruntime", "alpha"]
     assert (stored.id, stored.note, stored.inferlab_version) == (entry_id, "", __version__)
     assert before <= stored.created_at <= datetime.now(UTC)

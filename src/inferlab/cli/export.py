@@ -44,7 +44,7 @@ _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
     type=click.Choice(["auto", "dynamo", "torchscript"]),
     default="auto",
     show_default=True,
-    help="Which of torch's exporters; torchscript with --opset 14 is what the engine 'executor' reads.",
+    help="Which of torch's exporters.",
 )
 @click.option("-b", "--batch_size", type=int, default=2, show_default=True, help="To trace with.")
 @click.option("--sequence_length", type=int, default=16, show_default=True, help="To trace with.")

@@ -142,6 +142,14 @@ class PyTorchBenchmarkArguments(BenchmarkArguments):
                 f"torchscript=True does not go with the {type(modules[0]).__name__} object, which travels by "
                 "torch.export. Save it as a folder or as TorchScript and give its path."
             )
+        for name, argument, said in (
+            ("mode", "torchscript", self.torchscript),
+            ("head", "only_pretrain_model", self.only_pretrain_model),
+        ):
+            if said and name in self.engine_options:
+                raise BadInput(
+                    f"{argument}=True and the engine option '{name}' say the same thing. Give one of them."
+                )
         if self.torchscript and self.training:
             raise BadInput("torchscript=True does not go with training=True: a traced model is not trained.")
 

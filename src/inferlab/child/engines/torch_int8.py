@@ -5,7 +5,7 @@ in int8 beside `NAME.weight_scale` for every linear layer and embedding; biases,
 Weights that are the same tensor are kept once; the header says which. Linear layers quantise their inputs as they
 come (dynamic quantisation); nothing is calibrated.
 
-Tried on four layers of BERT's size, one thread, 32 and 128 words, times relative to FP32: these kernels 0.53 and
+Tried on four layers of BERT's size, AVX2, one thread, 32 and 128 words, relative to FP32: these kernels 0.53 and
 0.56; torchao 0.18, which is made to be compiled, 17 and 30 without compiling.
 """
 
