@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import importlib.util
+import logging
 import tempfile
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,12 +77,27 @@ def png(figure: Figure) -> bytes:
         # Formulas would be drawn by a script that is fetched from another host; no chart has any.
         options = {"mathjax": False, "browser_cls": Guest}
         try:
-            found: bytes = kaleido.calc_fig_sync(figure.to_dict(), wanted, kopts=options)
+            with _unheard("choreographer", "kaleido"):
+                found: bytes = kaleido.calc_fig_sync(figure.to_dict(), wanted, kopts=options)
         except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, OSError) as error:
             raise BadInput(
                 f"A PNG needs Chrome or Chromium, which is not here or did not start. {_INSTALL}"
             ) from error
     return found
+
+
+@contextmanager
+def _unheard(*names: str) -> Iterator[None]:
+    """Keep these packages' logs quiet: a browser closed in the middle of a word is an error to them."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
 
 
 def check_ending(path: Path) -> None:
