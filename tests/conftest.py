@@ -16,9 +16,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("busy")
 
-# Tests that run side by side measure side by side: each worker has a measuring lock of its own.
+# Tests that run side by side measure side by side: each worker of each test run has a measuring lock of its own.
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-    os.environ["INFERLAB_NODE"] = f"{socket.gethostname()}-{worker}"
+    os.environ["INFERLAB_NODE"] = f"{socket.gethostname()}-{worker}-{os.environ['PYTEST_XDIST_TESTRUNUID']}"
 
 # Started in the background (CI does it), we are told to ignore Ctrl-C, and so would be every command under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,3 +30,11 @@ def own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.environ["INFERLAB_STORE"] = str(tmp_path_factory.mktemp("store") / "lab.db")
     yield os.environ["INFERLAB_STORE"]
     del os.environ["INFERLAB_STORE"]
+
+
+def pytest_unconfigure() -> None:
+    """Leave no lock behind that only this worker used."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from inferlab.measure.lock import lock_file
+
+        lock_file().unlink(missing_ok=True)

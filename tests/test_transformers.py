@@ -13,7 +13,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.lab import read_model
-from inferlab.records import OutputCheck, ignore
+from inferlab.records import Finding, ignore
 from inferlab.transformers import (
     BenchmarkOutput,
     ExecutorBenchmark,
@@ -79,10 +79,10 @@ def example(title: str, monkeypatch: pytest.MonkeyPatch, **more: Any) -> str:
 
 
 def assert_both_tables(printed: str, names: list[str], lengths: list[int]) -> None:
-    speed, size = printed.split("\n\n")
-    assert speed.lstrip("\n").startswith(SPEED)
+    speed, size, *_ = printed.lstrip("\n").split("\n\n")
+    assert speed.startswith(SPEED)
     assert size.startswith(SIZE)
-    rows = [line.split() for line in speed[len(SPEED) + 1 :].splitlines()[:-1]]
+    rows = [line.split() for line in speed[len(SPEED) :].splitlines()[:-1]]
     assert [row[:3] for row in rows] == [[name, "1", str(length)] for name in names for length in lengths]
     assert all(re.fullmatch(r"\d+(\.\d+)?", row[3]) for row in rows)
     assert [line.split()[0] for line in size[len(SIZE) :].splitlines()[:-1]] == names
@@ -114,17 +114,6 @@ def test_the_executor_example_prints_both_tables_and_its_results_are_as_document
     (code,) = re.findall(r"```python\n(time_s = .*?)```", DOCS, re.S)
     exec(code, {"results": results})
     assert capsys.readouterr().out == "True match 1\nTrue ()\n"
-
-
-def test_the_example_of_quantizing_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "bert-fp32").symlink_to(berts.fp32())
-    monkeypatch.chdir(tmp_path)
-    (code,) = [one for one in re.findall(r"```python\n(.*?)```", DOCS, re.S) if "import quantize" in one]
-    exec(code, {})
-    assert capsys.readouterr().out == "17 True True\n"
-    assert {one.name for one in tmp_path.iterdir()} == {"bert-fp32", "bert-int8-copy"}
 
 
 def test_training_is_measured_refused_for_int8_and_not_stopped_by_a_model_that_cannot_be_loaded(
@@ -334,13 +323,15 @@ def test_names_are_shortened_so_that_no_two_look_the_same(names: list[str], shor
     assert list(tables.shortened(names, 14).values()) == short
 
 
-def test_wrong_outputs_are_named_under_the_tables() -> None:
-    check = OutputCheck("mismatch", 0.5, "max", 1e-3, "torch 2, eager", "logits")
-    summary = {"m": {"bs": [1], "ss": [8], "result": {1: {8: Measured(time_s=0.1, check=check)}}}}
+def test_wrong_outputs_and_noise_are_told_under_the_tables() -> None:
+    wrong = Finding("output-mismatch", {"error": 0.5, "output": "logits"})
+    noisy = [Finding("waited-for-cpu", {"share": one, "touched": 1, "windows": 2}) for one in (0.1, 0.3)]
+    cells = {8: Measured(time_s=0.1, findings=(wrong, noisy[0])), 16: Measured(time_s=0.1, findings=(noisy[1],))}
+    summary = {"m": {"bs": [1], "ss": [8, 16], "result": {1: cells}}}
     output = BenchmarkOutput({}, {}, {}, {}, summary, {}, {"m": 1.0}, ())
-    assert list(tables.notes(output)) == [
-        "WRONG OUTPUTS: m, 1 cell: error up to 0.5 in 'logits' against torch 2, eager, tolerance 0.001."
-    ]
+    first, second = tables.notes(output)
+    assert first.startswith("NOTE: m at 1 × 8: the outputs are WRONG (error 0.5 in 'logits')")
+    assert second.startswith("NOTE: m: threads waited 30 % of the time for a CPU")
 
 
 @pytest.mark.parametrize(

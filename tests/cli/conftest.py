@@ -43,7 +43,7 @@ def inferlab(environment: dict[str, str]) -> Run:
 def inferlab_here(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """The same in this process, for what is refused before anything is measured: starting anew takes a second."""
+    """The same in this process, which spares a second's start where only what is printed or saved matters."""
 
     def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
         command = ["inferlab", *map(str, arguments)]

@@ -80,9 +80,9 @@ def linear(tmp_path: Path) -> Path:
     [("sync", "singlestream"), ("async", "multistream"), ("elastic", "elastic"), ("offline", "offline")],
 )
 def test_it_prints_the_lines_that_deepsparse_printed_and_more(
-    inferlab: Run, linear: Path, scenario: str, name: str, engine: str
+    inferlab_here: Run, linear: Path, scenario: str, name: str, engine: str
 ) -> None:
-    done = inferlab("benchmark", linear, "-s", scenario, "-e", engine, "-b", "3", *QUICK)
+    done = inferlab_here("benchmark", linear, "-s", scenario, "-e", engine, "-b", "3", *QUICK)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == [f"Original Model Path: {linear}", "Batch Size: 3", f"Scenario: {name}"]
@@ -142,26 +142,26 @@ def test_percentiles_that_the_samples_do_not_carry_are_null(inferlab: Run, linea
     assert "p99" not in done.stdout
 
 
-def test_shapes_by_name_and_by_position_override_the_models(inferlab: Run, tmp_path: Path) -> None:
+def test_shapes_by_name_and_by_position_override_the_models(inferlab_here: Run, tmp_path: Path) -> None:
     model = save_linear(tmp_path / "m.onnx", "N")
     for shapes in ("[7,4]", "x=[7,4]"):
-        done = inferlab("benchmark", model, "-shapes", shapes, "-s", "sync", *QUICK)
+        done = inferlab_here("benchmark", model, "-shapes", shapes, "-s", "sync", *QUICK)
         assert "Batch Size: 7" in done.stdout, done.stderr
         assert "shape = [7, 4]" in done.stderr
 
 
-def test_a_fixed_batch_is_kept_unless_another_is_asked_for(inferlab: Run, tmp_path: Path) -> None:
+def test_a_fixed_batch_is_kept_unless_another_is_asked_for(inferlab_here: Run, tmp_path: Path) -> None:
     model = save_linear(tmp_path / "m.onnx", 2)
     before = model.read_bytes()
-    assert "Batch Size: 2" in inferlab("benchmark", model, "-s", "sync", *QUICK).stdout
-    done = inferlab("benchmark", model, "-s", "sync", "-b", "5", *QUICK)
+    assert "Batch Size: 2" in inferlab_here("benchmark", model, "-s", "sync", *QUICK).stdout
+    done = inferlab_here("benchmark", model, "-s", "sync", "-b", "5", *QUICK)
     assert "Batch Size: 5" in done.stdout
     assert "Output Check: match" in done.stdout
     assert "a copy rewritten for 5 was measured" in done.stdout
     assert model.read_bytes() == before
 
 
-def test_a_batch_that_the_model_cannot_take_is_bad_input(inferlab: Run, tmp_path: Path) -> None:
+def test_a_batch_that_the_model_cannot_take_is_bad_input(inferlab_here: Run, tmp_path: Path) -> None:
     graph = helper.make_graph(
         [helper.make_node("Reshape", ["x", "shape"], ["y"])],
         "g",
@@ -171,17 +171,19 @@ def test_a_batch_that_the_model_cannot_take_is_bad_input(inferlab: Run, tmp_path
     )
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
-    done = inferlab("benchmark", path, "-b", "3", *QUICK)
+    done = inferlab_here("benchmark", path, "-b", "3", *QUICK)
     assert done.returncode == 2
     assert "fixes its batch size to 1; a copy rewritten for 3 was tried" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_real_data_is_measured_and_its_rows_are_the_batch(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_real_data_is_measured_and_its_rows_are_the_batch(
+    inferlab_here: Run, linear: Path, tmp_path: Path
+) -> None:
     data = tmp_path / "data.npz"
     np.savez(data, x=np.arange(24, dtype=np.float32).reshape(6, 4), labels=np.zeros(6))
-    assert "Batch Size: 6" in inferlab("benchmark", linear, "--input", data, "-s", "sync", *QUICK).stdout
-    done = inferlab("benchmark", linear, "--input", data, "-b", "2", "-s", "sync", *QUICK)
+    assert "Batch Size: 6" in inferlab_here("benchmark", linear, "--input", data, "-s", "sync", *QUICK).stdout
+    done = inferlab_here("benchmark", linear, "--input", data, "-b", "2", "-s", "sync", *QUICK)
     assert "Batch Size: 2" in done.stdout and "Reading input 'x'" in done.stderr
 
 
@@ -272,18 +274,18 @@ def test_an_engine_that_hangs_gives_exit_code_3(inferlab: Run, linear: Path) -> 
     assert "hung" in done.stderr
 
 
-def test_fast_but_wrong_is_said_on_the_result_and_fails_when_strict(inferlab: Run, linear: Path) -> None:
+def test_fast_but_wrong_is_said_on_the_result_and_fails_when_strict(inferlab_here: Run, linear: Path) -> None:
     wrong = ("benchmark", linear, "-e", "fake", "--engine-option", "outputs=zeros", *QUICK)
-    done = inferlab(*wrong)
+    done = inferlab_here(*wrong)
     assert done.returncode == 0
     assert "Output Check: WRONG" in done.stdout and "worth nothing" in done.stdout
-    assert inferlab(*wrong, "--strict").returncode == 5
+    assert inferlab_here(*wrong, "--strict").returncode == 5
 
 
-def test_outputs_that_cannot_be_compared_are_unchecked(inferlab: Run, linear: Path) -> None:
-    done = inferlab("benchmark", linear, "-e", "fake", *QUICK)
+def test_outputs_that_cannot_be_compared_are_unchecked(inferlab_here: Run, linear: Path) -> None:
+    done = inferlab_here("benchmark", linear, "-e", "fake", *QUICK)
     assert "Output Check: unchecked" in done.stdout
-    assert "unchecked: --no-verify" in inferlab("benchmark", linear, "--no-verify", *QUICK).stdout
+    assert "unchecked: --no-verify" in inferlab_here("benchmark", linear, "--no-verify", *QUICK).stdout
 
 
 def test_a_users_own_engine_is_measured_and_checked(inferlab: Run, linear: Path, tmp_path: Path) -> None:
@@ -432,9 +434,9 @@ def test_five_processes_share_the_time_and_give_an_interval(inferlab: Run, linea
         assert total == pytest.approx(sum(window["counters"].get(name, 0.0) for window in windows))
 
 
-def test_one_process_has_no_interval_and_says_so(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_one_process_has_no_interval_and_says_so(inferlab_here: Run, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    done = inferlab("benchmark", linear, "-s", "sync", "-x", out, *QUICK)
+    done = inferlab_here("benchmark", linear, "-s", "sync", "-x", out, *QUICK)
     assert "Interval" not in done.stdout
     assert "Note: only one process was measured, so there is no interval." in done.stdout
     result = json.loads(out.read_text())
@@ -467,11 +469,11 @@ def test_a_steady_warm_up_ends_before_its_share(inferlab: Run, linear: Path, tmp
 
 @pytest.mark.parametrize(("wanted", "reached"), [("50%", True), ("0.0001%", False)])
 def test_a_precision_says_which_ended_it_the_interval_or_the_time(
-    inferlab: Run, linear: Path, tmp_path: Path, wanted: str, reached: bool
+    inferlab_here: Run, linear: Path, tmp_path: Path, wanted: str, reached: bool
 ) -> None:
     out = tmp_path / "result.json"
     time_s = "60" if reached else "0.5"
-    done = inferlab(
+    done = inferlab_here(
         "benchmark", linear, "-e", "fake", "-s", "sync", "--precision", wanted, "-t", time_s, "-w", "0", "-x", out,
         "--engine-option", "latency_us=10000",
     )  # fmt: skip
@@ -509,9 +511,9 @@ def test_a_server_tells_response_and_service(inferlab: Run, linear: Path, tmp_pa
     assert numbers["iterations"] <= 300
 
 
-def test_a_server_without_requests_says_so(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_a_server_without_requests_says_so(inferlab_here: Run, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    done = inferlab("benchmark", linear, "-e", "fake", "-s", "server", "--rate", "0.001", "-x", out, *QUICK)
+    done = inferlab_here("benchmark", linear, "-e", "fake", "-s", "server", "--rate", "0.001", "-x", out, *QUICK)
     assert done.returncode == 0, done.stderr
     assert "Iterations: 0" in done.stdout
     assert "Note: no request arrived in 1 of 1 processes: 0.001 a second is too few" in done.stdout
@@ -522,18 +524,18 @@ def test_a_server_without_requests_says_so(inferlab: Run, linear: Path, tmp_path
 
 @pytest.mark.parametrize(("batch", "expected"), [("N", 16), (3, 3)])
 def test_offline_takes_a_large_batch_where_the_model_leaves_it_open(
-    inferlab: Run, tmp_path: Path, batch: int | str, expected: int
+    inferlab_here: Run, tmp_path: Path, batch: int | str, expected: int
 ) -> None:
-    done = inferlab("benchmark", save_linear(tmp_path / "m.onnx", batch), "-s", "offline", *QUICK)
+    done = inferlab_here("benchmark", save_linear(tmp_path / "m.onnx", batch), "-s", "offline", *QUICK)
     assert done.returncode == 0, done.stderr
     assert f"Batch Size: {expected}\n" in done.stdout
     assert "Output Check: match" in done.stdout
 
 
-def test_instances_are_measured_side_by_side(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_instances_are_measured_side_by_side(inferlab_here: Run, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     cores = usable_cores()
-    done = inferlab("benchmark", linear, "-s", "sync", "--instances", cores, "-x", out, *QUICK)
+    done = inferlab_here("benchmark", linear, "-s", "sync", "--instances", cores, "-x", out, *QUICK)
     assert done.returncode == 0, done.stderr
     assert f"{cores} instances of 1 stream" in done.stdout or cores == 1
     result = json.loads(out.read_text())
@@ -542,18 +544,18 @@ def test_instances_are_measured_side_by_side(inferlab: Run, linear: Path, tmp_pa
     assert "streams-share-cores" not in {one["code"] for one in result["findings"]}
 
 
-def test_more_instances_than_cores_are_said_to_take_turns(inferlab: Run, linear: Path) -> None:
-    done = inferlab("benchmark", linear, "-s", "sync", "--instances", "3", "-ncores", "1", *QUICK)
+def test_more_instances_than_cores_are_said_to_take_turns(inferlab_here: Run, linear: Path) -> None:
+    done = inferlab_here("benchmark", linear, "-s", "sync", "--instances", "3", "-ncores", "1", *QUICK)
     assert done.returncode == 0, done.stderr
     assert "Note: 3 streams take turns on 1 core" in done.stdout
 
 
 @pytest.mark.parametrize("mode", ["threads", "processes"])
 def test_every_stream_mode_measures_the_streams_that_were_asked_for(
-    inferlab: Run, linear: Path, tmp_path: Path, mode: str
+    inferlab_here: Run, linear: Path, tmp_path: Path, mode: str
 ) -> None:
     out = tmp_path / "r.json"
-    done = inferlab("benchmark", linear, "-nstreams", "3", "--stream-mode", mode, "-x", out, *QUICK)
+    done = inferlab_here("benchmark", linear, "-nstreams", "3", "--stream-mode", mode, "-x", out, *QUICK)
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     assert (result["num_streams"], result["stream_mode"]) == (3, mode)
@@ -561,8 +563,8 @@ def test_every_stream_mode_measures_the_streams_that_were_asked_for(
 
 
 @pytest.mark.parametrize("pinning", ["none", "core", "numa"])
-def test_every_pinning_runs(inferlab: Run, linear: Path, pinning: str) -> None:
-    done = inferlab("benchmark", linear, "-pin", pinning, "-ncores", "1", *QUICK)
+def test_every_pinning_runs(inferlab_here: Run, linear: Path, pinning: str) -> None:
+    done = inferlab_here("benchmark", linear, "-pin", pinning, "-ncores", "1", *QUICK)
     assert done.returncode == 0, done.stderr
 
 

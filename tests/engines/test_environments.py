@@ -44,6 +44,15 @@ def tiny(
     )
 
 
+@pytest.fixture(scope="module")
+def quick_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Our interpreter, but that it makes environments by copying one: making them takes seconds each."""
+    folder = tmp_path_factory.mktemp("quick")
+    subprocess.run([sys.executable, "-I", "-m", "venv", folder / "made"], check=True)
+    script = f'case "$*" in "-I -m venv "*) cp -a {folder / "made"} "$4";; *) exec {sys.executable} "$@";; esac'
+    return shim(folder, "python", script)
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path / "cache"))
@@ -58,9 +67,16 @@ def left_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def start_install(folder: Path) -> subprocess.Popen[str]:
+def start_install(folder: Path, python: str) -> subprocess.Popen[str]:
     """Install the tiny engine in a process of its own, which prints its progress."""
-    return subprocess.Popen([sys.executable, __file__, str(folder)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, __file__, str(folder), python], stdout=subprocess.PIPE, text=True)
+
+
+def shim(folder: Path, name: str, script: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return str(folder / name)
 
 
 def wait_for(process: subprocess.Popen[str], step: str) -> None:
@@ -105,13 +121,13 @@ def test_an_installed_environment_has_its_packages_and_none_of_ours(
 
 
 def test_a_reinstallation_that_fails_leaves_the_old_environment_working(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, quick_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, tiny(tmp_path))
-    python = environments.install("tiny")
+    python = environments.install("tiny", quick_python)
     use(monkeypatch, tiny(tmp_path, proof=("six", "no_such_name")))
     with pytest.raises(BadInput) as caught:
-        environments.install("tiny", reinstall=True)
+        environments.install("tiny", quick_python, reinstall=True)
     assert str(caught.value) == (
         "Engine 'tiny' was installed, but does not start here: Engine 'tiny': six has no class no_such_name."
     )
@@ -120,20 +136,20 @@ def test_a_reinstallation_that_fails_leaves_the_old_environment_working(
 
 
 def test_a_requirement_that_does_not_exist_is_told_in_the_words_of_pip(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, quick_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, tiny(tmp_path, requirements=("no-such-package-of-inferlab==9",)))
     with pytest.raises(BadInput) as caught:
-        environments.install("tiny")
+        environments.install("tiny", quick_python)
     assert str(caught.value).startswith("Engine 'tiny' could not be installed: pip said: ERROR: ")
     assert "No matching distribution found for no-such-package-of-inferlab==9" in str(caught.value)
     assert left_in(cache) == [".tiny.lock"]
 
 
 def test_an_interrupted_installation_leaves_nothing_behind(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, quick_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = start_install(tmp_path)
+    process = start_install(tmp_path, quick_python)
     wait_for(process, "collecting")
     process.send_signal(signal.SIGINT)
     process.communicate()
@@ -142,21 +158,23 @@ def test_an_interrupted_installation_leaves_nothing_behind(
 
 
 def test_a_killed_installation_does_not_count_and_the_next_one_works(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, quick_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, tiny(tmp_path))
-    process = start_install(tmp_path)
+    process = start_install(tmp_path, quick_python)
     wait_for(process, "collecting")
     process.kill()
     process.communicate()
     assert left_in(cache) == [".tiny-1.0.part", ".tiny.lock"]
     assert environments.interpreter_of("tiny") is None
-    assert environments.install("tiny") == cache / "tiny-1.0" / "bin" / "python"
+    assert environments.install("tiny", quick_python) == cache / "tiny-1.0" / "bin" / "python"
     assert left_in(cache) == [".tiny.lock", "tiny-1.0"]
 
 
-def test_of_two_installations_at_once_the_second_waits_and_uses_the_first(cache: Path, tmp_path: Path) -> None:
-    both = [start_install(tmp_path), start_install(tmp_path)]
+def test_of_two_installations_at_once_the_second_waits_and_uses_the_first(
+    cache: Path, quick_python: str, tmp_path: Path
+) -> None:
+    both = [start_install(tmp_path, quick_python), start_install(tmp_path, quick_python)]
     told = [process.communicate()[0].splitlines() for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert sorted(lines[0] for lines in told) == ["making the environment", "waiting for another installation"]
@@ -201,13 +219,6 @@ def test_an_engine_for_other_machines_is_refused(
     )
 
 
-def shim(folder: Path, name: str, script: str) -> str:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
-    return str(folder / name)
-
-
 def test_an_interpreter_on_the_path_is_run_before_it_is_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +255,7 @@ def test_our_own_interpreter_is_taken_where_it_fits(tmp_path: Path) -> None:
 
 
 def test_the_command_installs_only_what_was_agreed_to(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, quick_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, tiny(tmp_path))
     runner = CliRunner()
@@ -257,7 +268,7 @@ def test_the_command_installs_only_what_was_agreed_to(
     assert "tiny 1.0: Tiny Licence\n" in refused.stderr
     assert not cache.exists()
 
-    done = runner.invoke(command, ["install", "tiny", "--yes"])
+    done = runner.invoke(command, ["install", "tiny", "--yes", "--python", quick_python])
     assert done.exception is None
     assert done.stdout == f"Engine 'tiny' 1.0 is installed in {cache / 'tiny-1.0'}.\n"
     assert "tiny: installing six\n" in done.stderr
@@ -283,6 +294,6 @@ if __name__ == "__main__":
 
     environments.SPECS["tiny"] = tiny(Path(sys.argv[1]))
     try:
-        environments.install("tiny", listener=show)
+        environments.install("tiny", sys.argv[2], listener=show)
     except KeyboardInterrupt:
         sys.exit(130)

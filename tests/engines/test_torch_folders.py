@@ -91,8 +91,6 @@ def test_an_int8_copy_computes_nearly_the_same_in_every_mode(loaded: Loaded) -> 
 
 def test_an_int8_copy_is_a_quarter_of_the_size_and_all_its_layers_are_int8() -> None:
     made = berts.quantized()
-    # Two layers of six linear layers, the pooler, the head and three tables.
-    assert made.layers == 2 * 6 + 2 + 3
     assert made.original_bytes == (berts.fp32() / "model.safetensors").stat().st_size
     assert 0.25 < made.size_bytes / made.original_bytes < 0.28
     assert made.error < 0.1

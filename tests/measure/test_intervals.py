@@ -15,7 +15,7 @@ from scipy import stats
 from inferlab.measure import intervals
 from inferlab.records import Estimate
 
-TRIALS = 10_000
+TRIALS = 5_000
 VALUES = st.lists(st.floats(0.1, 100.0), min_size=2, max_size=12)
 LOG_RATIOS = st.lists(st.floats(-1.0, 1.0), min_size=7, max_size=30)
 LEVELS = st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.98])

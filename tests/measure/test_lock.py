@@ -71,3 +71,4 @@ def test_a_part_of_a_measurement_does_not_wait_for_the_whole(monkeypatch: pytest
             other.wait(1)  # the part's end has not let go of the whole
         other.kill()
         other.communicate()
+    lock_file().unlink()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from inferlab.records import Outcome, OutputCheck, Run
+from inferlab.records import Finding, Outcome, OutputCheck, Run
 
 #: A megabyte, as Hugging Face counts it.
 MB = 1 << 20
@@ -57,6 +57,8 @@ class Measured:
     #: How the outputs compare with the reference; of a training step, how the loss moved.
     check: OutputCheck | None = None
     losses: tuple[float, float] | None = None
+    #: What its reader must know: noise, outputs that were not checked, a batch that the model does not take, …
+    findings: tuple[Finding, ...] = ()
     versions: Mapping[str, str] | None = None
     settings: Mapping[str, Any] | None = None
     reason: str = ""
@@ -96,7 +98,7 @@ Cells = dict[tuple[int, int], Measured]
 def from_outcome(outcome: Outcome) -> Measured:
     """What an outcome of the lab says of its cell."""
     # Late, with NumPy in it: importing the classes must be quick.
-    from inferlab.measure import check, stats
+    from inferlab.measure import check, findings, stats
 
     if outcome.failure is not None:
         return Measured(reason=outcome.failure.message)
@@ -112,6 +114,7 @@ def from_outcome(outcome: Outcome) -> Measured:
         iterations=summary.iterations,
         memory=memory_of([_resident(run) for run in outcome.runs]),
         check=check.worst([run.check for run in outcome.runs]),
+        findings=findings.find_all(outcome),
         versions=outcome.runs[0].versions,
         settings=outcome.runs[0].settings,
     )

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from inferlab.transformers.results import BenchmarkOutput, Memory, Missing, Table
-from inferlab.units import plural
+from inferlab.records import Finding
+from inferlab.transformers.results import BenchmarkOutput, Memory, Table
 
 _NAME, _COLUMN, _SIZE_NAME, _LONGEST_SIZE_NAME = 30, 15, 60, 50
 _WIDTH = 80
+# The number of processes is an argument here.
+_ASKED_FOR = ("one-process",)
 
 
 def banner(title: str) -> str:
@@ -69,28 +71,40 @@ def _alike(short: dict[str, str]) -> list[str]:
 
 
 def notes(output: BenchmarkOutput) -> Iterator[str]:
-    """Why cells are "N/A", and which outputs were wrong."""
-    grouped: dict[tuple[str, str, str], list[Missing]] = {}
+    """Why cells are "N/A", and what else the reader of the tables must know."""
+    grouped: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for one in output.missing:
-        grouped.setdefault((one.model, one.stage, one.reason), []).append(one)
-    for (model, stage, reason), found in grouped.items():
-        summary = (output.inference_summary if stage == "inference" else output.train_summary)[model]
-        every = len(found) == len(summary["bs"]) * len(summary["ss"])
-        which = ", ".join(f"{one.batch_size} × {one.sequence_length}" for one in found)
-        yield f"N/A: {model}, {stage}{'' if every else f' at {which}'}: {reason}"
+        grouped.setdefault((one.model, one.stage, one.reason), []).append((one.batch_size, one.sequence_length))
+    for (model, stage, reason), cells in grouped.items():
+        table = output.inference_summary if stage == "inference" else output.train_summary
+        yield f"N/A: {model}, {stage}{_at(cells, table[model])}: {reason}"
     for model, summary in output.inference_summary.items():
-        wrong = [
-            (size, length, cell.check)
-            for size, of_size in summary["result"].items()
-            for length, cell in of_size.items()
-            if cell.check is not None and cell.check.status == "mismatch"
-        ]
-        if wrong:
-            worst = max(wrong, key=lambda one: one[2].error or 0.0)[2]
-            yield (
-                f"WRONG OUTPUTS: {model}, {plural(len(wrong), 'cell')}: error up to {worst.error:.3g} in "
-                f"'{worst.detail}' against {worst.reference}, tolerance {worst.tolerance:g}."
-            )
+        yield from _findings(model, summary)
+
+
+def _findings(model: str, summary: dict[str, Any]) -> Iterator[str]:
+    """One line for each kind of finding, by the worst of its cells."""
+    # Late, with NumPy behind it: importing the classes must be quick.
+    from inferlab.render.text import finding as prose
+
+    found: dict[str, list[tuple[tuple[int, int], Finding]]] = {}
+    for size, of_size in summary["result"].items():
+        for length, cell in of_size.items():
+            for one in cell.findings:
+                if one.code not in _ASKED_FOR:
+                    found.setdefault(one.code, []).append(((size, length), one))
+    for several in found.values():
+        worst = max(
+            (one for _, one in several), key=lambda one: one.data.get("share") or one.data.get("error") or 0.0
+        )
+        yield f"NOTE: {model}{_at([cell for cell, _ in several], summary)}: {prose(worst)}"
+
+
+def _at(cells: Sequence[tuple[int, int]], summary: dict[str, Any]) -> str:
+    """Which cells, where it is not all of them."""
+    if len(cells) == len(summary["bs"]) * len(summary["ss"]):
+        return ""
+    return " at " + ", ".join(f"{size} × {length}" for size, length in cells)
 
 
 def _number(value: Any) -> str:
