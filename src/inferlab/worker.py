@@ -47,7 +47,7 @@ class Launch:
     #: The engine lives in an environment of its own, into which none of our packages may leak.
     isolated: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: The engine writes into the model file, so it gets a copy.
+    #: The engine writes into the model file or beside it, so it gets a copy in a folder of its own.
     writes_model: bool = False
     #: The newest ONNX IR version that the engine reads.
     newest_ir: int | None = None
@@ -106,6 +106,10 @@ class Worker:
     def pid(self) -> int:
         """The child's process id."""
         return self._process.pid
+
+    def fileno(self) -> int:
+        """The pipe of its answers: whoever waits for several children can select them."""
+        return cast(BinaryIO, self._process.stdout).fileno()
 
     def __enter__(self) -> Self:
         return self

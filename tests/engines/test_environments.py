@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,20 @@ def test_a_reinstallation_that_fails_leaves_the_old_environment_working(
     )
     assert environments.interpreter_of("tiny") == python
     assert left_in(cache) == [".tiny.lock", "tiny-1.0"]
+
+
+def test_a_package_can_be_installed_without_what_it_asks_for(
+    cache: Path, quick_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lonely = replace(
+        tiny(tmp_path), without_dependencies=("python-dateutil==2.9.0.post0",), requirements=("six==1.16.0",)
+    )
+    use(monkeypatch, lonely)
+    python = environments.install("tiny", quick_python)
+    code = "import dateutil, six; print(dateutil.__version__, six.__version__)"
+    assert subprocess.check_output([python, "-I", "-c", code], text=True) == "2.9.0.post0 1.16.0\n"
+    use(monkeypatch, replace(lonely, without_dependencies=()))
+    assert environments.interpreter_of("tiny") is None, "made of other packages than those wanted now"
 
 
 def test_a_requirement_that_does_not_exist_is_told_in_the_words_of_pip(
@@ -283,7 +298,7 @@ def test_an_engine_without_an_environment_of_its_own_cannot_be_installed_or_remo
         assert isinstance(result.exception, BadInput)
         assert str(result.exception) == (
             "Engine 'onnxruntime' has no environment of its own to install or remove. "
-            "Those that have: deepsparse. See: inferlab engines"
+            "Those that have: deepsparse, executor. See: inferlab engines"
         )
 
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferlab.cli.engines import command
-from inferlab.engines import registry
+from inferlab.engines import environments, registry
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo
 from inferlab.worker import Launch
@@ -85,7 +85,7 @@ def test_an_engine_of_ours_runs_in_our_own_environment() -> None:
 def test_an_unknown_engine_is_answered_with_the_known_ones(plugins: Path) -> None:
     assert refusal("onnxrutime") == (
         "There is no engine 'onnxrutime'. Did you mean 'onnxruntime'? Known engines: onnxruntime, openvino, "
-        "torch, deepsparse, fake, classless, crashing, failing, good, wanting; "
+        "torch, deepsparse, executor, fake, classless, crashing, failing, good, wanting; "
         "one of your own is given as path/to/file.py:ClassName."
     )
     assert refusal("tensorrt").startswith("There is no engine 'tensorrt'. Known engines: onnxruntime, ")
@@ -110,15 +110,13 @@ def test_a_half_made_environment_does_not_count(no_environments: Path) -> None:
     assert refusal("deepsparse").startswith("Engine 'deepsparse' is not installed.")
 
 
-def test_an_engine_for_other_machines_is_broken_here(
+def test_an_engine_for_other_machines_is_missing_here(
     no_environments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Plan9")
     info = registry.describe("deepsparse")
-    assert (info.state, info.remedy) == ("broken", "")
-    assert info.problem.startswith(
-        "cannot be installed: it runs only on Linux (x86_64, aarch64), and this is Plan9 "
-    )
+    assert (info.state, info.remedy) == ("missing", "")
+    assert info.problem.startswith("cannot run here: it runs only on Linux (x86_64, aarch64), and this is Plan9 ")
 
 
 def test_a_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,12 +163,12 @@ def test_a_file_that_is_missing_or_names_no_class_is_bad_input(engine_file: Engi
 def test_every_engine_is_listed_and_none_can_spoil_the_list(plugins: Path, no_environments: Path) -> None:
     infos = {info.name: info for info in registry.list_engines()}
     assert list(infos) == [
-        *("onnxruntime", "openvino", "torch", "deepsparse", "fake"),
+        *("onnxruntime", "openvino", "torch", "deepsparse", "executor", "fake"),
         *("classless", "crashing", "failing", "good", "wanting"),
     ]
     assert infos["onnxruntime"].state == "ready"
     assert infos["onnxruntime"].version.count(".") == 2
-    assert infos["deepsparse"].state == "missing"
+    assert (infos["deepsparse"].state, infos["executor"].state) == ("missing", "missing")
     assert infos["fake"] == EngineInfo(
         "fake",
         "ready",
@@ -204,6 +202,7 @@ def test_the_command_prints_a_plain_table_and_what_to_do(
     no_environments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "BUILTIN", {"fake": "Fake"})
+    monkeypatch.setattr(environments, "cpu_info", lambda: {"model name": "Old CPU", "flags": "avx2"})
     result = CliRunner().invoke(command, [])
     assert result.output.splitlines() == [
         "Engine      Version  State    Runs                                       Can                             "
@@ -211,8 +210,11 @@ def test_the_command_prints_a_plain_table_and_what_to_do(
         f"fake        {VERSION:<7}  ready    onnx, openvino, torch-export, torchscript  "
         "native_streams, shared_streams  inferlab's own",
         "deepsparse  -        missing  -" + " " * 42 + "-" + " " * 31 + "-",
+        "executor    -        missing  -" + " " * 42 + "-" + " " * 31 + "-",
         "",
         "deepsparse: not installed. Mend it with: inferlab engines install deepsparse",
+        "executor: cannot run here: it needs the CPU instructions avx512f, avx512bw, avx512vl, avx512dq, which "
+        "this CPU (Old CPU) does not have.",
     ]
 
 
@@ -220,6 +222,7 @@ def test_the_command_prints_json_with_a_format_number(
     no_environments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "BUILTIN", {})
+    monkeypatch.delitem(environments.SPECS, "executor")
     result = CliRunner().invoke(command, ["--json"])
     assert json.loads(result.output) == {
         "format": 1,

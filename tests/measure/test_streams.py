@@ -70,6 +70,10 @@ def test_short_calls_go_to_processes_and_long_ones_stay() -> None:
     assert streams.choose_mode(0.01, 10, 10**9, 4, set()) == "threads"
 
 
+def test_an_engine_that_serves_one_stream_in_a_process_always_gets_processes() -> None:
+    assert streams.choose_mode(0.01, 10**9, 2 * 10**9, 4, {"process_streams"}) == "processes"
+
+
 def test_copies_that_do_not_fit_into_memory_stay_in_one_process() -> None:
     assert streams.choose_mode(0.0001, 10**9, 2 * 10**9, 4, set()) == "threads"
 

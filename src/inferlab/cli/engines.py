@@ -48,6 +48,7 @@ def install(name: str, python: str | None, yes: bool, reinstall: bool) -> None:
     if environments.interpreter_of(name) and not reinstall:
         click.echo(f"Engine '{name}' {spec.version} is already installed in {spec.folder}.")
         return
+    environments.refuse_elsewhere(name)
     if spec.licence:
         _agree(spec, yes)
     environments.install(name, python, listener=_show_progress, reinstall=reinstall)

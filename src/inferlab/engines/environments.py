@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.machine import cpu_info
 from inferlab.records import Event, Listener, ignore
 from inferlab.settings import cache_folder
 from inferlab.worker import Launch, Worker, shorten
@@ -59,6 +60,10 @@ class EnvironmentSpec:
     python_versions: tuple[str, ...]
     systems: tuple[str, ...] = ("Linux",)
     machines: tuple[str, ...] = ("x86_64", "aarch64")
+    #: What the CPU must have, by the names in /proc/cpuinfo: without it the packages end by SIGILL.
+    instruction_sets: tuple[str, ...] = ()
+    #: Packages that are installed first, without what they themselves ask for.
+    without_dependencies: tuple[str, ...] = ()
     size_bytes: int = 0
     licence: str = ""
     #: What the user agrees to, in a few sentences.
@@ -100,7 +105,25 @@ SPECS: dict[str, EnvironmentSpec] = {
             "production and not commercially. It reached its end of life in June 2025 and gets no more fixes. "
             "The whole licence: https://github.com/neuralmagic/deepsparse/blob/main/LICENSE"
         ),
-    )
+    ),
+    "executor": EnvironmentSpec(
+        name="executor",
+        version="1.4.2",
+        requirements=("numpy<2", "onnx<1.17", "pyyaml", "schema", "packaging", "tqdm", "py-cpuinfo"),
+        reference={"builtin": "executor", "class": "Executor"},
+        proof=("intel_extension_for_transformers.neural_engine_py", "Model"),
+        python_versions=("3.11", "3.10", "3.9", "3.8"),
+        machines=("x86_64",),
+        instruction_sets=("avx512f", "avx512bw", "avx512vl", "avx512dq"),
+        # What the package asks for (torch, transformers, …) its Neural Engine does not need.
+        without_dependencies=("intel-extension-for-transformers==1.4.2",),
+        size_bytes=600_000_000,
+        licence="Apache License 2.0",
+        licence_summary=(
+            "The Neural Engine of Intel Extension for Transformers is free software under the Apache License 2.0. "
+            "Intel no longer develops it: version 1.4.2 is its last, and it gets no more fixes."
+        ),
+    ),
 }
 
 
@@ -126,14 +149,24 @@ def interpreter_of(name: str) -> Path | None:
 
 
 def why_not_here(name: str) -> str:
-    """Why the engine cannot be installed on this kind of machine; empty if it can."""
+    """Why the engine cannot run on this kind of machine; empty if it can."""
     spec = spec_of(name)
     system, machine = platform.system(), platform.machine()
-    if system in spec.systems and machine in spec.machines:
+    if system not in spec.systems or machine not in spec.machines:
+        places = f"{'/'.join(spec.systems)} ({', '.join(spec.machines)})"
+        return f"it runs only on {places}, and this is {system} ({machine})"
+    info = cpu_info()
+    lacking = [name for name in spec.instruction_sets if name not in info.get("flags", "").split()]
+    if not lacking:
         return ""
-    return (
-        f"it runs only on {'/'.join(spec.systems)} ({', '.join(spec.machines)}), and this is {system} ({machine})"
-    )
+    name = info.get("model name", "unknown")
+    return f"it needs the CPU instructions {', '.join(lacking)}, which this CPU ({name}) does not have"
+
+
+def refuse_elsewhere(name: str) -> None:
+    """Refuse to install an engine that could not run here."""
+    if reason := why_not_here(name):
+        raise BadInput(f"Engine '{name}' cannot be installed: {reason}.")
 
 
 def install(name: str, python: str | None = None, listener: Listener = ignore, reinstall: bool = False) -> Path:
@@ -143,8 +176,7 @@ def install(name: str, python: str | None = None, listener: Listener = ignore, r
     installation changes nothing.
     """
     spec = spec_of(name)
-    if reason := why_not_here(name):
-        raise BadInput(f"Engine '{name}' cannot be installed: {reason}.")
+    refuse_elsewhere(name)
     ready = interpreter_of(name)
     if ready and not reinstall:
         return ready
@@ -230,6 +262,8 @@ def _make(work: _Installation, base: str) -> Path:
         work.tell("making the environment", str(spec.folder))
         _run(work, [base, "-I", "-m", "venv", str(work.part)])
         pip = [str(_python_in(work.part)), "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
+        if spec.without_dependencies:
+            _run(work, [*pip, "--no-deps", *spec.without_dependencies])
         _run(work, [*pip, *spec.requirements])
         work.tell("checking")
         _check(work)
@@ -346,7 +380,7 @@ def _python_in(folder: Path) -> Path:
 
 
 def _recipe(spec: EnvironmentSpec) -> str:
-    return "\n".join(spec.requirements) + "\n"
+    return "\n".join([*spec.without_dependencies, *spec.requirements]) + "\n"
 
 
 def _versions_text(spec: EnvironmentSpec) -> str:

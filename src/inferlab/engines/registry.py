@@ -21,6 +21,7 @@ BUILTIN = {
     "openvino": "OpenVino",
     "torch": "Torch",
     "deepsparse": "DeepSparse",
+    "executor": "Executor",
     "fake": "Fake",
 }
 GROUP = "inferlab.engines"
@@ -29,7 +30,8 @@ GROUP = "inferlab.engines"
 _EXTRAS = {"torch": "pip install 'inferlab[torch]'"}
 # The newest ONNX IR that an engine with an environment of its own reads (ENGINES.md: tried).
 _NEWEST_IR = {"deepsparse": 8}
-_WRITES_MODEL = frozenset({"deepsparse"})
+# Into the file itself, or beside it.
+_WRITES_MODEL = frozenset({"deepsparse", "executor"})
 _PATIENCE_S = 60.0
 
 
@@ -39,6 +41,10 @@ class NotInstalled(BadInput):
     def __init__(self, name: str, remedy: str) -> None:
         super().__init__(f"Engine '{name}' is not installed. Install it with: {remedy}")
         self.remedy = remedy
+
+
+class NotForThisMachine(BadInput):
+    """An engine that exists, but cannot run on a machine of this kind."""
 
 
 def launch(name: str) -> Launch:
@@ -64,6 +70,8 @@ def describe(name: str) -> EngineInfo:
         start = launch(name)
     except NotInstalled as error:
         return EngineInfo(name, "missing", environment=home, problem="not installed", remedy=error.remedy)
+    except NotForThisMachine as error:
+        return EngineInfo(name, "missing", environment=home, problem=_reason(name, error))
     except BadInput as error:
         if name not in _known():
             raise
@@ -94,10 +102,11 @@ def _known() -> list[str]:
 
 
 def _launch_isolated(name: str) -> Launch:
+    # Asked even where there is an environment: a cache folder may be shared by machines of several kinds.
+    if reason := environments.why_not_here(name):
+        raise NotForThisMachine(f"Engine '{name}' cannot run here: {reason}.")
     interpreter = environments.interpreter_of(name)
     if interpreter is None:
-        if reason := environments.why_not_here(name):
-            raise BadInput(f"Engine '{name}' cannot be installed: {reason}.")
         raise NotInstalled(name, f"inferlab engines install {name}")
     return Launch(
         name,

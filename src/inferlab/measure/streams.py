@@ -126,6 +126,8 @@ def choose_mode(
     call_s: float, memory_bytes: int | None, available_bytes: int | None, num_streams: int, powers: Collection[str]
 ) -> str:
     """The mode for async streams: processes for short calls that fit into memory, else what the engine has."""
+    if "process_streams" in powers:
+        return "processes"
     in_process = "native" if "native_streams" in powers else "threads"
     if call_s >= SHORT_CALL_S:
         return in_process

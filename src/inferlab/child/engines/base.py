@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence
 
 
 class BadOption(Exception):
@@ -36,6 +36,8 @@ class Engine:
 
     #: "native_streams": one loaded model serves several streams, the cores divided among them by the engine.
     #: "shared_streams": one loaded model serves several streams that share all its cores.
+    #: "process_streams": a process loads one model and serves one stream, so each stream gets its own.
+    #: "layer_times": it tells what its layers take. "imposed_sparsity": also as if weights were pruned.
     capabilities: FrozenSet[str] = frozenset()
     #: The kinds of model that it runs.
     kinds: FrozenSet[str] = frozenset({"onnx"})
@@ -64,6 +66,18 @@ class Engine:
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
         """The outputs of a call's last run, given what it returned: arrays in a list or a dict by name."""
         return returned
+
+    def layer_times(
+        self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
+    ) -> Dict[str, Any]:
+        """What each executed layer takes, with the same threads and options as load set; needs "layer_times".
+
+        `layers`: dicts with name, type, kernel, covers (names of nodes or of their outputs in the model's file),
+        fallback, and ns, the time an inference; `wall_ns`, the median time of an inference meanwhile;
+        `iterations`; `unnamed`, "before" where nodes that no layer names belong to a layer before them rather than
+        after; `graph`, the bytes of the optimised ONNX graph whose nodes the layers are. Only load may follow it.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of what load took."""
