@@ -9,14 +9,12 @@ import time
 from array import array
 from pathlib import Path
 
-from sqlalchemy import insert
-
 from benchmarks.startup import median_s
 from inferlab import machine
 from inferlab.records import Cell, Model, OutputCheck, Plan, Run, Samples, Window
 from inferlab.store import open_store, rows
+from inferlab.store.connection import insert
 from inferlab.store.samples import pack
-from inferlab.store.schema import cell, run
 from inferlab.store.serialize import dumps, plain
 from inferlab.store.store import Store
 
@@ -59,20 +57,20 @@ def _fill(store: Store) -> str:
     blob = pack(arrays)
     entry_id = ""
     for _ in range(100):
-        with store._database.writer.begin() as connection:
+        with store._database.writing() as connection:
             for _ in range(_ENTRIES // 100):
-                entry_id = rows.insert(connection, "benchmark", _MODEL.source, _MODEL.digest, content)
+                entry_id = rows.insert_entry(connection, "benchmark", _MODEL.source, _MODEL.digest, content)
                 for position in range(_CELLS):
-                    made = connection.execute(insert(cell).values(entry_id=entry_id, **_cell_row(position)))
-                    assert made.inserted_primary_key is not None
-                    shared = {"cell_row": made.inserted_primary_key[0], "started_at": "", "content": measured}
-                    runs = [{**shared, "position": index, "samples": blob} for index in range(_RUNS)]
-                    connection.execute(insert(run), runs)
+                    insert(connection, "cell", {"entry_id": entry_id, **_cell_row(position)})
+                for cell in rows.cells(connection, entry_id):
+                    shared = {"cell_row": cell["row"], "started_at": "", "content": measured, "samples": blob}
+                    for index in range(_RUNS):
+                        insert(connection, "run", {**shared, "position": index})
     return entry_id
 
 
 def _cell_row(position: int) -> dict[str, object]:
-    numbers = {"cached_items_per_sec": 100.0, "cached_median_ms": 10.0}
+    numbers = {"cached_items_per_sec": 100.0, "cached_median_ms": 10.0, "cached_wrong": False}
     record = _cell(position)
     text = dumps(plain(record))
     return {

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import click
 import pytest
-from sqlalchemy import text
 
 from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import open_store
@@ -160,16 +159,16 @@ def test_a_newer_store_is_refused(inferlab: Run, path: Path, tmp_path: Path) -> 
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
     done = inferlab("history", "--store", newer)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "has tables of version 999; this inferlab knows them up to version 1" in done.stderr
+    assert "has tables of version 999; this inferlab knows them up to version 2" in done.stderr
 
 
 def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "lab.db")
     with open_store(path) as store:
         made = [store.add_document("comparison", "A / B", {}) for _ in range(2)]
-        with store._database.writer.begin() as connection:
+        with store._database.writing() as connection:
             for old, new in zip(made, ("abcdefghij", "abcdzzzzzz"), strict=True):
-                connection.execute(text("UPDATE entry SET id = :new WHERE id = :old"), {"old": old, "new": new})
+                connection.rows("UPDATE entry SET id = :new WHERE id = :old", old=old, new=new)
     for arguments, said in (
         (["show", "zzzz"], f"The store {path} has nothing with the id 'zzzz'. See: inferlab history"),
         (["show", "abc"], "An id is given by at least its first 4 characters, not 'abc'."),
@@ -204,3 +203,18 @@ def test_every_option_of_the_store_is_documented_and_no_other(name: str) -> None
     (section,) = re.findall(rf"^## `inferlab {name}.*?\n(.*?)(?=^## |\Z)", DOCUMENTATION, re.M | re.S)
     rows = "\n".join(re.findall(r"^\| (`-.*?) \|", section, re.M))
     assert set(re.findall(r"`(-{1,2}[\w-]+)`", rows)) == real
+
+
+def test_a_file_is_listed_and_its_benchmarks_shown_without_what_takes_long_to_import(tmp_path: Path) -> None:
+    path = str(tmp_path / "lab.db")
+    with open_store(path) as store:
+        ids = [save(store, a_benchmark()), save_done(store, a_cell())]
+    code = (
+        "import sys\nfrom inferlab.cli import group\n"
+        f"for command in (['history'], *(['show', one] for one in {ids!r})):\n"
+        f"    group.main([*command, '--store', {path!r}], standalone_mode=False)\n"
+        "print(sorted({'sqlalchemy', 'alembic', 'scipy', 'numpy.ma', 'pandas', 'rich'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.count("Latency Median") == 1
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -88,6 +88,15 @@ def test_one_process_has_no_interval() -> None:
     assert (summary.items_per_sec.low, summary.items_per_sec.high) == (None, None)
 
 
+def test_a_percentile_is_that_of_numpy_to_the_last_bit() -> None:
+    random = np.random.default_rng(0)
+    for count in (1, 2, 17, 662, 1000, 6637):
+        for values in (random.lognormal(size=count), random.integers(0, 9, count) / 1e6):
+            found = {p: stats.percentile(values, p) for p in stats.PERCENTILES}
+            assert all(one is None or one == np.percentile(values, p) for p, one in found.items())
+            assert found[50.0] is not None
+
+
 def test_percentiles_are_of_all_processes_together_and_only_where_the_samples_carry_them() -> None:
     summary = summarize(a_cell(), steady_run(1.0, calls=330), steady_run(1.0, calls=331))
     assert summary.percentiles_ms[99.0] is None

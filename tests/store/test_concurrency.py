@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from inferlab.errors import InferlabError
 from inferlab.store import database, open_store
@@ -96,8 +95,8 @@ def test_a_store_that_stays_locked_is_told_of(url: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(database, "BUSY_S", 0.1)
     with open_store(url) as store, open_store(url) as other:
         entry_id = save_done(store, a_cell())
-        with other._database.writer.begin() as connection:
-            connection.execute(text("UPDATE entry SET note = 'busy'"))
+        with other._database.writing() as connection:
+            connection.rows("UPDATE entry SET note = 'busy'")
             # A reader does not wait for a writer.
             assert store.get(entry_id).note == ""
             with pytest.raises(InferlabError, match="stayed locked by another program"):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
 
 from inferlab.errors import BadInput
+from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import database, open_store
-from inferlab.store.schema import SCHEMA_VERSION, VERSION_TABLE, metadata
-from inferlab.store.store import Store
-from tests.store.saved import a_benchmark, benchmark_of, save
+from inferlab.store.schema import SCHEMA_VERSION, VERSION_TABLE
+from tests.made import a_cell, steady_run
+from tests.store.saved import MODEL, PLAN, a_benchmark, benchmark_of, save
 
 _NEXT = '''
 """Another column, made by copying the table where it cannot be altered."""
@@ -45,11 +44,8 @@ def _next_version(monkeypatch: pytest.MonkeyPatch, folder: Path, then: str = "")
     monkeypatch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
 
 
-def test_the_migrations_make_the_tables_that_the_code_knows(store: Store) -> None:
+def test_the_migrations_end_at_the_version_that_the_code_knows() -> None:
     assert ScriptDirectory(str(database.MIGRATIONS)).get_current_head() == f"{SCHEMA_VERSION:04}"
-    with store._database.reader.connect() as connection:
-        options = {"version_table": VERSION_TABLE, "compare_type": True}
-        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
 
 
 def test_an_older_store_is_migrated_and_keeps_its_data(
@@ -61,14 +57,31 @@ def test_an_older_store_is_migrated_and_keeps_its_data(
         _next_version(patch, tmp_path)
         with open_store(url) as store:
             assert benchmark_of(store, entry_id) == a_benchmark()
-            with store._database.reader.connect() as connection:
-                assert connection.execute(text("SELECT colour FROM entry")).scalar() == "red"
+            with store._database.reading() as connection:
+                assert connection.rows("SELECT colour FROM entry") == [{"colour": "red"}]
             # What hangs on an entry is still removed with it.
             store.remove(entry_id)
-            with store._database.reader.connect() as connection:
-                assert connection.execute(text("SELECT count(*) FROM run")).scalar() == 0
-    with pytest.raises(BadInput, match="has tables of version 2; this inferlab knows them up to version 1"):
+            with store._database.reading() as connection:
+                assert connection.rows("SELECT count(*) AS runs FROM run") == [{"runs": 0}]
+    with pytest.raises(BadInput, match="has tables of version 3; this inferlab knows them up to version 2"):
         open_store(url)
+
+
+def test_the_wrong_outputs_that_version_1_kept_only_in_its_runs_are_found(url: str) -> None:
+    wrong = replace(steady_run(1.0), check=OutputCheck("mismatch", 0.5, "max", 1e-3, "a reference", "y"))
+    right = replace(steady_run(1.0), settings={"said": '"check":{"status":"mismatch"'})
+    runs = ((wrong, right), (right, wrong), (right,), ())
+    outcomes = [Outcome(a_cell(seed=seed), "done", one) for seed, one in enumerate(runs)]
+    with open_store(url) as store:
+        save(store, Benchmark(PLAN, MODEL, (*outcomes, Outcome(a_cell(seed=9), "pending", (wrong,)))))
+        before = store.history()
+        assert [cell.wrong for cell in before[0].cells] == [True, True, False, False, False]
+        with store._database.writing() as connection:
+            connection.rows("ALTER TABLE cell DROP COLUMN cached_wrong")
+            connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+    for _ in range(2):
+        with open_store(url) as store:
+            assert store.history() == before
 
 
 def test_a_migration_that_breaks_leaves_the_store_as_it_was(

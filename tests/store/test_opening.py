@@ -122,18 +122,26 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
 def test_a_newer_store_is_refused(file: Path) -> None:
     with sqlite3.connect(file) as raw:
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
-    with pytest.raises(BadInput, match="has tables of version 999; this inferlab knows them up to version 1"):
+    with pytest.raises(BadInput, match="has tables of version 999; this inferlab knows them up to version 2"):
         open_store(str(file))
+
+
+def test_a_store_whose_version_is_missing_or_no_number_is_refused(file: Path) -> None:
+    for change, said in (("UPDATE {} SET version_num = 'x'", "'x'"), ("DELETE FROM {}", "None")):
+        with sqlite3.connect(file) as raw:
+            raw.execute(change.format(VERSION_TABLE))
+        with pytest.raises(BadInput, match=rf"The version of the store {file} cannot be read \({said}\)"):
+            open_store(str(file))
 
 
 def test_a_full_disk_costs_only_what_did_not_fit(file: Path) -> None:
     with open_store(str(file)) as store:
         entry_id = store.begin(PLAN, MODEL, [a_cell()])
         store.add_run(entry_id, a_cell().id, steady_run(1.0))
-        raw = store._database.writer.raw_connection()
-        pages = raw.cursor().execute("PRAGMA page_count").fetchone()[0]
-        raw.cursor().execute(f"PRAGMA max_page_count = {pages}")
-        raw.close()
+        # The next to write gets this connection again.
+        with store._database.writing() as connection:
+            (pages,) = connection.rows("PRAGMA page_count")
+            connection.rows(f"PRAGMA max_page_count = {pages['page_count']}")
         with pytest.raises(InferlabError, match=r"disk of the store .* is full"):
             store.note(entry_id, "x" * 1_000_000)
         assert len(benchmark_of(store, entry_id).outcomes[0].runs) == 1

@@ -6,13 +6,15 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Outcome
-from inferlab.store import Document, Stored, open_store
+from inferlab.store import Document, Stored, history, open_store, rows
+from inferlab.store.alchemy import Statements
 from inferlab.store.store import Store
 from inferlab.version import __version__
 from tests.made import a_cell, a_run, steady_run
@@ -107,10 +109,10 @@ def test_the_history_is_searched_by_model_engine_and_status(store: Store) -> Non
 
 def test_an_id_may_be_shortened_as_long_as_it_is_the_only_one(store: Store) -> None:
     first, second = (save_done(store, a_cell()) for _ in range(2))
-    with store._database.writer.begin() as connection:
-        connection.execute(text("DELETE FROM cell"))
+    with store._database.writing() as connection:
+        connection.rows("DELETE FROM cell")
         for old, new in ((first, "abcdefghij"), (second, "abcdzzzzzz")):
-            connection.execute(text("UPDATE entry SET id = :new WHERE id = :old"), {"old": old, "new": new})
+            connection.rows("UPDATE entry SET id = :new WHERE id = :old", old=old, new=new)
     assert store.get("abcde").id == "abcdefghij"
     assert store.get("abcdz").id == "abcdzzzzzz"
     with pytest.raises(BadInput, match="Several ids begin with 'abcd', such as abcdefghij and abcdzzzzzz"):
@@ -136,8 +138,8 @@ def test_what_is_removed_is_gone_with_its_runs(store: Store) -> None:
     with pytest.raises(BadInput, match="has nothing"):
         store.get(gone)
     assert benchmark_of(store, kept) == a_benchmark()
-    with store._database.reader.connect() as connection:
-        assert connection.execute(text("SELECT count(*) FROM run")).scalar() == 5
+    with store._database.reading() as connection:
+        assert connection.rows("SELECT count(*) AS runs FROM run") == [{"runs": 5}]
     with pytest.raises(InferlabError, match="was removed meanwhile"):
         store.add_run(gone, a_cell().id, a_run())
 
@@ -145,8 +147,8 @@ def test_what_is_removed_is_gone_with_its_runs(store: Store) -> None:
 def test_prune_keeps_the_newest_and_the_young(store: Store) -> None:
     ids = [save_done(store, a_cell()) for _ in range(4)][::-1]
     old = (datetime.now(UTC) - timedelta(days=3)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    with store._database.writer.begin() as connection:
-        connection.execute(text("UPDATE entry SET created_at = :old WHERE id = :id"), {"old": old, "id": ids[3]})
+    with store._database.writing() as connection:
+        connection.rows("UPDATE entry SET created_at = :old WHERE id = :id", old=old, id=ids[3])
     assert store.prune(older_than_days=5) == []
     assert store.prune(keep=2, older_than_days=2, dry_run=True) == ids[3:]
     assert store.prune(keep=2, dry_run=True) == ids[2:]
@@ -162,8 +164,8 @@ def test_prune_keeps_the_newest_and_the_young(store: Store) -> None:
 def test_the_cached_numbers_can_be_made_again(store: Store) -> None:
     save(store, a_benchmark())
     before = store.history()
-    with store._database.writer.begin() as connection:
-        connection.execute(text("UPDATE cell SET cached_items_per_sec = 7, cached_median_ms = NULL"))
+    with store._database.writing() as connection:
+        connection.rows("UPDATE cell SET cached_items_per_sec = 7, cached_median_ms = NULL")
     assert store.history() != before
     assert store.rebuild() == 2
     assert [cell for cell in store.history()[0].cells if cell.status != "pending"] == [
@@ -194,3 +196,43 @@ def test_reading_the_history_imports_neither_statistics_nor_migrations(store: St
         "assert not {'alembic', 'numpy', 'scipy'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_file_is_read_and_written_without_sqlalchemy(tmp_path: Path) -> None:
+    path = str(tmp_path / "lab.db")
+    with open_store(path) as store:
+        entry_id = save(store, a_benchmark())
+    program = (
+        "import sys\n"
+        "from inferlab.store import open_store\n"
+        f"with open_store({path!r}) as store:\n"
+        f"    assert store.has({entry_id!r}) and len(store.get({entry_id!r}).benchmark.outcomes) == 4\n"
+        f"    assert [one.id for one in store.headings([{entry_id!r}])] == [{entry_id!r}]\n"
+        f"    store.note({entry_id!r}, 'mine')\n"
+        "    assert store.history()[0].note == 'mine'\n"
+        "assert not {'sqlalchemy', 'alembic', 'scipy'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_same_is_read_through_sqlalchemy(store: Store) -> None:
+    for outcomes in ({}, {"engine": "openvino"}):
+        save(store, a_benchmark(**outcomes))
+    newest, oldest = store.history()
+    pages: list[dict[str, Any]] = [
+        {},
+        {"limit": 1},
+        {"before": newest.id},
+        {"model": "MobileNet", "engine": "fake", "status": "failed"},
+    ]
+    nothing = {"limit": 20, "before": None, "model": None, "engine": None, "status": None}
+    with store._database.migrating() as transaction:
+        other = Statements(transaction)
+        for wanted in pages:
+            assert history.page(other, **{**nothing, **wanted}) == store.history(**wanted)
+        for one in (newest.id, oldest.id):
+            with store._database.reading() as connection:
+                assert rows.entry(other, one) == rows.entry(connection, one)
+                assert rows.cells(other, one) == rows.cells(connection, one)
+                for cell in rows.cells(connection, one):
+                    assert rows.runs(other, cell["row"]) == rows.runs(connection, cell["row"])

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferlab.records import Benchmark, Outcome
-from inferlab.render import documents
 from inferlab.render.history import WRONG, clean, moment, printable, status
 from inferlab.store.entries import Document, Stored
 from inferlab.units import plural, size
@@ -16,6 +15,8 @@ from inferlab.units import plural, size
 def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
     """The whole entry; of a table, speed-ups refer to the first cell that fits the baseline."""
     if isinstance(found, Document):
+        from inferlab.render import documents
+
         content = found.content
         head = _head(found, found.kind, documents.machines(content), documents.versions(content))
         told = [*head, "", *documents.lines(found)]

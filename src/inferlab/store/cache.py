@@ -1,57 +1,58 @@
-"""The numbers that the history shows of a cell, kept beside it so that no samples need be opened."""
+"""What the history shows of a cell, derived from its runs and kept beside it so that none need be opened."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from sqlalchemy import Connection, select, update
-
-from inferlab.records import Cell, Run, Summary
-from inferlab.store.schema import cell, run
+from inferlab.records import Cell, Estimate, Run, Summary
+from inferlab.store import rows
+from inferlab.store.connection import Connection
 from inferlab.store.serialize import restored
 
-COLUMNS = tuple(column for column in cell.c if column.name.startswith("cached_"))
+#: The columns that are derived are called so, then after their field of a `CellEntry`.
+PREFIX = "cached_"
 
 
 def runs_of(connection: Connection, cell_row: int) -> Iterator[Run]:
     """The runs of a cell, in the order in which they were saved."""
     from inferlab.store.samples import unpack
 
-    query = select(run.c.content, run.c.samples).where(run.c.cell_row == cell_row).order_by(run.c.position)
-    for content, blob in connection.execute(query):
-        yield restored(Run, json.loads(content), unpack(blob))
+    for row in rows.runs(connection, cell_row):
+        yield restored(Run, json.loads(row["content"]), unpack(row["samples"]))
 
 
 def refresh(connection: Connection, cell_row: int) -> bool:
-    """Derive a cell's numbers from its runs again; says whether there are any."""
-    content = connection.execute(select(cell.c.content).where(cell.c.row == cell_row)).scalar()
-    if content is None:
+    """Derive what is shown of a cell from its runs again; says whether there are numbers."""
+    found = connection.rows("SELECT content FROM cell WHERE cell.row = :row", row=cell_row)
+    if not found:
         return False
-    summary = _summary(connection, restored(Cell, json.loads(content)), cell_row)
-    values = dict.fromkeys((column.name for column in COLUMNS), None) if summary is None else _values(summary)
-    connection.execute(update(cell).where(cell.c.row == cell_row).values(**values))
+    try:
+        runs = list(runs_of(connection, cell_row))
+    except ValueError:
+        # Damaged runs must not keep a cell from being finished; whoever opens it is told.
+        runs = []
+    summary = _summary(restored(Cell, json.loads(found[0]["content"])), runs)
+    values = {
+        **_numbers("items_per_sec", None if summary is None else summary.items_per_sec),
+        **_numbers("median_ms", None if summary is None else summary.median_ms),
+        "wrong": any(run.check.status == "mismatch" for run in runs),
+    }
+    changes = ", ".join(f"{PREFIX}{name} = :{name}" for name in values)
+    connection.rows(f"UPDATE cell SET {changes} WHERE cell.row = :row", row=cell_row, **values)  # noqa: S608
     return summary is not None
 
 
-def _summary(connection: Connection, measured: Cell, cell_row: int) -> Summary | None:
+def _summary(measured: Cell, runs: Sequence[Run]) -> Summary | None:
     from inferlab.measure.stats import summarize
 
     try:
-        return summarize(measured, list(runs_of(connection, cell_row)))
+        return summarize(measured, runs)
     except (ValueError, ArithmeticError):
-        # Runs that no statistics can be made of (damaged, or by a clock that stood still) must not keep a cell
-        # from being finished; whoever opens it is told.
+        # Nor must runs that no statistics can be made of, as by a clock that stood still.
         return None
 
 
-def _values(summary: Summary) -> dict[str, float | None]:
-    items, median = summary.items_per_sec, summary.median_ms
-    return {
-        "cached_items_per_sec": items.value,
-        "cached_items_per_sec_low": items.low,
-        "cached_items_per_sec_high": items.high,
-        "cached_median_ms": median.value,
-        "cached_median_ms_low": median.low,
-        "cached_median_ms_high": median.high,
-    }
+def _numbers(name: str, found: Estimate | None) -> dict[str, float | None]:
+    value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

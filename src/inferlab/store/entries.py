@@ -15,7 +15,7 @@ PRECEDENCE: tuple[Status, ...] = ("failed", "cancelled", "pending", "done")
 
 @dataclass(frozen=True, slots=True)
 class CellEntry:
-    """A cell in the history; its numbers come from a cache and are None until the cell is finished."""
+    """A cell in the history; its numbers, and `wrong`, come from a cache that is empty until it is finished."""
 
     cell_id: str
     cell: Cell

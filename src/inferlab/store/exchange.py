@@ -17,14 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Connection, RowMapping, insert, select
-
 from inferlab.errors import BadInput
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store import cache, rows
+from inferlab.store.connection import Connection, Row, insert
 from inferlab.store.entries import PRECEDENCE
 from inferlab.store.samples import unpack
-from inferlab.store.schema import cell, entry, run
 from inferlab.store.serialize import dumps, restored
 from inferlab.version import __version__
 
@@ -55,22 +53,18 @@ def _values(connection: Connection, ids: Sequence[str]) -> Iterator[dict[str, An
 
 
 def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
-    row = connection.execute(select(entry).where(entry.c.id == entry_id)).mappings().one_or_none()
-    if row is None:
+    entry = rows.entry(connection, entry_id)
+    if entry is None:
         raise BadInput(f"The entry {entry_id} was removed while it was exported.")
-    cells = connection.execute(
-        select(cell).where(cell.c.entry_id == entry_id).order_by(cell.c.position)
-    ).mappings()
     return {
-        **{name: row[name] for name in _ENTRY},
-        "note": row["note"],
-        "content": json.loads(row["content"]),
-        "cells": [_exported_cell(connection, one) for one in cells.all()],
+        **{name: entry[name] for name in _ENTRY},
+        "note": entry["note"],
+        "content": json.loads(entry["content"]),
+        "cells": [_exported_cell(connection, one) for one in rows.cells(connection, entry_id)],
     }
 
 
-def _exported_cell(connection: Connection, row: RowMapping) -> dict[str, Any]:
-    runs = connection.execute(select(run).where(run.c.cell_row == row["row"]).order_by(run.c.position)).mappings()
+def _exported_cell(connection: Connection, row: Row) -> dict[str, Any]:
     return {
         **{name: row[name] for name in _CELL},
         "failure": None if row["failure"] is None else json.loads(row["failure"]),
@@ -81,7 +75,7 @@ def _exported_cell(connection: Connection, row: RowMapping) -> dict[str, Any]:
                 "content": json.loads(one["content"]),
                 "samples": base64.b64encode(one["samples"]).decode(),
             }
-            for one in runs
+            for one in rows.runs(connection, row["row"])
         ],
     }
 
@@ -142,7 +136,7 @@ def take(connection: Connection, lines: IO[bytes]) -> list[str]:
             continue
         entry_id = value["id"]
         _check_entry(value)
-        if connection.execute(select(entry.c.id).where(entry.c.id == entry_id)).scalar() is None:
+        if rows.entry(connection, entry_id) is None:
             _add(connection, value)
             added.append(entry_id)
         elif _same(_exported(connection, entry_id)) != _same(value):
@@ -179,31 +173,26 @@ def _check_entry(value: dict[str, Any]) -> None:
 
 
 def _add(connection: Connection, value: dict[str, Any]) -> None:
-    connection.execute(
-        insert(entry).values(
-            **{name: value[name] for name in _ENTRY}, note=value["note"], content=dumps(value["content"])
-        )
-    )
+    shared = {name: value[name] for name in (*_ENTRY, "note")}
+    insert(connection, "entry", {**shared, "content": dumps(value["content"])})
     for position, one in enumerate(value["cells"]):
-        row = connection.execute(
-            insert(cell).values(
-                **{name: one[name] for name in _CELL},
-                entry_id=value["id"],
-                position=position,
-                failure=None if one["failure"] is None else dumps(one["failure"]),
-                content=dumps(one["content"]),
-            )
-        ).inserted_primary_key
-        assert row is not None
+        cell = {
+            **{name: one[name] for name in _CELL},
+            "entry_id": value["id"],
+            "position": position,
+            "failure": None if one["failure"] is None else dumps(one["failure"]),
+            "content": dumps(one["content"]),
+        }
+        insert(connection, "cell", cell)
+    for row, one in zip(rows.cells(connection, value["id"]), value["cells"], strict=True):
         for index, measured in enumerate(one["runs"]):
-            connection.execute(
-                insert(run).values(
-                    cell_row=row[0],
-                    position=index,
-                    started_at=measured["started_at"],
-                    content=dumps(measured["content"]),
-                    samples=base64.b64decode(measured["samples"]),
-                )
-            )
+            run = {
+                "cell_row": row["row"],
+                "position": index,
+                "started_at": measured["started_at"],
+                "content": dumps(measured["content"]),
+                "samples": base64.b64decode(measured["samples"]),
+            }
+            insert(connection, "run", run)
         if one["status"] != "pending":
-            cache.refresh(connection, row[0])
+            cache.refresh(connection, row["row"])

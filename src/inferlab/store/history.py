@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, exists, func, or_, select, tuple_
-
 from inferlab.records import Cell, Failure, Status
-from inferlab.store.cache import COLUMNS
+from inferlab.store.cache import PREFIX
+from inferlab.store.connection import Connection, Row, among
 from inferlab.store.entries import PRECEDENCE, CellEntry, Entry
-from inferlab.store.schema import cell, entry, run
+from inferlab.store.rows import moment
 from inferlab.store.serialize import restored
 
-# As `serialize.dumps` writes it, and as it cannot stand within any text: there the quotes would be escaped.
-_WRONG = '"check":{"status":"mismatch"'
+# All but the content, which may be large.
+_COLUMNS = "id, created_at, kind, title, model_digest, inferlab_version, node, note"
+_HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
 
 
 def page(
@@ -28,67 +27,60 @@ def page(
     status: Status | None,
 ) -> list[Entry]:
     """The newest entries that fit, of those older than `before`."""
-    # All but the content, which may be large.
-    query = select(*[column for column in entry.c if column is not entry.c.content])
+    wanted, values = list[str](), dict[str, str]()
     if before is not None:
-        last = select(entry.c.created_at, entry.c.id).where(entry.c.id == before)
-        created_at, entry_id = connection.execute(last).one()
-        query = query.where(tuple_(entry.c.created_at, entry.c.id) < tuple_(created_at, entry_id))
+        wanted.append("(created_at, id) < (SELECT created_at, id FROM entry WHERE id = :before)")
+        values["before"] = before
     if model is not None:
-        query = query.where(
-            or_(
-                entry.c.title.icontains(model, autoescape=True),
-                entry.c.model_digest.startswith(model, autoescape=True),
-            )
-        )
+        wanted.append("(lower(title) LIKE lower(:part) ESCAPE '/' OR model_digest LIKE :beginning ESCAPE '/')")
+        values |= {"part": f"%{_literal(model)}%", "beginning": f"{_literal(model)}%"}
     if engine is not None:
-        query = query.where(_has(cell.c.engine == engine))
+        wanted.append(_HAS.format("engine", "engine"))
+        values["engine"] = engine
     if status is not None:
-        query = query.where(*_status(status))
-    query = query.order_by(entry.c.created_at.desc(), entry.c.id.desc()).limit(limit)
-    rows = connection.execute(query).mappings().all()
+        # As `Entry.status`: no cell has a status that goes before; what has no cells is done.
+        sooner = PRECEDENCE[: PRECEDENCE.index(status)]
+        wanted += ["NOT " + _HAS.format("status", one) for one in sooner]
+        wanted += [] if status == "done" else [_HAS.format("status", status)]
+        values |= {one: one for one in (*sooner, status)}
+    condition = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+    rows = connection.rows(
+        f"SELECT {_COLUMNS} FROM entry {condition} ORDER BY created_at DESC, id DESC LIMIT :limit",  # noqa: S608
+        limit=limit,
+        **values,
+    )
     cells = _cells(connection, [row["id"] for row in rows])
     return [
-        Entry(**{**row, "created_at": datetime.fromisoformat(row["created_at"])}, cells=tuple(cells[row["id"]]))
-        for row in rows
+        Entry(**{**row, "created_at": moment(row["created_at"])}, cells=tuple(cells[row["id"]])) for row in rows
     ]
 
 
-def _has(condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    return exists().where(cell.c.entry_id == entry.c.id, condition)
-
-
-def _status(status: Status) -> list[ColumnElement[bool]]:
-    """As `Entry.status`: no cell has a status that goes before; what has no cells is done."""
-    sooner = PRECEDENCE[: PRECEDENCE.index(status)]
-    wanted = [~_has(cell.c.status.in_(sooner))]
-    if status != "done":
-        wanted.append(_has(cell.c.status == status))
-    return wanted
+def _literal(text: str) -> str:
+    """Text that stands for itself in a pattern whose escape is the slash."""
+    return text.replace("/", "//").replace("%", "/%").replace("_", "/_")
 
 
 def _cells(connection: Connection, entry_ids: list[str]) -> dict[str, list[CellEntry]]:
-    runs = select(func.count()).select_from(run).where(run.c.cell_row == cell.c.row).scalar_subquery()
-    wrong = exists().where(run.c.cell_row == cell.c.row, run.c.content.contains(_WRONG, autoescape=True))
-    query = (
-        select(cell, runs.label("runs"), wrong.label("wrong"))
-        .where(cell.c.entry_id.in_(entry_ids))
-        .order_by(cell.c.entry_id, cell.c.position)
-    )
     found: dict[str, list[CellEntry]] = defaultdict(list)
-    for row in connection.execute(query).mappings():
+    if not entry_ids:
+        return found
+    condition, values = among("entry_id", entry_ids)
+    runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
+    query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition} ORDER BY entry_id, position"  # noqa: S608
+    for row in connection.rows(query, **values):
         found[row["entry_id"]].append(_cell(row))
     return found
 
 
-def _cell(row: RowMapping) -> CellEntry:
-    cached: dict[str, Any] = {column.name.removeprefix("cached_"): row[column.name] for column in COLUMNS}
+def _cell(row: Row) -> CellEntry:
+    cached: dict[str, Any] = {
+        name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)
+    }
     return CellEntry(
         cell_id=row["cell_id"],
         cell=restored(Cell, json.loads(row["content"])),
         status=row["status"],
         failure=None if row["failure"] is None else restored(Failure, json.loads(row["failure"])),
         runs=row["runs"],
-        wrong=bool(row["wrong"]),
-        **cached,
+        **{**cached, "wrong": bool(cached["wrong"])},
     )

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from sqlalchemy.exc import DBAPIError, OperationalError
-
 from inferlab.errors import BadInput, InferlabError
 
 
@@ -17,19 +12,11 @@ class NoStore(BadInput):
 _DAMAGED = ("not a database", "malformed", "unsupported file format", "file is encrypted")
 
 
-@contextmanager
-def explained(label: str) -> Iterator[None]:
-    """Turn a database's error into one that says what happened to which store and what to do."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise _sentence(label, error) from error
-
-
-def _sentence(label: str, error: DBAPIError) -> InferlabError:
-    said = " ".join(str(error.orig).split()) or type(error.orig).__name__
+def sentence(label: str, error: BaseException, reached: bool = True) -> InferlabError:
+    """A driver's error as one that says what happened to which store and what to do."""
+    said = " ".join(str(error).split()) or type(error).__name__
     # PostgreSQL's own codes: lock not available, deadlock, disk full, read-only transaction or server.
-    state = getattr(error.orig, "sqlstate", None) or ""
+    state = getattr(error, "sqlstate", None) or ""
     low = said.lower()
     if any(word in low for word in _DAMAGED):
         return BadInput(
@@ -56,7 +43,7 @@ def _sentence(label: str, error: DBAPIError) -> InferlabError:
         return BadInput(
             f"The store {label} denies us what we need ({said}). Ask its owner for the right to do it."
         )
-    if label.startswith("postgresql:") and (error.connection_invalidated or isinstance(error, OperationalError)):
+    if not reached:
         return BadInput(
             f"The store {label} cannot be reached ({said}). Check that the server runs, its address, "
             "user and password."

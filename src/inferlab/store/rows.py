@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import platform
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, select
-from sqlalchemy import insert as sql_insert
-
 from inferlab.errors import BadInput, InferlabError
-from inferlab.store.schema import cell, entry, run
+from inferlab.store.connection import Connection, Row, insert
 from inferlab.store.serialize import dumps
 from inferlab.version import __version__
 
@@ -37,23 +32,26 @@ def safe(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
-def insert(connection: Connection, kind: str, title: str, digest: str, content: Mapping[str, Any]) -> str:
+def insert_entry(connection: Connection, kind: str, title: str, digest: str, content: Mapping[str, Any]) -> str:
     """Insert an entry under a new id."""
+    # Imported late: whoever only reads needs neither.
+    import platform
+    import secrets
+
     # Random rather than ordered by time: what was measured on one day would share its first characters.
     entry_id = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
-    connection.execute(
-        sql_insert(entry).values(
-            id=entry_id,
-            created_at=stamp(datetime.now(UTC)),
-            kind=safe(kind),
-            title=safe(title),
-            model_digest=safe(digest),
-            inferlab_version=__version__,
-            node=safe(platform.node()),
-            note="",
-            content=dumps(content),
-        )
-    )
+    values = {
+        "id": entry_id,
+        "created_at": stamp(datetime.now(UTC)),
+        "kind": safe(kind),
+        "title": safe(title),
+        "model_digest": safe(digest),
+        "inferlab_version": __version__,
+        "node": safe(platform.node()),
+        "note": "",
+        "content": dumps(content),
+    }
+    insert(connection, "entry", values)
     return entry_id
 
 
@@ -64,8 +62,8 @@ def found(connection: Connection, prefix: str, name: str) -> str:
     possible = len(prefix) <= _ID_LENGTH and set(prefix) <= set(_ALPHABET)
     # What begins so lies in this range, which the index finds.
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-    query = select(entry.c.id).where(entry.c.id >= prefix, entry.c.id < end).limit(2)
-    ids = list(connection.execute(query).scalars()) if possible else []
+    query = "SELECT id FROM entry WHERE id >= :prefix AND id < :end LIMIT 2"
+    ids = [row["id"] for row in connection.rows(query, prefix=prefix, end=end)] if possible else []
     if not ids:
         raise BadInput(f"The store {name} has nothing with the id {prefix!r}. See: inferlab history")
     if len(ids) > 1:
@@ -73,24 +71,47 @@ def found(connection: Connection, prefix: str, name: str) -> str:
     return str(ids[0])
 
 
+def entry(connection: Connection, entry_id: str) -> Row | None:
+    """All of an entry, if it is there."""
+    found = connection.rows("SELECT * FROM entry WHERE id = :id", id=entry_id)
+    return found[0] if found else None
+
+
+def newest_first(connection: Connection) -> list[tuple[str, str]]:
+    """The ids of all entries, each with when it was made."""
+    query = "SELECT id, created_at FROM entry ORDER BY created_at DESC, id DESC"
+    return [(row["id"], row["created_at"]) for row in connection.rows(query)]
+
+
+def remove_entry(connection: Connection, entry_id: str) -> None:
+    """Remove an entry; its cells and runs go with it."""
+    connection.rows("DELETE FROM entry WHERE id = :id", id=entry_id)
+
+
+def cells(connection: Connection, entry_id: str) -> list[Row]:
+    """The cells of a benchmark, in the order of its plan."""
+    return connection.rows("SELECT * FROM cell WHERE entry_id = :id ORDER BY position", id=entry_id)
+
+
+def runs(connection: Connection, cell_row: int) -> list[Row]:
+    """The runs of a cell, in the order in which they were saved."""
+    return connection.rows("SELECT * FROM run WHERE cell_row = :cell_row ORDER BY position", cell_row=cell_row)
+
+
 def cell_row(connection: Connection, benchmark_id: str, cell_id: str) -> int:
     """The cell's row, locked; of cells alike (a plan may name an engine twice), the first that is pending."""
-    row = connection.execute(
-        select(cell.c.row)
-        .where(cell.c.entry_id == benchmark_id, cell.c.cell_id == cell_id)
-        .order_by(case((cell.c.status == "pending", 0), else_=1), cell.c.position)
-        .limit(1)
-        .with_for_update()
-    ).scalar()
-    if row is None:
+    query = (
+        "SELECT cell.row FROM cell WHERE entry_id = :entry_id AND cell_id = :cell_id "
+        "ORDER BY CASE status WHEN 'pending' THEN 0 ELSE 1 END, position LIMIT 1"
+    )
+    alike = connection.rows(query + connection.lock, entry_id=benchmark_id, cell_id=cell_id)
+    if not alike:
         raise InferlabError(f"The benchmark {benchmark_id} has no cell {cell_id}, or was removed meanwhile.")
-    return int(row)
+    return int(alike[0]["row"])
 
 
 def drop_cut_runs(connection: Connection, cell_row: int) -> None:
     """Remove the runs of a cell that the user cut short."""
-    for row, content in connection.execute(
-        select(run.c.row, run.c.content).where(run.c.cell_row == cell_row)
-    ).all():
-        if json.loads(content).get("interrupted"):
-            connection.execute(delete(run).where(run.c.row == row))
+    for run in runs(connection, cell_row):
+        if json.loads(run["content"]).get("interrupted"):
+            connection.rows("DELETE FROM run WHERE run.row = :row", row=run["row"])

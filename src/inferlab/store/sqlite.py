@@ -1,22 +1,36 @@
-"""How an SQLite file is opened: to write where we may, with a write-ahead log where the file system can."""
+"""A store in an SQLite file: written to where we may, with a write-ahead log where the file system can."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
+from inferlab.store.connection import Connection, Row
+from inferlab.store.problems import sentence
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 # The log's index is memory that processes share, which those on other machines would not see.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")
 
 
-class File:
-    """An SQLite file and how to connect to it."""
+class SQLite:
+    """An SQLite file, by the standard library alone: SQLAlchemy, which migrates it, takes long to import."""
+
+    shared = False
 
     def __init__(self, path: Path, busy_s: float) -> None:
+        self.label = str(path)
+        # Connections that no thread uses now.
+        self._idle: list[sqlite3.Connection] = []
         self._path = path = path.absolute()
         self._busy_s = busy_s
         if path.is_dir():
@@ -31,15 +45,84 @@ class File:
         #: SQLite writes files beside the database too, so that it needs the folder.
         self.read_only = exists and not (folder and os.access(path, os.W_OK))
 
-    def connect(self) -> sqlite3.Connection:
-        """A connection in autocommit mode: SQLAlchemy's events begin the transactions."""
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that writes."""
+        # One that reads before it writes may not be able to wait for its lock: writers take it first.
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def migrating(self) -> Iterator[sqlalchemy.Connection]:
+        """A transaction that may change the tables, while no other does."""
+        from sqlalchemy import NullPool, create_engine
+
+        from inferlab.store.alchemy import explained
+
+        engine = create_engine("sqlite://", creator=self._opened, poolclass=NullPool)
+        with explained(self.label), engine.connect() as connection:
+            # Copying a table, as SQLite's migrations do, must not cascade; a transaction cannot switch this.
+            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+            connection.commit()
+
+    def tables(self, connection: Connection) -> set[str]:
+        """The names of all tables but SQLite's own."""
+        found = connection.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {row["name"] for row in found if not row["name"].startswith("sqlite_")}
+
+    def shrink(self) -> None:
+        """Make the file smaller, if no other program is in the way."""
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(self._opened()) as connection:
+            connection.execute("VACUUM")
+
+    def close(self) -> None:
+        """Close all connections; new ones are opened where they are needed."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Connection]:
+        try:
+            connection = self._taken()
+            try:
+                connection.execute(begin)
+                yield _Transaction(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                # This undoes the transaction, and what has failed once is not used again.
+                connection.close()
+                raise
+            self._idle.append(connection)
+        except sqlite3.Error as error:
+            raise sentence(self.label, error) from error
+
+    def _taken(self) -> sqlite3.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        """A new connection in autocommit mode: whoever takes it begins the transactions."""
         if self.read_only:
             return self._connect_to_read()
         connection = self._connect("rwc")
-        self._use_log(connection)
-        connection.execute("PRAGMA foreign_keys = ON")
-        # A run takes seconds to measure and a sync milliseconds: not even a power cut shall cost one.
-        connection.execute("PRAGMA synchronous = FULL")
+        try:
+            self._use_log(connection)
+            connection.execute("PRAGMA foreign_keys = ON")
+            # A run takes seconds to measure and a sync milliseconds: not even a power cut shall cost one.
+            connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _connect(self, mode: str) -> sqlite3.Connection:
@@ -75,6 +158,22 @@ class File:
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+
+
+class _Transaction:
+    """A transaction on a connection of the standard library's."""
+
+    #: Writers have locked the file as a whole.
+    lock = ""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, /, **values: Any) -> list[Row]:
+        """Run a statement; the rows that it found, columns by name."""
+        cursor = self._connection.execute(sql, values)
+        names = [column for column, *_ in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 def _on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:

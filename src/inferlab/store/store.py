@@ -10,15 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
-
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import cache, history, rows
-from inferlab.store.database import Database, shrink
+from inferlab.store.connection import Connection, Database, Row, insert
 from inferlab.store.entries import Document, Entry, Heading, Stored
-from inferlab.store.problems import explained
-from inferlab.store.schema import cell, entry, run
 from inferlab.store.serialize import dumps, plain, restored
 
 BENCHMARK = "benchmark"
@@ -46,33 +42,22 @@ class Store:
 
     def close(self) -> None:
         """Close all connections; the store opens new ones if it is used again."""
-        self._database.reader.dispose()
-        self._database.writer.dispose()
+        self._database.close()
 
     @property
     def name(self) -> str:
         """The path or URL, without its password."""
         return self._database.label
 
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with explained(self.name), self._database.reader.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with explained(self.name), self._database.writer.begin() as connection:
-            yield connection
-
     # Writing.
 
     def begin(self, plan: Plan, model: Model, cells: Sequence[Cell]) -> str:
         """Save a benchmark before it is measured, all its cells pending; the id is its name from then on."""
         content = {"plan": plain(plan), "model": plain(model)}
-        with self._writing() as connection:
-            entry_id = rows.insert(connection, BENCHMARK, model.source, model.digest, content)
-            made = [
-                {
+        with self._database.writing() as connection:
+            entry_id = rows.insert_entry(connection, BENCHMARK, model.source, model.digest, content)
+            for position, one in enumerate(cells):
+                values = {
                     "entry_id": entry_id,
                     "position": position,
                     "cell_id": one.id,
@@ -80,10 +65,7 @@ class Store:
                     "status": "pending",
                     "content": dumps(plain(one)),
                 }
-                for position, one in enumerate(cells)
-            ]
-            if made:
-                connection.execute(insert(cell), made)
+                insert(connection, "cell", values)
         return entry_id
 
     def add_run(self, benchmark_id: str, cell_id: str, measured: Run) -> None:
@@ -93,27 +75,27 @@ class Store:
         arrays: list[Any] = []
         content = dumps(plain(measured, arrays))
         blob = pack(arrays)
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             row = rows.cell_row(connection, benchmark_id, cell_id)
-            count = select(func.count()).select_from(run).where(run.c.cell_row == row)
-            connection.execute(
-                insert(run).values(
-                    cell_row=row,
-                    position=connection.execute(count).scalar_one(),
-                    started_at=rows.safe(measured.started_at),
-                    content=content,
-                    samples=blob,
-                )
-            )
+            (before,) = connection.rows("SELECT count(*) AS runs FROM run WHERE cell_row = :row", row=row)
+            values = {
+                "cell_row": row,
+                "position": before["runs"],
+                "started_at": rows.safe(measured.started_at),
+                "content": content,
+                "samples": blob,
+            }
+            insert(connection, "run", values)
 
     def finish_cell(self, benchmark_id: str, cell_id: str, status: Status, failure: Failure | None = None) -> None:
         """Say what became of a cell, and cache the numbers that the history shows of it."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             row = rows.cell_row(connection, benchmark_id, cell_id)
-            connection.execute(
-                update(cell)
-                .where(cell.c.row == row)
-                .values(status=status, failure=None if failure is None else dumps(plain(failure)))
+            connection.rows(
+                "UPDATE cell SET status = :status, failure = :failure WHERE cell.row = :row",
+                row=row,
+                status=status,
+                failure=None if failure is None else dumps(plain(failure)),
             )
             cache.refresh(connection, row)
 
@@ -122,40 +104,54 @@ class Store:
 
         What was cancelled is pending again, without the runs that were cut short.
         """
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             found = rows.found(connection, benchmark_id, self.name)
-            stopped = (cell.c.entry_id == found) & (cell.c.status.in_(("cancelled", "pending")))
-            for row in connection.execute(select(cell.c.row).where(stopped)).scalars().all():
-                rows.drop_cut_runs(connection, row)
-            connection.execute(update(cell).where(stopped).values(status="pending", failure=None))
+            for cell in rows.cells(connection, found):
+                if cell["status"] in ("cancelled", "pending"):
+                    rows.drop_cut_runs(connection, cell["row"])
+                    connection.rows(
+                        "UPDATE cell SET status = 'pending', failure = NULL WHERE cell.row = :row", row=cell["row"]
+                    )
         return found
 
     def last_unfinished(self) -> str | None:
         """The id of the newest benchmark with cells that were not measured, if there is one."""
-        with self._reading() as connection:
-            stopped = select(cell.c.entry_id).where(cell.c.status.in_(("cancelled", "pending")))
-            query = select(entry.c.id).where(entry.c.id.in_(stopped))
-            newest = query.order_by(entry.c.created_at.desc(), entry.c.id.desc()).limit(1)
-            return connection.execute(newest).scalar()
+        with self._database.reading() as connection:
+            newest = connection.rows(
+                "SELECT id FROM entry WHERE id IN (SELECT entry_id FROM cell WHERE status IN "
+                "('cancelled', 'pending')) ORDER BY created_at DESC, id DESC LIMIT 1"
+            )
+            return newest[0]["id"] if newest else None
 
     def add_document(self, kind: str, title: str, content: Mapping[str, Any]) -> str:
         """Save a result that is final JSON already, such as a comparison; returns its id."""
         if kind == BENCHMARK:
             raise InferlabError("A benchmark is saved run by run, not as a document.")
-        with self._writing() as connection:
-            return rows.insert(connection, kind, title, "", content)
+        with self._database.writing() as connection:
+            return rows.insert_entry(connection, kind, title, "", content)
+
+    def replace_document(self, entry_id: str, content: Mapping[str, Any]) -> None:
+        """Save more of a document that grows while it is made."""
+        with self._database.writing() as connection:
+            found = rows.found(connection, entry_id, self.name)
+            connection.rows(
+                "UPDATE entry SET content = :content WHERE id = :id AND kind <> :kind",
+                id=found,
+                kind=BENCHMARK,
+                content=dumps(content),
+            )
 
     def note(self, entry_id: str, text: str) -> None:
         """Write a note beside an entry, in place of the one it had."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             found = rows.found(connection, entry_id, self.name)
-            connection.execute(update(entry).where(entry.c.id == found).values(note=rows.safe(text)))
+            connection.rows("UPDATE entry SET note = :note WHERE id = :id", id=found, note=rows.safe(text))
 
     def remove(self, entry_id: str) -> str:
         """Remove an entry and all its runs; returns its whole id."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             found = rows.found(connection, entry_id, self.name)
-            connection.execute(delete(entry).where(entry.c.id == found))
+            rows.remove_entry(connection, found)
         return found
 
     def prune(
@@ -169,59 +165,53 @@ class Store:
             raise BadInput("Say what to prune: how many to keep, or from how many days on to remove.")
         if (keep or 0) < 0 or not 0 <= (older_than_days or 0) <= _MOST_DAYS:
             raise BadInput(f"The number to keep and the days must be 0 or more (days: up to {_MOST_DAYS}).")
-        query = select(entry.c.id).order_by(entry.c.created_at.desc(), entry.c.id.desc())
-        if older_than_days is not None:
-            limit = datetime.now(UTC) - timedelta(days=older_than_days)
-            query = query.where(entry.c.created_at < rows.stamp(limit))
-        with self._writing() if not dry_run else self._reading() as connection:
-            newest = select(entry.c.id).order_by(entry.c.created_at.desc(), entry.c.id.desc()).limit(keep or 0)
-            kept = set(connection.execute(newest).scalars())
-            gone = [one for one in connection.execute(query).scalars() if one not in kept]
+        limit = None if older_than_days is None else datetime.now(UTC) - timedelta(days=older_than_days)
+        with self._database.writing() if not dry_run else self._database.reading() as connection:
+            old = rows.newest_first(connection)[keep or 0 :]
+            gone = [one for one, created_at in old if limit is None or created_at < rows.stamp(limit)]
             if not dry_run:
                 for one in gone:
-                    connection.execute(delete(entry).where(entry.c.id == one))
+                    rows.remove_entry(connection, one)
         if gone and not dry_run:
-            shrink(self._database)
+            self._database.shrink()
         return gone
 
     def rebuild(self) -> int:
         """Make the cached numbers of all finished cells again; returns how many cells have some."""
-        with self._reading() as connection:
-            finished = list(connection.execute(select(cell.c.row).where(cell.c.status != "pending")).scalars())
+        with self._database.reading() as connection:
+            finished = connection.rows("SELECT cell.row FROM cell WHERE status <> 'pending'")
         made = 0
-        for row in finished:
-            with self._writing() as connection:
-                made += cache.refresh(connection, row)
+        for cell in finished:
+            with self._database.writing() as connection:
+                made += cache.refresh(connection, cell["row"])
         return made
 
     def import_file(self, path: Path) -> list[str]:
         """Take in what `export` wrote, all of it or nothing; returns the ids that were new."""
         from inferlab.store import exchange
 
-        with exchange.opened(path) as lines, self._writing() as connection:
+        with exchange.opened(path) as lines, self._database.writing() as connection:
             return exchange.take(connection, lines)
 
     # Reading.
 
     def get(self, entry_id: str) -> Stored | Document:
         """The benchmark or document with this id, as it was saved."""
-        with self._reading() as connection, self._sound():
+        with self._database.reading() as connection, self._sound():
             found = rows.found(connection, entry_id, self.name)
-            row = connection.execute(select(entry).where(entry.c.id == found)).mappings().one()
+            row = rows.entry(connection, found)
+            assert row is not None
             content = json.loads(row["content"])
             common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
             if row["kind"] != BENCHMARK:
                 return Document(*common, row["kind"], row["title"], content)
-            cells = connection.execute(
-                select(cell).where(cell.c.entry_id == found).order_by(cell.c.position)
-            ).mappings()
-            outcomes = tuple(_outcome(connection, one) for one in cells.all())
+            outcomes = tuple(_outcome(connection, one) for one in rows.cells(connection, found))
             plan, model = restored(Plan, content["plan"]), restored(Model, content["model"])
             return Stored(*common, Benchmark(plan, model, outcomes, found))
 
     def has(self, entry_id: str) -> bool:
         """Whether one entry, and no other, has this id."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             try:
                 return bool(rows.found(connection, entry_id, self.name))
             except BadInput:
@@ -229,12 +219,9 @@ class Store:
 
     def unfinished(self, benchmark_id: str) -> list[str]:
         """The ids of the cells that are still pending; some may have runs already."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             found = rows.found(connection, benchmark_id, self.name)
-            pending = (cell.c.entry_id == found) & (cell.c.status == "pending")
-            return list(
-                connection.execute(select(cell.c.cell_id).where(pending).order_by(cell.c.position)).scalars()
-            )
+            return [one["cell_id"] for one in rows.cells(connection, found) if one["status"] == "pending"]
 
     def history(
         self,
@@ -245,25 +232,23 @@ class Store:
         status: Status | None = None,
     ) -> list[Entry]:
         """The newest entries, without opening their runs; `before` is the last id of the page before."""
-        with self._reading() as connection, self._sound():
+        with self._database.reading() as connection, self._sound():
             after = None if before is None else rows.found(connection, before, self.name)
             return history.page(connection, limit, after, model, engine, status)
 
     def headings(self, ids: Sequence[str]) -> list[Heading]:
         """What the entries with these ids are called, each once; those that cannot be read in full as well."""
-        columns = (entry.c.id, entry.c.created_at, entry.c.kind, entry.c.title, entry.c.note)
-        with self._reading() as connection, self._sound():
+        query = "SELECT id, created_at, kind, title, note FROM entry WHERE id = :id"
+        with self._database.reading() as connection, self._sound():
             wanted = dict.fromkeys(rows.found(connection, one, self.name) for one in ids)
-            found = [connection.execute(select(*columns).where(entry.c.id == one)).one() for one in wanted]
-            return [Heading(one.id, rows.moment(one.created_at), one.kind, one.title, one.note) for one in found]
+            found = [row for one in wanted for row in connection.rows(query, id=one)]
+            return [Heading(**{**row, "created_at": rows.moment(row["created_at"])}) for row in found]
 
     def export(self, ids: Sequence[str] | None = None) -> Iterator[bytes]:
         """The lines of a file that `import_file` takes in again, of these entries or of all."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             if ids is None:
-                wanted = list(
-                    connection.execute(select(entry.c.id).order_by(entry.c.created_at, entry.c.id)).scalars()
-                )
+                wanted = [one for one, _ in reversed(rows.newest_first(connection))]
             else:
                 wanted = list(dict.fromkeys(rows.found(connection, one, self.name) for one in ids))
         return self._lines(wanted)
@@ -271,7 +256,7 @@ class Store:
     def _lines(self, ids: Sequence[str]) -> Iterator[bytes]:
         from inferlab.store import exchange
 
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             yield from exchange.give(connection, ids)
 
     @contextmanager
@@ -283,7 +268,7 @@ class Store:
             raise InferlabError(f"The store {self.name} holds something that cannot be read: {error}.") from error
 
 
-def _outcome(connection: Connection, row: RowMapping) -> Outcome:
+def _outcome(connection: Connection, row: Row) -> Outcome:
     failure = None if row["failure"] is None else restored(Failure, json.loads(row["failure"]))
     runs = tuple(cache.runs_of(connection, row["row"]))
     return Outcome(restored(Cell, json.loads(row["content"])), row["status"], runs, failure)

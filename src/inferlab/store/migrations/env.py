@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from alembic import context
 
-from inferlab.store.schema import VERSION_TABLE, metadata
+from inferlab.store.schema import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
     version_table=VERSION_TABLE,
     # SQLite cannot alter much: tables are copied. Its transactions hold DDL too.
     render_as_batch=True,
