@@ -20,7 +20,7 @@ from inferlab.model.shapes import batch_axis
 from inferlab.model.sparsity import bodies, external_files, subgraphs, type_name
 from inferlab.records import Dim, Model, TensorSpec
 
-__all__ = ["external_files", "read_onnx", "rewrite"]
+__all__ = ["external_files", "names_are_unique", "parse_onnx", "read_onnx", "rewrite", "unique_name"]
 
 _LARGEST_FILE = 2**31 - 1  # protobuf reads no more
 _BLOCK = 1 << 20
@@ -65,23 +65,48 @@ def read_onnx(path: Path, source: str) -> Model:
         ) from error
 
 
+def parse_onnx(path: Path) -> ModelProto:
+    """The graph of an ONNX file; weights in other files are not read."""
+    return _parse(path, _content(path))
+
+
+def names_are_unique(proto: ModelProto) -> bool:
+    """Whether every node can be told by its name, in lists with commas too."""
+    names = [node.name for body in bodies(proto) for node in body.node]
+    return len(set(names)) == len(names) and not any(not name or "," in name for name in names)
+
+
+def unique_name(output: str) -> str:
+    """A name for the node with this first output."""
+    return "n" + hashlib.sha256(output.encode()).hexdigest()[:16]
+
+
 def rewrite(
-    model: Model, target_folder: Path, batch: tuple[int, int] | None, newest_ir: int | None, copy_data: bool
+    model: Model,
+    target_folder: Path,
+    batch: tuple[int, int] | None,
+    newest_ir: int | None,
+    copy_data: bool,
+    unique_names: bool = False,
 ) -> Path:
-    """Write a copy of a model with another fixed batch size, an older IR version, or only for itself.
+    """Write a copy of a model with another batch size, an older IR version, unique names, or only for itself.
 
     Data files come to stand beside the copy: as hard links where that is possible and `copy_data` is not set.
     """
     original = Path(model.path)
     target = target_folder / original.name
     assert not (target.exists() and target.samefile(original)), "a copy never takes its original's place"
-    proto = _parse(original, _content(original))
+    proto = parse_onnx(original)
     if batch is not None:
         _set_batch(
             proto.graph, {spec.name for spec in model.inputs if batch_axis(spec, model.inputs) == 0}, *batch
         )
     if newest_ir is not None and proto.ir_version > newest_ir:
         proto.ir_version = newest_ir
+    if unique_names:
+        for body in bodies(proto):
+            for node in body.node:
+                node.name = unique_name(next(filter(None, node.output), ""))
     target_folder.mkdir(parents=True, exist_ok=True)
     for file in external_files(proto, original.parent, original):
         _place_beside(file, target_folder / file.relative_to(original.parent), copy_data)

@@ -46,20 +46,34 @@ def load_inputs(
 
     Without enough rows for a second batch it is the first again.
     """
-    found = [(with_rank(spec, value.ndim), value) for spec, value in _read(Path(path), specs)]
-    specs = [spec for spec, _ in found]
-    axes = {spec.name: batch_axis(spec, specs) for spec in specs}
-    arrays = {spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in found}
-    rows = _rows(arrays, axes, path)
+    specs, arrays, axes, rows = read_data(path, specs)
     batch = batch_size or fixed_batch(specs) or rows or 1
     if rows is not None and rows < batch:
         raise BadInput(f"The data in {path} has {rows} rows, too few for a batch of {batch}. Give a smaller one.")
 
     def take(start: int) -> dict[str, Array]:
-        return {name: _slice(value, axes[name], start, batch) for name, value in arrays.items()}
+        return take_rows(arrays, axes, start, batch)
 
     enough = rows is not None and rows >= 2 * batch
     return take(0), take(batch if enough else 0), batch
+
+
+def read_data(
+    path: str | Path, specs: Sequence[TensorSpec]
+) -> tuple[list[TensorSpec], dict[str, Array], dict[str, int | None], int | None]:
+    """The user's data, found to fit: inputs of known rank, their arrays, each one's axis of rows, and how many."""
+    found = [(with_rank(spec, value.ndim), value) for spec, value in _read(Path(path), specs)]
+    fixed = [spec for spec, _ in found]
+    axes = {spec.name: batch_axis(spec, fixed) for spec in fixed}
+    arrays = {spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in found}
+    return fixed, arrays, axes, _rows(arrays, axes, path)
+
+
+def take_rows(
+    arrays: Mapping[str, Array], axes: Mapping[str, int | None], start: int, count: int
+) -> dict[str, Array]:
+    """So many rows of the data from a place on."""
+    return {name: _slice(value, axes[name], start, count) for name, value in arrays.items()}
 
 
 def digest(inputs: Mapping[str, Array]) -> str:

@@ -152,11 +152,11 @@ def external_files(model: ModelProto, folder: Path, model_file: Path | None = No
     for tensor in tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
-        location, offset, length = _place(tensor)
+        location, offset, length = place(tensor)
         if location not in files:
             files[location] = _inside(location, folder, roots)
         size = files[location].stat().st_size
-        needed = _bytes_of(tensor)
+        needed = bytes_of(tensor)
         if length is not None and length != needed:
             raise BadInput(
                 f"The model's data file '{location}' gives {length} bytes to the weight '{tensor.name}', "
@@ -174,9 +174,9 @@ def values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
     """A tensor's elements as they are stored, flat; data in a file is mapped, not read."""
     kind = type_name(tensor.data_type)
     dtype = np.dtype(_STORED.get(kind, "u1"))
-    count = _bytes_of(tensor) // dtype.itemsize
+    count = bytes_of(tensor) // dtype.itemsize
     if tensor.data_location == TensorProto.EXTERNAL:
-        location, offset, _ = _place(tensor)
+        location, offset, _ = place(tensor)
         if not count:
             return np.empty(0, dtype)
         return np.memmap(folder / location, dtype, "r", offset, (count,))
@@ -201,16 +201,25 @@ def values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
 
 def zero_fraction(model: ModelProto, folder: Path) -> float | None:
     """The share of zeros in matrices and kernels; a quantised weight is zero where it equals its zero point."""
-    matrices = [one for one in weights(model) if len(one.dims) >= 2 and bits(one.type_name) is not None]
+    counted = [(weight, zeros) for weight, zeros in zero_counts(model, folder) if zeros is not None]
+    total = sum(weight.elements for weight, _ in counted)
+    return sum(zeros for _, zeros in counted) / total if total else None
+
+
+def zero_counts(model: ModelProto, folder: Path) -> list[tuple[Weight, int | None]]:
+    """All parameters, each with its zeros; None for vectors, other types and where the zero point is unclear."""
     points = _zero_points(model, folder)
-    total = zeros = 0
-    for weight in matrices:
+    found: list[tuple[Weight, int | None]] = []
+    for weight in weights(model):
         point = points.get(weight.name, 0)
-        if point is None:
-            continue
-        total += weight.elements
-        zeros += _zeros(weight, folder, point)
-    return zeros / total if total else None
+        matrix = len(weight.dims) >= 2 and bits(weight.type_name) is not None
+        found.append((weight, _zeros(weight, folder, point) if matrix and point is not None else None))
+    return found
+
+
+def elements(tensor: TensorProto) -> int:
+    """How many elements a tensor has."""
+    return int(math.prod(tensor.dims))
 
 
 def bits(kind: str) -> int | None:
@@ -295,7 +304,8 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
                     yield from (one.sparse_tensor.values, one.sparse_tensor.indices)
 
 
-def _bytes_of(tensor: TensorProto) -> int:
+def bytes_of(tensor: TensorProto) -> int:
+    """How many bytes a tensor's elements take."""
     if any(dim < 0 for dim in tensor.dims):
         raise ValueError(f"the weight '{tensor.name}' has a negative dimension")
     kind = type_name(tensor.data_type)
@@ -308,7 +318,8 @@ def _bytes_of(tensor: TensorProto) -> int:
     return -(-count * width // 8)
 
 
-def _place(tensor: TensorProto) -> tuple[str, int, int | None]:
+def place(tensor: TensorProto) -> tuple[str, int, int | None]:
+    """Where a tensor's data lies: the file's name, the offset in it, and the length where it is given."""
     entries = {one.key: one.value for one in tensor.external_data}
     length = int(entries["length"]) if "length" in entries else None
     offset = int(entries.get("offset", "0"))

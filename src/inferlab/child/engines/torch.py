@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from . import torch_files, torch_folders
+from . import torch_files, torch_folders, torch_layers
 from .base import BadOption, Engine, LoadOptions, Options
 
 _DEPLOYMENT = '''import os
@@ -62,15 +62,19 @@ class Torch(Engine):
     """One module; the weights are bound with the inputs where a program is nothing but its graph."""
 
     # Every calling thread has an OpenMP team of its own, of as many threads as set_num_threads said last.
-    capabilities = frozenset({"shared_streams"})
+    capabilities = frozenset({"shared_streams", "layer_times"})
     kinds = frozenset({"torch-export", "torchscript", "transformers"})
     packages = ("torch",)
     extras = ("transformers",)
     #: The inputs are given by their names.
     _by_name = False
+    #: The graph that runs, where the model is a program.
+    _graph: Any = None
 
     def prepare(self) -> None:
         """Import torch."""
+        # Its profiler tells of every start and stop otherwise.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         import torch  # noqa: F401
 
     def prepare_for(self, model: str, kind: str) -> None:
@@ -103,6 +107,7 @@ class Torch(Engine):
         import torch
 
         self._torch = torch
+        self._mode, self._frozen = mode, freeze
         torch.set_num_threads(options.threads)
         if torch.get_num_interop_threads() != 1:
             torch.set_num_interop_threads(1)
@@ -130,6 +135,7 @@ class Torch(Engine):
         self._by_name = mode != "script"
         if mode == "script":
             module, self._names = torch_folders.trace(module, shapes)
+        self._module = module
         self._run = self._torch.compile(module) if mode == "compile" else module
 
     def _load_script(self, module: Any, freeze: bool) -> None:
@@ -140,6 +146,7 @@ class Torch(Engine):
             # A module that was saved frozen has lost this attribute and cannot be frozen again.
             module = self._torch.jit.freeze(module) if hasattr(module, "training") else module
             module = self._torch.jit.optimize_for_inference(module)
+        self._module = module
         self._run = module.forward
 
     def _load_program(self, program: Any, shapes: Dict[str, List[int]], mode: str, plain: bool) -> None:
@@ -149,23 +156,32 @@ class Torch(Engine):
         self._spec = None
         # program.module() matches the structure of its arguments on every call (four to six times the time of
         # this on small models, compiled too); the graph itself takes weights and inputs in a row.
-        run = program.graph_module.forward
+        self._graph = program.graph_module
+        self._module = program
         changes = len(program.graph_signature.output_specs) != len(program.graph_signature.user_outputs)
         if plain or changes:
             # Where it changes buffers, the graph returns their new values, which only program.module() puts in
             # their place.
             self._arguments = [one for one in self._arguments if one.given]
-            self._spec, run = program.call_spec.in_spec, program.module(check_guards=False).forward
+            self._spec, self._graph = program.call_spec.in_spec, program.module(check_guards=False)
+        run = self._graph.forward
         self._run = self._torch.compile(run) if mode == "compile" else run
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
         """A call of the module with tensors that share the arrays' memory."""
-        torch, run = self._torch, self._run
+        return self._bound(self._run, inputs)
+
+    def _values(self, inputs: Dict[str, Any]) -> List[Any]:
+        """The arguments in a row, inputs as tensors that share the arrays' memory."""
         values = []
         for one in self._arguments:
             if one.name and one.name not in inputs:
                 raise BadOption("the model's input {} was not given".format(one.name))
-            values.append(torch.from_numpy(inputs[one.name]) if one.name else one.value)
+            values.append(self._torch.from_numpy(inputs[one.name]) if one.name else one.value)
+        return values
+
+    def _bound(self, run: Callable[..., Any], inputs: Dict[str, Any]) -> Callable[[], Any]:
+        torch, values = self._torch, self._values(inputs)
         if self._spec is not None:
             values, named = torch.utils._pytree.tree_unflatten(values, self._spec)
             run = functools.partial(run, **named) if named else run
@@ -189,6 +205,38 @@ class Torch(Engine):
         if self._names:
             named = dict(zip(self._names, named.values()))
         return {name: _array(value) for name, value in named.items() if hasattr(value, "detach")}
+
+    def layer_times(
+        self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
+    ) -> Dict[str, Any]:
+        """What each operator takes: nodes of a program's graph, else what the model calls of torch."""
+        if imposed_sparsity is not None:
+            raise BadOption("torch cannot impose sparsity; prune a copy of the model")
+        if self._mode == "compile":
+            raise BadOption(
+                "mode=compile runs kernels that each fuse several operators and cannot be timed one by one; "
+                "profile the model with mode=eager"
+            )
+        if self._frozen:
+            raise BadOption(
+                "freeze=1 hands convolutions to oneDNN, where torch's profiler does not see them; profile the "
+                "model without it"
+            )
+        if self._graph is not None:
+            return torch_layers.program_times(self._graph, lambda run: self._bound(run, inputs), seconds)
+        return torch_layers.called_times(self.bind(inputs), lambda: self.walk(inputs), seconds)
+
+    def walk(self, inputs: Dict[str, Any]) -> List[Dict[str, Any]]:
+        """What each operator costs in one inference, in their order; the ids are those of layer_times."""
+        from . import torch_walk
+
+        given = {one.name: value for one, value in zip(self._arguments, self._values(inputs)) if one.name}
+        recorder = torch_walk.Recorder(torch_walk.named_weights(self._module), given)
+        if self._graph is not None:
+            torch_walk.walk_program(self._graph, self._values(inputs), recorder)
+        else:
+            torch_walk.walk_called(self._module, self.bind(inputs), recorder)
+        return recorder.nodes
 
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:

@@ -1,0 +1,132 @@
+"""What a model's outputs are judged on: sets of inputs, generated or the user's own, with or without labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferlab.child.scoring import IGNORED
+from inferlab.errors import BadInput
+from inferlab.model.inputs import make_inputs, read_data, take_rows
+from inferlab.model.shapes import batch_axis, fixed_batch
+from inferlab.records import Shape, TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+#: How many inputs are generated where the user has none.
+ITEMS = 8
+_ROWS_A_SET = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Sets of inputs that a model accepts one after the other, and the labels of each set."""
+
+    sets: tuple[Mapping[str, Array], ...]
+    labels: tuple[Array, ...] | None
+    #: How many items each set has.
+    rows: tuple[int, ...]
+    generated: bool
+
+    @property
+    def items(self) -> int:
+        """How many items there are in all."""
+        return sum(self.rows)
+
+
+def generate_data(
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], items: int = ITEMS, seed: int = 0
+) -> Data:
+    """As many sets at these shapes as hold so many items; each set has a seed of its own."""
+    sizes = [shapes[one.name][axis] for one in specs if (axis := batch_axis(one, specs)) is not None]
+    batch = sizes[0] if sizes else 1
+    count = math.ceil(items / batch)
+    sets = tuple(make_inputs(specs, shapes, seed + number) for number in range(count))
+    return Data(sets, None, (batch,) * count, generated=True)
+
+
+def load_data(
+    path: str | Path, specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], batch_size: int | None = None
+) -> Data:
+    """The user's .npz: all rows, in sets of `batch_size` or of the model's own; refused where anything is amiss.
+
+    Rows that do not fill a last set are used if the model takes any batch size, and left out otherwise.
+    """
+    fixed, arrays, axes, rows = read_data(path, specs)
+    labels = _labels(Path(path), {one.name for one in specs}, rows, outputs)
+    if rows is None:
+        return Data((arrays,), None if labels is None else (labels,), (1,), generated=False)
+    own = fixed_batch(fixed)
+    batch = own or batch_size or _even(rows)
+    if rows < batch:
+        raise BadInput(f"The data in {path} has {rows} rows, too few for a batch of {batch}. Give more of them.")
+    used = rows // batch * batch if own else rows
+    starts = range(0, used, batch)
+    counts = tuple(min(batch, used - start) for start in starts)
+    places = list(zip(starts, counts, strict=True))
+    return Data(
+        tuple(take_rows(arrays, axes, start, count) for start, count in places),
+        None if labels is None else tuple(labels[start : start + count] for start, count in places),
+        counts,
+        generated=False,
+    )
+
+
+def _even(rows: int) -> int:
+    """A size of sets that leaves no remainder, unless they would be much smaller for it."""
+    fewest = math.ceil(rows / _ROWS_A_SET)
+    count = next((count for count in range(fewest, 2 * fewest) if rows % count == 0), fewest)
+    return math.ceil(rows / count)
+
+
+def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[TensorSpec]) -> Array | None:
+    """The labels in the file, whole numbers, one for each row or for each of its tokens; None without them."""
+    with np.load(path, allow_pickle=False) as file:
+        if "labels" not in file.files or "labels" in inputs:
+            return None
+        try:
+            labels: Array = file["labels"]
+        except (ValueError, OSError, EOFError) as error:
+            raise BadInput(
+                f"The labels in {path} cannot be read: {error}. Write them with numpy.savez."
+            ) from error
+    if labels.dtype.kind not in "iu":
+        raise BadInput(
+            f"The labels in {path} are {labels.dtype.name}. Give whole numbers: the classes, from 0 on."
+        )
+    if labels.ndim == 0 or (rows is not None and labels.shape[0] != rows):
+        count = labels.shape[0] if labels.ndim else 1
+        raise BadInput(f"The data in {path} has {count} labels for {rows} rows. Give each row its label.")
+    labels = labels.astype(np.int64)
+    counted = labels[labels != IGNORED]
+    if not counted.size:
+        raise BadInput(f"All labels in {path} are {IGNORED}, which stands for none. Give at least one.")
+    if (counted < 0).any():
+        raise BadInput(
+            f"The labels in {path} go down to {counted.min()}. Classes count from 0; {IGNORED} stands for none."
+        )
+    classes = _most_classes(outputs)
+    if classes is not None and counted.max() >= classes:
+        raise BadInput(
+            f"The labels in {path} go up to {counted.max()}, but no output of the model has more than "
+            f"{classes} classes. Classes count from 0."
+        )
+    return np.ascontiguousarray(labels)
+
+
+def _most_classes(outputs: Sequence[TensorSpec]) -> int | None:
+    """The most classes that an output may have: its last dimension, or an image's second; None where unknown."""
+    sizes: list[Any] = []
+    for one in outputs:
+        if not one.dtype.startswith("float"):
+            continue
+        if one.dims is None:
+            return None
+        if len(one.dims) > 1:
+            sizes += [one.dims[-1], one.dims[1]]
+    return max(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None
