@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
@@ -32,6 +33,7 @@ class Session:
 
     def __init__(self) -> None:
         self._reference: Dict[str, Any] = {}
+        self._cpus: List[int] = []
         self._streams: List[Stream] = []
         self._output_names: List[str] = []
         self._inputs: List[Dict[str, Any]] = []
@@ -60,13 +62,15 @@ class Session:
             "infer": self._infer,
             "slice": self._slice,
             "serve": self._serve,
+            "layers": self._layers,
             "task": self._task,
         }
         return requests[message["do"]](message, blocks)
 
     def _open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Bind the process to its CPUs, before any engine is imported, and remember which engine is meant."""
-        pinned = pin(message["cpus"])
+        self._cpus = message["cpus"]
+        pinned = pin(self._cpus)
         self._reference = message["engine"]
         return {"pinned": pinned, "harness_ns": loop.harness_cost_ns()}, []
 
@@ -196,6 +200,20 @@ class Session:
             "full": full,
             "supported": getattr(self._streams[0].engine, "fraction_of_supported_ops", None),
         }, blocks
+
+    def _layers(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Let the engine time its layers on the first set of inputs, and hand over its own graph if it has one.
+
+        The loaded model may be gone afterwards: a second one beside it would take its memory and its CPUs.
+        """
+        self._calls.clear()
+        # An engine may have bound this thread to one of them, and binds its new threads within what it finds.
+        pin(self._cpus)
+        engine = self._streams[0].engine
+        tempfile.tempdir = message["folder"]  # our parent removes it, also where we die
+        found = dict(engine.layer_times(self._inputs[0], message["seconds"], message["imposed_sparsity"]))
+        graph = found.pop("graph", None)
+        return found, [] if graph is None else [graph]
 
     def _task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Do a job that needs an engine's package but measures nothing (exporting, …)."""

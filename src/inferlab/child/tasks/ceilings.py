@@ -1,0 +1,109 @@
+"""Measure a limit of this machine: the quickest run of a model made of products, or how fast memory streams."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+from ..engines import find
+from ..engines.base import LoadOptions
+from ..pinning import pin
+
+# The first run starts threads and touches memory for the first time.
+_FEWEST = 3
+
+
+def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+    """`what` is "model", which answers with the shortest run in ns, or "memory", with bytes a second."""
+    if arguments["what"] == "model":
+        return {"best_ns": _fastest(_call(arguments), arguments["seconds"])}, []
+    return {"bytes_per_second": _bandwidth(arguments)}, []
+
+
+def _call(arguments: Dict[str, Any]) -> Callable[[], Any]:
+    import numpy
+
+    engine = find(arguments["engine"])()
+    shape = arguments["shape"]
+    options = LoadOptions(
+        kind="onnx",
+        cpus=arguments["cpus"],
+        threads=arguments["threads"],
+        cores=arguments["threads"],
+        streams=1,
+        scheduler="single_stream",
+        pinning="core" if arguments["cpus"] else "none",
+        batch_size=1,
+        shapes={"x": shape},
+        options={},
+    )
+    engine.load(arguments["model"], options)
+    values = numpy.random.default_rng(0).random(shape, numpy.float32)
+    if arguments["dtype"] != "float32":
+        values = (values * 100).astype(arguments["dtype"])
+    call: Callable[[], Any] = engine.bind({"x": values})
+    return call
+
+
+def _fastest(call: Callable[[], Any], seconds: float) -> int:
+    """The shortest of many runs: a limit is what is reached when nothing disturbs."""
+    best = 0
+    count = 0
+    end = time.perf_counter_ns() + int(seconds * 1e9)
+    while count < _FEWEST or time.perf_counter_ns() < end:
+        started = time.perf_counter_ns()
+        call()
+        taken = time.perf_counter_ns() - started
+        best = min(best or taken, taken)
+        count += 1
+    return best
+
+
+def _bandwidth(arguments: Dict[str, Any]) -> float:
+    """The faster of copying and of reading, every thread on arrays of its own; a copy reads and writes."""
+    import numpy
+
+    threads, cpus = arguments["threads"], arguments["cpus"]
+    elements = max(1 << 20, arguments["bytes"] // (8 * threads))
+    arrays: List[Any] = [None] * threads
+    works: List[Tuple[Callable[[Any, Any], Any], int]] = [
+        (lambda source, target: numpy.copyto(target, source), 2),
+        (lambda source, target: source.max(), 1),
+    ]
+    barrier = threading.Barrier(threads + 1)
+    rounds = [0]  # which work comes next; -1 ends all
+
+    def stream(number: int) -> None:
+        if cpus:
+            pin([cpus[number % len(cpus)]])
+        # Filled by the thread that reads it, so that it lies in that thread's own memory.
+        arrays[number] = (numpy.ones(elements, numpy.float32), numpy.ones(elements, numpy.float32))
+        source, target = arrays[number]
+        barrier.wait()
+        while True:
+            barrier.wait()
+            if rounds[0] < 0:
+                return
+            works[rounds[0]][0](source, target)
+            barrier.wait()
+
+    crew = [threading.Thread(target=stream, args=(number,), daemon=True) for number in range(threads)]
+    for one in crew:
+        one.start()
+    barrier.wait()
+    best = 0.0
+    for index, (_, passes) in enumerate(works):
+        rounds[0] = index
+        count = 0
+        end = time.perf_counter_ns() + int(arguments["seconds"] * 1e9 / len(works))
+        while count < _FEWEST or time.perf_counter_ns() < end:
+            started = time.perf_counter_ns()
+            barrier.wait()
+            barrier.wait()
+            taken = time.perf_counter_ns() - started
+            best = max(best, passes * 4 * elements * threads / taken * 1e9)
+            count += 1
+    rounds[0] = -1
+    barrier.wait()
+    return best

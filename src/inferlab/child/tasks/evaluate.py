@@ -1,0 +1,32 @@
+"""Run a model and a changed copy of it on the same inputs, and say how far apart they are."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple
+
+from .. import scoring, sets  # noqa: TID252
+
+
+def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+    """The sums of both models' outputs, with labels those of cross-entropy and right answers."""
+    inputs, labels = sets.unpack(arguments, blocks)
+    dense = _outputs(arguments["dense"], inputs, arguments["threads"])
+    changed = _outputs(arguments["changed"], inputs, arguments["threads"])
+    powers = scoring.powers(dense)
+    answer: Dict[str, Any] = {"powers": powers, "changes": scoring.changes(dense, changed, scoring.finite(powers))}
+    if labels is not None:
+        classes = scoring.Classes(dense, labels)
+        answer.update(score=classes.score(dense, labels), changed_score=classes.score(changed, labels))
+    return answer, []
+
+
+def _outputs(model: str, inputs: List[Dict[str, Any]], threads: int) -> List[Dict[str, Any]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_outputs() if one.type.startswith("tensor(")]
+    return [dict(zip(names, session.run(names, one))) for one in inputs]

@@ -1,0 +1,257 @@
+"""What pruning each layer alone costs: foretold from the weights, or tried on inputs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferlab import machine
+from inferlab.child import sets as packing
+from inferlab.child.pruning import count_nan, energy_shares
+from inferlab.engines import registry
+from inferlab.errors import BadInput
+from inferlab.model import sparsity
+from inferlab.model.costs import Costs, NodeCost
+from inferlab.model.datasets import Data
+from inferlab.model.graph import parse_onnx
+from inferlab.profiling.records import LEVELS, LossLayer, LossProfile, level_key
+from inferlab.profiling.trying import Sums, Tried, try_weights
+from inferlab.records import Event, Finding, Listener, Model, ignore
+from inferlab.worker import Worker
+
+_PATIENCE_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What a change of a whole model cost; None where an output was not a number."""
+
+    loss: float | None
+    #: With labels only: of the changed model, and of the dense one.
+    accuracy: float | None = None
+    dense_accuracy: float | None = None
+
+
+def approximate(model: Model, costs: Costs, name: str = "approximated loss") -> LossProfile:
+    """Foretell from the weights alone: a layer's loss is the share of its weight's energy that pruning removes."""
+    _refuse_other_kinds(model)
+    started = time.monotonic()
+    chosen = layers_to_prune(costs)
+    folder = Path(model.path).parent
+    stored = {weight.name: weight for weight in sparsity.weights(parse_onnx(Path(model.path)))}
+    losses: dict[str, list[float | None]] = {}
+    left_out: dict[str, str] = {}
+    findings = []
+    for node in chosen:
+        if node.weight not in stored or stored[node.weight].elements != math.prod(stored[node.weight].stored.dims):
+            left_out[node.id] = "its weight is not stored densely"
+            continue
+        values = sparsity.values(stored[node.weight].stored, folder)
+        if wrong := count_nan(values):
+            findings.append(Finding("nan-weights", {"weight": node.weight, "count": wrong}))
+            losses[node.weight] = [None] * len(LEVELS)
+        else:
+            losses[node.weight] = list(energy_shares(_as_floats(values), LEVELS))
+    layers = _layers(chosen, losses, {})
+    return LossProfile(
+        name=name,
+        method="approximated",
+        metric="relative power",
+        items=0,
+        dense_loss=None,
+        dense_accuracy=None,
+        params=model.parameters or 0,
+        prunable_params=sum(map(weight_elements, chosen)),
+        average_sensitivity=_average(layers),
+        layers=layers,
+        left_out=left_out,
+        findings=tuple(findings),
+        seconds=time.monotonic() - started,
+    )
+
+
+def measure(
+    model: Model,
+    costs: Costs,
+    data: Data,
+    listener: Listener = ignore,
+    num_cores: int | None = None,
+    seconds: float | None = None,
+    name: str = "one-shot loss",
+) -> LossProfile:
+    """Prune each layer alone to every level, and compare the outputs with the dense model's or with the labels.
+
+    `seconds` bounds it: layers whose turn has not come by then are left out.
+    """
+    _refuse_other_kinds(model)
+    if model.random:
+        raise BadInput(f"{model.source} has random operators, so what pruning changes cannot be told from chance.")
+    started = time.monotonic()
+    chosen = layers_to_prune(costs)
+    if not chosen:
+        raise BadInput(f"{model.source} has no layer with weights that could be pruned.")
+    by_weight = {node.weight: node for node in chosen}
+
+    def tell(weight: str, fraction: float) -> None:
+        listener(Event("loss", {"layer": by_weight[weight].id, "weight": weight}, fraction))
+
+    listener(Event("loss", {"layers": len(chosen), "items": data.items}, 0.0))
+    tried = try_weights(model, list(by_weight), data, LEVELS, num_cores or machine.usable_cores(), seconds, tell)
+    score = tried.score
+    losses = {weight: [_loss(one, tried) for one in levels] for weight, levels in tried.sums.items()}
+    accuracies = {
+        weight: {
+            level_key(level): one["right"] / one["count"]
+            for level, one in zip(LEVELS, levels, strict=True)
+            if one is not None
+        }
+        for weight, levels in tried.sums.items()
+        if data.labels is not None
+    }
+    layers = _layers(chosen, losses, accuracies, _guessing(tried))
+    return LossProfile(
+        name=name,
+        method="one-shot" if data.generated else "one-shot with data",
+        metric="relative power" if data.labels is None else "cross-entropy",
+        items=tried.items,
+        dense_loss=None if score is None else score["entropy"] / score["count"],
+        dense_accuracy=None if score is None else score["right"] / score["count"],
+        params=model.parameters or 0,
+        prunable_params=sum(map(weight_elements, chosen)),
+        average_sensitivity=_average(layers),
+        layers=layers,
+        left_out={by_weight[weight].id: reason for weight, reason in tried.left_out.items()},
+        findings=_findings(tried, layers, data),
+        seconds=time.monotonic() - started,
+    )
+
+
+def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = None) -> Evaluated:
+    """The loss that all changes of a model together had, in the same measure as a profile on the same data."""
+    arguments, blocks = packing.pack(data.sets, data.labels)
+    threads = num_cores or machine.usable_cores()
+    arguments.update(dense=dense.path, changed=changed.path, threads=threads)
+    cpus = machine.choose_cpus(threads, "core")
+    with Worker(registry.launch("onnxruntime"), cpus, _PATIENCE_S) as worker:
+        answer = worker.ask("task", blocks, task="evaluate", arguments=arguments).data
+    if data.labels is None:
+        return Evaluated(_relative_power(answer["changes"], answer["powers"]))
+    before, after = answer["score"], answer["changed_score"]
+    return Evaluated(
+        _rise(after, before), *(None if one is None else one["right"] / one["count"] for one in (after, before))
+    )
+
+
+def layers_to_prune(costs: Costs) -> list[NodeCost]:
+    """The nodes whose weights can be pruned, each weight once."""
+    found: dict[str, NodeCost] = {}
+    for node in costs.nodes:
+        if node.prunable and node.weight:
+            found.setdefault(node.weight, node)
+    return list(found.values())
+
+
+def weight_elements(node: NodeCost) -> int:
+    """How many parameters the node's weight has."""
+    return math.prod(node.weight_shape)
+
+
+def area(levels: Sequence[float], losses: Iterable[float | None]) -> float | None:
+    """The mean of a loss over all shares of zeros from none to the highest level, by the trapezoid rule."""
+    values, places = [0.0], [0.0, *levels]
+    for one in losses:
+        if one is None:
+            return None
+        values.append(one)
+    steps = zip(places, places[1:], values, values[1:], strict=False)
+    return sum((right - left) * (low + high) / 2 for left, right, low, high in steps) / levels[-1]
+
+
+def _layers(
+    chosen: Sequence[NodeCost],
+    losses: Mapping[str, Sequence[float | None]],
+    accuracies: Mapping[str, Mapping[str, float]],
+    most: float = math.inf,
+) -> tuple[LossLayer, ...]:
+    """The layers that have losses; for the sensitivity a loss counts up to `most`."""
+    return tuple(
+        LossLayer(
+            index=node.index,
+            id=node.id,
+            type=node.type,
+            weight=node.weight,
+            params=weight_elements(node),
+            groups=node.groups,
+            zero_fraction=node.zero_fraction or 0.0,
+            sensitivity=area(LEVELS, (None if one is None else min(one, most) for one in losses[node.weight])),
+            losses=dict(zip(map(level_key, LEVELS), losses[node.weight], strict=True)),
+            accuracies=accuracies.get(node.weight, {}),
+        )
+        for node in chosen
+        if node.weight in losses
+    )
+
+
+def _average(layers: Sequence[LossLayer]) -> float | None:
+    """The mean sensitivity of the layers, weighted by their parameters."""
+    known = [(one.sensitivity, one.params) for one in layers if one.sensitivity is not None]
+    total = sum(params for _, params in known)
+    return sum(value * params for value, params in known) / total if total else None
+
+
+def _loss(sums: Sums, tried: Tried) -> float | None:
+    return _relative_power(sums, tried.powers) if tried.score is None else _rise(sums, tried.score)
+
+
+def _relative_power(changes: Sums, powers: Mapping[str, float]) -> float | None:
+    """The mean over outputs of the change's power over the output's; an output of zeros has no scale."""
+    if changes is None:
+        return None
+    shares = [change / powers[name] for name, change in changes.items() if powers[name] > 0]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _guessing(tried: Tried) -> float:
+    """The loss of a model that guesses: it knows nothing any more, however sure it is of its wrong answers."""
+    if tried.score is None or not tried.classes:
+        return math.inf
+    return max(0.0, math.log(tried.classes) - tried.score["entropy"] / tried.score["count"])
+
+
+def _rise(after: Sums, before: Sums) -> float | None:
+    if after is None or before is None:
+        return None
+    return after["entropy"] / after["count"] - before["entropy"] / before["count"]
+
+
+def _findings(tried: Tried, layers: Sequence[LossLayer], data: Data) -> tuple[Finding, ...]:
+    """What of the weights, the outputs and the data the reader must know."""
+    found = [Finding("nan-weights", {"weight": weight}) for weight in sorted(tried.nan)]
+    wrong = [name for name, power in tried.powers.items() if math.isnan(power)]
+    if wrong:
+        found.append(Finding("nan-outputs", {"outputs": wrong}))
+    if data.labels is None and not any(power > 0 for power in tried.powers.values()):
+        found.append(Finding("no-scale", {"outputs": list(tried.powers)}))
+    for layer in layers:
+        unknown = [key for key, loss in layer.losses.items() if loss is None]
+        if unknown and layer.weight not in tried.nan and not wrong:
+            found.append(Finding("loss-unknown", {"layer": layer.id, "levels": unknown}))
+    if tried.items < data.items:
+        found.append(Finding("fewer-items", {"items": tried.items, "wanted": data.items}))
+    return tuple(found)
+
+
+def _as_floats(values: Any) -> Any:
+    """The values as floats that NumPy computes with: bfloat16 is stored as bits."""
+    return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values
+
+
+def _refuse_other_kinds(model: Model) -> None:
+    if model.kind != "onnx":
+        raise BadInput(f"A loss profile needs an ONNX model; {model.source} is of the kind {model.kind}.")

@@ -1,0 +1,147 @@
+"""Write a copy of an ONNX model in which the smallest weights are zero."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from onnx import GraphProto, ModelProto, TensorProto
+
+from inferlab.atomic import whole_file
+from inferlab.child.pruning import count_nan, smallest
+from inferlab.errors import BadInput
+from inferlab.model.graph import external_files, parse_onnx, read_onnx
+from inferlab.model.sparsity import bodies, bytes_of, place, tensors, type_name, values
+from inferlab.records import Model
+
+#: A file of external data, and where in it a tensor begins and ends.
+Span = tuple[str, int, int]
+
+_FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
+
+
+def prune(model: Model, levels: Mapping[str, float], folder: Path) -> Model:
+    """Write a copy into `folder` with the share `levels[name]` of each named weight zero, the smallest first.
+
+    Zeros that are there count, so a sparse weight only gets sparser. Files of the copy appear whole or not at
+    all, the model file last.
+    """
+    if model.kind != "onnx":
+        raise BadInput(f"Only ONNX models can be pruned; {model.source} is of the kind {model.kind}.")
+    original = Path(model.path)
+    target = folder / original.name
+    if folder.resolve() == original.parent.resolve():
+        raise BadInput(f"{target} is the model itself. Choose another folder for its copy.")
+    proto = parse_onnx(original)
+    data = {file.relative_to(original.parent): file for file in external_files(proto, original.parent, original)}
+    chosen = _chosen(proto, levels)
+    external = [one for one in tensors(proto) if one.data_location == TensorProto.EXTERNAL]
+    spans = [_span(one) for one in external]
+    for one in external:
+        _set_place(one, place(one)[1])  # with its length: without one, some readers take all up to the file's end
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            copies = _copied(data, folder, stack)
+            for name, tensor, level in chosen:
+                stored = np.array(values(tensor, original.parent))
+                _refuse_nan(name, stored)
+                stored[smallest(stored, level)] = 0
+                _put(tensor, stored, copies, spans)
+        # Its data is in place by now: a model file that is there is whole.
+        with whole_file(target) as file:
+            file.write(proto.SerializeToString())
+    except OSError as error:
+        raise BadInput(f"The pruned copy cannot be written to {folder}: {error.strerror or error}.") from error
+    return read_onnx(target, str(target))
+
+
+def _chosen(proto: ModelProto, levels: Mapping[str, float]) -> list[tuple[str, TensorProto, float]]:
+    """The tensors to prune, each name known and each level a share."""
+    for name, level in levels.items():
+        if not 0 <= level <= 1:
+            raise BadInput(f"The weight '{name}' cannot be pruned to {level:g}: a level lies between 0 and 1.")
+    found = [(name, tensor) for name, tensor in _dense(proto) if name in levels]
+    missing = levels.keys() - {name for name, _ in found}
+    if missing:
+        raise BadInput(f"The model has no weight '{min(missing)}' that is stored densely, so it cannot be pruned.")
+    for name, tensor in found:
+        if type_name(tensor.data_type) not in _FLOATS:
+            raise BadInput(
+                f"The weight '{name}' is of the type {type_name(tensor.data_type)}; only floats can be pruned."
+            )
+    return [(name, tensor, levels[name]) for name, tensor in found]
+
+
+def _dense(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
+    """Every constant that is stored densely, by the name that nodes call it."""
+    for body in bodies(proto):
+        if isinstance(body, GraphProto):
+            yield from ((one.name, one) for one in body.initializer)
+        for node in body.node:
+            for one in node.attribute if node.op_type == "Constant" else ():
+                if one.name == "value":
+                    yield node.output[0], one.t
+
+
+def _copied(data: Mapping[Path, Path], folder: Path, stack: ExitStack) -> dict[Path, BinaryIO]:
+    """Copies of the data files, open for changes; they take their names when the stack is left."""
+    copies = {}
+    for relative, file in data.items():
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+        copies[relative] = stack.enter_context(whole_file(folder / relative))
+        with file.open("rb") as source:
+            shutil.copyfileobj(source, copies[relative], 1 << 22)
+    return copies
+
+
+def _put(
+    tensor: TensorProto, stored: np.ndarray[Any, Any], copies: Mapping[Path, BinaryIO], spans: Sequence[Span]
+) -> None:
+    """Write the new elements of a weight into the graph or into the copy of its data file."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        for field in ("float_data", "double_data", "int32_data"):
+            tensor.ClearField(field)
+        tensor.raw_data = stored.tobytes()
+        return
+    span = _span(tensor)
+    file, offset = copies[Path(span[0])], span[1]
+    if _shared(span, spans):
+        # Others read the same bytes: the pruned ones come to stand at the end.
+        offset = file.seek(0, os.SEEK_END)
+        _set_place(tensor, offset)
+    file.seek(offset)
+    file.write(stored.data)
+
+
+def _refuse_nan(name: str, stored: np.ndarray[Any, Any]) -> None:
+    if wrong := count_nan(stored):
+        raise BadInput(
+            f"The weight '{name}' has {wrong:,} values that are not numbers (NaN), so it cannot be pruned. "
+            "Export the model again from sound weights."
+        )
+
+
+def _span(tensor: TensorProto) -> Span:
+    """The file that holds a tensor's data, where it begins in it, and where it ends."""
+    location, offset, _ = place(tensor)
+    return location, offset, offset + bytes_of(tensor)
+
+
+def _shared(span: Span, spans: Sequence[Span]) -> bool:
+    """Whether more than one tensor reads some of these bytes."""
+    location, begin, end = span
+    return sum(one[0] == location and one[1] < end and begin < one[2] for one in spans) > 1
+
+
+def _set_place(tensor: TensorProto, offset: int) -> None:
+    location, _, _ = place(tensor)
+    size = bytes_of(tensor)
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", size)):
+        tensor.external_data.add(key=key, value=str(value))
