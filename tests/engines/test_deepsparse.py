@@ -160,7 +160,7 @@ def test_it_reads_older_models_from_a_copy_in_an_environment_of_its_own(deepspar
     with Worker(deepsparse) as worker:
         told = worker.ask("describe").data
     assert told["versions"] == {"deepsparse": "1.8.0"}
-    assert told["capabilities"] == ["native_streams", "shared_streams"]
+    assert told["capabilities"] == ["imposed_sparsity", "layer_times", "native_streams", "shared_streams"]
 
 
 @pytest.mark.parametrize("dims", [(2, 8, 16, 16), ("batch", 8, 16, 16), (1, 8, 16, 16)])

@@ -175,6 +175,13 @@ class Crew:
         due = _due(found.window, arrivals_ns) if found.interrupted else len(arrivals_ns)
         return replace(found, window=replace(found.window, arrivals=due))
 
+    def layers(self, seconds: float, imposed_sparsity: float | None = None) -> Reply:
+        """What the layers of the first child's model take; nothing else can be asked of it afterwards."""
+        with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+            return self._workers[0].ask(
+                "layers", work_s=seconds, seconds=seconds, imposed_sparsity=imposed_sparsity, folder=folder
+            )
+
     def _start_ns(self) -> int:
         """When all begin together; one process alone begins at once."""
         return time.perf_counter_ns() + _LEAD_NS if len(self._workers) > 1 else 0

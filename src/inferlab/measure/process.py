@@ -20,6 +20,7 @@ from inferlab.measure.setup import Setup
 from inferlab.measure.stats import latencies_ns, typical_call_s
 from inferlab.records import OutputCheck, Run, Window
 from inferlab.version import __version__
+from inferlab.worker import Reply
 
 # The warm-up is judged in so many pieces at most; it can end after the third.
 _WARMUP_PIECES = 8
@@ -116,6 +117,10 @@ class Process:
         assert self._last is not None
         self._windows.append(self._last.window)
         return self._last.window
+
+    def layers(self, seconds: float, imposed_sparsity: float | None = None) -> Reply:
+        """What the engine says its layers take; afterwards only this can be asked again."""
+        return self._crew.layers(seconds, imposed_sparsity)
 
     def pause(self) -> None:
         """Leave the CPUs to others: an idle engine may still spin."""

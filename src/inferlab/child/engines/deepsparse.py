@@ -6,7 +6,7 @@ import functools
 import os
 from typing import Any, Callable, Dict, List, Optional
 
-from .base import Engine, LoadOptions, Options
+from .base import BadOption, Engine, LoadOptions, Options
 
 _DEPLOYMENT = '''import os
 import tempfile
@@ -56,7 +56,7 @@ _SCHEDULERS = ("single_stream", "multi_stream", "elastic")
 class DeepSparse(Engine):
     """One deepsparse.Engine; its inputs stay where they are, its outputs are new arrays at every run."""
 
-    capabilities = frozenset({"native_streams", "shared_streams"})
+    capabilities = frozenset({"native_streams", "shared_streams", "layer_times", "imposed_sparsity"})
     kinds = frozenset({"onnx"})
     packages = ("deepsparse",)
 
@@ -82,14 +82,18 @@ class DeepSparse(Engine):
         batch_size = _batch_size(options)
         rewritten = _in_fork(functools.partial(_fix_shapes, model, options.shapes, batch_size))
         bound = _bind_workers(options, scheduler)
-        self._engine = deepsparse.Engine(
-            model,
-            batch_size=batch_size,
-            num_cores=_cores(options),
-            num_streams=options.streams if scheduler != "single_stream" else None,
-            scheduler=deepsparse.Scheduler(scheduler),
+        self._settings = {
+            "model": model,
+            "batch_size": batch_size,
+            "num_cores": _cores(options),
+            "scheduler": deepsparse.Scheduler(scheduler),
+        }
+        self._engine: Any = deepsparse.Engine(
+            num_streams=options.streams if scheduler != "single_stream" else None, **self._settings
         )
-        _bind_caller(options, scheduler)
+        self._input_names = list(self._engine.input_names)
+        self._bind_caller = functools.partial(_bind_caller, options, scheduler)
+        self._bind_caller()
         self.fraction_of_supported_ops = float(self._engine.fraction_of_supported_ops)
         return {
             "onnx_file": model,
@@ -118,6 +122,29 @@ class DeepSparse(Engine):
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
         """The arrays that the call returned, by name."""
         return dict(zip(self._engine.output_names, returned))
+
+    def layer_times(
+        self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
+    ) -> Dict[str, Any]:
+        """What each executed layer takes, by DeepSparse's analysis; as if that share of all weights were zeros."""
+        import numpy
+
+        from . import deepsparse_layers as layers
+
+        if imposed_sparsity is not None and hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < 2:
+            # Tried with 1.8.0: it never comes back, whatever model it is.
+            raise BadOption(
+                "DeepSparse hangs where it imposes sparsity in a process that has only one CPU; "
+                "give it two cores, or leave its threads unbound (--thread-pinning none)"
+            )
+        arrays = [numpy.require(inputs[name], requirements="C") for name in self._input_names]
+        if self._engine is not None:
+            self._call_s = layers.call_s(self.bind(inputs))
+            self._engine = None
+        engine = layers.analysis(self._settings, seconds, self._call_s, imposed_sparsity)
+        self._bind_caller()
+        found = engine.analyze(arrays)
+        return layers.read(found, self.fraction_of_supported_ops or 0.0)
 
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Callable, Dict, List
+import tempfile
+from typing import Any, Callable, Dict, List, Optional
 
 from ..pinning import pin
-from .base import Engine, LoadOptions, Options
+from .base import BadOption, Engine, LoadOptions, Options
 
 _DEPLOYMENT = '''import os
 
@@ -49,9 +50,11 @@ _LEVELS = {
 class OnnxRuntime(Engine):
     """One session; inputs and outputs are bound once and stay where they are."""
 
-    capabilities = frozenset({"shared_streams"})
+    capabilities = frozenset({"shared_streams", "layer_times"})
     kinds = frozenset({"onnx"})
     packages = ("onnxruntime",)
+
+    _session: Any = None
 
     def prepare(self) -> None:
         """Import onnxruntime."""
@@ -69,22 +72,10 @@ class OnnxRuntime(Engine):
         import onnxruntime
 
         self._module = onnxruntime
-        wanted = onnxruntime.SessionOptions()
-        wanted.log_severity_level = 3
-        wanted.intra_op_num_threads = options.threads
-        wanted.inter_op_num_threads = 1
-        wanted.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
-        wanted.enable_cpu_mem_arena = arena
-        affinity = _worker_affinity(options)
-        if affinity:
-            wanted.add_session_config_entry("session.intra_op_thread_affinities", affinity)
-        wanted.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-        for key, value in options.options.items():
-            if key.startswith("session."):
-                wanted.add_session_config_entry(key, value)
-        self._session = onnxruntime.InferenceSession(model, wanted, providers=["CPUExecutionProvider"])
-        if affinity and options.streams == 1:
-            pin(options.cpus[:1])  # the caller computes too, beside the workers that have the other CPUs
+        self._affinity = _worker_affinity(options)
+        self._make_options = functools.partial(self._session_options, options, level, spinning, arena)
+        self._open = functools.partial(self._open_session, model, options)
+        self._open(self._make_options())
         self._output_names = [one.name for one in self._session.get_outputs()]
         if any(not one.type.startswith("tensor(") for one in self._session.get_outputs()):
             self._io_binding = False  # sequences and maps cannot be bound
@@ -97,6 +88,26 @@ class OnnxRuntime(Engine):
             "spinning": int(spinning),
             "arena": int(arena),
         }
+
+    def _open_session(self, model: str, options: LoadOptions, wanted: Any) -> None:
+        self._session = self._module.InferenceSession(model, wanted, providers=["CPUExecutionProvider"])
+        if self._affinity and options.streams == 1:
+            pin(options.cpus[:1])  # the caller computes too, beside the workers that have the other CPUs
+
+    def _session_options(self, options: LoadOptions, level: str, spinning: bool, arena: bool) -> Any:
+        wanted = self._module.SessionOptions()
+        wanted.log_severity_level = 3
+        wanted.intra_op_num_threads = options.threads
+        wanted.inter_op_num_threads = 1
+        wanted.graph_optimization_level = getattr(self._module.GraphOptimizationLevel, _LEVELS[level])
+        wanted.enable_cpu_mem_arena = arena
+        if self._affinity:
+            wanted.add_session_config_entry("session.intra_op_thread_affinities", self._affinity)
+        wanted.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+        for key, value in options.options.items():
+            if key.startswith("session."):
+                wanted.add_session_config_entry(key, value)
+        return wanted
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
         """session.run_with_iobinding on buffers that stay, or the plain session.run."""
@@ -122,6 +133,25 @@ class OnnxRuntime(Engine):
             return dict(zip(self._output_names, returned))
         binding = call.args[0]  # type: ignore[attr-defined]
         return dict(zip(self._output_names, binding.copy_outputs_to_cpu()))
+
+    def layer_times(
+        self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
+    ) -> Dict[str, Any]:
+        """What each node of the optimised graph takes, by ONNX Runtime's own trace of a fresh session."""
+        if imposed_sparsity is not None:
+            raise BadOption("onnxruntime cannot impose sparsity; prune a copy of the model")
+        from . import onnxruntime_layers as layers
+
+        # Its workers would go on spinning on the CPUs that the new session's are bound to.
+        self._session = None
+        with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+            wanted = self._make_options()
+            layers.look_on(wanted, folder)
+            self._open(wanted)
+            walls_ns, warmups = layers.run(self.bind(inputs), seconds)
+            trace = self._session.end_profiling()
+            self._session = None
+            return layers.read(trace, folder, walls_ns, warmups)
 
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:

@@ -1,0 +1,58 @@
+"""What is asked of a profile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from inferlab.errors import BadInput
+from inferlab.measure.setup import Job
+from inferlab.model.datasets import Data
+from inferlab.profiling.estimate import BUDGET
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which profiles are to be made, and how."""
+
+    performance: bool = True
+    loss: bool = True
+    performance_name: str = "baseline"
+    loss_name: str = "baseline"
+    #: Shares of zeros to measure times at; None stands for all where the engine can impose them, else for none.
+    levels: tuple[float, ...] | None = None
+    int8: bool = False
+    roofline: bool = False
+    data_file: str | None = None
+    #: Bounds the measuring of each part.
+    time_s: float = 10.0
+    budget: float = BUDGET
+    #: Make the estimated model and measure it.
+    verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A model with all that is needed to profile it."""
+
+    job: Job
+    wanted: Wanted
+    #: The user's own inputs, with labels if there are any.
+    data: Data | None = None
+
+
+def refuse_nonsense_of(wanted: Wanted) -> None:
+    """Refuse what cannot be profiled before anything is measured."""
+    for level in wanted.levels or ():
+        if not 0 < level < 1:
+            raise BadInput(f"A level of pruning is a share of zeros between 0 and 1, such as 0.9, not {level:g}.")
+    if not 0 < wanted.time_s < math.inf:
+        raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {wanted.time_s:g}.")
+    if not 0 <= wanted.budget < math.inf:
+        raise BadInput(f"The loss budget must be 0 or more, not {wanted.budget:g}.")
+    if wanted.verify and not (wanted.performance and wanted.loss):
+        raise BadInput("--verify needs both profiles: leave out --no-performance and --no-loss.")
+    if not wanted.performance and (wanted.levels or wanted.int8 or wanted.roofline):
+        raise BadInput("--levels, --int8 and --roofline belong to the performance profile, which is switched off.")
+    if wanted.data_file and not wanted.loss:
+        raise BadInput("--data is for the loss profile, which is switched off.")

@@ -1,0 +1,244 @@
+"""Which sparsity each layer takes under a loss budget, and what that gives: pure functions of two profiles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inferlab.profiling.records import (
+    Layer,
+    LossLayer,
+    LossProfile,
+    PerformanceProfile,
+    Profile,
+    PruningEstimate,
+    TypeGain,
+    level_key,
+)
+
+#: The loss that an estimate may cost where nobody says: the changed outputs keep 90 % of their power.
+BUDGET = 0.1
+# A layer that is faster by less than this share, or by less than its times differ, is not faster.
+_WORTH = 0.05
+_SPREADS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Raising one group of layers from one level to a higher one."""
+
+    group: int
+    level: float
+    #: Time (or parameters) gained and loss added over the level before.
+    gain: float
+    loss: float
+
+    @property
+    def worth(self) -> float:
+        """What is gained for the loss; a step without any loss comes first."""
+        return self.gain / self.loss if self.loss > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Layers that are pruned together, because they share weights or the engine runs them as one."""
+
+    weights: tuple[LossLayer, ...]
+    layers: tuple[Layer, ...]
+
+
+def estimate(
+    performance: PerformanceProfile | None, loss: LossProfile, budget: float = BUDGET
+) -> PruningEstimate | None:
+    """The sparsity of every layer that gains most within the budget; None where nothing can be pruned.
+
+    Where times at the levels were not measured it goes by the parameters that become zero.
+    """
+    timed = performance is not None and bool(performance.pruned)
+    groups = _groups(performance if timed else None, loss)
+    if not groups:
+        return None
+    gains = performance is None or not timed or _gains_at_all(performance)
+    chosen = (
+        _greedy([list(_steps(index, one, timed)) for index, one in enumerate(groups)], budget) if gains else {}
+    )
+    levels = {weight.weight: level for index, level in chosen.items() for weight in groups[index].weights}
+    by_type = _by_type(performance, groups, chosen) if timed and performance is not None else ()
+    before = performance.ms_per_batch if timed and performance is not None else None
+    after = None if before is None else before - sum(one.ms - one.estimated_ms for one in by_type)
+    return PruningEstimate(
+        budget=budget,
+        loss=sum(_loss(groups[index], level) or 0.0 for index, level in chosen.items()),
+        gained="time" if timed else "parameters",
+        levels=levels,
+        ms_per_batch=before,
+        estimated_ms_per_batch=after,
+        estimated_speedup=before / after if before and after else None,
+        by_type=by_type,
+        parameter_reduction=_reduction(loss, levels),
+        recovery=_recovery(loss, levels),
+    )
+
+
+def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
+    """The profile with the estimate for this budget in it."""
+    if profile.loss is None:
+        return profile
+    found = estimate(profile.performance, profile.loss, budget)
+    performance = profile.performance
+    if performance is not None:
+        performance = replace(
+            performance,
+            estimated_ms_per_batch=found.estimated_ms_per_batch if found else None,
+            estimated_speedup=found.estimated_speedup if found else None,
+        )
+    return replace(profile, performance=performance, estimate=found)
+
+
+def estimated_ms(profile: Profile) -> dict[int, float]:
+    """The time of every layer as estimated, by its index; those that stay as they are too."""
+    performance, found = profile.performance, profile.estimate
+    if performance is None:
+        return {}
+    if profile.loss is None or found is None or found.gained != "time":
+        return {layer.index: layer.ms for layer in performance.layers}
+    weight_of = {layer.id: layer.weight for layer in profile.loss.layers}
+    times = {}
+    for layer in performance.layers:
+        levels = [found.levels[weight_of[node]] for node in layer.nodes if weight_of.get(node) in found.levels]
+        times[layer.index] = layer.pruned.get(level_key(min(levels)), layer.ms) if levels else layer.ms
+    return times
+
+
+def _groups(performance: PerformanceProfile | None, loss: LossProfile) -> list[_Group]:
+    """What may be pruned: no first convolution, and no grouped one.
+
+    The first has few weights, and what it loses no later layer can make good; a depthwise convolution has a few
+    weights a channel, which no engine computes faster for being zero.
+    """
+    first = next((one.id for one in loss.layers[:1] if one.type.endswith("Conv")), "")
+    allowed = {one.id: one for one in loss.layers if one.groups == 1 and one.id != first}
+    if performance is None:
+        by_weight: dict[str, list[LossLayer]] = {}
+        for one in allowed.values():
+            by_weight.setdefault(one.weight, []).append(one)
+        return [_Group(tuple(ones), ()) for ones in by_weight.values()]
+    found: list[tuple[dict[str, LossLayer], list[Layer]]] = []
+    for layer in performance.layers:
+        weights = {allowed[node].weight: allowed[node] for node in layer.nodes if node in allowed}
+        if not weights or layer.fallback:
+            continue
+        layers = [layer]
+        for other in [one for one in found if one[0].keys() & weights.keys()]:
+            weights, layers = {**other[0], **weights}, [*other[1], *layers]
+            found.remove(other)
+        found.append((weights, layers))
+    return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in found]
+
+
+def _gains_at_all(performance: PerformanceProfile) -> bool:
+    """Whether the whole model gets faster; of many layers some always look faster by chance."""
+    low = performance.ms_per_batch if performance.ms_interval is None else performance.ms_interval[0]
+    return min(performance.pruned.values()) < low
+
+
+def _steps(index: int, group: _Group, timed: bool) -> Iterator[_Step]:
+    """The steps of a group that are worth taking, each worth less for its loss than the one before."""
+    corners: list[tuple[float, float, float]] = [(0.0, 0.0, 0.0)]
+    loss = 0.0
+    for level in _levels(group):
+        found = _loss(group, level)
+        if found is None:
+            continue
+        # More zeros never harm less: where they seem to, it is chance.
+        loss = max(loss, found)
+        gain = _time_gain(group, level) if timed else _zeros(group, level)
+        if gain is None or gain <= corners[-1][2]:
+            continue
+        # The upper hull of gain over loss: a step that is worth more than the one before it replaces it.
+        while len(corners) > 1 and (gain - corners[-2][2]) * (corners[-1][1] - corners[-2][1]) >= (
+            corners[-1][2] - corners[-2][2]
+        ) * (loss - corners[-2][1]):
+            corners.pop()
+        corners.append((level, loss, gain))
+    for before, after in itertools.pairwise(corners):
+        yield _Step(index, after[0], after[2] - before[2], after[1] - before[1])
+
+
+def _levels(group: _Group) -> list[float]:
+    """The levels at which every weight of a group becomes sparser than it is."""
+    dense = max(one.zero_fraction for one in group.weights)
+    known = {level for one in group.weights for level in one.losses}
+    return sorted(float(level) for level in known if float(level) > dense)
+
+
+def _loss(group: _Group, level: float) -> float | None:
+    found = [one.losses.get(level_key(level)) for one in group.weights]
+    return None if None in found else sum(max(0.0, one) for one in found if one is not None)
+
+
+def _time_gain(group: _Group, level: float) -> float | None:
+    times = [layer.pruned.get(level_key(level)) for layer in group.layers]
+    if None in times:
+        return None
+    before = sum(layer.ms for layer in group.layers)
+    gain = before - sum(one for one in times if one is not None)
+    spread = sum((layer.spread_ms or 0.0) ** 2 for layer in group.layers) ** 0.5
+    return gain if gain > max(_WORTH * before, _SPREADS * spread) else None
+
+
+def _zeros(group: _Group, level: float) -> float:
+    return sum((level - one.zero_fraction) * one.params for one in group.weights)
+
+
+def _greedy(ladders: Sequence[Sequence[_Step]], budget: float) -> dict[int, float]:
+    """Take the step that gains most for its loss, again and again; a group whose step is too dear stays there."""
+    open_steps = [list(ladder) for ladder in ladders]
+    chosen: dict[int, float] = {}
+    left = budget
+    while candidates := [steps[0] for steps in open_steps if steps]:
+        best = max(candidates, key=lambda step: (step.worth, step.gain))
+        if best.loss <= left:
+            chosen[best.group] = best.level
+            left -= best.loss
+            open_steps[best.group].pop(0)
+        else:
+            open_steps[best.group].clear()
+    return chosen
+
+
+def _by_type(
+    performance: PerformanceProfile, groups: Sequence[_Group], chosen: Mapping[int, float]
+) -> tuple[TypeGain, ...]:
+    faster = {
+        layer.index: layer.pruned[level_key(level)]
+        for index, level in chosen.items()
+        for layer in groups[index].layers
+    }
+    types: dict[str, list[float]] = {}
+    for layer in performance.layers:
+        total = types.setdefault(layer.type, [0.0, 0.0])
+        total[0] += layer.ms
+        total[1] += faster.get(layer.index, layer.ms)
+    slowest_first = sorted(types.items(), key=lambda one: -one[1][0])
+    return tuple(TypeGain(name, before, after) for name, (before, after) in slowest_first)
+
+
+def _reduction(loss: LossProfile, levels: Mapping[str, float]) -> float:
+    """The share of all parameters that become zero, those that are zero already not counted."""
+    params = {one.weight: (one.params, one.zero_fraction) for one in loss.layers}
+    zeros = sum((level - params[weight][1]) * params[weight][0] for weight, level in levels.items())
+    return zeros / loss.params if loss.params else 0.0
+
+
+def _recovery(loss: LossProfile, levels: Mapping[str, float]) -> float | None:
+    """What is left: of the accuracy with labels, else of the outputs' power; each layer's part adds up."""
+    chosen = [one for one in loss.layers if one.weight in levels]
+    if loss.dense_accuracy:
+        drops = [loss.dense_accuracy - one.accuracies[level_key(levels[one.weight])] for one in chosen]
+        return max(0.0, 1 - sum(max(0.0, drop) for drop in drops) / loss.dense_accuracy)
+    if loss.metric != "relative power":
+        return None
+    losses = [one.losses[level_key(levels[one.weight])] or 0.0 for one in chosen]
+    return max(0.0, 1 - sum(losses))

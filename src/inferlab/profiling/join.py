@@ -1,0 +1,251 @@
+"""Which nodes of a model's graph each executed layer covers: a pure function of names and of the graph's edges.
+
+A layer that an engine put in by itself, to copy or reorder a tensor, covers no node: its time is the engine's own
+and counts as unjoined, so that it can be seen beside the layers that it serves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferlab.model.costs import NodeCost
+
+# They tell of shapes, which are fixed: engines compute them, and what follows from them, beforehand.
+_OF_SHAPES = {"Shape", "Size"}
+_RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+_LAYOUT = {"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Expand"}
+# What follows another layer's main node within that layer, where the engine names only its main nodes.
+_FOLLOWING = _LAYOUT | {
+    *("Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf"),
+    *("Gelu", "Mish", "Softplus", "Softsign", "Softmax", "LogSoftmax", "Add", "Sub", "Mul", "Div", "Pow", "Sqrt"),
+    *("Neg", "Abs", "Exp", "Log", "Reciprocal", "Sum", "Min", "Max", "Cast", "Dropout", "BatchNormalization"),
+    *("LayerNormalization", "ReduceMean", "QuantizeLinear", "DequantizeLinear"),
+}  # fmt: skip
+_WITH_BODIES = {"If", "Loop", "Scan"}
+#: Layers without names that stand for nodes of these types.
+_STANDS_FOR = {"gather": {"Gather"}, "shuffle": _LAYOUT}
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """One layer as the engine tells of it."""
+
+    name: str
+    type: str = ""
+    kernel: str = ""
+    #: Names of nodes, or of their outputs.
+    covers: tuple[str, ...] = ()
+    fallback: bool = False
+    ns: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What became of every node."""
+
+    #: For each layer the nodes that it covers, by their place in the graph; no node is in two layers.
+    nodes: tuple[tuple[int, ...], ...]
+    #: For each layer without nodes the one that it is a part of: several were made of the same node.
+    part_of: Mapping[int, int]
+    #: Nodes that were computed when the model was loaded, or are in a branch that was not taken.
+    folded: tuple[int, ...]
+
+
+def read_layers(told: Iterable[Mapping[str, Any]]) -> tuple[Executed, ...]:
+    """The layers out of an engine's answer."""
+    return tuple(
+        Executed(
+            name=str(one["name"]),
+            type=str(one.get("type", "")),
+            kernel=str(one.get("kernel", "")),
+            covers=tuple(str(name) for name in one.get("covers", ())),
+            fallback=bool(one.get("fallback", False)),
+            ns=float(one["ns"]),
+        )
+        for one in told
+    )
+
+
+def join(
+    layers: Sequence[Executed],
+    graph: Graph,
+    unnamed: str = "after",
+    seeds: Mapping[int, Sequence[int]] | None = None,
+) -> Joined:
+    """Give every node to the layer that executed it.
+
+    Nodes that no layer names belong to the layer that uses what they compute, or with unnamed="before" to the one
+    that computed what they use. `seeds` are the nodes of each layer where they are known better than by its names.
+    """
+    if seeds is None:
+        seeds = {number: graph.named(one.covers, unnamed == "before") for number, one in enumerate(layers)}
+    owner: dict[int, int] = {}
+    part_of: dict[int, int] = {}
+    for number in range(len(layers)):
+        mine = [node for node in seeds.get(number, ()) if owner.setdefault(node, number) == number]
+        if not mine and seeds.get(number):
+            part_of[number] = owner[seeds[number][0]]
+    if not any(node in graph.inner for node in owner):
+        _give_bodies(graph, owner)
+    if unnamed == "before":
+        _adopt(layers, graph, owner)
+        _forwards(layers, graph, owner)
+        _backwards(graph, owner)
+    else:
+        _backwards(graph, owner)
+    _follow(graph, owner)
+    covered: dict[int, list[int]] = defaultdict(list)
+    for node in sorted(owner):
+        covered[owner[node]].append(node)
+    return Joined(
+        nodes=tuple(tuple(covered.get(number, ())) for number in range(len(layers))),
+        part_of=part_of,
+        folded=tuple(number for number in range(len(graph.nodes)) if number not in owner),
+    )
+
+
+class Graph:
+    """The edges between nodes, and what is known before any input is.
+
+    `fed` are the model's inputs, `kept` its outputs. The nodes of branches and loops come behind the node that
+    they are in; no edge leads out of them.
+    """
+
+    def __init__(self, nodes: Sequence[NodeCost], fed: Collection[str], kept: Collection[str]) -> None:
+        self.nodes = nodes
+        self.kept = frozenset(kept)
+        self.maker: dict[str, int] = {}
+        self.users: dict[str, list[int]] = defaultdict(list)
+        self.by_name: dict[str, int] = {}
+        self.fixed: set[int] = set()
+        shared: set[str] = set()
+        for number, node in enumerate(nodes):
+            for tensor in filter(None, node.outputs):
+                self.maker.setdefault(tensor, number)
+            for tensor in dict.fromkeys(filter(None, node.inputs)):
+                self.users[tensor].append(number)
+            if node.name and self.by_name.setdefault(node.name, number) != number:
+                shared.add(node.name)
+        for name in shared:
+            del self.by_name[name]
+        for number, node in enumerate(nodes):
+            known = all(
+                self.maker[one] in self.fixed if one in self.maker else one not in fed
+                for one in filter(None, node.inputs)
+            )
+            if (known and node.type not in _RANDOM) or node.type in _OF_SHAPES:
+                self.fixed.add(number)
+        self.inner = self._inner()
+
+    def _inner(self) -> dict[int, int]:
+        """The nodes of branches and loops, each with the outermost node that it is in."""
+        leading: set[int] = set()
+        for number in reversed(range(len(self.nodes))):
+            outputs = self.nodes[number].outputs
+            if any(one in self.kept for one in outputs) or not leading.isdisjoint(self.after(number)):
+                leading.add(number)
+        inner: dict[int, int] = {}
+        around: int | None = None
+        for number, node in enumerate(self.nodes):
+            if number not in leading and around is not None:
+                inner[number] = around
+            elif node.type in _WITH_BODIES:
+                around = number
+        return inner
+
+    def named(self, names: Sequence[str], outputs_first: bool = False) -> list[int]:
+        """The nodes that these names stand for; engines add parts to names after a slash."""
+        tables = (self.maker, self.by_name) if outputs_first else (self.by_name, self.maker)
+        found: list[int] = []
+        for name in filter(None, names):
+            rest = name
+            while rest and not any(rest in table for table in tables):
+                rest = rest.rpartition("/")[0]
+            found += [table[rest] for table in tables if rest in table][:1]
+        return list(dict.fromkeys(found))
+
+    def before(self, number: int) -> list[int]:
+        """The nodes whose outputs a node reads."""
+        inputs = filter(None, self.nodes[number].inputs)
+        return [self.maker[tensor] for tensor in inputs if tensor in self.maker]
+
+    def after(self, number: int) -> list[int]:
+        """The nodes that read a node's outputs."""
+        outputs = filter(None, self.nodes[number].outputs)
+        return [user for tensor in outputs for user in self.users.get(tensor, ())]
+
+
+def _give_bodies(graph: Graph, owner: dict[int, int]) -> None:
+    """Where no layer is within a branch or loop, all its nodes are in the layer that runs it as a whole.
+
+    Otherwise those without a layer are in the branch that was not taken: nobody executed them.
+    """
+    for number, around in graph.inner.items():
+        if number not in owner and around in owner:
+            owner[number] = owner[around]
+
+
+def _backwards(graph: Graph, owner: dict[int, int]) -> None:
+    """What nobody named was fused into the first layer that uses it."""
+    for number in reversed(range(len(graph.nodes))):
+        if number not in owner and number not in graph.fixed and number not in graph.inner:
+            layers = [owner[user] for user in graph.after(number) if user in owner]
+            if layers:
+                owner[number] = min(layers)
+
+
+def _follow(graph: Graph, owner: dict[int, int]) -> None:
+    """What nobody uses either was fused into the last layer that it needs."""
+    for number in range(len(graph.nodes)):
+        if number not in owner and number not in graph.fixed and number not in graph.inner:
+            layers = [owner[maker] for maker in graph.before(number) if maker in owner]
+            if layers:
+                owner[number] = max(layers)
+
+
+def _forwards(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -> None:
+    """What can follow within a layer does; what cannot was handed to the next layer that fell back."""
+    fallbacks = [number for number, one in enumerate(layers) if one.fallback]
+    for number, node in enumerate(graph.nodes):
+        if number in owner or number in graph.fixed or number in graph.inner:
+            continue
+        makers = [owner[maker] for maker in graph.before(number) if maker in owner]
+        latest = max(makers, default=-1)
+        if node.type in _FOLLOWING:
+            if makers:
+                owner[number] = latest
+        else:
+            at = next((one for one in fallbacks if one >= latest), None)
+            if at is not None:
+                owner[number] = at
+
+
+def _adopt(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -> None:
+    """Give layers that name nothing the nodes of their kind: the next in the graph, or behind the layer before."""
+    for number, one in enumerate(layers):
+        types = _STANDS_FOR.get(one.type, set())
+        if one.covers or not types:
+            continue
+        if one.type == "gather":
+            near: Iterable[int] = range(len(graph.nodes))
+        else:
+            near = _behind([node for node, layer in owner.items() if layer == number - 1], graph, owner)
+        free = [each for each in near if each not in owner and each not in graph.fixed]
+        wanted = [each for each in free if graph.nodes[each].type in types]
+        for each in wanted[:1] if one.type == "gather" else wanted:
+            owner[each] = number
+
+
+def _behind(starts: Sequence[int], graph: Graph, owner: Mapping[int, int]) -> list[int]:
+    """The free nodes that follow within a layer."""
+    found: dict[int, None] = {}
+    waiting = list(starts)
+    while waiting:
+        for each in graph.after(waiting.pop()):
+            if each not in owner and each not in found and graph.nodes[each].type in _FOLLOWING:
+                found[each] = None
+                waiting.append(each)
+    return sorted(found)

@@ -1,0 +1,200 @@
+"""From joined layers and their times to the records of a profile: pure functions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from inferlab.model.costs import NodeCost
+from inferlab.profiling.join import Executed, Graph, Joined
+from inferlab.profiling.records import Layer
+
+FALLBACK = "ORT"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A layer with the nodes that it covers and its time in each process, not rescaled."""
+
+    executed: Executed
+    nodes: tuple[int, ...]
+    times_ms: tuple[float, ...]
+
+
+def timed(layers: Sequence[Executed], joined: Joined, times_ms: Sequence[Sequence[float]]) -> tuple[Timed, ...]:
+    """The layers in their order; those that are a part of another one are added to it."""
+    whole = [list(one) for one in times_ms]
+    for part, home in joined.part_of.items():
+        whole[home] = [mine + its for mine, its in zip(whole[home], whole[part], strict=True)]
+    return tuple(
+        Timed(one, nodes, tuple(times))
+        for number, (one, nodes, times) in enumerate(zip(layers, joined.nodes, whole, strict=True))
+        if number not in joined.part_of
+    )
+
+
+def align(passes: Sequence[Sequence[Executed]]) -> tuple[list[Executed], list[list[float]]]:
+    """The layers of all processes and their times in each, in ms; a layer that did not run takes 0."""
+    known: dict[tuple[str, int], int] = {}
+    layers: list[Executed] = []
+    times: list[list[float]] = []
+    for number, one in enumerate(passes):
+        seen: dict[str, int] = {}
+        for layer in one:
+            seen[layer.name] = seen.get(layer.name, 0) + 1
+            key = (layer.name, seen[layer.name])
+            if key not in known:
+                known[key] = len(layers)
+                layers.append(layer)
+                times.append([0.0] * len(passes))
+            times[known[key]][number] += layer.ns / 1e6
+    return layers, times
+
+
+def layer_records(
+    found: Sequence[Timed], clean_ms: Sequence[float], ms_per_batch: float, graph: Graph
+) -> tuple[Layer, ...]:
+    """The layers, rescaled in each process to its clean time, and as a whole to the model's."""
+    factors = [
+        clean / (sum(one.times_ms[number] for one in found) or 1.0) for number, clean in enumerate(clean_ms)
+    ]
+    scaled = [tuple(time * factor for time, factor in zip(one.times_ms, factors, strict=True)) for one in found]
+    medians = [statistics.median(times) for times in scaled]
+    # Medians of parts do not add up to the median of the whole.
+    factor = ms_per_batch / (sum(medians) or 1.0)
+    taken: set[str] = set()
+    return tuple(
+        _record(number, one, scaled[number], medians[number] * factor, ms_per_batch, graph, taken)
+        for number, one in enumerate(found)
+    )
+
+
+def _record(
+    index: int,
+    one: Timed,
+    times_ms: tuple[float, ...],
+    ms: float,
+    whole_ms: float,
+    graph: Graph,
+    taken: set[str],
+) -> Layer:
+    nodes = [graph.nodes[number] for number in one.nodes]
+    main = max(nodes, key=_weight_of, default=None)
+    weighty = max((node for node in nodes if node.weight), key=_weight_of, default=None)
+    flops = _sum([node.flops for node in nodes])
+    return Layer(
+        index=index,
+        id=_unique(main.id if main else one.executed.name, taken),
+        type=_type(one.executed, main),
+        weight=weighty.weight if weighty else "",
+        nodes=tuple(node.id for node in nodes),
+        name=one.executed.name,
+        kernel=one.executed.kernel,
+        fallback=one.executed.fallback,
+        ms=ms,
+        spread_ms=statistics.stdev(times_ms) if len(times_ms) > 1 else None,
+        times_ms=times_ms,
+        share=ms / whole_ms if whole_ms else 0.0,
+        flops=flops,
+        macs=_sum([node.macs for node in nodes]),
+        gflops_per_second=flops / ms / 1e6 if flops is not None and ms > 0 else None,
+        params=sum(node.params for node in nodes),
+        bytes=moved_bytes(one.nodes, graph),
+        zero_fraction=_zero_fraction(nodes),
+        prunable=any(node.prunable for node in nodes),
+        groups=weighty.groups if weighty else 1,
+        dtype=main.dtype if main else "float32",
+    )
+
+
+def _weight_of(node: NodeCost) -> tuple[int, int]:
+    return node.flops or 0, (node.read_bytes or 0) + (node.write_bytes or 0) + node.weight_bytes
+
+
+def _type(executed: Executed, main: NodeCost | None) -> str:
+    if executed.fallback:
+        return FALLBACK
+    return main.type if main else executed.type or executed.name
+
+
+def _unique(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}#{number}"
+    taken.add(name)
+    return name
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """Of those that are known; None where none is."""
+    known = [one for one in values if one is not None]
+    return sum(known) if known else None
+
+
+def _zero_fraction(nodes: Sequence[NodeCost]) -> float | None:
+    """Of all their main weights together."""
+    found = [
+        (node.zero_fraction, math.prod(node.weight_shape)) for node in nodes if node.zero_fraction is not None
+    ]
+    elements = sum(size for _, size in found)
+    return sum(zeros * size for zeros, size in found) / elements if elements else None
+
+
+def moved_bytes(members: Sequence[int], graph: Graph) -> int | None:
+    """What a layer reads and writes; tensors that only its own nodes see stay in registers or caches."""
+    inside = set(members)
+    total = 0
+    for number in members:
+        node = graph.nodes[number]
+        if node.read_bytes is None or node.write_bytes is None:
+            return None
+        internal = [one for one in node.inputs if graph.maker.get(one) in inside]
+        read = sum(_size(one, graph) for one in internal)
+        outputs = [one for one in node.outputs if one]
+        hidden = [
+            one
+            for one in outputs
+            if one not in graph.kept and graph.users.get(one) and set(graph.users[one]) <= inside
+        ]
+        written = node.write_bytes * (len(outputs) - len(hidden)) // max(1, len(outputs))
+        total += max(0, node.read_bytes - read) + node.weight_bytes + written
+    return total if members else None
+
+
+def _size(tensor: str, graph: Graph) -> int:
+    """The bytes of a tensor that a node made; a view has those of what it looks at."""
+    seen: set[str] = set()
+    while tensor in graph.maker and tensor not in seen:
+        seen.add(tensor)
+        node = graph.nodes[graph.maker[tensor]]
+        if node.write_bytes:
+            return node.write_bytes // max(1, len([one for one in node.outputs if one]))
+        tensor = next(filter(None, node.inputs), "")
+    return 0
+
+
+def apportion(
+    found: Sequence[tuple[Sequence[str], float]], layers: Sequence[Layer], flops: Mapping[str, int]
+) -> dict[str, float]:
+    """Times of layers that were cut differently, by the ids of these layers.
+
+    `found` are the nodes of each and its time. A time is divided among the layers that share its nodes, by what
+    those nodes cost in the layers as they are; what shares none is left out.
+    """
+    home = {node: layer for layer in layers for node in layer.nodes}
+    whole = {layer.id: sum(flops.get(node, 0) + 1 for node in layer.nodes) for layer in layers}
+    times = {layer.id: 0.0 for layer in layers if layer.nodes}
+    for nodes, ms in found:
+        parts: dict[str, float] = {}
+        for node in nodes:
+            layer = home.get(node)
+            if layer is not None:
+                part = layer.ms * (flops.get(node, 0) + 1) / whole[layer.id]
+                parts[layer.id] = parts.get(layer.id, 0.0) + part
+        total = sum(parts.values())
+        for name, part in parts.items():
+            times[name] += ms * (part / total if total else 1 / len(parts))
+    return times

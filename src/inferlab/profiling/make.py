@@ -1,0 +1,159 @@
+"""Make the profiles of a model, one after the other; each is there as soon as it is done."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import replace
+
+from inferlab.errors import InferlabError
+from inferlab.measure.setup import Job
+from inferlab.model.costs import Costs
+from inferlab.model.datasets import ITEMS, Data, generate_data
+from inferlab.model.shapes import resolve
+from inferlab.profiling import loss, performance, roofline, variants
+from inferlab.profiling.asked import Request
+from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.flops import flops_profile
+from inferlab.profiling.records import FORMAT, LEVELS, Ceilings, Layer, Profile
+from inferlab.profiling.verify import verify
+from inferlab.records import Event, Listener
+from inferlab.version import __version__
+
+# About what a loss profile may take where the user has no data of his own, and what a core computes in a second.
+_LOSS_S = 120.0
+_FLOPS_A_CORE = 40e9
+
+
+def make(request: Request, listener: Listener) -> Iterator[Profile]:
+    """The profile as it grows: what the architecture says, then what was measured, each with its estimate.
+
+    What an engine or a model cannot do is a sentence in `problems`; the other parts are made all the same.
+    """
+    wanted, costs = request.wanted, None
+    profile = Profile(
+        format=FORMAT,
+        inferlab=__version__,
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        model=request.job.model,
+        flops=None,
+        performance=None,
+        loss=None,
+    )
+    listener(Event("counting"))
+    try:
+        costs = _costs(request.job)
+        profile = _in_theory(request, costs, profile)
+    except InferlabError as error:
+        profile = _with_problem(profile, error)
+    yield with_estimate(profile, wanted.budget)
+    parts = [_performance] if wanted.performance else []
+    parts += [_loss] if wanted.loss else []
+    for part in parts:
+        try:
+            for grown in part(request, costs or Costs(()), profile, listener):
+                profile = grown
+                yield with_estimate(profile, wanted.budget)
+        except InferlabError as error:
+            profile = _with_problem(profile, error)
+            yield with_estimate(profile, wanted.budget)
+    if wanted.verify:
+        profile = with_estimate(profile, wanted.budget)
+        try:
+            yield _verified(request, profile, listener)
+        except InferlabError as error:
+            yield _with_problem(profile, error)
+
+
+def _with_problem(profile: Profile, error: InferlabError) -> Profile:
+    return replace(profile, problems=(*profile.problems, str(error)))
+
+
+def _costs(job: Job) -> Costs:
+    """What the nodes cost by the architecture alone."""
+    model, shapes = job.model, dict(job.cell.shapes)
+    if model.kind == "onnx":
+        from inferlab.model.flops import costs
+
+        return costs(model, shapes)
+    if model.kind == "openvino":
+        raise InferlabError(
+            "An OpenVINO model has no FLOPS and no loss profile. Profile the ONNX file that it was made from."
+        )
+    from inferlab.model.torch_costs import torch_costs
+
+    return torch_costs(model, shapes, job.inputs[0], dict(job.cell.engine_options))
+
+
+def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
+    cell, model = request.job.cell, request.job.model
+    flops = flops_profile(costs, cell.batch_size, dict(cell.shapes))
+    foretold = loss.approximate(model, costs) if model.kind == "onnx" else None
+    return replace(profile, flops=flops, loss=foretold)
+
+
+def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+    job, wanted = request.job, request.wanted
+    imposes = performance.can_impose(job)
+    levels = wanted.levels if wanted.levels is not None else LEVELS if imposes else ()
+    imposed = levels if imposes else ()
+    found = performance.measure(job, costs, wanted.time_s, wanted.performance_name, imposed, listener)
+    yield replace(profile, performance=found)
+    if levels and not imposes:
+        found = variants.at_levels(job, costs, found, levels, wanted.time_s, listener)
+        yield replace(profile, performance=found)
+    if wanted.int8:
+        calibration = [dict(one) for one in data_for(request).sets]
+        found = variants.in_int8(job, costs, found, calibration, wanted.time_s, listener)
+        yield replace(profile, performance=found)
+    if wanted.roofline:
+        ceilings = roofline.measure_ceilings(job.cell.num_cores, listener)
+        found = replace(found, ceilings=ceilings, layers=tuple(_placed(one, ceilings) for one in found.layers))
+        yield replace(profile, performance=found)
+
+
+def _placed(layer: Layer, ceilings: Ceilings) -> Layer:
+    bound, of_limit = roofline.place(layer.flops, layer.bytes, layer.ms, layer.dtype, ceilings)
+    return replace(layer, bound=bound, of_limit=of_limit)
+
+
+def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+    job, wanted = request.job, request.wanted
+    data = data_for(request, _items(costs, job))
+    found = loss.measure(job.model, costs, data, listener, num_cores=job.cell.num_cores, name=wanted.loss_name)
+    yield replace(profile, loss=found)
+
+
+def _items(costs: Costs, job: Job) -> int:
+    """Fewer generated inputs for a large model: pruning every layer must not take hours."""
+    each = sum(node.flops or 0 for node in costs.nodes) / job.cell.batch_size
+    # A layer is tried on what follows it, which is half of the model on the average.
+    flops = 0.5 * each * len(LEVELS) * len(loss.layers_to_prune(costs))
+    affordable = _LOSS_S * _FLOPS_A_CORE * job.cell.num_cores / max(1.0, flops)
+    return max(1, min(ITEMS, int(affordable)))
+
+
+def data_for(request: Request, items: int = ITEMS) -> Data:
+    """The user's inputs, or so many generated ones at the shapes that the model itself takes."""
+    if request.data is not None:
+        return request.data
+    job, cell = request.job, request.job.cell
+    shapes = dict(cell.shapes)
+    if job.rewrite_batch is not None:
+        shapes = resolve(job.model.inputs, None, cell.sequence_length, {}).shapes
+    return generate_data(job.model.inputs, shapes, items, seed=cell.seed)
+
+
+def _verified(request: Request, profile: Profile, listener: Listener) -> Profile:
+    job = request.job
+    if profile.estimate is None or profile.loss is None:
+        raise InferlabError("There is nothing to verify: no layer of this model can be pruned.")
+    data = data_for(request, profile.loss.items)
+    found = verify(
+        job,
+        profile.estimate,
+        lambda pruned: loss.evaluate(pruned, job.model, data, job.cell.num_cores).loss,
+        request.wanted.time_s,
+        listener,
+    )
+    return replace(profile, estimate=found)

@@ -1,0 +1,185 @@
+"""The measuring of a performance profile: in each of several fresh processes the clean pass, then the layers'."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferlab.errors import InferlabError
+from inferlab.measure import process
+from inferlab.measure.lock import measuring_alone
+from inferlab.measure.process import Process
+from inferlab.measure.setup import Job, Setup, set_up
+from inferlab.measure.sharing import WINDOW_S
+from inferlab.measure.stats import median_ms
+from inferlab.model.costs import NodeCost
+from inferlab.model.graph import names_are_unique, parse_onnx, rewrite, unique_name
+from inferlab.records import Event, Listener, Model, Run
+
+# Fewer processes than this tell too little of the spread between them.
+_LEAST_PROCESSES = 3
+# How long all processes may take to load and to check, relative to the measuring.
+_BESIDE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an engine said of its layers, with its optimised graph where it has one."""
+
+    data: Mapping[str, Any]
+    graph: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What one process measured."""
+
+    run: Run
+    #: The median of the clean pass.
+    clean_ms: float
+    #: None where the engine failed to tell.
+    layers: Told | None
+    #: With so many zeros imposed on the weights.
+    imposed: Mapping[float, Told]
+    #: What went wrong after the clean pass.
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How the measuring time is divided; each of them is for all processes together."""
+
+    clean_s: float
+    layers_s: float
+    levels_s: float = 0.0
+
+
+def share(time_s: float, levels: Sequence[float]) -> Shares:
+    """Half for the clean pass and half for the layers; less for both where levels are imposed too."""
+    if not levels:
+        return Shares(time_s / 2, time_s / 2)
+    return Shares(0.4 * time_s, 0.3 * time_s, 0.3 * time_s)
+
+
+def measure_passes(
+    job: Job, time_s: float, levels: Sequence[float], listener: Listener, processes: int
+) -> list[Passes]:
+    """Measure both passes in each process; the levels are divided among the processes.
+
+    What failed after the clean pass of one process is not tried again in the next ones.
+    """
+    label = f"profile of {job.model.source} on {job.cell.engine}"
+    shares = share(time_s, levels)
+    found: list[Passes] = []
+    wanted = processes
+    with measuring_alone(label, listener), set_up(job, listener) as setup, _with_names(setup) as prepared:
+        while len(found) < wanted:
+            began = time.monotonic()
+            number = len(found)
+            listener(Event("loading", {"engine": job.cell.engine, "process": number + 1}))
+            with Process(prepared) as fresh:
+                if number == 0:
+                    listener(Event("engine", process.settings(fresh)))
+                telling = all(one.layers is not None for one in found)
+                failed = any(one.problems for one in found)
+                one = _measure(fresh, shares, processes, telling, () if failed else levels, number, listener)
+            found.append(one)
+            if number == 0:
+                # What the processes need besides their measuring must stay below it.
+                beside_s = time.monotonic() - began - (shares.clean_s + shares.layers_s) / processes
+                wanted = max(
+                    min(_LEAST_PROCESSES, processes), min(processes, int(_BESIDE * time_s / max(0.1, beside_s)))
+                )
+    return found
+
+
+def engine_nodes(nodes: Sequence[NodeCost], model: Model, writes_model: bool) -> tuple[NodeCost, ...]:
+    """The nodes with the names that they have in the engine's file."""
+    if not _needs_names(model, writes_model):
+        return tuple(nodes)
+    return tuple(dataclasses.replace(node, name=unique_name(node.id)) for node in nodes)
+
+
+def _needs_names(model: Model, writes_model: bool) -> bool:
+    """Whether the engine gets a copy with unique names of nodes.
+
+    One that writes into its file has a copy already; it tells its layers by their outputs.
+    """
+    return model.kind == "onnx" and not writes_model and not names_are_unique(parse_onnx(Path(model.path)))
+
+
+@contextmanager
+def _with_names(setup: Setup) -> Iterator[Setup]:
+    """The same setup, its file replaced by a copy with unique names of nodes where that is needed."""
+    model = setup.job.model
+    if not _needs_names(model, setup.launch.writes_model):
+        yield setup
+        return
+    with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+        path = rewrite(
+            model, Path(folder), batch=setup.job.rewrite_batch, newest_ir=None, copy_data=False, unique_names=True
+        )
+        yield dataclasses.replace(setup, path=path)
+
+
+def _measure(
+    fresh: Process,
+    shares: Shares,
+    processes: int,
+    telling: bool,
+    levels: Sequence[float],
+    number: int,
+    listener: Listener,
+) -> Passes:
+    cell = fresh.setup.job.cell
+    fresh.give_inputs()
+    fresh.check_outputs()
+    seconds = shares.clean_s / processes
+    warmup_s = cell.warmup_s * seconds / cell.time_s
+    if warmup_s > 0:
+        fresh.warm_up(warmup_s)
+    listener(Event("measuring", {"scenario": cell.scenario, "seconds": shares.clean_s}))
+    count = max(1, round(seconds / WINDOW_S))
+    for _ in range(count):
+        full = fresh.measure(seconds / count).full
+        if fresh.interrupted:
+            raise KeyboardInterrupt
+        if full:
+            break
+    # Now, not after the layers' pass: that one lets the measured model go.
+    fresh.check_outputs()
+    run = fresh.run()
+    clean = Passes(run, median_ms(run), None, {})
+    if not telling:
+        return clean
+    listener(Event("layers", {"engine": cell.engine, "process": number + 1}))
+    try:
+        layers = _ask(fresh, shares.layers_s / processes, None)
+    except InferlabError as error:
+        return dataclasses.replace(clean, problems=(_problem(error, None),))
+    imposed: dict[float, Told] = {}
+    problems: list[str] = []
+    turns = min(_LEAST_PROCESSES, processes)
+    for level in levels[number::turns] if number < turns else ():
+        try:
+            imposed[level] = _ask(fresh, shares.levels_s / len(levels), level)
+        except InferlabError as error:
+            problems.append(_problem(error, level))
+            break
+    return dataclasses.replace(clean, layers=layers, imposed=imposed, problems=tuple(problems))
+
+
+def _ask(fresh: Process, seconds: float, level: float | None) -> Told:
+    reply = fresh.layers(seconds, level)
+    return Told(reply.data, reply.blocks[0] if reply.blocks else None)
+
+
+def _problem(error: InferlabError, level: float | None) -> str:
+    what = "The layers could not be timed" if level is None else f"Sparsity {level:g} could not be imposed"
+    return f"{what}: {error}"

@@ -1,0 +1,235 @@
+"""The performance profile: a model's clean time, and what each layer takes of it by the engine's own clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inferlab import machine
+from inferlab.engines import registry
+from inferlab.errors import BadInput
+from inferlab.measure import findings
+from inferlab.measure.check import worst
+from inferlab.measure.setup import Job
+from inferlab.measure.stats import summarize
+from inferlab.model.costs import Costs
+from inferlab.model.flops import costs as count
+from inferlab.profiling.join import Executed, Graph, Joined, join, read_layers
+from inferlab.profiling.layers import Timed, align, apportion, layer_records, timed
+from inferlab.profiling.optimised import optimised_seeds
+from inferlab.profiling.passes import Passes, Told, engine_nodes, measure_passes
+from inferlab.profiling.records import Interval, Layer, PerformanceProfile, level_key
+from inferlab.records import Estimate, Finding, Listener, Model, OutputCheck, Summary
+from inferlab.worker import Worker
+
+_HEAVY = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A changed copy of a model, measured in the same way."""
+
+    ms_per_batch: float
+    ms_interval: Interval | None
+    #: By the ids of the original's layers; without those whose nodes no layer of the copy covers.
+    layers_ms: Mapping[str, float]
+    output_check: OutputCheck
+    problems: tuple[str, ...]
+
+
+def can_impose(job: Job) -> bool:
+    """Whether the job's engine can run as if weights were pruned."""
+    return "imposed_sparsity" in _powers(job)
+
+
+def measure(
+    job: Job,
+    costs: Costs,
+    time_s: float,
+    name: str,
+    levels: Sequence[float],
+    listener: Listener,
+    processes: int = 5,
+) -> PerformanceProfile:
+    """Measure a job's model with and without the engine's profiler, in several fresh processes.
+
+    `time_s` bounds the measuring, not the loading. With `levels` the engine imposes sparsity too.
+    """
+    _refuse_silent(job)
+    passes = measure_passes(job, time_s, levels, listener, processes)
+    runs = [one.run for one in passes]
+    summary = _summary(job, passes)
+    told = [one for one in passes if one.layers is not None]
+    graph = _graph(job.model, costs, job)
+    found = _timed(job, [one.layers for one in told if one.layers is not None], graph)
+    ms_per_batch = summary.median_ms.value
+    clean_ms = [one.clean_ms for one in told]
+    layers = layer_records(found, clean_ms, ms_per_batch, graph) if told else ()
+    overheads = [_wall_ms(one) / one.clean_ms - 1.0 for one in told]
+    profile = PerformanceProfile(
+        name=name,
+        engine=job.cell.engine,
+        versions=runs[0].versions,
+        settings=runs[0].settings,
+        batch_size=job.cell.batch_size,
+        num_cores=job.cell.num_cores,
+        instruction_sets=machine.describe().instruction_sets,
+        shapes=dict(job.cell.shapes),
+        measured_at=runs[0].started_at,
+        machine=runs[0].machine,
+        ms_per_batch=ms_per_batch,
+        ms_interval=_interval(summary.median_ms),
+        items_per_second=summary.items_per_sec.value,
+        items_interval=_interval(summary.items_per_sec),
+        processes_ms=tuple(one.clean_ms for one in passes),
+        layers_sum_ms=_layers_sum_ms(found),
+        profiler_overhead=statistics.median(overheads) if overheads else 0.0,
+        unjoined_share=sum(one.share for one in layers if not one.nodes),
+        output_check=worst([run.check for run in runs]),
+        findings=(*findings.find(job.cell, runs), *_heavy(overheads)),
+        layers=layers,
+        problems=tuple(problem for one in passes for problem in one.problems),
+    )
+    return _with_imposed(profile, told, graph, job) if levels else profile
+
+
+def measure_variant(
+    job: Job,
+    costs: Costs,
+    baseline: PerformanceProfile,
+    variant: Model,
+    time_s: float,
+    listener: Listener,
+    processes: int = 3,
+) -> Variant:
+    """Measure a changed copy of the job's model and say what the layers of the original take in it.
+
+    The copy has the same graph up to nodes that quantise and dequantise; its outputs are checked against its own
+    reference.
+    """
+    changed = replace(job, model=variant, cell=replace(job.cell, model_digest=variant.digest))
+    passes = measure_passes(changed, time_s, (), listener, processes)
+    summary = _summary(changed, passes)
+    told = [one for one in passes if one.layers is not None]
+    layers_ms: dict[str, float] = {}
+    if told and baseline.layers:
+        graph = _graph(variant, count(variant, dict(job.cell.shapes)), changed)
+        found = _timed(changed, [one.layers for one in told if one.layers is not None], graph)
+        original = {node.id for node in costs.nodes}
+        records = layer_records(found, [one.clean_ms for one in told], summary.median_ms.value, graph)
+        served = [
+            (_originals(one.nodes, graph, original), record.ms) for one, record in zip(found, records, strict=True)
+        ]
+        flops = {node.id: node.flops or 0 for node in costs.nodes}
+        layers_ms = apportion(served, baseline.layers, flops)
+    return Variant(
+        ms_per_batch=summary.median_ms.value,
+        ms_interval=_interval(summary.median_ms),
+        layers_ms=layers_ms,
+        output_check=worst([one.run.check for one in passes]),
+        problems=tuple(problem for one in passes for problem in one.problems),
+    )
+
+
+def _heavy(overheads: Sequence[float]) -> list[Finding]:
+    """Says where the profiler costs so much that the shares of small layers mean little."""
+    overhead = statistics.median(overheads) if overheads else 0.0
+    return [Finding("profiler-heavy", {"overhead": overhead})] if overhead > _HEAVY else []
+
+
+def _powers(job: Job) -> list[str]:
+    with Worker(registry.launch(job.cell.engine), patience_s=job.patience_s) as worker:
+        powers: list[str] = worker.ask("describe").data["capabilities"]
+    return powers
+
+
+def _refuse_silent(job: Job) -> None:
+    if "layer_times" in _powers(job):
+        return
+    able = [one.name for one in registry.list_engines() if "layer_times" in one.capabilities]
+    raise BadInput(
+        f"Engine '{job.cell.engine}' does not tell what its layers take. "
+        f"Profile the model on one that does: {', '.join(able)}."
+    )
+
+
+def _graph(model: Model, costs: Costs, job: Job) -> Graph:
+    """The graph with the names that the engine's file gives its nodes."""
+    writes_model = registry.launch(job.cell.engine).writes_model
+    nodes = engine_nodes(costs.nodes, model, writes_model)
+    return Graph(nodes, {one.name for one in model.inputs}, {one.name for one in model.outputs})
+
+
+def _timed(job: Job, told: Sequence[Told], graph: Graph) -> tuple[Timed, ...]:
+    """The layers of all processes, joined with the nodes."""
+    if not told:
+        return ()
+    layers, times = align([read_layers(one.data["layers"]) for one in told])
+    layers, joined = _join(layers, told[0], graph)
+    return timed(layers, joined, times)
+
+
+def _join(layers: Sequence[Executed], told: Told, graph: Graph) -> tuple[list[Executed], Joined]:
+    seeds = None
+    if told.graph is not None:
+        layers, seeds = optimised_seeds(layers, told.graph, graph)
+    return list(layers), join(layers, graph, str(told.data.get("unnamed", "after")), seeds)
+
+
+def _wall_ms(one: Passes) -> float:
+    assert one.layers is not None
+    return float(one.layers.data["wall_ns"]) / 1e6
+
+
+def _layers_sum_ms(found: Sequence[Timed]) -> float:
+    sums = [sum(times) for times in zip(*(one.times_ms for one in found), strict=True)]
+    return float(statistics.median(sums)) if sums else 0.0
+
+
+def _summary(job: Job, passes: Sequence[Passes]) -> Summary:
+    summary = summarize(job.cell, [one.run for one in passes])
+    assert summary is not None, "a closed loop has samples"
+    return summary
+
+
+def _interval(estimate: Estimate) -> Interval | None:
+    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+
+
+def _originals(members: Sequence[int], graph: Graph, original: set[str]) -> list[str]:
+    """The nodes of the original that a layer covers, or the next ones that use what it quantises."""
+    own = [graph.nodes[number].id for number in members if graph.nodes[number].id in original]
+    waiting, seen = list(members), set(members)
+    while not own and waiting:
+        users = [user for number in waiting for user in graph.after(number) if user not in seen]
+        own = [graph.nodes[user].id for user in users if graph.nodes[user].id in original]
+        seen.update(users)
+        waiting = users
+    return own
+
+
+def _with_imposed(
+    profile: PerformanceProfile, told: Sequence[Passes], graph: Graph, job: Job
+) -> PerformanceProfile:
+    """The profile with the times at each level, rescaled as those of the same process without sparsity."""
+    flops = {node.id: node.flops or 0 for node in graph.nodes}
+    by_layer: dict[str, dict[str, float]] = {layer.id: {} for layer in profile.layers}
+    model: dict[str, float] = {}
+    for one in told:
+        assert one.layers is not None
+        factor = one.clean_ms / (sum(each.ns for each in read_layers(one.layers.data["layers"])) / 1e6)
+        for level, imposed in one.imposed.items():
+            found = _timed(job, [imposed], graph)
+            times = [each.times_ms[0] * factor for each in found]
+            served = [[graph.nodes[number].id for number in each.nodes] for each in found]
+            model[level_key(level)] = sum(times)
+            for name, ms in apportion(list(zip(served, times, strict=True)), profile.layers, flops).items():
+                by_layer[name][level_key(level)] = ms
+    layers = tuple(_pruned(layer, by_layer[layer.id]) for layer in profile.layers)
+    ordered = sorted(model, key=float)
+    return replace(profile, layers=layers, pruning="imposed", pruned={level: model[level] for level in ordered})
+
+
+def _pruned(layer: Layer, times_ms: Mapping[str, float]) -> Layer:
+    return replace(layer, pruned={level: times_ms[level] for level in sorted(times_ms, key=float)})

@@ -1,0 +1,54 @@
+"""Make the model that an estimate speaks of, measure it in turns with the original, and hold both side by side."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from inferlab.errors import InferlabError
+from inferlab.measure.compare import Contest, compare
+from inferlab.measure.setup import Job
+from inferlab.profiling.records import PruningEstimate, Verified
+from inferlab.records import Event, Listener, Model
+from inferlab.transform.prune import prune
+
+# A comparison counts its time with loading, and each pair loads both models.
+_LOADING = 3.0
+_MARGIN = 0.01
+
+
+def verify(
+    job: Job,
+    estimate: PruningEstimate,
+    loss_of: Callable[[Model], float | None],
+    time_s: float,
+    listener: Listener,
+) -> PruningEstimate:
+    """The estimate with what the model that it speaks of really does; `loss_of` says what its changes cost."""
+    if not estimate.levels or estimate.estimated_ms_per_batch is None or estimate.ms_per_batch is None:
+        raise InferlabError("There is nothing to verify: the estimate prunes no layer, or has no times.")
+    listener(Event("verifying", {"layers": len(estimate.levels)}))
+    with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+        pruned = prune(job.model, estimate.levels, Path(folder))
+        changed = replace(job, model=pruned, cell=replace(job.cell, model_digest=pruned.digest))
+        contest = Contest(job, changed, ("dense", "pruned"), _LOADING * time_s, _MARGIN)
+        found = compare(contest, listener)
+        loss = loss_of(pruned)
+    dense_ms = statistics.median(found.times_ms[0]) * job.cell.batch_size
+    ratio = found.ratio
+    ends = None if ratio.low is None or ratio.high is None else (ratio.low * dense_ms, ratio.high * dense_ms)
+    # Ratios, not times: the machine may have become slower since the profile was made.
+    foretold = estimate.estimated_ms_per_batch / estimate.ms_per_batch
+    check = found.pairs[-1].b.check
+    verified = Verified(
+        ms_per_batch=ratio.value * dense_ms,
+        ms_interval=ends,
+        baseline_ms_per_batch=dense_ms,
+        error=foretold / ratio.value - 1,
+        loss=loss,
+        output_check=check,
+    )
+    return replace(estimate, verified=verified)
