@@ -1,4 +1,4 @@
-"""Documents of the store in words: comparisons, capacities, recommendations, read from the JSON that was kept."""
+"""Documents of the store in words: comparisons, capacities, recommendations, profiles, read from their JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from inferlab.errors import BadInput
 from inferlab.render import columns
 from inferlab.render.history import clean
 from inferlab.store.entries import Document
@@ -25,7 +26,7 @@ def lines(document: Document) -> list[str]:
     known = _KINDS.get(str(content.get("format")))
     try:
         found = known(content) if known else _anything(document)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, BadInput):
         # Kept by another version, or by hand: what is there is shown all the same.
         found = _anything(document)
     return found
@@ -42,8 +43,9 @@ def versions(content: Content) -> list[Mapping[str, str]]:
 
 
 def _parts(content: Content) -> list[Content]:
-    """The document itself and the arms of a comparison."""
-    return [one for one in (content, content.get("a"), content.get("b")) if isinstance(one, Mapping)]
+    """The document itself, the arms of a comparison, the measured part of a profile."""
+    parts = (content, content.get("a"), content.get("b"), content.get("performance"))
+    return [one for one in parts if isinstance(one, Mapping)]
 
 
 def _anything(document: Document) -> list[str]:
@@ -229,8 +231,16 @@ def _pairs(one: Content) -> str:
     )
 
 
+def _profile(content: Content) -> list[str]:
+    # Late: history and the other kinds need none of it.
+    from inferlab.render import profile, profile_files
+
+    return profile.lines(profile_files.from_content(content, "profile"))
+
+
 _KINDS: dict[str, Callable[[Content], list[str]]] = {
     "inferlab-comparison/1": _comparison,
     "inferlab-capacity/1": _capacity,
     "inferlab-recommendation/1": _recommendation,
+    "inferlab-profile/1": _profile,
 }

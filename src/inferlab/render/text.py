@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from inferlab.measure.candidates import label
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import peak_memory_bytes, summarize, with_samples
@@ -178,6 +177,21 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"the container was throttled for {share(d['share'])} of the time{_windows(d)}. "
         "Give fewer cores with -ncores, or raise its quota."
     ),
+    "profiler-heavy": lambda d: (
+        f"the engine's profiler makes an inference {share(d['overhead'])} longer: the shares of small layers are "
+        "rough. The time of the whole model is not touched by it."
+    ),
+    "nan-weights": lambda d: (
+        f"the weight '{d['weight']}' has values that are not numbers. Export the model again."
+    ),
+    "nan-outputs": lambda d: (
+        f"outputs are not numbers ({', '.join(d['outputs'])}), so no loss is known. Check the model and the data."
+    ),
+    "no-scale": lambda d: "all outputs are zero on these inputs, so no change can be put in relation to them.",
+    "loss-unknown": lambda d: (
+        f"the loss of '{d['layer']}' is unknown at {', '.join(d['levels'])}: outputs were not numbers there."
+    ),
+    "fewer-items": lambda d: f"only {d['items']} of {plural(d['wanted'], 'item')} could be used.",
     "steal": lambda d: (
         f"the hypervisor took {share(d['share'])} of the CPUs' time{_windows(d)}. Repeat at a quieter moment."
     ),
@@ -239,14 +253,18 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "pair": lambda d: f"Pair {d['number']}: B takes {d['ratio']:.4f} of A's time so far",
     "checking": lambda d: "Checking the outputs once more",
     "round": lambda d: f"Round {d['number']}: {plural(d['candidates'], 'configuration')}",
-    "tried": lambda d: (
-        f"{label(d['candidate'])}: {d['problem'] or format(d['items_per_sec'], '.4g') + ' items/s'}"
-        f" ({d['left']} left)"
-    ),
+    "tried": lambda d: _tried(d),
     "finals": lambda d: f"In pairs: A is {d['a']}; B is {d['b']}",
     "saturation": lambda d: (
         f"Saturated at {d['rate']:.1f} requests/s; {d['slo']} should be kept up to {d['predicted']:.1f} requests/s"
     ),
+    "counting": lambda d: "Counting what the architecture needs",
+    "layers": lambda d: f"Asking {d['engine']} what its layers take, process {d['process']}",
+    "pruned-copy": lambda d: f"Measuring a copy with {d['level']:g} of the weights zero",
+    "quantizing": lambda d: "Quantising a copy to INT8",
+    "ceilings": lambda d: f"Measuring the ceilings of this machine on {plural(d['num_cores'], 'core')}",
+    "loss": lambda d: f"Pruning {plural(d['layers'], 'layer')} one by one, on {plural(d['items'], 'item')}",
+    "verifying": lambda d: f"Making the estimated model: {plural(d['layers'], 'layer')} pruned",
     "rung": lambda d: f"Process {d['process']}: requests arrive at {d['rate']:.1f}/s",
 }
 
@@ -271,6 +289,14 @@ def _outcome(outcome: Outcome) -> str:
     if summary is None:
         return "nothing was measured"
     return f"{count(summary.items_per_sec.value)} items/s, median {decimal(summary.median_ms.value, 3)} ms"
+
+
+def _tried(data: Mapping[str, Any]) -> str:
+    # Imported late: only a search needs it, and every result is shown through this module.
+    from inferlab.measure.candidates import label
+
+    result = data["problem"] or f"{data['items_per_sec']:.4g} items/s"
+    return f"{label(data['candidate'])}: {result} ({data['left']} left)"
 
 
 def event(one: Event) -> str:

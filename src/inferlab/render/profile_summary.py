@@ -1,0 +1,88 @@
+"""The Model Summary of a profile's report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inferlab.profiling.records import Interval, PerformanceProfile, Profile
+from inferlab.render import profile_parts as parts
+from inferlab.units import count, decimal, share
+
+
+def engine(performance: PerformanceProfile) -> str:
+    """The engine with its version."""
+    return f"{performance.engine} {performance.versions.get(performance.engine, '')}".strip()
+
+
+def _ends(ends: Interval | None) -> str:
+    return "no interval: one process" if ends is None else f"{decimal(ends[0], 3)} to {decimal(ends[1], 3)} (95 %)"
+
+
+def summary(profile: Profile) -> list[str]:
+    """How fast the whole model is and is estimated to be, and how far that can be believed."""
+    performance = profile.performance
+    if performance is None:
+        return [
+            parts.caption("No times were measured: what follows is from the architecture and the weights alone.")
+        ]
+    faster = performance.estimated_ms_per_batch is not None and profile.estimate is not None
+    speedup = performance.estimated_speedup
+    budget = f"loss budget {profile.estimate.budget:g}" if profile.estimate else ""
+    check = performance.output_check
+    return [
+        parts.tiles(
+            parts.tile("Name", performance.name, kind="words"),
+            parts.tile("Engine", engine(performance), kind="words"),
+            parts.tile("Batch Size", str(performance.batch_size)),
+            parts.tile("Core Count", str(performance.num_cores)),
+            parts.tile("Instruction Sets", ", ".join(performance.instruction_sets) or "unknown", kind="words"),
+        ),
+        parts.tiles(
+            parts.tile(
+                "MS per Batch", decimal(performance.ms_per_batch, 3), _ends(performance.ms_interval), "main"
+            ),
+            parts.tile(
+                "Items per Second", count(performance.items_per_second), _ends(performance.items_interval), "main"
+            ),
+            parts.tile("Estimated MS per Batch", decimal(performance.estimated_ms_per_batch or 0.0, 3), budget)
+            if faster
+            else "",
+            parts.tile("Estimated Speed-up", f"{speedup:.2f} ×", "with limited effect on the loss")
+            if faster and speedup is not None
+            else "",
+            _int8(performance),
+        ),
+        parts.tiles(
+            parts.tile("Output Check", check.status, _error(performance), "words"),
+            *_layered(performance),
+        ),
+    ]
+
+
+def _layered(performance: PerformanceProfile) -> Iterator[str]:
+    """How far the layers' times can be believed."""
+    if not performance.layers:
+        return
+    own = performance.layers_sum_ms
+    clean = f"{share(own / performance.ms_per_batch)} of the clean time" if performance.ms_per_batch else ""
+    yield parts.tile(
+        "Profiler Overhead", share(performance.profiler_overhead), "of an inference, while it looks on"
+    )
+    yield parts.tile("Unjoined Share", share(performance.unjoined_share), "of the time, to no node of the graph")
+    yield parts.tile("Layers' Own Sum", f"{decimal(own, 3)} ms", clean)
+
+
+def _error(performance: PerformanceProfile) -> str:
+    check = performance.output_check
+    if check.error is None:
+        return check.detail
+    tolerance = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
+    return f"error {check.error:.2g}{tolerance}, against {check.reference}"
+
+
+def _int8(performance: PerformanceProfile) -> str:
+    ms = performance.int8_ms_per_batch
+    if ms is None:
+        return ""
+    gain = f"{performance.ms_per_batch / ms:.2f} × as fast" if ms else ""
+    return parts.tile("INT8 MS per Batch", decimal(ms, 3), gain)
