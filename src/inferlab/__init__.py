@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from inferlab.version import __version__
 
 if TYPE_CHECKING:
-    from inferlab.api import benchmark, compare
+    from inferlab.api import benchmark, compare, profile
     from inferlab.errors import BadInput, InferlabError
     from inferlab.lab import Lab
     from inferlab.model.export import export_to_onnx
     from inferlab.plotting import plot
+    from inferlab.profile_result import ProfileResult
     from inferlab.records import Plan
     from inferlab.results import BenchmarkResult, ComparisonResult
     from inferlab.store import open_store
@@ -23,12 +24,14 @@ __all__ = [
     "InferlabError",
     "Lab",
     "Plan",
+    "ProfileResult",
     "__version__",
     "benchmark",
     "compare",
     "export_to_onnx",
     "open_store",
     "plot",
+    "profile",
 ]
 
 _WHERE = {
@@ -38,11 +41,13 @@ _WHERE = {
     "InferlabError": "inferlab.errors",
     "Lab": "inferlab.lab",
     "Plan": "inferlab.records",
+    "ProfileResult": "inferlab.profile_result",
     "benchmark": "inferlab.api",
     "compare": "inferlab.api",
     "export_to_onnx": "inferlab.model.export",
     "open_store": "inferlab.store",
     "plot": "inferlab.plotting",
+    "profile": "inferlab.api",
 }
 
 

@@ -13,6 +13,8 @@ from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.measure.saved import Saved, compare_saved
 from inferlab.plotting import plot
+from inferlab.profile_result import ProfileResult
+from inferlab.profiling.asked import Wanted
 from inferlab.records import Benchmark, Event, Listener, Plan, ignore
 from inferlab.render import files, saved, text
 from inferlab.results import BenchmarkResult, ComparisonResult
@@ -21,7 +23,7 @@ from inferlab.store import open_store
 if TYPE_CHECKING:
     from inferlab.store.store import Store
 
-__all__ = ["benchmark", "compare", "open_store", "plot"]
+__all__ = ["benchmark", "compare", "open_store", "plot", "profile"]
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
@@ -115,6 +117,64 @@ def compare(
             return ComparisonResult(compare_saved(_saved(a, lab), _saved(b, lab), margin))
         plans = _arms([asked.model_name(one) for one in (a, b) if one is not None], given)
         return ComparisonResult(arms.compare(lab, *plans, asked.number("time", time), margin, listener))
+
+
+def profile(
+    model: StrPath,
+    *,
+    performance: bool = True,
+    loss: bool = True,
+    performance_name: str = "baseline",
+    loss_name: str = "baseline",
+    levels: Sequence[float] | None = None,
+    int8: bool = False,
+    roofline: bool = False,
+    data: StrPath | None = None,
+    budget: float = 0.1,
+    verify_estimate: bool = False,
+    engine: str = "onnxruntime",
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
+    num_cores: int | None = None,
+    input_shapes: str | None = None,
+    input: StrPath | None = None,
+    thread_pinning: str = "core",
+    engine_option: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    verify: bool = True,
+    timeout: float = 300.0,
+    time: float = 10.0,
+    store: Store | Where = None,
+    progress: Progress | None = None,
+    **unknown: Any,
+) -> ProfileResult:
+    """Where a model's time goes, and what pruning would buy and cost, as `inferlab profile` says it.
+
+    A profile that was made before (its file, or its id in the store) is read again. What an engine could not do
+    is a sentence in `problems`, not an exception.
+    """
+    given = locals()
+    asked.refuse_unknown("profile()", unknown, [name for name in given if name not in ("unknown", "model")])
+    name = asked.model_name(model)
+    listener = _listener(progress)
+    wanted = Wanted(
+        performance=asked.flag("performance", performance),
+        loss=asked.flag("loss", loss),
+        performance_name=str(performance_name),
+        loss_name=str(loss_name),
+        levels=None if levels is None else tuple(asked.number("levels", one) for one in levels),
+        int8=asked.flag("int8", int8),
+        roofline=asked.flag("roofline", roofline),
+        data_file=None if data is None else asked.model_name(data),
+        time_s=asked.number("time", time),
+        budget=asked.number("budget", budget),
+        verify=asked.flag("verify_estimate", verify_estimate),
+    )
+    with _store(store, listener) as opened:
+        lab = Lab(opened)
+        if lab.is_profile(name):
+            return ProfileResult(lab.saved_profile(name))
+        return ProfileResult(lab.profile(asked.plan(name, given), wanted, listener, live=progress is not None))
 
 
 _NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision")

@@ -140,6 +140,11 @@ def number(name: str, value: Any) -> float:
     return _number(name, value)
 
 
+def flag(name: str, value: Any) -> bool:
+    """A switch that is not part of a plan."""
+    return _flag(name, value)
+
+
 def words(name: str, value: Any) -> tuple[str, ...]:
     """One word or several."""
     found: tuple[str, ...] = _each(_word)(name, value)

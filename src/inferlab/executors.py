@@ -11,6 +11,8 @@ from inferlab.measure.compare import Contest
 from inferlab.measure.objective import Objective
 from inferlab.measure.recommend import Recommendation, Search
 from inferlab.measure.setup import Job
+from inferlab.profiling.asked import Request
+from inferlab.profiling.records import Profile
 from inferlab.records import Comparison, Listener, Run
 
 
@@ -32,6 +34,9 @@ class Executor(Protocol):
     def recommend(self, search: Search, listener: Listener) -> Recommendation:
         """Find the best configuration on one machine, or raise what went wrong."""
 
+    def profile(self, request: Request, listener: Listener) -> Iterator[Profile]:
+        """Profile a model on one machine: the profile as it grows, part by part."""
+
 
 class Local:
     """Measures on this machine."""
@@ -51,3 +56,9 @@ class Local:
     def recommend(self, search: Search, listener: Listener) -> Recommendation:
         """Search in children of this process."""
         return recommend.recommend(search, listener)
+
+    def profile(self, request: Request, listener: Listener) -> Iterator[Profile]:
+        """Profile in children of this process."""
+        from inferlab.profiling.make import make
+
+        return make(request, listener)

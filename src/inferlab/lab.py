@@ -22,9 +22,13 @@ from inferlab.measure.objective import Objective
 from inferlab.measure.recommend import Recommendation, Search
 from inferlab.measure.saved import Saved, compare_saved
 from inferlab.measure.setup import Job
-from inferlab.model import source
+from inferlab.model import demo, source
+from inferlab.model.datasets import Data, load_data
+from inferlab.profiling.asked import Request, Wanted, refuse_nonsense_of
+from inferlab.profiling.diff import LayerDiff, diff
+from inferlab.profiling.records import Profile
 from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
-from inferlab.render import capacity, comparison, files, recommend, saved
+from inferlab.render import capacity, comparison, files, profile_files, recommend, saved
 from inferlab.saving import Saver
 from inferlab.store.entries import Document, Stored
 from inferlab.sweep import Sweep
@@ -38,7 +42,7 @@ _ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
 _TRIAL_MODEL = "demo:mobilenet_v2"
 # Machines that cannot see this in a minute make small improvements invisible.
 _FINE = 0.03
-_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse"})
+_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
 
 
 class Lab:
@@ -205,6 +209,52 @@ class Lab:
             self._save("recommendation", plan.model, recommend.to_json(found), listener)
         return found
 
+    def profile(
+        self, plan: Plan, wanted: Wanted | None = None, listener: Listener = ignore, live: bool = False
+    ) -> Profile:
+        """Where the time of a model goes, and what pruning would buy and cost, in a plan of one cell.
+
+        Each part is saved when it is done; Ctrl-C keeps those. What an engine could not do is a sentence in it.
+        """
+        wanted = wanted or Wanted()
+        refuse_nonsense_of(wanted)
+        plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=wanted.time_s)
+        job = replace(self._only_job(plan, listener), live=live)
+        data = _profile_data(wanted, job)
+        tell_inputs(plan, job, listener)
+        saver = Saver(self._store, listener)
+        found: Profile | None = None
+        try:
+            for found in self._executor.profile(Request(job, wanted, data), listener):
+                saver.document("profile", plan.model, profile_files.content(found))
+        except KeyboardInterrupt:
+            if found is None:
+                raise
+            found = replace(found, interrupted=True)
+            saver.document("profile", plan.model, profile_files.content(found))
+        assert found is not None, "a profile begins with what the architecture says"
+        return replace(found, id=saver.id)
+
+    def is_profile(self, name: str) -> bool:
+        """Whether a name means a saved profile rather than a model."""
+        if profile_files.is_file(name):
+            return True
+        return self.is_saved(name) and isinstance(self._kept().get(name), Document)
+
+    def saved_profile(self, name: str) -> Profile:
+        """A profile that was made before, by its file or its id in the store."""
+        if profile_files.is_file(name):
+            return profile_files.load(name)
+        document = self._kept().get(name)
+        if not isinstance(document, Document) or document.kind != "profile":
+            raise BadInput(f"{document.id} is not a profile. List them with: inferlab history")
+        return replace(profile_files.from_content(document.content, name), id=document.id)
+
+    @staticmethod
+    def layer_diff(a: Profile, b: Profile) -> LayerDiff:
+        """Which layers of B differ from A's, by how much, and how sure that is."""
+        return diff(a, b)
+
 
 def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
     """Find a model by its source and read what it is, unless none of the engines could run it."""
@@ -221,6 +271,13 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
     from inferlab.model.inspect import inspect_foreign
 
     return inspect_foreign(located.path, located.kind, name)
+
+
+def _profile_data(wanted: Wanted, job: Job) -> Data | None:
+    if wanted.data_file is None:
+        return None
+    file = demo.digits_data() if wanted.data_file == "demo:digits" else wanted.data_file
+    return load_data(file, job.model.inputs, job.model.outputs, job.cell.batch_size)
 
 
 def _check_margin(margin: float) -> None:

@@ -136,7 +136,7 @@ class BenchmarkResult:
 
     def to_frame(self) -> Any:
         """The same rows as a pandas DataFrame."""
-        return _frame(self.rows(), list(flat.FIELDS))
+        return frame(self.rows(), list(flat.FIELDS))
 
     def to_json(self) -> str:
         """The same text that `inferlab benchmark -x result.json` writes."""
@@ -144,7 +144,7 @@ class BenchmarkResult:
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
-        target = _checked(path, (*_TABLES, *charts.ENDINGS))
+        target = checked_path(path, (*_TABLES, *charts.ENDINGS))
         if target.suffix.lower() in _TABLES:
             files.export(target, self.record)
         else:
@@ -220,7 +220,7 @@ class ComparisonResult:
 
     def to_frame(self) -> Any:
         """The same rows as a pandas DataFrame."""
-        return _frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
+        return frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
 
     def to_json(self) -> str:
         """The same text that `inferlab compare -x comparison.json` writes."""
@@ -228,7 +228,7 @@ class ComparisonResult:
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json has the numbers, .html and .png the chart."""
-        target = _checked(path, (".json", *charts.ENDINGS))
+        target = checked_path(path, (".json", *charts.ENDINGS))
         if target.suffix.lower() == ".json":
             files.write(target, self.to_json())
         else:
@@ -253,7 +253,8 @@ def _ends(estimate: Estimate) -> tuple[float, float] | None:
     return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
 
 
-def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
+def frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
+    """Rows as a pandas DataFrame."""
     try:
         import pandas
     except ImportError:
@@ -261,7 +262,8 @@ def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
     return pandas.DataFrame(rows, columns=columns)
 
 
-def _checked(path: StrPath, endings: Sequence[str]) -> Path:
+def checked_path(path: StrPath, endings: Sequence[str]) -> Path:
+    """Where a result is to be saved, if it ends in one of these and can be written."""
     target = Path(path)
     if target.suffix.lower() not in endings:
         known = f"{', '.join(endings[:-1])} or {endings[-1]}"

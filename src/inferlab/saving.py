@@ -54,8 +54,11 @@ class Saver:
         self._try(lambda store: store.finish_cell(self.id, outcome.cell.id, outcome.status, outcome.failure))
 
     def document(self, kind: str, title: str, content: Mapping[str, Any]) -> None:
-        """Save a result that is final."""
-        self.id = self._try(lambda store: store.add_document(kind, title, content)) or ""
+        """Save a result; called again, it is the same one that has grown."""
+        if self.id:
+            self._try(lambda store: store.replace_document(self.id, content))
+        else:
+            self.id = self._try(lambda store: store.add_document(kind, title, content)) or ""
 
     def _try(self, save: Callable[[Store], T]) -> T | None:
         if self._store is None:

@@ -18,6 +18,7 @@ _COMMANDS = {
     "compare": "Is the difference between two models, engines or settings real?",
     "capacity": "Find the highest rate that keeps a latency objective.",
     "recommend": "Find the best engine, cores, streams and batch size.",
+    "profile": "Where the time goes, layer by layer, and what pruning would buy and cost.",
     "plot": "Draw results as a chart.",
     "engines": "List the engines, install or remove one.",
     "export": "Turn a PyTorch model into ONNX and check it, or entries of the store into a file.",

@@ -95,6 +95,20 @@ class Rates(Listed):
             raise ValueError(f"'{part}' is not a number.") from None
 
 
+class Levels(Rates):
+    """Shares of zeros such as 0.5,0.9; all stands for those that profiles have."""
+
+    name = "levels"
+
+    def read(self, part: str) -> Sequence[float]:
+        """A number, or all of them."""
+        if part == "all":
+            from inferlab.profiling.records import LEVELS
+
+            return LEVELS
+        return super().read(part)
+
+
 class Words(Listed):
     """Words separated by commas, of some or of any."""
 

@@ -1,0 +1,56 @@
+"""The time that pruning was estimated to give on DeepSparse, against that of the really pruned model, in turns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inferlab.lab import Lab, read_model
+from inferlab.measure.jobs import jobs
+from inferlab.measure.setup import Job
+from inferlab.model.datasets import Data
+from inferlab.profiling import loss
+from inferlab.profiling.asked import Request, Wanted
+from inferlab.profiling.estimate import estimate
+from inferlab.profiling.make import data_for
+from inferlab.profiling.verify import verify
+from inferlab.records import Model, Plan, ignore
+
+_MODELS = ("demo:resnet50", "demo:bert_3layer")
+# The built-in models have random weights, so that pruning them costs more than it would a trained model.
+_BUDGETS = (0.1, 1.0, 5.0)
+
+
+def main(time_s: float = 20.0) -> None:
+    """Print estimate and measurement side by side at three budgets."""
+    print("model             budget  layers  zeros  dense ms  estimated ms  measured ms (interval)  error")
+    for name in _MODELS:
+        plan = Plan(name, engines=("deepsparse",), scenarios=("sync",), verify=False)
+        profile = Lab().profile(plan, Wanted(time_s=time_s))
+        assert profile.performance is not None and profile.loss is not None, profile.problems
+        (job,) = jobs(replace(plan, time_s=time_s), read_model(name))
+        data = data_for(Request(job, Wanted()))
+
+        def loss_of(pruned: Model, job: Job = job, data: Data = data) -> float | None:
+            return loss.evaluate(pruned, job.model, data).loss
+
+        for budget in _BUDGETS:
+            found = estimate(profile.performance, profile.loss, budget)
+            assert found is not None
+            if not found.levels:
+                print(f"{name:16}  {budget:6g}  nothing is pruned within this budget")
+                continue
+            done = verify(job, found, loss_of, time_s, ignore).verified
+            assert done is not None
+            # As in --verify, the estimate is held to the dense model's time of the same comparison.
+            foretold = (found.estimated_ms_per_batch or 0) / (found.ms_per_batch or 1) * done.baseline_ms_per_batch
+            low, high = done.ms_interval or (float("nan"), float("nan"))
+            print(
+                f"{name:16}  {budget:6g}  {len(found.levels):6}  {100 * found.parameter_reduction:4.0f}%  "
+                f"{done.baseline_ms_per_batch:8.2f}  {foretold:12.2f}  "
+                f"{done.ms_per_batch:11.2f} ({low:.2f} to {high:.2f})  {100 * done.error:+6.1f}%",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""`inferlab profile MODEL`: where its time goes, what pruning would buy, what it would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab.cli.parameters import Levels
+from inferlab.cli.progress import Log
+from inferlab.cli.stores import saving, saving_options
+from inferlab.errors import BadInput
+
+if TYPE_CHECKING:
+    from inferlab.lab import Lab
+    from inferlab.profiling.asked import Wanted
+    from inferlab.profiling.records import Profile
+
+_OWN = ("scenario", "rate", "num_streams", "instances", "stream_mode")
+_SHOWN_AGAIN = "A profile that was made before (its file, or its id of inferlab history) is shown again."
+_HELP = f"""Where the time of MODEL goes layer by layer, what pruning would buy, what it would cost.
+
+\b
+  inferlab profile model.onnx -e deepsparse                with times at every level of pruning
+  inferlab profile model.onnx --data inputs.npz --html report.html
+  inferlab profile model.onnx --no-performance --no-loss   only what the architecture says
+  inferlab profile old.json --budget 0.3                   a profile made before, for another budget
+  inferlab profile new.json --against old.json             layer by layer
+
+{MODELS} {_SHOWN_AGAIN}"""
+_LEVELS = "Shares of zeros to measure times at: 0.5,0.9 or all.  [default: all where the engine can impose them]"
+_DATA = "Your inputs by name, with 'labels' if there are any, for the loss profile; or demo:digits."
+_BUDGET = "The loss that the estimated pruning may cost; docs/profiles.md says what a loss is."
+_AGAINST = "Compare the layers with those of another profile: a file, or an id of inferlab history."
+_TIME = "Seconds of measuring for each part, at most."
+
+
+@click.command("profile", help=_HELP)
+@click.argument("model")
+@click.option("--performance/--no-performance", default=True, help="Measure the layers' times.  [default: on]")
+@click.option("--loss/--no-loss", default=True, help="Measure what pruning each layer costs.  [default: on]")
+@click.option("--performance-name", default="baseline", show_default=True, help="Of the performance profile.")
+@click.option("--loss-name", default="baseline", show_default=True, help="Of the loss profile.")
+@click.option("--levels", type=Levels(), metavar="LEVELS", help=_LEVELS)
+@click.option("--int8", is_flag=True, help="Measure a copy in INT8 too, really quantised.")
+@click.option("--roofline", is_flag=True, help="Measure this machine's ceilings, and what limits each layer.")
+@click.option("--data", "data_file", metavar="FILE.npz", help=_DATA)
+@click.option("--budget", type=float, default=0.1, show_default=True, help=_BUDGET)
+@click.option("--verify", is_flag=True, help="Make the estimated model, measure it, and show both side by side.")
+@click.option("--against", metavar="PROFILE", help=_AGAINST)
+@cell_options(without=(*_OWN, "verify"))
+@click.option(
+    "--no-check", "check", is_flag=True, flag_value=False, default=True, help="Do not check the outputs."
+)
+@click.option("-t", "--time", "time_s", default=10.0, show_default=True, help=_TIME)
+@saving_options
+@click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the profile in a JSON file.")
+@click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write a report that opens offline.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    model: str,
+    against: str | None,
+    store_url: str | None,
+    no_save: bool,
+    quiet: bool,
+    export_path: Path | None,
+    html_path: Path | None,
+    **given: Any,
+) -> int:
+    """Parse, profile, show."""
+    from inferlab.lab import Lab
+    from inferlab.render import files, profile_files
+    from inferlab.render import profile as render
+
+    for path in (export_path, html_path):
+        if path:
+            files.check_writable(path)
+    with Log(quiet) as log, saving(store_url, no_save, log) as store:
+        lab = Lab(store)
+        other = lab.saved_profile(against) if against else None
+        found = _read(lab, model, ctx) if lab.is_profile(model) else _made(lab, model, given, log)
+        for line in render.lines(found):
+            click.echo(line)
+        if other is not None:
+            from inferlab.render import layer_diff
+
+            click.echo()
+            for line in layer_diff.lines(lab.layer_diff(other, found)):
+                click.echo(line)
+    if export_path:
+        files.write(export_path, profile_files.to_json(found))
+        log.say(f"Saved to {export_path}")
+    if html_path:
+        from inferlab.render import profile_html
+
+        files.write(html_path, profile_html.report(found))
+        log.say(f"Report written to {html_path}")
+    return 130 if found.interrupted else 3 if found.problems else 0
+
+
+def _made(lab: Lab, model: str, given: dict[str, Any], log: Log) -> Profile:
+    wanted = _wanted(given)
+    return lab.profile(plan({"model": model, "verify": given.pop("check"), **given}), wanted, log, live=log.live)
+
+
+def _wanted(given: dict[str, Any]) -> Wanted:
+    from inferlab.profiling.asked import Wanted
+
+    return Wanted(**{name: given.pop(name) for name in Wanted.__slots__})
+
+
+def _read(lab: Lab, name: str, ctx: click.Context) -> Profile:
+    """A profile that was made before, with the estimate for the budget that is asked for now."""
+    from inferlab.profiling.estimate import with_estimate
+
+    allowed = ("model", "budget", "against", "store_url", "no_save", "quiet", "export_path", "html_path")
+    for one in ctx.params:
+        asked = ctx.get_parameter_source(one)
+        if one not in allowed and asked is not None and asked.name == "COMMANDLINE":
+            raise BadInput(
+                f"{name} is a profile that was made before; --{one.replace('_', '-')} would need a new one. "
+                "Name the model to make it."
+            )
+    found = lab.saved_profile(name)
+    source = ctx.get_parameter_source("budget")
+    return with_estimate(found, ctx.params["budget"]) if source and source.name == "COMMANDLINE" else found
