@@ -21,6 +21,24 @@ def test_every_option_of_benchmark_is_documented_and_no_other() -> None:
     assert documented == real
 
 
+def test_every_option_of_profile_is_documented_and_no_other() -> None:
+    from inferlab.cli.profile import command as profile
+
+    page = (ROOT / "docs/profiles.md").read_text()
+    options = [one for one in profile.params if one.param_type_name == "option"]
+    real = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+    rows = re.findall(r"^\| (`-.*?) \|", page, re.M)
+    assert {name for row in rows for name in re.findall(r"`(-{1,2}[\w-]+)`", row)} == real
+
+
+def test_the_example_of_a_profile_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/profiles.md").read_text(), re.S)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", code, re.M)
+    assert {one.name for one in tmp_path.iterdir()} == {"layers.html", "report.html"}
+
+
 def test_every_finding_is_documented_and_has_a_sentence() -> None:
     (findings,) = re.findall(r"^## Findings\n(.*?)^## ", BENCHMARK, re.M | re.S)
     documented = set(re.findall(r"^\| `([a-z][a-z-]+)` \|", findings, re.M))

@@ -36,14 +36,18 @@ def test_an_estimate_follows_the_budget() -> None:
     assert small.estimated_ms_per_batch is not None and large.estimated_ms_per_batch is not None
     assert large.estimated_ms_per_batch <= small.estimated_ms_per_batch
     assert RESULT.with_budget(0.5).record.estimate == large
-    with pytest.raises(BadInput, match="The loss budget must be 0 or more"):
-        RESULT.estimate(-1)
+    for budget, sentence in ((-1, "must be 0 or more"), (float("nan"), "0 or more"), ("much", "is a number")):
+        with pytest.raises(BadInput, match=sentence):
+            RESULT.estimate(budget)  # type: ignore[arg-type]
 
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     RESULT.save(tmp_path / "p.json")
     again = inferlab.profile(tmp_path / "p.json", store=False)
     assert again.record == RESULT.record
+    assert inferlab.profile(tmp_path / "p.json", budget=0.5, store=False).record.estimate == RESULT.estimate(0.5)
+    with pytest.raises(BadInput, match="A profile that was made before is read as it is: leave out int8"):
+        inferlab.profile(tmp_path / "p.json", int8=True, store=False)
     RESULT.save(tmp_path / "p.html")
     assert (tmp_path / "p.html").read_text().lower().startswith("<!doctype html>")
     assert json.loads(RESULT.to_json())["format"] == "inferlab-profile/1"
@@ -77,3 +81,8 @@ def test_unknown_arguments_are_refused_with_the_nearest() -> None:
 def test_wrong_types_are_refused() -> None:
     with pytest.raises(BadInput, match="int8 is True or False"):
         inferlab.profile("demo:mlp", int8="yes")  # type: ignore[arg-type]
+    for levels in (0.9, "most"):
+        with pytest.raises(BadInput, match="levels is a list such as"):
+            inferlab.profile("demo:mlp", levels=levels)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="data is a path, not 5"):
+        inferlab.profile("demo:mlp", data=5)  # type: ignore[arg-type]

@@ -16,7 +16,8 @@ def test_decimals_keep_four_digits_that_count(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(12, "12 bytes"), (2048, "2 KiB"), (300_000_000, "286 MiB"), (5 << 40, "5120 GiB")]
+    ("count", "text"),
+    [(12, "12 bytes"), (2048, "2 KiB"), (1_023_700, "1000 KiB"), (300_000_000, "286 MiB"), (5 << 40, "5120 GiB")],
 )
 def test_sizes_have_binary_units(count: int, text: str) -> None:
     assert units.size(count) == text
@@ -27,3 +28,22 @@ def test_sizes_have_binary_units(count: int, text: str) -> None:
 )
 def test_durations_have_the_unit_that_suits_them(seconds: float, text: str) -> None:
     assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (8_178_000_000, "FLOP", "8.18 GFLOP"),
+        (25_557_032, "", "25.6 M"),
+        (999_900_000, "FLOP", "1000 MFLOP"),
+        (10, "FLOP", "10 FLOP"),
+        (0, "", "0"),
+    ],
+)
+def test_large_numbers_have_the_prefix_of_their_unit(value: float, unit: str, text: str) -> None:
+    assert units.scaled(value, unit) == text
+
+
+@pytest.mark.parametrize(("fraction", "text"), [(0.12345, "12.3 %"), (1.0, "100 %"), (12.344, "1234 %")])
+def test_shares_are_percentages_without_exponents(fraction: float, text: str) -> None:
+    assert units.share(fraction) == text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,6 +15,7 @@ from inferlab.measure.saved import Saved, compare_saved
 from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted
+from inferlab.profiling.estimate import BUDGET
 from inferlab.records import Benchmark, Event, Listener, Plan, ignore
 from inferlab.render import files, saved, text
 from inferlab.results import BenchmarkResult, ComparisonResult
@@ -113,7 +114,7 @@ def compare(
     with _store(store, listener) as opened:
         lab = Lab(opened)
         if _is_saved(a, lab) or _is_saved(b, lab):
-            _refuse_beside_saved(given)
+            _refuse_options(compare, (*asked.KEYWORDS, "a_options", "b_options"), given, _AS_THEY_ARE)
             return ComparisonResult(compare_saved(_saved(a, lab), _saved(b, lab), margin))
         plans = _arms([asked.model_name(one) for one in (a, b) if one is not None], given)
         return ComparisonResult(arms.compare(lab, *plans, asked.number("time", time), margin, listener))
@@ -126,11 +127,11 @@ def profile(
     loss: bool = True,
     performance_name: str = "baseline",
     loss_name: str = "baseline",
-    levels: Sequence[float] | None = None,
+    levels: Sequence[float] | str | None = None,
     int8: bool = False,
     roofline: bool = False,
     data: StrPath | None = None,
-    budget: float = 0.1,
+    budget: float = BUDGET,
     verify_estimate: bool = False,
     engine: str = "onnxruntime",
     batch_size: int | None = None,
@@ -150,8 +151,8 @@ def profile(
 ) -> ProfileResult:
     """Where a model's time goes, and what pruning would buy and cost, as `inferlab profile` says it.
 
-    A profile that was made before (its file, or its id in the store) is read again. What an engine could not do
-    is a sentence in `problems`, not an exception.
+    A profile that was made before (its file, or its id in the store) is read again, for another budget where one
+    is given. What an engine could not do is a sentence in `problems`, not an exception.
     """
     given = locals()
     asked.refuse_unknown("profile()", unknown, [name for name in given if name not in ("unknown", "model")])
@@ -162,10 +163,10 @@ def profile(
         loss=asked.flag("loss", loss),
         performance_name=str(performance_name),
         loss_name=str(loss_name),
-        levels=None if levels is None else tuple(asked.number("levels", one) for one in levels),
+        levels=asked.levels(levels),
         int8=asked.flag("int8", int8),
         roofline=asked.flag("roofline", roofline),
-        data_file=None if data is None else asked.model_name(data),
+        data_file=asked.path("data", data),
         time_s=asked.number("time", time),
         budget=asked.number("budget", budget),
         verify=asked.flag("verify_estimate", verify_estimate),
@@ -173,15 +174,20 @@ def profile(
     with _store(store, listener) as opened:
         lab = Lab(opened)
         if lab.is_profile(name):
-            return ProfileResult(lab.saved_profile(name))
+            _refuse_options(profile, _OF_MAKING, given, "A profile that was made before is read as it is")
+            found = ProfileResult(lab.saved_profile(name))
+            return found if wanted.budget == BUDGET else found.with_budget(wanted.budget)
         return ProfileResult(lab.profile(asked.plan(name, given), wanted, listener, live=progress is not None))
 
 
+_OF_MAKING = [name for name in inspect.signature(profile).parameters
+              if name not in ("model", "budget", "store", "progress", "unknown")]  # fmt: skip
 _NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision")
 _OF_COMPARE = [
     *(name for name in asked.KEYWORDS if name not in _NOT_OF_COMPARE),
     *("a_options", "b_options", "margin", "store", "progress"),
 ]
+_AS_THEY_ARE = "Results that were measured before are compared as they are"
 
 
 def _arms(models: Sequence[str], given: dict[str, Any]) -> tuple[Plan, Plan]:
@@ -232,12 +238,14 @@ def _saved(thing: Any, lab: Lab) -> Saved:
     return saved.choose(name, [files.result(thing, thing.outcomes[0])], None)
 
 
-def _refuse_beside_saved(given: Mapping[str, Any]) -> None:
+def _refuse_options(
+    function: Callable[..., Any], names: Iterable[str], given: Mapping[str, Any], reason: str
+) -> None:
     """Options of measuring mean nothing where nothing is measured."""
-    defaults = {name: one.default for name, one in inspect.signature(compare).parameters.items()}
-    for name in (*asked.KEYWORDS, "a_options", "b_options"):
+    defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    for name in names:
         if name in given and given[name] != defaults[name]:
-            raise BadInput(f"Results that were measured before are compared as they are: leave out {name}.")
+            raise BadInput(f"{reason}: leave out {name}.")
 
 
 def _listener(progress: Progress | None) -> Listener:

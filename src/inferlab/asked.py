@@ -140,6 +140,24 @@ def number(name: str, value: Any) -> float:
     return _number(name, value)
 
 
+def levels(value: Any) -> tuple[float, ...] | None:
+    """Levels of pruning: some numbers, "all", "none", or None for what suits the engine."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value in ("all", "none"):
+        from inferlab.profiling.records import LEVELS
+
+        return LEVELS if value == "all" else ()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise _refuse("levels", "a list such as [0.6, 0.9], 'all' or 'none'", value)
+    return tuple(dict.fromkeys(_number("levels", one) for one in value))
+
+
+def path(name: str, value: Any) -> str | None:
+    """A file that is not part of a plan, or none."""
+    return None if value is None else _path(name, value)
+
+
 def flag(name: str, value: Any) -> bool:
     """A switch that is not part of a plan."""
     return _flag(name, value)

@@ -191,7 +191,8 @@ class Lab:
         job, *more = plan_jobs(plan, model)
         if more:
             raise BadInput(
-                f"One cell is compared with another, but this plan of {plan.model} has {1 + len(more)}."
+                f"One cell at a time can be measured so, but this plan of {plan.model} has {1 + len(more)}. "
+                "Give one value for each option."
             )
         return job
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from inferlab.charts import profiles as charts
@@ -109,14 +110,13 @@ class ProfileResult:
 
     def estimate(self, budget: float = BUDGET) -> PruningEstimate | None:
         """Which sparsity each layer takes under a loss budget, and what time that gives."""
-        if not budget >= 0:
-            raise BadInput(f"The loss budget must be 0 or more, not {budget}.")
-        return with_estimate(self.record, budget).estimate
+        return self.with_budget(budget).record.estimate
 
     def with_budget(self, budget: float) -> ProfileResult:
         """The same profile with the estimate for another budget in all its views."""
-        self.estimate(budget)
-        return ProfileResult(with_estimate(self.record, budget))
+        if not isinstance(budget, Real):
+            raise BadInput(f"budget is a number, not {budget!r} ({type(budget).__name__}).")
+        return ProfileResult(with_estimate(self.record, float(budget)))
 
     def against(self, other: ProfileResult) -> LayerDiff:
         """How its layers compare with another's: which differ, by how much, and how sure that is."""

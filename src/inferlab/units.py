@@ -12,27 +12,34 @@ def decimal(value: float, places: int = 4) -> str:
     return f"{value:.{places}f}"
 
 
+def _three(value: float) -> str:
+    """Three digits, or all before the point: 1000 and not 1e+03."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
 def size(count: float) -> str:
     """A number of bytes, in binary units."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(count) < 1024 or unit == "GiB":
             break
         count /= 1024
-    return (
-        f"{count:.0f} {unit}"
-        if unit == "bytes"
-        else f"{count:.3g} {unit}"
-        if count < 1000
-        else f"{count:.0f} {unit}"
-    )
+    return f"{count:.0f} {unit}" if unit == "bytes" else f"{_three(count)} {unit}"
+
+
+def scaled(value: float, unit: str = "") -> str:
+    """A large number with three digits and the prefix of its unit: 8.18 GFLOP, or 25.6 M."""
+    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{_three(value / limit)} {prefix}{unit}"
+    return f"{_three(value)} {unit}".rstrip()
 
 
 def duration(seconds: float) -> str:
     """A time in the unit that suits it."""
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
         if abs(seconds) < limit:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
+            return f"{_three(seconds * factor)} {unit}"
+    return f"{_three(seconds)} s"
 
 
 def count(value: float) -> str:
@@ -42,7 +49,7 @@ def count(value: float) -> str:
 
 def share(fraction: float) -> str:
     """A fraction as a percentage."""
-    return f"{100 * fraction:.3g} %"
+    return f"{_three(100 * fraction)} %"
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:

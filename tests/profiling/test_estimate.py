@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
+from inferlab.profiling.estimate import estimate, estimated_ms, gains_from_zeros, smoothed, with_estimate
 from inferlab.profiling.records import Layer, LossLayer, LossProfile, PerformanceProfile
 from tests.profiles import a_profile
 
@@ -123,6 +123,15 @@ def test_an_engine_whose_whole_model_gets_no_faster_has_no_estimated_gain() -> N
     assert found.estimated_speedup == 1.0
 
 
+def test_a_model_that_is_faster_by_a_per_cent_alone_does_not_gain() -> None:
+    layers = [layer(0, 10.0, {"0.9": 9.0}), layer(1, 90.0, {"0.9": 90.0})]
+    performance = measured(layers)
+    assert not gains_from_zeros(performance)
+    assert gains_from_zeros(replace(performance, pruned={"0.9": 97.9}))
+    assert not gains_from_zeros(replace(performance, pruned={"0.9": 97.9}, ms_interval=(97.0, 103.0)))
+    assert not gains_from_zeros(replace(performance, pruned={}))
+
+
 def test_a_level_without_a_loss_is_not_taken() -> None:
     found = estimate(
         measured([layer(0, 10.0, {"0.5": 6.0, "0.9": 1.0})]), lost([weight(0, {"0.5": 0.0, "0.9": None})])
@@ -138,6 +147,17 @@ def test_a_shared_weight_is_pruned_once_and_gains_in_every_layer_that_reads_it()
     assert found is not None
     assert found.levels == {"w0": 0.9}
     assert found.estimated_ms_per_batch == pytest.approx(2.0)
+
+
+def test_a_level_that_was_lucky_is_brought_in_line_with_the_next_ones() -> None:
+    assert smoothed(layer(0, 10.0, {"0.5": 4.0, "0.8": 8.0, "0.9": 3.0}, times_ms=(10.0,))) == {
+        "0.5": 6.0,
+        "0.8": 6.0,
+        "0.9": 3.0,
+    }
+    # A level that seems slower than the model as it is weighs as one process against all of those.
+    slower = smoothed(layer(0, 10.0, {"0.5": 12.0}, times_ms=(9.0, 10.0, 11.0)))
+    assert slower == {"0.5": 10.5}
 
 
 def test_without_times_the_estimate_goes_by_parameters() -> None:

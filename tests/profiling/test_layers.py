@@ -8,7 +8,7 @@ import pytest
 
 from inferlab.model.costs import NodeCost
 from inferlab.profiling.join import Executed, Graph, Joined
-from inferlab.profiling.layers import Timed, align, apportion, layer_records, moved_bytes, timed
+from inferlab.profiling.layers import Timed, align, apportion, layer_bytes, layer_records, timed
 
 NODES = (
     NodeCost(
@@ -94,16 +94,16 @@ def test_layers_of_the_same_name_have_different_ids() -> None:
 
 
 def test_tensors_between_fused_nodes_are_not_moved() -> None:
-    assert moved_bytes((0,), GRAPH) == 40 + 400 + 80
-    assert moved_bytes((0, 1), GRAPH) == 40 + 400 + 80
+    assert layer_bytes((0,), GRAPH) == 40 + 400 + 80
+    assert layer_bytes((0, 1), GRAPH) == 40 + 400 + 80
     # The view has the bytes of what it looks at.
-    assert moved_bytes((0, 1, 2, 3), GRAPH) == 40 + 400 + 1200 + 8
-    assert moved_bytes((), GRAPH) is None
+    assert layer_bytes((0, 1, 2, 3), GRAPH) == 40 + 400 + 1200 + 8
+    assert layer_bytes((), GRAPH) is None
 
 
 def test_an_output_of_the_model_is_written_whoever_reads_it() -> None:
     graph = Graph(NODES, {"x"}, {"y", "c"})
-    assert moved_bytes((0, 1), graph) == 40 + 400 + 80 + 80
+    assert layer_bytes((0, 1), graph) == 40 + 400 + 80 + 80
 
 
 def test_processes_are_aligned_by_the_names_of_their_layers() -> None:

@@ -28,6 +28,7 @@ from inferlab.profiling import trying
 from inferlab.profiling.loss import approximate, area, evaluate, layers_to_prune, measure
 from inferlab.profiling.records import LEVELS, LossProfile, level_key
 from inferlab.records import Event, Model
+from inferlab.render import text
 from inferlab.transform.prune import prune
 
 RNG = np.random.default_rng(7)
@@ -318,7 +319,8 @@ def test_progress_is_told_layer_by_layer(digits: tuple[Model, Costs, Data]) -> N
     data = generate_data(model.inputs, resolve(model.inputs, 8, None, {}).shapes)
     profile = measure(model, counts, data, events.append, num_cores=1)
     assert data.items == 8 and (profile.method, profile.items) == ("one-shot", 8)
-    assert [event.fraction for event in events] == [0, 0.25, 0.5, 0.75, 1]
+    assert [event.fraction for event in events] == [None, 0.25, 0.5, 0.75, 1]
+    assert text.event(events[0]) == "Pruning 4 layers one by one, on 8 items"
     assert {event.data.get("layer") for event in events[1:]} == {one.id for one in profile.layers}
 
 
@@ -370,10 +372,17 @@ def test_labels_that_do_not_fit_are_refused_before_anything_runs(tmp_path: Path)
     assert "go down to -1" in refused(np.array([0, -1, 3]))
     assert "go up to 10, but no output of the model has more than 10 classes" in refused(np.array([0, 10, 3]))
     assert "All labels" in refused(np.array([-100, -100, -100]))
+    assert "have the shape [3, 7], which no output of the model has classes for" in refused(np.zeros((3, 7), int))
+    assert "1 label for 3 rows" in refused(np.array(1))
     np.savez(tmp_path / "data.npz", image=images, labels=np.array([0, -100, 9]))
     data = load_data(tmp_path / "data.npz", model.inputs, model.outputs)
     assert data.labels is not None and data.labels[0].tolist() == [0, -100, 9]
     assert math.prod(data.rows) == 3
+    content = bytearray((tmp_path / "data.npz").read_bytes())
+    content[content.rindex(np.array([0, -100, 9]).tobytes())] ^= 1
+    (tmp_path / "data.npz").write_bytes(content)
+    with pytest.raises(BadInput, match=r"The labels in .* cannot be read: Bad CRC-32"):
+        load_data(tmp_path / "data.npz", model.inputs, model.outputs)
 
 
 def test_a_child_that_dies_costs_only_the_layer_it_was_at(digits: tuple[Model, Costs, Data]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from inferlab.charts import frame
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import estimated_ms
+from inferlab.profiling.flops import moved_bytes
 from inferlab.profiling.records import FlopsLayer, Layer, LossLayer, Profile
-from inferlab.units import decimal, plural, share, shortened, size
+from inferlab.units import decimal, plural, scaled, share, shortened, size
 
 #: How values are displayed.
 VALUES = {"values": "values", "log": "logarithm", "percent": "percent"}
@@ -37,6 +39,11 @@ class Bar:
     error: float | None = None
     type: str = ""
     index: int = 0
+
+
+def model_name(profile: Profile) -> str:
+    """The model's file without its folder, or its source where that is no path."""
+    return PurePath(profile.model.source).name or profile.model.source
 
 
 def summaries(profile: Profile) -> dict[str, str]:
@@ -183,16 +190,8 @@ def quantity(summary: str, value: float | None) -> str:
     if summary == "bytes":
         return size(value)
     if summary == "flops":
-        return f"{scaled(value)}FLOP"
+        return scaled(value, "FLOP")
     return f"{value:,.0f}" if summary == "params" else f"{decimal(value, 3)} ms"
-
-
-def scaled(value: float) -> str:
-    """A large number with three digits and the prefix of its unit."""
-    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
-            return f"{value / limit:.3g} {prefix}"
-    return f"{value:.3g} "
 
 
 def about(one: Layer) -> tuple[str, ...]:
@@ -203,7 +202,7 @@ def about(one: Layer) -> tuple[str, ...]:
         f"kernel: {shortened(one.kernel, _LONGEST)}" if one.kernel else "",
         _FALLBACK if one.fallback else "",
         f"time: {decimal(one.ms, 3)}{spread} ms, {share(one.share)} of the model",
-        "" if one.flops is None else f"work: {scaled(one.flops)}FLOP",
+        "" if one.flops is None else f"work: {scaled(one.flops, 'FLOP')}",
         "" if one.gflops_per_second is None else f"speed: {one.gflops_per_second:.3g} GFLOP/s",
         ""
         if one.bound is None or one.of_limit is None
@@ -215,7 +214,7 @@ def about(one: Layer) -> tuple[str, ...]:
 def _theory(one: FlopsLayer) -> tuple[str, ...]:
     lines = [
         *_named(one),
-        "uncounted" if one.flops is None else f"work: {scaled(one.flops)}FLOP, {one.dtype}",
+        "uncounted" if one.flops is None else f"work: {scaled(one.flops, 'FLOP')}, {one.dtype}",
         f"parameters: {one.params:,}" if one.params else "",
         "" if one.intensity is None else f"intensity: {one.intensity:.3g} FLOPs a byte",
     ]
@@ -238,10 +237,9 @@ def _listed(nodes: Sequence[str]) -> str:
 
 
 def _cost(one: FlopsLayer, summary: str) -> int | None:
-    if summary != "bytes":
-        return one.flops if summary == "flops" else one.params
-    moved = (one.read_bytes, one.write_bytes)
-    return None if None in moved else sum(part or 0 for part in moved) + one.weight_bytes
+    if summary == "bytes":
+        return moved_bytes(one)
+    return one.flops if summary == "flops" else one.params
 
 
 def _ratio(value: float | None, whole: float) -> float | None:

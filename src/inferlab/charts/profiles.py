@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from inferlab.charts import frame
 from inferlab.charts.layer_diffs import layer_diff
 from inferlab.charts.losses import loss_curves, loss_sensitivities, parameter_counts
-from inferlab.charts.profile_values import FLOPS, HOVER, Bar, by_layer, by_type, chosen, grouped, hover, summaries
+from inferlab.charts.profile_values import (
+    FLOPS,
+    HOVER,
+    Bar,
+    by_layer,
+    by_type,
+    chosen,
+    grouped,
+    hover,
+    model_name,
+    summaries,
+)
 from inferlab.charts.rooflines import roofline
 from inferlab.errors import BadInput
+from inferlab.profiling.estimate import gains_from_zeros
 from inferlab.profiling.records import PerformanceProfile, Profile
 from inferlab.units import decimal, plural, shortened
 
@@ -37,8 +48,6 @@ _BAR = 28
 # More error bars than this are a thicket.
 _MOST_ERRORS = 90
 _UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes"}
-# Times that differ by less are the same to an eye, and no gain.
-_NO_GAIN = 0.02
 
 
 def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "values") -> Figure:
@@ -203,11 +212,11 @@ def pruning(profile: Profile) -> Figure:
 
 def _gain(performance: PerformanceProfile, levels: Sequence[str]) -> str:
     """What pruning does, in words."""
-    best = min(levels, key=lambda key: performance.pruned[key])
-    ms, low = performance.pruned[best], (performance.ms_interval or (performance.ms_per_batch,))[0]
-    if ms >= min(low, performance.ms_per_batch * (1 - _NO_GAIN)):
+    if not gains_from_zeros(performance):
         return f"Zeros in the weights gain nothing on {performance.engine}"
-    return f"At best {performance.ms_per_batch / ms:.2f} × as fast, with {best} of the weights zero"
+    best = min(levels, key=lambda key: performance.pruned[key])
+    speedup = performance.ms_per_batch / performance.pruned[best]
+    return f"At best {speedup:.2f} × as fast, with {best} of the weights zero"
 
 
 def _how(performance: PerformanceProfile) -> str:
@@ -216,13 +225,12 @@ def _how(performance: PerformanceProfile) -> str:
 
 def _of(profile: Profile, summary: str) -> list[str]:
     """What was profiled, in a few words."""
-    model = shortened(PurePath(profile.model.source).name or profile.model.source, 48)
+    model = shortened(model_name(profile), 48)
     if summary in FLOPS or profile.performance is None:
         batch = profile.flops.batch_size if profile.flops else 1
         return [model, f"batch {batch}", "from the architecture alone"]
     one = profile.performance
-    engine = f"{one.engine} {one.versions.get(one.engine, '')}".strip()
-    return [model, engine, f"batch {one.batch_size}", plural(one.num_cores, "core")]
+    return [model, one.engine_and_version, f"batch {one.batch_size}", plural(one.num_cores, "core")]
 
 
 def _notes(profile: Profile, bars: Sequence[Bar], summary: str) -> list[str]:

@@ -10,7 +10,7 @@ from inferlab.charts import frame
 from inferlab.charts.profile_values import HOVER, about, grouped, hover
 from inferlab.errors import BadInput
 from inferlab.profiling.records import Ceilings, Layer, Profile
-from inferlab.units import plural, shortened
+from inferlab.units import count, plural, shortened
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -126,9 +126,9 @@ def _roofs(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def _names(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
-    named = [(f"FP32 {ceilings.fp32_gflops:.3g} GFLOP/s", ceilings.fp32_gflops)]
+    named = [(f"FP32 {count(ceilings.fp32_gflops)} GFLOP/s", ceilings.fp32_gflops)]
     if ceilings.int8_gops is not None:
-        named.append((f"INT8 {ceilings.int8_gops:.3g} GOP/s", ceilings.int8_gops))
+        named.append((f"INT8 {count(ceilings.int8_gops)} GOP/s", ceilings.int8_gops))
     found = [
         frame.label(text, area[1], math.log10(min(peak, 10 ** area[1] * ceilings.bandwidth_gb_per_s)))
         | {"xanchor": "right", "yanchor": "bottom"}
@@ -140,6 +140,6 @@ def _names(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
     if along <= area[0]:
         return found
     memory = frame.label(
-        f"memory {ceilings.bandwidth_gb_per_s:.3g} GB/s", along, along + math.log10(ceilings.bandwidth_gb_per_s)
+        f"memory {count(ceilings.bandwidth_gb_per_s)} GB/s", along, along + math.log10(ceilings.bandwidth_gb_per_s)
     )
     return [*found, memory | {"xanchor": "right", "yanchor": "bottom", "xshift": -6}]

@@ -96,12 +96,14 @@ class Rates(Listed):
 
 
 class Levels(Rates):
-    """Shares of zeros such as 0.5,0.9; all stands for those that profiles have."""
+    """Shares of zeros such as 0.5,0.9; all stands for those that profiles have, none for no level."""
 
     name = "levels"
 
     def read(self, part: str) -> Sequence[float]:
-        """A number, or all of them."""
+        """A number, all of them, or none."""
+        if part == "none":
+            return ()
         if part == "all":
             from inferlab.profiling.records import LEVELS
 

@@ -30,11 +30,11 @@ _HELP = f"""Where the time of MODEL goes layer by layer, what pruning would buy,
   inferlab profile new.json --against old.json             layer by layer
 
 {MODELS} {_SHOWN_AGAIN}"""
-_LEVELS = "Shares of zeros to measure times at: 0.5,0.9 or all.  [default: all where the engine can impose them]"
-_DATA = "Your inputs by name, with 'labels' if there are any, for the loss profile; or demo:digits."
+_LEVELS = "Shares of zeros to measure times at: 0.6,0.9, all or none.  [default: all where the engine imposes it]"
+_DATA = "Your inputs by name, with 'labels' if there are any, for the loss profile and --int8; or demo:digits."
 _BUDGET = "The loss that the estimated pruning may cost; docs/profiles.md says what a loss is."
 _AGAINST = "Compare the layers with those of another profile: a file, or an id of inferlab history."
-_TIME = "Seconds of measuring for each part, at most."
+_TIME = "Seconds of measuring times for each part, at most."
 
 
 @click.command("profile", help=_HELP)
@@ -100,7 +100,8 @@ def command(
 
         files.write(html_path, profile_html.report(found))
         log.say(f"Report written to {html_path}")
-    return 130 if found.interrupted else 3 if found.problems else 0
+    missing = found.problems or (found.performance and found.performance.problems)
+    return 130 if found.interrupted else 3 if missing else 0
 
 
 def _made(lab: Lab, model: str, given: dict[str, Any], log: Log) -> Profile:
@@ -119,11 +120,11 @@ def _read(lab: Lab, name: str, ctx: click.Context) -> Profile:
     from inferlab.profiling.estimate import with_estimate
 
     allowed = ("model", "budget", "against", "store_url", "no_save", "quiet", "export_path", "html_path")
-    for one in ctx.params:
-        asked = ctx.get_parameter_source(one)
-        if one not in allowed and asked is not None and asked.name == "COMMANDLINE":
+    for one in ctx.command.params:
+        asked = ctx.get_parameter_source(one.name or "")
+        if one.name not in allowed and asked is not None and asked.name == "COMMANDLINE":
             raise BadInput(
-                f"{name} is a profile that was made before; --{one.replace('_', '-')} would need a new one. "
+                f"{name} is a profile that was made before; {max(one.opts, key=len)} would need a new one. "
                 "Name the model to make it."
             )
     found = lab.saved_profile(name)

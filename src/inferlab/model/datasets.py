@@ -12,9 +12,10 @@ import numpy as np
 
 from inferlab.child.scoring import IGNORED
 from inferlab.errors import BadInput
-from inferlab.model.inputs import make_inputs, read_data, take_rows
+from inferlab.model.inputs import UNREADABLE, make_inputs, read_data, take_rows
 from inferlab.model.shapes import batch_axis, fixed_batch
-from inferlab.records import Shape, TensorSpec
+from inferlab.records import Dim, Shape, TensorSpec
+from inferlab.units import plural
 
 Array = np.ndarray[Any, Any]
 
@@ -86,22 +87,23 @@ def _even(rows: int) -> int:
 
 def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[TensorSpec]) -> Array | None:
     """The labels in the file, whole numbers, one for each row or for each of its tokens; None without them."""
-    with np.load(path, allow_pickle=False) as file:
-        if "labels" not in file.files or "labels" in inputs:
-            return None
-        try:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if "labels" not in file.files or "labels" in inputs:
+                return None
             labels: Array = file["labels"]
-        except (ValueError, OSError, EOFError) as error:
-            raise BadInput(
-                f"The labels in {path} cannot be read: {error}. Write them with numpy.savez."
-            ) from error
+    except UNREADABLE as error:
+        raise BadInput(f"The labels in {path} cannot be read: {error}. Write them with numpy.savez.") from error
     if labels.dtype.kind not in "iu":
         raise BadInput(
             f"The labels in {path} are {labels.dtype.name}. Give whole numbers: the classes, from 0 on."
         )
     if labels.ndim == 0 or (rows is not None and labels.shape[0] != rows):
         count = labels.shape[0] if labels.ndim else 1
-        raise BadInput(f"The data in {path} has {count} labels for {rows} rows. Give each row its label.")
+        raise BadInput(
+            f"The data in {path} has {plural(count, 'label')} for {plural(rows or 1, 'row')}. "
+            "Give each row its label, in an array of as many."
+        )
     labels = labels.astype(np.int64)
     counted = labels[labels != IGNORED]
     if not counted.size:
@@ -116,7 +118,29 @@ def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[Te
             f"The labels in {path} go up to {counted.max()}, but no output of the model has more than "
             f"{classes} classes. Classes count from 0."
         )
+    known = [one.dims for one in outputs if one.dtype.startswith("float")]
+    if known and None not in known and not any(_fits(dims, labels.shape[1:]) for dims in known if dims):
+        raise BadInput(
+            f"The labels in {path} have the shape {list(labels.shape)}, which no output of the model has classes "
+            "for. Give one for each row, or one for each of its tokens or pixels."
+        )
     return np.ascontiguousarray(labels)
+
+
+def _fits(dims: Sequence[Dim], labels: Shape) -> bool:
+    """Whether an output may have classes for labels whose shape is this beyond the rows.
+
+    The classes come last, or second as in images, where dimensions of 1 need no labels of their own.
+    """
+    images = dims[2:]
+    padded = (*labels, *[1] * (len(images) - len(labels)))
+    return len(dims) > 1 and (_alike(dims[1:-1], labels) or (len(dims) > 2 and _alike(images, padded)))
+
+
+def _alike(dims: Sequence[Dim], shape: Shape) -> bool:
+    return len(dims) == len(shape) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(dims, shape, strict=True)
+    )
 
 
 def _most_classes(outputs: Sequence[TensorSpec]) -> int | None:

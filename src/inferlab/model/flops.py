@@ -19,7 +19,7 @@ from inferlab.model.costs import Costs
 from inferlab.model.nodes import Costed, Place, node_cost
 from inferlab.model.scopes import Scope, refine
 from inferlab.model.sparsity import attribute, subgraphs
-from inferlab.model.tensors import Light, Traced, read_light, trace
+from inferlab.model.tensors import Light, Traced, numbered, read_light, trace
 from inferlab.model.work import Tensor
 from inferlab.records import Model, Shape
 
@@ -106,7 +106,7 @@ def _graph(scope: Scope, place: Place, light: Light, number: list[int]) -> list[
     for node in scope.graph.node:
         if at in place.traced:
             scope.learn(node, place.traced[at])
-        at += 1 + sum(_count(inner) for inner in subgraphs(node))
+        at += 1 + sum(1 for inner in subgraphs(node) for _ in numbered(inner))
     found = []
     for index, node in enumerate(scope.graph.node):
         number[0] += 1
@@ -119,10 +119,6 @@ def _graph(scope: Scope, place: Place, light: Light, number: list[int]) -> list[
             bodies = _branches(scope, node, bodies)
         found += [one for body in bodies for one in body]
     return found
-
-
-def _count(graph: GraphProto) -> int:
-    return sum(1 + sum(_count(inner) for inner in subgraphs(node)) for node in graph.node)
 
 
 def _inside(scope: Scope, node: NodeProto, body: GraphProto, place: Place) -> Place:

@@ -46,12 +46,12 @@ def _mean(one: Operands) -> Count:
     return Count(len(one.inputs) * one.result_size())
 
 
-def _pool(index: int = 0, count: int = 1) -> Formula:
+def _pool(count: int = 1) -> Formula:
     """Pooling: each element of the window."""
 
     def formula(one: Operands) -> Count:
         kernel = one.attribute("kernel_shape") or [1]
-        return Count(count * one.result_size(index) * math.prod(kernel))
+        return Count(count * one.result_size() * math.prod(kernel))
 
     return formula
 
@@ -63,7 +63,7 @@ def _layer_norm(skip: bool = False, rms: bool = False) -> Formula:
         if rms:
             steps = 4 + skip + (skip and one.has(3))
         else:
-            shift, bias = (3, 4) if skip else (2, 99)
+            shift, bias = (3, 4) if skip else (2, products.NO_INPUT)
             steps = 6 + one.has(shift) + skip + one.has(bias)
         return Count(steps * one.result_size())
 
@@ -220,7 +220,7 @@ _OWN: dict[tuple[str, str], Formula] = {
     ("", "STFT"): _transform,
     ("", "Det"): _matrix_cubed(1),
     ("", "Conv"): products.conv(),
-    ("", "ConvInteger"): products.conv(bias=99),
+    ("", "ConvInteger"): products.conv(bias=products.NO_INPUT),
     ("", "QLinearConv"): products.conv(3, 8),
     ("", "ConvTranspose"): products.conv_transpose(),
     ("", "DeformConv"): products.deform_conv,

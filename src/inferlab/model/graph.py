@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, ValueInfoProto
 from inferlab.errors import BadInput
 from inferlab.model import sparsity
 from inferlab.model.limits import Scope, Tracer
+from inferlab.model.operators import RANDOM
 from inferlab.model.shapes import batch_axis
 from inferlab.model.sparsity import bodies, external_files, subgraphs, type_name
 from inferlab.records import Dim, Model, TensorSpec
@@ -25,7 +26,6 @@ __all__ = ["external_files", "names_are_unique", "parse_onnx", "read_onnx", "rew
 _LARGEST_FILE = 2**31 - 1  # protobuf reads no more
 _BLOCK = 1 << 20
 
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 _INTEGER_OPERATORS = {
     "MatMulInteger", "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
     "MatMulIntegerToFloat", "MatMulInteger16", "QAttention",
@@ -265,7 +265,7 @@ def _is_random(proto: ModelProto, folder: Path) -> bool:
     for body in bodies(proto):
         scope = Scope(body, None, None)
         for node in body.node:
-            if node.op_type in _RANDOM:
+            if node.op_type in RANDOM:
                 return True
             if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
                 training = scope.constants.get(node.input[2])

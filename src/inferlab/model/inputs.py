@@ -23,7 +23,11 @@ _NUMBERS = {
     "float16", "float32", "float64", "bool",
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 }  # fmt: skip
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError)
+#: What NumPy raises at an .npz file that is none, is cut off or damaged.
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 def make_inputs(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
@@ -151,7 +155,7 @@ def _read(path: Path, specs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, Arr
             unknown = [name for name in file.files if name not in names and name != "labels"]
             missing = [name for name in names if name not in file.files]
             arrays = [] if unknown or missing else [file[name] for name in names]
-    except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise BadInput(
             f"{path} cannot be read as an .npz file: {error}. Write it with numpy.savez, inputs by name."
         ) from error

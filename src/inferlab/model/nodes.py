@@ -11,11 +11,10 @@ from inferlab.model.costs import NodeCost
 from inferlab.model.formulas import formula_for, reason_for
 from inferlab.model.operators import PARTIAL, VIEWS
 from inferlab.model.scopes import Constant, Scope, bytes_of
-from inferlab.model.sparsity import attribute
+from inferlab.model.sparsity import FLOATS, attribute
 from inferlab.model.tensors import Parameter, Traced
 from inferlab.model.work import Count, Operands, Tensor, Unknown
 
-_FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
 _DEFAULT_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PRUNABLE = {
     "Conv", "ConvTranspose", "Gemm", "MatMul", "FusedConv", "FusedGemm", "FusedMatMul", "NhwcConv",
@@ -119,7 +118,7 @@ def _with_weight(cost: NodeCost, node: NodeProto, constants: Mapping[str, Consta
         and is_it
         and constant.same_values
         and weight.plain
-        and weight.type_name in _FLOATS
+        and weight.type_name in FLOATS
         and len(weight.dims) >= 2
     )
     return replace(

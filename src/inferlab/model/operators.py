@@ -42,6 +42,9 @@ VIEWS = _words(
 #: Operators that read only what they give of their first input.
 PARTIAL = _words("Compress Gather GatherElements GatherND GatherBlockQuantized Slice TorchEmbedding")
 
+#: Operators that draw numbers: what they give is not constant, even where all that they read is.
+RANDOM = _words("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike")
+
 #: Operations for each element of the output.
 EACH: dict[int, frozenset[str]] = {
     1: _words(

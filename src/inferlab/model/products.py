@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from inferlab.model.work import Count, Formula, Operands, Unknown, multiply_adds
 from inferlab.records import Shape
 
+#: Stands for the place of an input that an operator does not have.
+NO_INPUT = 99
+
 
 def conv(weight: int = 1, bias: int = 2) -> Formula:
     """Conv, of any rank, groups and dilation: each output takes one filter, which spans a group's channels."""
@@ -49,11 +52,11 @@ def causal_conv(one: Operands) -> Count:
     return multiply_adds(out * math.prod(one.shape(1)[1:]), out * (one.has(2) + active))
 
 
-def matmul(left: int = 0, each: int = 0, bias: int = 99) -> Formula:
+def matmul(each: int = 0, bias: int = NO_INPUT) -> Formula:
     """A product of matrices, in batches or broadcast; `each` more operations for every element of the result."""
 
     def count(one: Operands) -> Count:
-        shape, out = one.shape(left), one.result_size()
+        shape, out = one.shape(0), one.result_size()
         if not shape:
             raise Unknown("its first input is a scalar")
         common = shape[-1]

@@ -12,11 +12,11 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from inferlab.model import sparsity
+from inferlab.model.operators import RANDOM
 from inferlab.model.sparsity import subgraphs
 from inferlab.model.tensors import Light, Parameter, Traced, declared, dtype_name
 from inferlab.model.work import Tensor
 
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 # What a weight may pass through and still be that weight, as far as its values are concerned.
 _SAME_VALUES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 _SAME_WEIGHT = {*_SAME_VALUES, "Cast", "DequantizeLinear"}
@@ -122,7 +122,7 @@ class Scope:
             self._constants[node.output[0]] = self._made_constant(node)
             return True
         sources = [self.constant(name) for name in node.input if name]
-        if not sources or None in sources or node.op_type in _RANDOM or subgraphs(node):
+        if not sources or None in sources or node.op_type in RANDOM or subgraphs(node):
             return False
         found = [one for one in sources if one is not None]
         parameters = {id(each): each for one in found for each in one.parameters}

@@ -17,6 +17,9 @@ from inferlab.errors import BadInput
 #: A graph or the body of a model-local function.
 Body = GraphProto | FunctionProto
 
+#: The element types of weights that can be pruned.
+FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
+
 _CHUNK = 1 << 22
 # How elements are stored; several of the smallest types share a byte, the types NumPy lacks are kept as bits.
 _STORED = {

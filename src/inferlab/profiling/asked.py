@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from inferlab.errors import BadInput
 from inferlab.measure.setup import Job
 from inferlab.model.datasets import Data
-from inferlab.profiling.estimate import BUDGET
+from inferlab.profiling.estimate import BUDGET, check_budget
+
+#: What a profile is called where nobody says.
+NAME = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +20,8 @@ class Wanted:
 
     performance: bool = True
     loss: bool = True
-    performance_name: str = "baseline"
-    loss_name: str = "baseline"
+    performance_name: str = NAME
+    loss_name: str = NAME
     #: Shares of zeros to measure times at; None stands for all where the engine can impose them, else for none.
     levels: tuple[float, ...] | None = None
     int8: bool = False
@@ -48,11 +51,12 @@ def refuse_nonsense_of(wanted: Wanted) -> None:
             raise BadInput(f"A level of pruning is a share of zeros between 0 and 1, such as 0.9, not {level:g}.")
     if not 0 < wanted.time_s < math.inf:
         raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {wanted.time_s:g}.")
-    if not 0 <= wanted.budget < math.inf:
-        raise BadInput(f"The loss budget must be 0 or more, not {wanted.budget:g}.")
+    check_budget(wanted.budget)
     if wanted.verify and not (wanted.performance and wanted.loss):
         raise BadInput("--verify needs both profiles: leave out --no-performance and --no-loss.")
     if not wanted.performance and (wanted.levels or wanted.int8 or wanted.roofline):
         raise BadInput("--levels, --int8 and --roofline belong to the performance profile, which is switched off.")
-    if wanted.data_file and not wanted.loss:
-        raise BadInput("--data is for the loss profile, which is switched off.")
+    if wanted.performance_name != NAME and not wanted.performance:
+        raise BadInput("--performance-name belongs to the performance profile, which is switched off.")
+    if wanted.data_file and not (wanted.loss or wanted.int8):
+        raise BadInput("--data is for the loss profile, which is switched off, and for --int8.")

@@ -9,6 +9,7 @@ from inferlab.errors import BadInput
 from inferlab.measure import intervals
 from inferlab.profiling.records import Layer, PerformanceProfile, Profile
 from inferlab.records import Estimate, Verdict
+from inferlab.units import plural
 
 # Layers of two engines are never alike to the last per cent.
 MARGIN = 0.05
@@ -113,8 +114,7 @@ def _row(pair: tuple[list[Layer], list[Layer]], batches: tuple[int, int], level:
 
 
 def _label(profile: PerformanceProfile) -> str:
-    cores = f"{profile.num_cores} core{'s' if profile.num_cores > 1 else ''}"
-    return f"{profile.name}: {profile.engine}, batch {profile.batch_size}, {cores}"
+    return f"{profile.name}: {profile.engine}, batch {profile.batch_size}, {plural(profile.num_cores, 'core')}"
 
 
 def _differences(a: Profile, b: Profile, one: PerformanceProfile, other: PerformanceProfile) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from inferlab.errors import BadInput
 from inferlab.profiling.records import (
     Layer,
     LossLayer,
@@ -22,6 +24,8 @@ BUDGET = 0.1
 # A layer that is faster by less than this share, or by less than its times differ, is not faster.
 _WORTH = 0.05
 _SPREADS = 2.0
+# Nor is a whole model by less than this: of many levels one always looks a little faster by chance.
+_WORTH_OF_ALL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,19 @@ class _Group:
     layers: tuple[Layer, ...]
 
 
+def check_budget(budget: float) -> None:
+    """Refuse a loss budget that is none."""
+    if not 0 <= budget < math.inf:
+        raise BadInput(f"The loss budget must be 0 or more, not {budget:g}.")
+
+
+def gains_from_zeros(performance: PerformanceProfile) -> bool:
+    """Whether the whole model is faster at some level of pruning, beyond the noise."""
+    low = performance.ms_per_batch if performance.ms_interval is None else performance.ms_interval[0]
+    enough = min(low, (1 - _WORTH_OF_ALL) * performance.ms_per_batch)
+    return min(performance.pruned.values(), default=math.inf) < enough
+
+
 def estimate(
     performance: PerformanceProfile | None, loss: LossProfile, budget: float = BUDGET
 ) -> PruningEstimate | None:
@@ -59,7 +76,7 @@ def estimate(
     groups = _groups(performance if timed else None, loss)
     if not groups:
         return None
-    gains = performance is None or not timed or _gains_at_all(performance)
+    gains = performance is None or not timed or gains_from_zeros(performance)
     chosen = (
         _greedy([list(_steps(index, one, timed)) for index, one in enumerate(groups)], budget) if gains else {}
     )
@@ -83,6 +100,7 @@ def estimate(
 
 def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
     """The profile with the estimate for this budget in it."""
+    check_budget(budget)
     if profile.loss is None:
         return profile
     found = estimate(profile.performance, profile.loss, budget)
@@ -107,8 +125,26 @@ def estimated_ms(profile: Profile) -> dict[int, float]:
     times = {}
     for layer in performance.layers:
         levels = [found.levels[weight_of[node]] for node in layer.nodes if weight_of.get(node) in found.levels]
-        times[layer.index] = layer.pruned.get(level_key(min(levels)), layer.ms) if levels else layer.ms
+        times[layer.index] = smoothed(layer).get(level_key(min(levels)), layer.ms) if levels else layer.ms
     return times
+
+
+def smoothed(layer: Layer) -> dict[str, float]:
+    """The layer's times at its levels, made to fall with the share of zeros (pool adjacent violators).
+
+    A level is measured once: without this, an estimate would pick the levels that were lucky.
+    """
+    levels = sorted(layer.pruned, key=float)
+    pools = [(layer.ms, float(max(1, len(layer.times_ms))), 0)]
+    for level in levels:
+        ms, weight, count = layer.pruned[level], 1.0, 1
+        while pools and ms > pools[-1][0]:
+            before, heavier, more = pools.pop()
+            ms = (ms * weight + before * heavier) / (weight + heavier)
+            weight, count = weight + heavier, count + more
+        pools.append((ms, weight, count))
+    fitted = [ms for ms, _, count in pools for _ in range(count)]
+    return dict(zip(levels, fitted, strict=True))
 
 
 def _groups(performance: PerformanceProfile | None, loss: LossProfile) -> list[_Group]:
@@ -135,12 +171,6 @@ def _groups(performance: PerformanceProfile | None, loss: LossProfile) -> list[_
             found.remove(other)
         found.append((weights, layers))
     return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in found]
-
-
-def _gains_at_all(performance: PerformanceProfile) -> bool:
-    """Whether the whole model gets faster; of many layers some always look faster by chance."""
-    low = performance.ms_per_batch if performance.ms_interval is None else performance.ms_interval[0]
-    return min(performance.pruned.values()) < low
 
 
 def _steps(index: int, group: _Group, timed: bool) -> Iterator[_Step]:
@@ -179,7 +209,7 @@ def _loss(group: _Group, level: float) -> float | None:
 
 
 def _time_gain(group: _Group, level: float) -> float | None:
-    times = [layer.pruned.get(level_key(level)) for layer in group.layers]
+    times = [smoothed(layer).get(level_key(level)) for layer in group.layers]
     if None in times:
         return None
     before = sum(layer.ms for layer in group.layers)
@@ -212,7 +242,7 @@ def _by_type(
     performance: PerformanceProfile, groups: Sequence[_Group], chosen: Mapping[int, float]
 ) -> tuple[TypeGain, ...]:
     faster = {
-        layer.index: layer.pruned[level_key(level)]
+        layer.index: smoothed(layer)[level_key(level)]
         for index, level in chosen.items()
         for layer in groups[index].layers
     }
@@ -236,7 +266,8 @@ def _recovery(loss: LossProfile, levels: Mapping[str, float]) -> float | None:
     """What is left: of the accuracy with labels, else of the outputs' power; each layer's part adds up."""
     chosen = [one for one in loss.layers if one.weight in levels]
     if loss.dense_accuracy:
-        drops = [loss.dense_accuracy - one.accuracies[level_key(levels[one.weight])] for one in chosen]
+        left = [one.accuracies.get(level_key(levels[one.weight])) for one in chosen]
+        drops = [loss.dense_accuracy - one for one in left if one is not None]
         return max(0.0, 1 - sum(max(0.0, drop) for drop in drops) / loss.dense_accuracy)
     if loss.metric != "relative power":
         return None

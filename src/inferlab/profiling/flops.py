@@ -34,7 +34,7 @@ def flops_profile(costs: Costs, batch_size: int, shapes: Mapping[str, Shape]) ->
     )
 
 
-def moved_bytes(node: NodeCost) -> int | None:
+def moved_bytes(node: NodeCost | FlopsLayer) -> int | None:
     """All bytes that a node reads and writes; None where they are not known."""
     if node.read_bytes is None or node.write_bytes is None:
         return None

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferlab.model.costs import NodeCost
+from inferlab.model.operators import RANDOM
 
 # They tell of shapes, which are fixed: engines compute them, and what follows from them, beforehand.
 _OF_SHAPES = {"Shape", "Size"}
-_RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 _LAYOUT = {"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Expand"}
 # What follows another layer's main node within that layer, where the engine names only its main nodes.
 _FOLLOWING = _LAYOUT | {
@@ -136,7 +136,7 @@ class Graph:
                 self.maker[one] in self.fixed if one in self.maker else one not in fed
                 for one in filter(None, node.inputs)
             )
-            if (known and node.type not in _RANDOM) or node.type in _OF_SHAPES:
+            if (known and node.type not in RANDOM) or node.type in _OF_SHAPES:
                 self.fixed.add(number)
         self.inner = self._inner()
 

@@ -81,8 +81,8 @@ def _record(
     taken: set[str],
 ) -> Layer:
     nodes = [graph.nodes[number] for number in one.nodes]
-    main = max(nodes, key=_weight_of, default=None)
-    weighty = max((node for node in nodes if node.weight), key=_weight_of, default=None)
+    main = max(nodes, key=_cost, default=None)
+    weighty = max((node for node in nodes if node.weight), key=_cost, default=None)
     flops = _sum([node.flops for node in nodes])
     return Layer(
         index=index,
@@ -101,7 +101,7 @@ def _record(
         macs=_sum([node.macs for node in nodes]),
         gflops_per_second=flops / ms / 1e6 if flops is not None and ms > 0 else None,
         params=sum(node.params for node in nodes),
-        bytes=moved_bytes(one.nodes, graph),
+        bytes=layer_bytes(one.nodes, graph),
         zero_fraction=_zero_fraction(nodes),
         prunable=any(node.prunable for node in nodes),
         groups=weighty.groups if weighty else 1,
@@ -109,7 +109,8 @@ def _record(
     )
 
 
-def _weight_of(node: NodeCost) -> tuple[int, int]:
+def _cost(node: NodeCost) -> tuple[int, int]:
+    """By its operations, and where they are equal by what it moves."""
     return node.flops or 0, (node.read_bytes or 0) + (node.write_bytes or 0) + node.weight_bytes
 
 
@@ -143,7 +144,7 @@ def _zero_fraction(nodes: Sequence[NodeCost]) -> float | None:
     return sum(zeros * size for zeros, size in found) / elements if elements else None
 
 
-def moved_bytes(members: Sequence[int], graph: Graph) -> int | None:
+def layer_bytes(members: Sequence[int], graph: Graph) -> int | None:
     """What a layer reads and writes; tensors that only its own nodes see stay in registers or caches."""
     inside = set(members)
     total = 0

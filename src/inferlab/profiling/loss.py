@@ -38,7 +38,7 @@ class Evaluated:
     dense_accuracy: float | None = None
 
 
-def approximate(model: Model, costs: Costs, name: str = "approximated loss") -> LossProfile:
+def approximate(model: Model, costs: Costs, name: str = "baseline") -> LossProfile:
     """Foretell from the weights alone: a layer's loss is the share of its weight's energy that pruning removes."""
     _refuse_other_kinds(model)
     started = time.monotonic()
@@ -83,7 +83,7 @@ def measure(
     listener: Listener = ignore,
     num_cores: int | None = None,
     seconds: float | None = None,
-    name: str = "one-shot loss",
+    name: str = "baseline",
 ) -> LossProfile:
     """Prune each layer alone to every level, and compare the outputs with the dense model's or with the labels.
 
@@ -101,7 +101,7 @@ def measure(
     def tell(weight: str, fraction: float) -> None:
         listener(Event("loss", {"layer": by_weight[weight].id, "weight": weight}, fraction))
 
-    listener(Event("loss", {"layers": len(chosen), "items": data.items}, 0.0))
+    listener(Event("loss", {"layers": len(chosen), "items": data.items}))
     tried = try_weights(model, list(by_weight), data, LEVELS, num_cores or machine.usable_cores(), seconds, tell)
     score = tried.score
     losses = {weight: [_loss(one, tried) for one in levels] for weight, levels in tried.sums.items()}

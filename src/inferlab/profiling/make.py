@@ -15,14 +15,18 @@ from inferlab.profiling import loss, performance, roofline, variants
 from inferlab.profiling.asked import Request
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
-from inferlab.profiling.records import FORMAT, LEVELS, Ceilings, Layer, Profile
+from inferlab.profiling.records import FORMAT, LEVELS, Ceilings, Layer, PerformanceProfile, Profile
 from inferlab.profiling.verify import verify
-from inferlab.records import Event, Listener
+from inferlab.records import Event, Finding, Listener
 from inferlab.version import __version__
 
 # About what a loss profile may take where the user has no data of his own, and what a core computes in a second.
 _LOSS_S = 120.0
 _FLOPS_A_CORE = 40e9
+# Of many inputs of the user's own, those are used that fit into so many times the measuring time of a part.
+_LOSS_LIMIT = 60.0
+# Zeros make no model slower: a level that takes so much longer was disturbed.
+_ODD = 1.25
 
 
 def make(request: Request, listener: Listener) -> Iterator[Profile]:
@@ -48,7 +52,9 @@ def make(request: Request, listener: Listener) -> Iterator[Profile]:
         profile = _with_problem(profile, error)
     yield with_estimate(profile, wanted.budget)
     parts = [_performance] if wanted.performance else []
-    parts += [_loss] if wanted.loss else []
+    # A torch model, or one without weights, has nothing that could be pruned; that is no fault.
+    prunable = costs is not None and request.job.model.kind == "onnx" and bool(loss.layers_to_prune(costs))
+    parts += [_loss] if wanted.loss and prunable else []
     for part in parts:
         try:
             for grown in part(request, costs or Costs(()), profile, listener):
@@ -88,7 +94,7 @@ def _costs(job: Job) -> Costs:
 def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
     cell, model = request.job.cell, request.job.model
     flops = flops_profile(costs, cell.batch_size, dict(cell.shapes))
-    foretold = loss.approximate(model, costs) if model.kind == "onnx" else None
+    foretold = loss.approximate(model, costs, request.wanted.loss_name) if model.kind == "onnx" else None
     return replace(profile, flops=flops, loss=foretold)
 
 
@@ -98,9 +104,10 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
     levels = wanted.levels if wanted.levels is not None else LEVELS if imposes else ()
     imposed = levels if imposes else ()
     found = performance.measure(job, costs, wanted.time_s, wanted.performance_name, imposed, listener)
+    found = _with_odd_levels(found)
     yield replace(profile, performance=found)
     if levels and not imposes:
-        found = variants.at_levels(job, costs, found, levels, wanted.time_s, listener)
+        found = _with_odd_levels(variants.at_levels(job, costs, found, levels, wanted.time_s, listener))
         yield replace(profile, performance=found)
     if wanted.int8:
         calibration = [dict(one) for one in data_for(request).sets]
@@ -112,6 +119,11 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
         yield replace(profile, performance=found)
 
 
+def _with_odd_levels(found: PerformanceProfile) -> PerformanceProfile:
+    odd = [level for level, ms in found.pruned.items() if ms > _ODD * found.ms_per_batch]
+    return replace(found, findings=(*found.findings, Finding("odd-levels", {"levels": odd}))) if odd else found
+
+
 def _placed(layer: Layer, ceilings: Ceilings) -> Layer:
     bound, of_limit = roofline.place(layer.flops, layer.bytes, layer.ms, layer.dtype, ceilings)
     return replace(layer, bound=bound, of_limit=of_limit)
@@ -120,7 +132,15 @@ def _placed(layer: Layer, ceilings: Ceilings) -> Layer:
 def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
     job, wanted = request.job, request.wanted
     data = data_for(request, _items(costs, job))
-    found = loss.measure(job.model, costs, data, listener, num_cores=job.cell.num_cores, name=wanted.loss_name)
+    found = loss.measure(
+        job.model,
+        costs,
+        data,
+        listener,
+        num_cores=job.cell.num_cores,
+        seconds=_LOSS_LIMIT * wanted.time_s,
+        name=wanted.loss_name,
+    )
     yield replace(profile, loss=found)
 
 

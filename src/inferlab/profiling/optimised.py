@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import ModelProto, NodeProto
 
-from inferlab.model.sparsity import subgraphs
+from inferlab.model.tensors import numbered
 from inferlab.profiling.join import Executed, Graph
 
 # A node in the blocked layout is called after the output that it had before, which is now called "reorder…";
@@ -28,7 +28,7 @@ def optimised_seeds(
 
     `content` is the optimised graph; its nodes have the names of the layers.
     """
-    made = list(_all_nodes(ModelProto.FromString(content).graph))
+    made = list(numbered(ModelProto.FromString(content).graph))
     known = _known_nodes(made, graph)
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, node in enumerate(made):
@@ -45,13 +45,6 @@ def optimised_seeds(
         told.append(replace(one, kernel=f"{domain}.{one.type}" if domain else one.type))
         seeds[number] = known[place]
     return tuple(told), seeds
-
-
-def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _all_nodes(inner)
 
 
 def _known_nodes(made: Sequence[NodeProto], graph: Graph) -> list[list[int]]:

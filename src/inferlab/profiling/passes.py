@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from inferlab.records import Event, Listener, Model, Run
 
 # Fewer processes than this tell too little of the spread between them.
 _LEAST_PROCESSES = 3
+# A level is measured for so long in one process before it is measured in another one too.
+_LEVEL_S = 0.5
 # How long all processes may take to load and to check, relative to the measuring.
 _BESIDE = 0.7
 
@@ -165,14 +168,27 @@ def _measure(
         return dataclasses.replace(clean, problems=(_problem(error, None),))
     imposed: dict[float, Told] = {}
     problems: list[str] = []
-    turns = min(_LEAST_PROCESSES, processes)
-    for level in levels[number::turns] if number < turns else ():
+    repeats = _repeats(shares, len(levels), processes)
+    for level in _turn(levels, repeats, processes, number):
         try:
-            imposed[level] = _ask(fresh, shares.levels_s / len(levels), level)
+            imposed[level] = _ask(fresh, shares.levels_s / len(levels) / repeats, level)
         except InferlabError as error:
             problems.append(_problem(error, level))
             break
     return dataclasses.replace(clean, layers=layers, imposed=imposed, problems=tuple(problems))
+
+
+def _repeats(shares: Shares, levels: int, processes: int) -> int:
+    """In how many processes each level is measured, as far as the time allows."""
+    most = min(_LEAST_PROCESSES, processes)
+    return max(1, min(most, int(shares.levels_s / max(1, levels) / _LEVEL_S)))
+
+
+def _turn(levels: Sequence[float], repeats: int, processes: int, number: int) -> Sequence[float]:
+    """The levels of one process: the first few share them, so that each has its repeats."""
+    most = min(_LEAST_PROCESSES, processes)
+    turns = math.ceil(most / repeats)
+    return levels[number % turns :: turns] if number < most else ()
 
 
 def _ask(fresh: Process, seconds: float, level: float | None) -> Told:

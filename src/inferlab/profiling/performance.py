@@ -19,7 +19,7 @@ from inferlab.profiling.join import Executed, Graph, Joined, join, read_layers
 from inferlab.profiling.layers import Timed, align, apportion, layer_records, timed
 from inferlab.profiling.optimised import optimised_seeds
 from inferlab.profiling.passes import Passes, Told, engine_nodes, measure_passes
-from inferlab.profiling.records import Interval, Layer, PerformanceProfile, level_key
+from inferlab.profiling.records import Interval, PerformanceProfile, level_key
 from inferlab.records import Estimate, Finding, Listener, Model, OutputCheck, Summary
 from inferlab.worker import Worker
 
@@ -32,7 +32,8 @@ class Variant:
 
     ms_per_batch: float
     ms_interval: Interval | None
-    #: By the ids of the original's layers; without those whose nodes no layer of the copy covers.
+    #: By the ids of the original's layers that have nodes, 0 where no layer of the copy covers them; empty where
+    #: the engine did not tell.
     layers_ms: Mapping[str, float]
     output_check: OutputCheck
     problems: tuple[str, ...]
@@ -212,24 +213,36 @@ def _originals(members: Sequence[int], graph: Graph, original: set[str]) -> list
 def _with_imposed(
     profile: PerformanceProfile, told: Sequence[Passes], graph: Graph, job: Job
 ) -> PerformanceProfile:
-    """The profile with the times at each level, rescaled as those of the same process without sparsity."""
+    """The profile with the times at each level, held to what the same process took without sparsity.
+
+    What an inference takes besides its layers is not shortened by zeros: where the layers add up to less than the
+    clean time, they gain what they gained by the engine's own clock.
+    """
     flops = {node.id: node.flops or 0 for node in graph.nodes}
-    by_layer: dict[str, dict[str, float]] = {layer.id: {} for layer in profile.layers}
-    model: dict[str, float] = {}
+    by_layer: dict[str, dict[str, list[float]]] = {layer.id: {} for layer in profile.layers}
+    model: dict[str, list[float]] = {}
     for one in told:
         assert one.layers is not None
-        factor = one.clean_ms / (sum(each.ns for each in read_layers(one.layers.data["layers"])) / 1e6)
+        sum_ms = sum(each.ns for each in read_layers(one.layers.data["layers"])) / 1e6
+        scale, within = profile.ms_per_batch / sum_ms, min(1.0, sum_ms / one.clean_ms)
         for level, imposed in one.imposed.items():
             found = _timed(job, [imposed], graph)
-            times = [each.times_ms[0] * factor for each in found]
+            times = [each.times_ms[0] * scale for each in found]
             served = [[graph.nodes[number].id for number in each.nodes] for each in found]
-            model[level_key(level)] = sum(times)
-            for name, ms in apportion(list(zip(served, times, strict=True)), profile.layers, flops).items():
-                by_layer[name][level_key(level)] = ms
-    layers = tuple(_pruned(layer, by_layer[layer.id]) for layer in profile.layers)
-    ordered = sorted(model, key=float)
-    return replace(profile, layers=layers, pruning="imposed", pruned={level: model[level] for level in ordered})
+            key = level_key(level)
+            model.setdefault(key, []).append(_shortened(profile.ms_per_batch, sum(times), within))
+            taken = apportion(list(zip(served, times, strict=True)), profile.layers, flops)
+            for layer in profile.layers:
+                if layer.id in taken:
+                    ms = _shortened(layer.ms, taken[layer.id], within)
+                    by_layer[layer.id].setdefault(key, []).append(ms)
+    layers = tuple(replace(layer, pruned=_medians(by_layer[layer.id])) for layer in profile.layers)
+    return replace(profile, layers=layers, pruning="imposed", pruned=_medians(model))
 
 
-def _pruned(layer: Layer, times_ms: Mapping[str, float]) -> Layer:
-    return replace(layer, pruned={level: times_ms[level] for level in sorted(times_ms, key=float)})
+def _shortened(before_ms: float, after_ms: float, within: float) -> float:
+    return before_ms - within * (before_ms - after_ms)
+
+
+def _medians(times_ms: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {level: statistics.median(times_ms[level]) for level in sorted(times_ms, key=float)}

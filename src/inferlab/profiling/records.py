@@ -15,6 +15,7 @@ Interval = tuple[float, float]
 # Version 1: the first.
 FORMAT = "inferlab-profile/1"
 LossMethod = Literal["approximated", "one-shot", "one-shot with data"]
+LossMetric = Literal["relative power", "cross-entropy"]
 
 
 def level_key(level: float) -> str:
@@ -86,7 +87,7 @@ class Ceilings:
     #: None where nothing here multiplies in INT8.
     int8_gops: float | None
     bandwidth_gb_per_s: float
-    #: When, in UTC; they are kept for the machine and the number of cores.
+    #: When, in UTC.
     measured_at: str = ""
 
 
@@ -171,6 +172,11 @@ class PerformanceProfile:
     estimated_ms_per_batch: float | None = None
     estimated_speedup: float | None = None
 
+    @property
+    def engine_and_version(self) -> str:
+        """The engine, with its version where that is known."""
+        return f"{self.engine} {self.versions.get(self.engine, '')}".rstrip()
+
 
 @dataclass(frozen=True, slots=True)
 class LossLayer:
@@ -201,7 +207,7 @@ class LossProfile:
 
     name: str
     method: LossMethod
-    metric: Literal["relative power", "cross-entropy"]
+    metric: LossMetric
     #: How many inputs it was measured on.
     items: int
     #: Of the dense model, with labels only.
@@ -248,7 +254,7 @@ class PruningEstimate:
     budget: float
     #: The sum of the layers' losses that it comes to.
     loss: float
-    #: What it went by: the times at each level, or the number of parameters where those were not measured.
+    #: What it went by: the times at each level, or the number of parameters where no times were measured.
     gained: Literal["time", "parameters"]
     #: By the weight's name; weights that stay as they are are not in it.
     levels: Mapping[str, float]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inferlab import machine
+from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed, InferlabError
 from inferlab.measure.lock import measuring_alone
 from inferlab.profiling.records import Ceilings
@@ -17,10 +18,7 @@ from inferlab.records import Event, Listener, ignore
 from inferlab.worker import Launch, Worker
 
 _SIDE = 1024
-_ENGINES = {
-    "onnxruntime": Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"}),
-    "openvino": Launch("openvino", {"builtin": "openvino", "class": "OpenVino"}),
-}
+_ENGINES = ("onnxruntime", "openvino")
 # Both arrays of a copy together, at least; more where the caches are larger than an eighth of it.
 _STREAMED_BYTES = 512 * 1024 * 1024
 _PATIENCE_S = 60.0
@@ -79,8 +77,9 @@ def _measure(num_cores: int, cpus: tuple[int, ...], seconds: float) -> Ceilings:
     with tempfile.TemporaryDirectory(prefix="inferlab-ceilings-") as folder:
         for task in tasks:
             (Path(folder) / f"{task.name}.onnx").write_bytes(task.build().SerializeToString())
-        for engine, launch in _ENGINES.items():
+        for engine in _ENGINES:
             try:
+                launch = registry.launch(engine)
                 with Worker(launch, cpus=cpus, patience_s=_PATIENCE_S) as worker:
                     if not streamed:
                         size = max(_STREAMED_BYTES, 8 * _cache_bytes())
@@ -125,10 +124,9 @@ def _tasks() -> tuple[_Task, ...]:
     product = 2 * _SIDE**3
     image = (1, 256, 28, 28)
     conv = 2 * 256 * 256 * 9 * 28 * 28
-    both = ("onnxruntime", "openvino")
     return (
-        _Task("product", product, (_SIDE, _SIDE), "float32", "float32", _product, both),
-        _Task("conv", conv, image, "float32", "float32", _conv, both),
+        _Task("product", product, (_SIDE, _SIDE), "float32", "float32", _product, _ENGINES),
+        _Task("conv", conv, image, "float32", "float32", _conv, _ENGINES),
         _Task("quantised", 4 * product, (1, _SIDE, 32, 32), "float32", "int8", _quantised, ("openvino",)),
         _Task("integers", product, (_SIDE, _SIDE), "uint8", "int8", _integers, ("onnxruntime",)),
     )

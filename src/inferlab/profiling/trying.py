@@ -178,6 +178,8 @@ class Pool:
     def _replace(self, worker: Worker, reason: str) -> None:
         """A fresh child for one that died, unless too many of them do."""
         place = self._workers.index(worker)
+        # One that is out of memory may be alive, and still hold what the next one needs.
+        worker.kill()
         self._deaths.append(reason)
         if len(self._deaths) <= _MOST_DEATHS:
             try:

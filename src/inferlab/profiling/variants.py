@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -44,13 +44,9 @@ def at_levels(
         except InferlabError as error:
             found = _with_problem(found, f"With {level:g} of the weights zero: {error}")
     arms.again()
-    layers = [
-        replace(one, pruned={key: _ms(one, variant, arms.drift) for key, variant in measured.items()})
-        for one in found.layers
-    ]
     return replace(
         found,
-        layers=tuple(layers),
+        layers=tuple(replace(one, pruned=_times_ms(one, measured, arms.drift)) for one in found.layers),
         pruning="zeroed",
         pruned={key: variant.ms_per_batch * arms.drift for key, variant in measured.items()},
         problems=(*found.problems, *(problem for one in measured.values() for problem in one.problems)),
@@ -116,9 +112,15 @@ def _pruner(model: Model, levels: dict[str, float]) -> Callable[[Path], Model]:
     return lambda folder: prune(model, levels, folder)
 
 
-def _ms(layer: Layer, variant: Variant, drift: float) -> float:
-    """What a layer takes in a copy; one that the copy does not have takes nothing there."""
-    return variant.layers_ms.get(layer.id, 0.0) * drift
+def _ms(layer: Layer, variant: Variant, drift: float) -> float | None:
+    """What a layer takes in a copy; None where that is not known, as of layers without nodes of the graph."""
+    ms = variant.layers_ms.get(layer.id)
+    return None if ms is None else ms * drift
+
+
+def _times_ms(layer: Layer, measured: Mapping[str, Variant], drift: float) -> dict[str, float]:
+    times = {key: _ms(layer, variant, drift) for key, variant in measured.items()}
+    return {key: ms for key, ms in times.items() if ms is not None}
 
 
 def _with_problem(found: PerformanceProfile, problem: str) -> PerformanceProfile:

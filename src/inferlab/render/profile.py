@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from inferlab.profiling.estimate import estimated_ms
+from inferlab.profiling.estimate import estimated_ms, gains_from_zeros
 from inferlab.profiling.records import (
     FlopsProfile,
     Layer,
@@ -17,12 +17,13 @@ from inferlab.profiling.records import (
 )
 from inferlab.render import columns
 from inferlab.render.text import finding, output_check
-from inferlab.units import count, decimal, plural, share, size
+from inferlab.units import count, decimal, plural, scaled, share, size
 
 # So many layers are shown; all of them are in the file and in the report.
 SHOWN = 15
 _WIDTH = 36
-# The level that stands for pruning where a table has room for one.
+# So many layers that were left out are named.
+_NAMED = 5
 _TYPICAL = "0.9"
 _METHODS = {
     "approximated": "foretold from the weights alone",
@@ -53,7 +54,7 @@ def _model(profile: Profile) -> list[str]:
     model = profile.model
     facts = [size(model.size_bytes), model.precision]
     if model.parameters is not None:
-        facts.insert(0, f"{quantity(model.parameters)} parameters")
+        facts.insert(0, f"{scaled(model.parameters)} parameters")
     if model.zero_fraction:
         facts.append(f"{share(model.zero_fraction)} zeros")
     return [f"Model: {model.source} ({', '.join(facts)})"]
@@ -61,20 +62,19 @@ def _model(profile: Profile) -> list[str]:
 
 def summary(found: PerformanceProfile) -> list[str]:
     """How fast the whole model is, and how that was measured."""
-    version = found.versions.get(found.engine, "")
     sets = ", ".join(found.instruction_sets[-3:])
     told = [
         f"Performance Profile: {found.name}",
-        f"Engine: {found.engine} {version}".rstrip() + f", {plural(found.num_cores, 'core')}, batch size "
+        f"Engine: {found.engine_and_version}, {plural(found.num_cores, 'core')}, batch size "
         f"{found.batch_size}, instruction sets {sets or 'unknown'}",
         f"Time (ms/batch): {_with_interval(found.ms_per_batch, found.ms_interval)} from "
         f"{plural(len(found.processes_ms), 'process', 'processes')}",
         f"Throughput (items/sec): {_with_interval(found.items_per_second, found.items_interval)}",
     ]
     if found.layers:
-        scaled = share(found.layers_sum_ms / found.ms_per_batch)
+        own = share(found.layers_sum_ms / found.ms_per_batch)
         told.append(
-            f"Layers: {len(found.layers)}, by the engine's own clock {decimal(found.layers_sum_ms)} ms ({scaled} "
+            f"Layers: {len(found.layers)}, by the engine's own clock {decimal(found.layers_sum_ms)} ms ({own} "
             f"of the clean time, to which they are scaled); its profiler adds {share(found.profiler_overhead)}; "
             f"{share(found.unjoined_share)} of the time belongs to no node of the graph"
         )
@@ -91,23 +91,27 @@ def _with_interval(value: float, ends: tuple[float, float] | None) -> str:
 
 def _truth(found: PerformanceProfile) -> Iterator[str]:
     """What pruning did for this engine, where it was tried by zeroing weights."""
-    if found.pruning != "zeroed" or not found.pruned:
+    if found.pruning != "zeroed" or not found.pruned or gains_from_zeros(found):
         return
     level, best = min(found.pruned.items(), key=lambda one: one[1])
-    low = found.ms_per_batch if found.ms_interval is None else found.ms_interval[0]
-    if best >= low:
-        yield (
-            f"{found.engine} gains nothing from zeros: with weights zeroed in a copy it is no faster at any level "
-            f"(at best {decimal(best)} ms, at {level})."
-        )
+    yield (
+        f"{found.engine} gains nothing from zeros: with weights zeroed in a copy it is no faster at any level "
+        f"(at best {decimal(best)} ms, at {level})."
+    )
 
 
-def types(profile: Profile, level: str | None = None) -> list[str]:
+def typical_level(found: PerformanceProfile) -> str | None:
+    """The level that stands for pruning where a table has room for one; None where none was measured."""
+    measured = {key for layer in found.layers for key in layer.pruned}
+    return next((key for key in (_TYPICAL, *found.pruned) if key in measured), None)
+
+
+def types(profile: Profile) -> list[str]:
     """Layer summaries: time by type of layer, as it is, at a level of pruning, in INT8 and as estimated."""
     found = profile.performance
     if found is None or not found.layers:
         return []
-    level = level or next((one for one in (_TYPICAL, *found.pruned) if one in found.pruned), None)
+    level = typical_level(found)
     estimated = estimated_ms(profile) if profile.estimate and profile.estimate.gained == "time" else None
     head = ["Type", "Layers", "Time (ms)", "Share"]
     head += [f"Pruned {level} (ms)"] if level else []
@@ -163,20 +167,20 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[str]:
     told = [f"Slowest Layers{f' ({more} more)' if more > 0 else ''}:", *columns.aligned(rows, left=left)]
     if found.ceilings is not None:
         one = found.ceilings
-        int8 = "" if one.int8_gops is None else f", {one.int8_gops:.3g} Gop/s in INT8"
+        int8 = "" if one.int8_gops is None else f", {count(one.int8_gops)} GOP/s in INT8"
         told.append(
-            f"Ceilings of this machine on {plural(one.num_cores, 'core')}: {one.fp32_gflops:.3g} GFLOP/s in FP32"
-            f"{int8}, {one.bandwidth_gb_per_s:.3g} GB/s"
+            f"Ceilings of this machine on {plural(one.num_cores, 'core')}: {count(one.fp32_gflops)} GFLOP/s in "
+            f"FP32{int8}, {count(one.bandwidth_gb_per_s)} GB/s"
         )
     return told
 
 
 def _flops(found: FlopsProfile, shown: int) -> list[str]:
     """What the architecture says; layer by layer where nothing was measured."""
-    kinds = ", ".join(f"{quantity(work.flops)}FLOP in {name}" for name, work in found.by_dtype.items())
+    kinds = ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in found.by_dtype.items())
     told = [
-        f"FLOPS Profile (theoretical, batch size {found.batch_size}): {quantity(found.flops)}FLOP "
-        f"({quantity(found.macs)}MAC{'; ' + kinds if len(found.by_dtype) > 1 else ''}), {quantity(found.params)} "
+        f"FLOPS Profile (theoretical, batch size {found.batch_size}): {scaled(found.flops, 'FLOP')} "
+        f"({scaled(found.macs, 'MAC')}{'; ' + kinds if len(found.by_dtype) > 1 else ''}), {scaled(found.params)} "
         f"parameters, {size(found.weight_bytes)} of weights, {size(found.activation_bytes)} of activations moved"
     ]
     if found.uncounted:
@@ -191,9 +195,9 @@ def _flops(found: FlopsProfile, shown: int) -> list[str]:
                 one.type,
                 columns.shortened(one.id, _WIDTH),
                 columns.shortened(one.weight or "-", _WIDTH),
-                quantity(one.flops or 0),
-                share((one.flops or 0) / found.flops),
-                quantity(one.params),
+                scaled(one.flops or 0),
+                share((one.flops or 0) / max(1, found.flops)),
+                scaled(one.params),
                 "-" if one.intensity is None else f"{one.intensity:.3g}",
             ]
             for one in heavy
@@ -207,7 +211,7 @@ def _loss(found: LossProfile, shown: int) -> list[str]:
     how = _METHODS[found.method].format(items=items, metric=_METRICS[found.metric])
     told = [
         f"Loss Profile: {found.name} ({how})",
-        f"Parameters: {quantity(found.params)}, {share(found.prunable_params / max(1, found.params))} of them in "
+        f"Parameters: {scaled(found.params)}, {share(found.prunable_params / max(1, found.params))} of them in "
         f"{plural(len(found.layers), 'layer')} that can be pruned",
     ]
     if found.dense_accuracy is not None:
@@ -216,7 +220,9 @@ def _loss(found: LossProfile, shown: int) -> list[str]:
     if found.average_sensitivity is not None:
         told.append(f"Average Sensitivity: {found.average_sensitivity:.3g}")
     told += [f"Note: {finding(one)}" for one in found.findings]
-    told += [f"Note: {weight} was left out: {reason}." for weight, reason in list(found.left_out.items())[:5]]
+    told += [f"Note: {layer} was left out: {reason}." for layer, reason in list(found.left_out.items())[:_NAMED]]
+    if len(found.left_out) > _NAMED:
+        told.append(f"Note: {plural(len(found.left_out) - _NAMED, 'more layer')} left out.")
     known = [one for one in found.layers if one.sensitivity is not None]
     ordered = sorted(known, key=lambda one: -(one.sensitivity or 0.0))[:shown]
     if ordered:
@@ -229,7 +235,7 @@ def _loss(found: LossProfile, shown: int) -> list[str]:
                     str(one.index),
                     one.type,
                     columns.shortened(one.weight, _WIDTH),
-                    quantity(one.params),
+                    scaled(one.params),
                     f"{one.sensitivity:.3g}",
                     *("-" if loss is None else f"{loss:.3g}" for loss in losses),
                 ]
@@ -265,14 +271,3 @@ def _verified(found: PruningEstimate, verified: Verified) -> list[str]:
         f"ms/batch, {speedup:.3g}x of the speed{loss}; the estimate is off by {share(verified.error)}",
         f"Output Check: {output_check(verified.output_check)}",
     ]
-
-
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def quantity(value: float) -> str:
-    """A large number with its prefix, ready for a unit: 8.18 G."""
-    for limit, prefix in _PREFIXES:
-        if value >= limit:
-            return f"{value / limit:.3g} {prefix}"
-    return f"{value:.3g} "

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import PurePath
 
 from inferlab.charts import profiles as charts
-from inferlab.charts.profile_values import FLOPS, VALUES, scaled
+from inferlab.charts.profile_values import FLOPS, VALUES, model_name
 from inferlab.errors import BadInput
 from inferlab.profiling.records import FlopsProfile, LossProfile, Profile
 from inferlab.records import Finding
 from inferlab.render import profile_parts as parts
 from inferlab.render import profile_tables as tables
 from inferlab.render.profile_how import PRUNING, how
-from inferlab.render.profile_summary import engine, summary
+from inferlab.render.profile_summary import summary
 from inferlab.render.text import finding, output_check
-from inferlab.units import plural, share, size
+from inferlab.units import plural, scaled, share, size
 
 _METHODS = {
     "approximated": "foretold from the weights alone",
@@ -47,30 +46,26 @@ def report(profile: Profile) -> str:
     body = [*_head(profile), f"<nav>{links}</nav>"]
     for title, section in there.items():
         body += [f'<h2 id="{_anchor(title)}">{title}</h2>', *section]
-    return parts.page(f"{_name(profile)}: profile", body, drawn)
+    return parts.page(f"{model_name(profile)}: profile", body, drawn)
 
 
 def _anchor(title: str) -> str:
     return title.lower().replace(" ", "-")
 
 
-def _name(profile: Profile) -> str:
-    return PurePath(profile.model.source).name or profile.model.source
-
-
 def _head(profile: Profile) -> Iterator[str]:
     model, performance = profile.model, profile.performance
-    yield f"<h1>{parts.escaped(_name(profile))}</h1>"
+    yield f"<h1>{parts.escaped(model_name(profile))}</h1>"
     known = [
         size(model.size_bytes),
-        "" if model.parameters is None else f"{scaled(model.parameters).strip()} parameters",
+        "" if model.parameters is None else f"{scaled(model.parameters)} parameters",
         model.precision,
         f"{share(model.zero_fraction)} zeros" if model.zero_fraction else "",
         f"digest {model.digest[:12]}" if model.digest else "",
         profile.created_at[:16].replace("T", " "),
     ]
     if performance:
-        known += [performance.machine.cpu, engine(performance)]
+        known += [performance.machine.cpu, performance.engine_and_version]
     yield f'<p class="soft">{parts.escaped(" · ".join(filter(None, known)))}</p>'
     if performance and performance.output_check.status == "mismatch":
         yield parts.box(
@@ -92,13 +87,8 @@ def _findings(profile: Profile) -> list[Finding]:
 
 
 def _told(one: Finding) -> str:
-    """A finding as a sentence; one of a newer version, which we have no words for, as it is."""
-    try:
-        sentence = finding(one)
-    except KeyError:
-        return ": ".join(
-            filter(None, [one.code, ", ".join(f"{name} {value}" for name, value in one.data.items())])
-        )
+    """A finding as a sentence that stands alone."""
+    sentence = finding(one)
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -163,9 +153,7 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
     made = [
         parts.caption(f"{loss.name}: {how}. {_METRICS[loss.metric]}"),
         parts.tiles(
-            parts.tile(
-                "Parameters", scaled(loss.params).strip(), f"{scaled(loss.prunable_params).strip()} can be pruned"
-            ),
+            parts.tile("Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned"),
             parts.tile("Average Sensitivity", "unknown" if known is None else f"{known:.3g}"),
             parts.tile(
                 "Estimated Reduction",
@@ -203,14 +191,14 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
 def _flops(flops: FlopsProfile | None, profile: Profile, drawn: parts.Charts) -> list[str]:
     if flops is None:
         return []
-    kinds = ", ".join(f"{scaled(work.flops)}FLOP in {name}" for name, work in flops.by_dtype.items())
+    kinds = ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in flops.by_dtype.items())
     intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
     made = [
         parts.caption("In theory, from the architecture alone; a multiply-add counts as two."),
         parts.tiles(
-            parts.tile("FLOPs", f"{scaled(flops.flops)}FLOP", kinds),
-            parts.tile("Multiply-adds", f"{scaled(flops.macs)}MAC"),
-            parts.tile("Parameters", scaled(flops.params).strip(), size(flops.weight_bytes)),
+            parts.tile("FLOPs", scaled(flops.flops, "FLOP"), kinds),
+            parts.tile("Multiply-adds", scaled(flops.macs, "MAC")),
+            parts.tile("Parameters", scaled(flops.params), size(flops.weight_bytes)),
             parts.tile("Activations", size(flops.activation_bytes), "read and written"),
             parts.tile("Intensity", intensity, "FLOPs a byte"),
             parts.tile("Batch Size", str(flops.batch_size)),

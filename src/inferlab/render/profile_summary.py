@@ -9,11 +9,6 @@ from inferlab.render import profile_parts as parts
 from inferlab.units import count, decimal, share
 
 
-def engine(performance: PerformanceProfile) -> str:
-    """The engine with its version."""
-    return f"{performance.engine} {performance.versions.get(performance.engine, '')}".strip()
-
-
 def _ends(ends: Interval | None) -> str:
     return "no interval: one process" if ends is None else f"{decimal(ends[0], 3)} to {decimal(ends[1], 3)} (95 %)"
 
@@ -32,7 +27,7 @@ def summary(profile: Profile) -> list[str]:
     return [
         parts.tiles(
             parts.tile("Name", performance.name, kind="words"),
-            parts.tile("Engine", engine(performance), kind="words"),
+            parts.tile("Engine", performance.engine_and_version, kind="words"),
             parts.tile("Batch Size", str(performance.batch_size)),
             parts.tile("Core Count", str(performance.num_cores)),
             parts.tile("Instruction Sets", ", ".join(performance.instruction_sets) or "unknown", kind="words"),

@@ -16,12 +16,11 @@ from inferlab.profiling.records import (
     Verified,
 )
 from inferlab.render import profile_parts as parts
+from inferlab.render.profile import typical_level
 from inferlab.render.profile_parts import Cell, numbers
 from inferlab.render.text import output_check
 from inferlab.units import decimal, plural, share
 
-# The level that stands for pruning where a table has room for one.
-_TYPICAL = "0.9"
 _BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # Of more layers estimates take too long for a page that is made by the way.
 _MOST_LAYERS = 600
@@ -50,7 +49,7 @@ def layers(profile: Profile) -> str:
         "KiB": numbers([None if one.bytes is None else one.bytes / 1024 for one in found]),
         "Zeros %": numbers([None if one.zero_fraction is None else 100 * one.zero_fraction for one in found], 1),
     }
-    level = next((key for key in (_TYPICAL, *performance.pruned) if any(key in one.pruned for one in found)), None)
+    level = typical_level(performance)
     if level:
         columns[f"At {level} ms"] = numbers([one.pruned.get(level) for one in found])
     if any(one.int8_ms is not None for one in found):

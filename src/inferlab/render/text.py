@@ -115,13 +115,19 @@ def output_check(check: OutputCheck) -> str:
     """The check of the outputs in one sentence."""
     if check.status == "unchecked":
         return f"unchecked: {check.detail}"
-    found = f"{_ERRORS[check.metric]} {check.error:.2g}, tolerance {check.tolerance:g}, against {check.reference}"
+    allowed = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
+    found = f"{_ERRORS[check.metric]} {_error(check.error)}{allowed}, against {check.reference}"
     return f"match ({found})" if check.status == "match" else f"WRONG (output '{check.detail}': {found})"
+
+
+def _error(value: float | None) -> str:
+    """How far outputs are off; JSON has no infinity and keeps null for it."""
+    return "inf" if value is None else f"{value:.2g}"
 
 
 _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "output-mismatch": lambda d: (
-        f"the outputs are WRONG (error {d['error']:.2g} in '{d['output']}'): this speed is worth nothing. "
+        f"the outputs are WRONG (error {_error(d['error'])} in '{d['output']}'): this speed is worth nothing. "
         "--strict makes it a failure."
     ),
     "unchecked": lambda d: f"the outputs were not checked: {d['reason']}.",
@@ -181,6 +187,10 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"the engine's profiler makes an inference {share(d['overhead'])} longer: the shares of small layers are "
         "rough. The time of the whole model is not touched by it."
     ),
+    "odd-levels": lambda d: (
+        f"with {', '.join(d['levels'])} of the weights zero the model seemed slower: something disturbed the "
+        "measuring there. Repeat it, or give more time with -t."
+    ),
     "nan-weights": lambda d: (
         f"the weight '{d['weight']}' has values that are not numbers. Export the model again."
     ),
@@ -217,8 +227,12 @@ def _windows(data: Mapping[str, Any]) -> str:
 
 
 def finding(one: Finding) -> str:
-    """A finding as a sentence."""
-    return _FINDINGS[one.code](one.data)
+    """A finding as a sentence; one that another version made, and that has no words here, with its numbers."""
+    try:
+        return _FINDINGS[one.code](one.data)
+    except (KeyError, TypeError, ValueError):
+        known = ", ".join(f"{name} {value}" for name, value in one.data.items())
+        return f"this version has no words for {one.code}{f': {known}' if known else ''}."
 
 
 _PINNING = {"core": "Thread pinning to cores enabled", "numa": "Thread pinning to socket/numa nodes enabled"}

@@ -79,7 +79,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A result that was final JSON when it was saved: a comparison, a capacity, a recommendation."""
+    """A result that is kept as its JSON: a comparison, a capacity, a recommendation, a profile."""
 
     id: str
     created_at: datetime

@@ -159,6 +159,8 @@ def _check_entry(value: dict[str, Any]) -> None:
     if not _ID.fullmatch(value["id"]) or not _TIME.fullmatch(value["created_at"]):
         raise ValueError(f"{value['id']!r:.40} of {value['created_at']!r:.40} is no entry")
     rows.moment(value["created_at"])
+    if not isinstance(value["content"], dict):
+        raise ValueError(f"the content of {value['id']} is no object")
     if value["kind"] == "benchmark":
         restored(Plan, value["content"]["plan"])
         restored(Model, value["content"]["model"])

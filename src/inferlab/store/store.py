@@ -124,7 +124,7 @@ class Store:
             return newest[0]["id"] if newest else None
 
     def add_document(self, kind: str, title: str, content: Mapping[str, Any]) -> str:
-        """Save a result that is final JSON already, such as a comparison; returns its id."""
+        """Save a result as its JSON, such as a comparison; returns its id."""
         if kind == BENCHMARK:
             raise InferlabError("A benchmark is saved run by run, not as a document.")
         with self._database.writing() as connection:

@@ -16,13 +16,11 @@ from inferlab.atomic import whole_file
 from inferlab.child.pruning import count_nan, smallest
 from inferlab.errors import BadInput
 from inferlab.model.graph import external_files, parse_onnx, read_onnx
-from inferlab.model.sparsity import bodies, bytes_of, place, tensors, type_name, values
+from inferlab.model.sparsity import FLOATS, bodies, bytes_of, place, tensors, type_name, values
 from inferlab.records import Model
 
 #: A file of external data, and where in it a tensor begins and ends.
 Span = tuple[str, int, int]
-
-_FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
 
 
 def prune(model: Model, levels: Mapping[str, float], folder: Path) -> Model:
@@ -71,7 +69,7 @@ def _chosen(proto: ModelProto, levels: Mapping[str, float]) -> list[tuple[str, T
     if missing:
         raise BadInput(f"The model has no weight '{min(missing)}' that is stored densely, so it cannot be pruned.")
     for name, tensor in found:
-        if type_name(tensor.data_type) not in _FLOATS:
+        if type_name(tensor.data_type) not in FLOATS:
             raise BadInput(
                 f"The weight '{name}' is of the type {type_name(tensor.data_type)}; only floats can be pruned."
             )

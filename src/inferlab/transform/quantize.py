@@ -67,8 +67,8 @@ def _in_child(
     prepared, out = str(place / "prepared.onnx"), str(place / "out" / name)
     packed, blocks = sets.pack(inputs, None)
     reduce_range = not machine.has_vnni(machine.describe().instruction_sets)
-    steps: list[tuple[float, dict[str, Any], list[Any]]] = [
-        (0.0, {"step": "prepare", "model": model.path, "out": prepared}, []),
+    steps: list[tuple[float | None, dict[str, Any], list[Any]]] = [
+        (None, {"step": "prepare", "model": model.path, "out": prepared}, []),
         (0.2, {"step": "quantize", "model": prepared, "out": out, "reduce_range": reduce_range, **packed}, blocks),
         (0.8, {"step": "check", "model": model.path, "out": out, **packed}, blocks),
     ]

@@ -10,8 +10,8 @@ from .. import scoring, sets  # noqa: TID252
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
     """The sums of both models' outputs, with labels those of cross-entropy and right answers."""
     inputs, labels = sets.unpack(arguments, blocks)
-    dense = _outputs(arguments["dense"], inputs, arguments["threads"])
-    changed = _outputs(arguments["changed"], inputs, arguments["threads"])
+    dense = outputs(arguments["dense"], inputs, arguments["threads"])
+    changed = outputs(arguments["changed"], inputs, arguments["threads"])
     powers = scoring.powers(dense)
     answer: Dict[str, Any] = {"powers": powers, "changes": scoring.changes(dense, changed, scoring.finite(powers))}
     if labels is not None:
@@ -20,7 +20,8 @@ def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any],
     return answer, []
 
 
-def _outputs(model: str, inputs: List[Dict[str, Any]], threads: int) -> List[Dict[str, Any]]:
+def outputs(model: str, inputs: List[Dict[str, Any]], threads: int = 0) -> List[Dict[str, Any]]:
+    """What a model gives for each set of inputs, by name; on all cores where no number of threads is given."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .. import scoring, sets  # noqa: TID252
 from ..engines.base import BadOption  # noqa: TID252
+from .evaluate import outputs
 
 Answer = Tuple[Dict[str, Any], List[Any]]
 
@@ -20,15 +21,19 @@ _LARGE_BYTES = 1_500_000_000
 
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
     """One step: prepare a copy, quantise it, or check what was written."""
-    if arguments["step"] == "prepare":
-        return _prepare(arguments["model"], arguments["out"]), []
+    step, model, out = arguments["step"], arguments["model"], arguments["out"]
+    if step == "prepare":
+        _prepare(model, out)
+        return {}, []
     inputs, _ = sets.unpack(arguments, blocks)
-    if arguments["step"] == "quantize":
-        return _quantize(arguments["model"], arguments["out"], inputs, arguments["reduce_range"]), []
-    return _check(arguments["model"], arguments["out"], inputs), []
+    if step == "quantize":
+        _quantize(model, out, inputs, arguments["reduce_range"])
+    else:
+        _check(model, out, inputs)
+    return {}, []
 
 
-def _prepare(model: str, out: str) -> Dict[str, Any]:
+def _prepare(model: str, out: str) -> None:
     """A copy of an opset that can be quantised, batch normalisation folded into the weights, shapes inferred."""
     import onnx
     import onnxruntime
@@ -58,10 +63,9 @@ def _prepare(model: str, out: str) -> Dict[str, Any]:
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
     onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     onnx.shape_inference.infer_shapes_path(out, out)
-    return {}
 
 
-def _quantize(model: str, out: str, inputs: List[Dict[str, Any]], reduce_range: bool) -> Dict[str, Any]:
+def _quantize(model: str, out: str, inputs: List[Dict[str, Any]], reduce_range: bool) -> None:
     """Quantise all that may gain; where an operator stands in the way, only products of matrices and kernels."""
     import onnx
     from onnxruntime import quantization
@@ -91,35 +95,19 @@ def _quantize(model: str, out: str, inputs: List[Dict[str, Any]], reduce_range: 
             if number == len(wanted) - 1:
                 raise BadOption("it cannot be quantised: {}: {}".format(type(error).__name__, error)) from error
     made = onnx.load(out, load_external_data=False).graph.node
-    quantised = sum(node.op_type == "DequantizeLinear" for node in made)
-    if not quantised:
+    if not any(node.op_type == "DequantizeLinear" for node in made):
         raise BadOption("none of its operators could be quantised")
-    return {"quantised": quantised}
 
 
-def _check(model: str, out: str, inputs: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Load what was written, run it, and say how far its outputs are from the original's."""
+def _check(model: str, out: str, inputs: List[Dict[str, Any]]) -> None:
+    """Load what was written and run it: its outputs must be numbers, and shaped as the original's."""
     try:
-        found = _outputs(out, inputs[:1])
+        found = outputs(out, inputs[:1])
     except Exception as error:
         raise BadOption("its INT8 copy does not run: {}".format(error)) from error
-    dense = _outputs(model, inputs[:1])
-    powers = scoring.powers(dense)
-    changes = scoring.changes(dense, found, scoring.finite(powers))
-    if changes is None:
+    dense = outputs(model, inputs[:1])
+    if scoring.changes(dense, found, scoring.finite(scoring.powers(dense))) is None:
         raise BadOption("its INT8 copy gives outputs that are not numbers, or of another shape")
-    shares = [change / powers[name] for name, change in changes.items() if powers[name] > 0]
-    return {"error": math.sqrt(max(shares)) if shares else 0.0}
-
-
-def _outputs(model: str, inputs: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_outputs() if one.type.startswith("tensor(")]
-    return [dict(zip(names, session.run(names, one))) for one in inputs]
 
 
 def _size(model: str) -> int:
