@@ -167,6 +167,8 @@ def test_every_layer_and_level_agrees_with_a_really_pruned_model(
 def test_the_order_of_sensitivities_agrees_with_counting_the_errors_of_pruned_models(
     digits: tuple[Model, Costs, Data], with_labels: LossProfile
 ) -> None:
+    # It guards what was found once: the cap on a loss was chosen on these very digits. The evidence for the order
+    # is benchmarks/sensitivity_order.py, on networks that had no part in that choice.
     model, _, data = digits
     assert data.labels is not None
     proto = onnx.load(model.path)
@@ -393,7 +395,9 @@ def test_a_child_that_dies_costs_only_the_layer_it_was_at(digits: tuple[Model, C
         if "layer" in event.data and not killed:
             me = threading.get_native_id()
             children = Path(f"/proc/self/task/{me}/children").read_text().split()
-            killed.append(int(children[0]))
+            # Other tests of this process may have left a server or one that is not collected yet.
+            ours = [one for one in children if b"child/main.py" in Path(f"/proc/{one}/cmdline").read_bytes()]
+            killed.append(int(ours[-1]))
             os.kill(killed[0], signal.SIGKILL)
 
     profile = measure(model, counts, data, kill_the_next, num_cores=1)
