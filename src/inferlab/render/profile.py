@@ -55,8 +55,8 @@ def _model(profile: Profile) -> list[str]:
     facts = [size(model.size_bytes), model.precision]
     if model.parameters is not None:
         facts.insert(0, f"{scaled(model.parameters)} parameters")
-    if model.zero_fraction:
-        facts.append(f"{share(model.zero_fraction)} zeros")
+    if model.zero_fraction and round(model.zero_fraction, 3):
+        facts.append(f"{share(round(model.zero_fraction, 3))} zeros")
     return [f"Model: {model.source} ({', '.join(facts)})"]
 
 
@@ -158,7 +158,7 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[str]:
             "-" if layer.spread_ms is None else decimal(layer.spread_ms, 1),
             share(layer.share),
             "-" if layer.gflops_per_second is None else count(layer.gflops_per_second),
-            "-" if layer.zero_fraction is None else share(layer.zero_fraction),
+            "-" if layer.zero_fraction is None else share(round(layer.zero_fraction, 3)),
         ]
         row += [layer.bound or "-", "-" if layer.of_limit is None else share(layer.of_limit)] if bound else []
         rows.append(row)

@@ -60,7 +60,7 @@ def _head(profile: Profile) -> Iterator[str]:
         size(model.size_bytes),
         "" if model.parameters is None else f"{scaled(model.parameters)} parameters",
         model.precision,
-        f"{share(model.zero_fraction)} zeros" if model.zero_fraction else "",
+        f"{share(zeros)} zeros" if (zeros := round(model.zero_fraction or 0.0, 3)) else "",
         f"digest {model.digest[:12]}" if model.digest else "",
         profile.created_at[:16].replace("T", " "),
     ]
