@@ -177,7 +177,7 @@ def profile(
             _refuse_options(profile, _OF_MAKING, given, "A profile that was made before is read as it is")
             found = ProfileResult(lab.saved_profile(name))
             return found if wanted.budget == BUDGET else found.with_budget(wanted.budget)
-        return ProfileResult(lab.profile(asked.plan(name, given), wanted, listener, live=progress is not None))
+        return ProfileResult(lab.profile(asked.plan(name, given), wanted, listener))
 
 
 _OF_MAKING = [name for name in inspect.signature(profile).parameters

@@ -30,7 +30,7 @@ from inferlab.profiling.records import Profile
 from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
 from inferlab.render import capacity, comparison, files, profile_files, recommend, saved
 from inferlab.saving import Saver
-from inferlab.store.entries import Document, Stored
+from inferlab.store.entries import BENCHMARK, Document, Stored
 from inferlab.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -210,9 +210,7 @@ class Lab:
             self._save("recommendation", plan.model, recommend.to_json(found), listener)
         return found
 
-    def profile(
-        self, plan: Plan, wanted: Wanted | None = None, listener: Listener = ignore, live: bool = False
-    ) -> Profile:
+    def profile(self, plan: Plan, wanted: Wanted | None = None, listener: Listener = ignore) -> Profile:
         """Where the time of a model goes, and what pruning would buy and cost, in a plan of one cell.
 
         Each part is saved when it is done; Ctrl-C keeps those. What an engine could not do is a sentence in it.
@@ -220,7 +218,7 @@ class Lab:
         wanted = wanted or Wanted()
         refuse_nonsense_of(wanted)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=wanted.time_s)
-        job = replace(self._only_job(plan, listener), live=live)
+        job = self._only_job(plan, listener)
         data = _profile_data(wanted, job)
         tell_inputs(plan, job, listener)
         saver = Saver(self._store, listener)
@@ -240,7 +238,7 @@ class Lab:
         """Whether a name means a saved profile rather than a model."""
         if profile_files.is_file(name):
             return True
-        return self.is_saved(name) and isinstance(self._kept().get(name), Document)
+        return self.is_saved(name) and self._kept().headings([name])[0].kind != BENCHMARK
 
     def saved_profile(self, name: str) -> Profile:
         """A profile that was made before, by its file or its id in the store."""

@@ -282,6 +282,11 @@ class Estimate:
     level: float
     method: Method
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both ends of the interval, where there is one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:

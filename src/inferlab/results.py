@@ -14,7 +14,7 @@ from inferlab.errors import BadInput
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import summarize
-from inferlab.records import Benchmark, Comparison, Estimate, Finding, Outcome, Status, Summary, Verdict
+from inferlab.records import Benchmark, Comparison, Finding, Outcome, Status, Summary, Verdict
 from inferlab.render import comparison as render_comparison
 from inferlab.render import files, flat, html, table, text
 from inferlab.store.entries import PRECEDENCE
@@ -106,7 +106,7 @@ class BenchmarkResult:
     @property
     def median_ms_interval(self) -> tuple[float, float] | None:
         """Its 95 % interval; None where one process was measured."""
-        return None if self.summary is None else _ends(self.summary.median_ms)
+        return None if self.summary is None else self.summary.median_ms.ends
 
     @property
     def items_per_sec(self) -> float | None:
@@ -116,7 +116,7 @@ class BenchmarkResult:
     @property
     def items_per_sec_interval(self) -> tuple[float, float] | None:
         """Its 95 % interval; None where one process was measured."""
-        return None if self.summary is None else _ends(self.summary.items_per_sec)
+        return None if self.summary is None else self.summary.items_per_sec.ends
 
     def table(self, *baseline: str) -> str:
         """What the command line prints; speed-ups refer to the first cell, or to that with all of OPTION=VALUE."""
@@ -189,7 +189,7 @@ class ComparisonResult:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the ratio; None where too few processes were measured for one."""
-        return _ends(self.record.ratio)
+        return self.record.ratio.ends
 
     @property
     def outputs_match(self) -> bool | None:
@@ -247,10 +247,6 @@ def _outputs(outcome: Outcome) -> bool | None:
     if not outcome.runs:
         return None
     return {"match": True, "mismatch": False}.get(worst([run.check for run in outcome.runs]).status)
-
-
-def _ends(estimate: Estimate) -> tuple[float, float] | None:
-    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
 
 
 def frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:

@@ -106,7 +106,7 @@ def command(
 
 def _made(lab: Lab, model: str, given: dict[str, Any], log: Log) -> Profile:
     wanted = _wanted(given)
-    return lab.profile(plan({"model": model, "verify": given.pop("check"), **given}), wanted, log, live=log.live)
+    return lab.profile(plan({"model": model, "verify": given.pop("check"), **given}), wanted, log)
 
 
 def _wanted(given: dict[str, Any]) -> Wanted:

@@ -54,11 +54,11 @@ def set_up(job: Job, listener: Listener) -> Iterator[Setup]:
     """Make a job ready; what was written for it is gone afterwards."""
     launch = registry.launch(job.cell.engine)
     with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
-        powers = _powers(launch, job)
+        able = powers(launch, job)
         reference = _reference(job, listener)
         path = _engine_file(job, launch, Path(folder))
         listener(Event("pinning", {"mode": job.cell.thread_pinning}))
-        yield Setup(job, launch, path, _layout(job, launch, path, powers, listener), reference)
+        yield Setup(job, launch, path, _layout(job, launch, path, able, listener), reference)
 
 
 def load(crew: Crew, job: Job, path: Path) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def load(crew: Crew, job: Job, path: Path) -> dict[str, Any]:
     )
 
 
-def _powers(launch: Launch, job: Job) -> Collection[str]:
+def powers(launch: Launch, job: Job) -> Collection[str]:
     """What the engine can do; refuses a kind of model that it does not run."""
     with Worker(launch, patience_s=job.patience_s) as worker:
         described = worker.ask("describe").data
@@ -87,8 +87,8 @@ def _powers(launch: Launch, job: Job) -> Collection[str]:
             f"Engine '{launch.name}' does not run models of kind {job.model.kind}; it runs "
             f"{', '.join(described['kinds'])}. See: inferlab engines"
         )
-    powers: list[str] = described["capabilities"]
-    return powers
+    able: list[str] = described["capabilities"]
+    return able
 
 
 def _reference(job: Job, listener: Listener) -> Reference:
@@ -108,13 +108,13 @@ def _engine_file(job: Job, launch: Launch, folder: Path) -> Path:
     )
 
 
-def _layout(job: Job, launch: Launch, path: Path, powers: Collection[str], listener: Listener) -> streams.Layout:
+def _layout(job: Job, launch: Launch, path: Path, able: Collection[str], listener: Listener) -> streams.Layout:
     """Where the streams run; what 'auto' means for short calls is found out by a few of them."""
     cell = job.cell
     cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
 
     def in_mode(mode: str) -> streams.Layout:
-        return streams.lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, powers, cell.instances)
+        return streams.lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, able, cell.instances)
 
     if cell.stream_mode != "auto" or cell.scenario in ("sync", "elastic") or cell.num_streams == 1:
         return in_mode(cell.stream_mode)
@@ -131,6 +131,6 @@ def _layout(job: Job, launch: Launch, path: Path, powers: Collection[str], liste
         probe.peak_memory_bytes,
         machine.available_memory_bytes(),
         cell.num_streams * cell.instances,
-        powers,
+        able,
     )
     return in_mode(mode)

@@ -72,22 +72,20 @@ def estimate(
 
     Where times at the levels were not measured it goes by the parameters that become zero.
     """
-    timed = performance is not None and bool(performance.pruned)
-    groups = _groups(performance if timed else None, loss)
+    timed = performance if performance is not None and performance.pruned else None
+    groups = _groups(timed, loss)
     if not groups:
         return None
-    gains = performance is None or not timed or gains_from_zeros(performance)
-    chosen = (
-        _greedy([list(_steps(index, one, timed)) for index, one in enumerate(groups)], budget) if gains else {}
-    )
+    ladders = [list(_steps(index, one, timed is not None)) for index, one in enumerate(groups)]
+    chosen = _greedy(ladders, budget) if timed is None or gains_from_zeros(timed) else {}
     levels = {weight.weight: level for index, level in chosen.items() for weight in groups[index].weights}
-    by_type = _by_type(performance, groups, chosen) if timed and performance is not None else ()
-    before = performance.ms_per_batch if timed and performance is not None else None
+    by_type = () if timed is None else _by_type(timed, loss, levels)
+    before = None if timed is None else timed.ms_per_batch
     after = None if before is None else before - sum(one.ms - one.estimated_ms for one in by_type)
     return PruningEstimate(
         budget=budget,
         loss=sum(_loss(groups[index], level) or 0.0 for index, level in chosen.items()),
-        gained="time" if timed else "parameters",
+        gained="parameters" if timed is None else "time",
         levels=levels,
         ms_per_batch=before,
         estimated_ms_per_batch=after,
@@ -121,12 +119,7 @@ def estimated_ms(profile: Profile) -> dict[int, float]:
         return {}
     if profile.loss is None or found is None or found.gained != "time":
         return {layer.index: layer.ms for layer in performance.layers}
-    weight_of = {layer.id: layer.weight for layer in profile.loss.layers}
-    times = {}
-    for layer in performance.layers:
-        levels = [found.levels[weight_of[node]] for node in layer.nodes if weight_of.get(node) in found.levels]
-        times[layer.index] = smoothed(layer).get(level_key(min(levels)), layer.ms) if levels else layer.ms
-    return times
+    return _layer_times(performance, profile.loss, found.levels)
 
 
 def smoothed(layer: Layer) -> dict[str, float]:
@@ -238,19 +231,28 @@ def _greedy(ladders: Sequence[Sequence[_Step]], budget: float) -> dict[int, floa
     return chosen
 
 
+def _layer_times(
+    performance: PerformanceProfile, loss: LossProfile, levels: Mapping[str, float]
+) -> dict[int, float]:
+    """The time of every layer, by its index, with these weights pruned; a fallback gains nothing."""
+    weight_of = {layer.id: layer.weight for layer in loss.layers}
+    times = {}
+    for layer in performance.layers:
+        its = [levels[weight_of[node]] for node in layer.nodes if weight_of.get(node) in levels]
+        pruned = bool(its) and not layer.fallback
+        times[layer.index] = smoothed(layer).get(level_key(min(its)), layer.ms) if pruned else layer.ms
+    return times
+
+
 def _by_type(
-    performance: PerformanceProfile, groups: Sequence[_Group], chosen: Mapping[int, float]
+    performance: PerformanceProfile, loss: LossProfile, levels: Mapping[str, float]
 ) -> tuple[TypeGain, ...]:
-    faster = {
-        layer.index: smoothed(layer)[level_key(level)]
-        for index, level in chosen.items()
-        for layer in groups[index].layers
-    }
+    times = _layer_times(performance, loss, levels)
     types: dict[str, list[float]] = {}
     for layer in performance.layers:
         total = types.setdefault(layer.type, [0.0, 0.0])
         total[0] += layer.ms
-        total[1] += faster.get(layer.index, layer.ms)
+        total[1] += times[layer.index]
     slowest_first = sorted(types.items(), key=lambda one: -one[1][0])
     return tuple(TypeGain(name, before, after) for name, (before, after) in slowest_first)
 

@@ -11,7 +11,7 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure import findings
 from inferlab.measure.check import worst
-from inferlab.measure.setup import Job
+from inferlab.measure.setup import Job, powers
 from inferlab.measure.stats import summarize
 from inferlab.model.costs import Costs
 from inferlab.model.flops import costs as count
@@ -20,8 +20,7 @@ from inferlab.profiling.layers import Timed, align, apportion, layer_records, ti
 from inferlab.profiling.optimised import optimised_seeds
 from inferlab.profiling.passes import Passes, Told, engine_nodes, measure_passes
 from inferlab.profiling.records import Interval, PerformanceProfile, level_key
-from inferlab.records import Estimate, Finding, Listener, Model, OutputCheck, Summary
-from inferlab.worker import Worker
+from inferlab.records import Finding, Listener, Model, OutputCheck, Summary
 
 _HEAVY = 0.25
 
@@ -41,7 +40,7 @@ class Variant:
 
 def can_impose(job: Job) -> bool:
     """Whether the job's engine can run as if weights were pruned."""
-    return "imposed_sparsity" in _powers(job)
+    return "imposed_sparsity" in powers(registry.launch(job.cell.engine), job)
 
 
 def measure(
@@ -80,9 +79,9 @@ def measure(
         measured_at=runs[0].started_at,
         machine=runs[0].machine,
         ms_per_batch=ms_per_batch,
-        ms_interval=_interval(summary.median_ms),
+        ms_interval=summary.median_ms.ends,
         items_per_second=summary.items_per_sec.value,
-        items_interval=_interval(summary.items_per_sec),
+        items_interval=summary.items_per_sec.ends,
         processes_ms=tuple(one.clean_ms for one in passes),
         layers_sum_ms=_layers_sum_ms(found),
         profiler_overhead=statistics.median(overheads) if overheads else 0.0,
@@ -126,7 +125,7 @@ def measure_variant(
         layers_ms = apportion(served, baseline.layers, flops)
     return Variant(
         ms_per_batch=summary.median_ms.value,
-        ms_interval=_interval(summary.median_ms),
+        ms_interval=summary.median_ms.ends,
         layers_ms=layers_ms,
         output_check=worst([one.run.check for one in passes]),
         problems=tuple(problem for one in passes for problem in one.problems),
@@ -139,14 +138,8 @@ def _heavy(overheads: Sequence[float]) -> list[Finding]:
     return [Finding("profiler-heavy", {"overhead": overhead})] if overhead > _HEAVY else []
 
 
-def _powers(job: Job) -> list[str]:
-    with Worker(registry.launch(job.cell.engine), patience_s=job.patience_s) as worker:
-        powers: list[str] = worker.ask("describe").data["capabilities"]
-    return powers
-
-
 def _refuse_silent(job: Job) -> None:
-    if "layer_times" in _powers(job):
+    if "layer_times" in powers(registry.launch(job.cell.engine), job):
         return
     able = [one.name for one in registry.list_engines() if "layer_times" in one.capabilities]
     raise BadInput(
@@ -192,10 +185,6 @@ def _summary(job: Job, passes: Sequence[Passes]) -> Summary:
     summary = summarize(job.cell, [one.run for one in passes])
     assert summary is not None, "a closed loop has samples"
     return summary
-
-
-def _interval(estimate: Estimate) -> Interval | None:
-    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
 
 
 def _originals(members: Sequence[int], graph: Graph, original: set[str]) -> list[str]:

@@ -39,7 +39,7 @@ def verify(
         loss = loss_of(pruned)
     dense_ms = statistics.median(found.times_ms[0]) * job.cell.batch_size
     ratio = found.ratio
-    ends = None if ratio.low is None or ratio.high is None else (ratio.low * dense_ms, ratio.high * dense_ms)
+    ends = None if ratio.ends is None else (ratio.ends[0] * dense_ms, ratio.ends[1] * dense_ms)
     # Ratios, not times: the machine may have become slower since the profile was made.
     foretold = estimate.estimated_ms_per_batch / estimate.ms_per_batch
     check = found.pairs[-1].b.check

@@ -9,6 +9,8 @@ from typing import Any
 
 from inferlab.records import Benchmark, Cell, Failure, Status
 
+#: The kind of an entry that is measured run by run; every other kind is a document.
+BENCHMARK = "benchmark"
 #: A benchmark is called by the first of these that one of its cells has.
 PRECEDENCE: tuple[Status, ...] = ("failed", "cancelled", "pending", "done")
 

@@ -14,10 +14,9 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import cache, history, rows
 from inferlab.store.connection import Connection, Database, Row, insert
-from inferlab.store.entries import Document, Entry, Heading, Stored
+from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored
 from inferlab.store.serialize import dumps, plain, restored
 
-BENCHMARK = "benchmark"
 # Dates before the year 1 do not exist.
 _MOST_DAYS = 100_000
 
