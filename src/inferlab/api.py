@@ -260,7 +260,7 @@ def _listener(progress: Progress | None) -> Listener:
         nonlocal last
         if event.fraction is not None:
             progress(event.fraction, event.code)
-        elif (line := text.event(event)) != last:
+        elif (line := text.event(event)) and line != last:
             last = line
             progress(None, line)
 

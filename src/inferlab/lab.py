@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferlab.contests import Series, contest_title
 from inferlab.doctor import Fact
 from inferlab.errors import BadInput
 from inferlab.executors import Executor, Local
@@ -48,21 +49,28 @@ _NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor
 class Lab:
     """Runs plans on an executor, and saves what comes out in a store where it has one."""
 
-    def __init__(self, store: Store | None = None, executor: Executor | None = None) -> None:
+    def __init__(
+        self, store: Store | None = None, executor: Executor | None = None, project_id: str | None = None
+    ) -> None:
         self._store = store
         self._executor = executor or Local()
+        #: The project that what is measured shall belong to.
+        self._project_id = project_id
 
-    def benchmark(self, plan: Plan, listener: Listener = ignore, live: bool = False) -> Benchmark:
+    def benchmark(
+        self, plan: Plan, listener: Listener = ignore, live: bool = False, against: str | None = None
+    ) -> Benchmark:
         """Measure every cell of a plan; a cell's failure is its outcome and does not touch the others.
 
         With `live` the listener hears about once a second how far the measuring got. Ctrl-C ends the
-        plan: what was measured is kept, what was not is pending.
+        plan: what was measured is kept, what was not is pending. `against` is the id of a benchmark that it
+        shall be shown beside.
         """
         refuse_nonsense(plan)
         model = read_model(plan.model, listener, plan.engines)
         cells = planned(plan, model)
-        saver = Saver(self._store, listener)
-        saver.begin(_from_anywhere(plan), model, [one.cell for one in cells])
+        saver = self._saver(listener)
+        saver.begin(_from_anywhere(plan), model, [one.cell for one in cells], against)
         sweep = Sweep(plan, model, self._executor, saver, listener, live)
         return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
 
@@ -94,7 +102,7 @@ class Lab:
             else one
             for one in outcomes
         ]
-        sweep = Sweep(plan, model, self._executor, Saver(store, listener, stored.id), listener, live)
+        sweep = Sweep(plan, model, self._executor, self._saver(listener, stored.id), listener, live)
         return sweep.run([cells[one.cell.id] for one in outcomes], before)
 
     def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
@@ -112,7 +120,10 @@ class Lab:
 
     def _save(self, kind: str, title: str, text: str, listener: Listener) -> None:
         """Save a result that is final JSON."""
-        Saver(self._store, listener).document(kind, title, json.loads(text))
+        self._saver(listener).document(kind, title, json.loads(text))
+
+    def _saver(self, listener: Listener, entry_id: str = "") -> Saver:
+        return Saver(self._store, listener, entry_id, self._project_id)
 
     def compare(
         self,
@@ -124,6 +135,38 @@ class Lab:
         listener: Listener = ignore,
     ) -> Comparison:
         """Compare plan B with plan A, each of one cell, in turns; raises what an engine did wrong."""
+        found = self._compared(a, b, labels, time_s, margin, listener)
+        if self._store is not None:
+            about, measured = comparison.content(found), comparison.outcomes(found)
+            self._saver(listener).document("comparison", contest_title(a, b, labels), about, measured)
+        return found
+
+    def compare_all(
+        self,
+        a: Plan,
+        b: Plan,
+        labels: tuple[str, str] = ("A", "B"),
+        time_s: float = 60.0,
+        margin: float = 0.01,
+        listener: Listener = ignore,
+        entry_id: str = "",
+    ) -> Series:
+        """Compare plan B with plan A at each of their core counts and batch sizes, all saved as one entry.
+
+        Each comparison is saved when it ends, and one that fails does not touch the others. `entry_id` is that of
+        a series which was cut off and goes on: what it has is not measured again.
+        """
+        saver = self._saver(listener, entry_id)
+        before = self._kept().get(entry_id) if entry_id else None
+        known = before.content if isinstance(before, Document) else None
+        series = Series(contest_title(a, b, labels), saver, listener, known)
+        return series.run(
+            a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, series.listen)
+        )
+
+    def _compared(
+        self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
+    ) -> Comparison:
         _check_margin(margin)
         if not 0 < time_s < math.inf:
             raise BadInput(f"The time must be more than 0 seconds and end one day, not {time_s:g}.")
@@ -134,11 +177,7 @@ class Lab:
             )
         jobs = [self._only_job(plan, listener) for plan in (a, b)]
         jobs[1] = with_inputs_of(jobs[1], jobs[0])
-        found = self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
-        if self._store is not None:
-            about = f"{a.model}: " if a.model == b.model and a.model not in labels else ""
-            self._save("comparison", f"{about}{labels[0]} / {labels[1]}", comparison.to_json(found), listener)
-        return found
+        return self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
 
     def compare_saved(self, a: str, b: str, margin: float = 0.01) -> Comparison:
         """Compare two results that were measured before: files, or ids in the store; unpaired, hence less sure."""
@@ -221,7 +260,7 @@ class Lab:
         job = self._only_job(plan, listener)
         data = _profile_data(wanted, job)
         tell_inputs(plan, job, listener)
-        saver = Saver(self._store, listener)
+        saver = self._saver(listener)
         found: Profile | None = None
         try:
             for found in self._executor.profile(Request(job, wanted, data), listener):

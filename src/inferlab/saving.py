@@ -36,14 +36,16 @@ def opened(url: str | None, listener: Listener) -> Iterator[Store | None]:
 class Saver:
     """Saves one benchmark or document, for as long as the store takes it; tells once why it does not."""
 
-    def __init__(self, store: Store | None, listener: Listener, benchmark_id: str = "") -> None:
-        self._store, self._listener = store, listener
+    def __init__(
+        self, store: Store | None, listener: Listener, entry_id: str = "", project_id: str | None = None
+    ) -> None:
+        self._store, self._listener, self._project_id = store, listener, project_id
         #: The entry's name in the store; empty where it is not saved.
-        self.id = benchmark_id
+        self.id = entry_id
 
-    def begin(self, plan: Plan, model: Model, cells: Sequence[Cell]) -> None:
+    def begin(self, plan: Plan, model: Model, cells: Sequence[Cell], against: str | None = None) -> None:
         """Save what is about to be measured."""
-        self.id = self._try(lambda store: store.begin(plan, model, cells)) or ""
+        self._begun(lambda store: store.begin(plan, model, cells, self._project_id, against))
 
     def run(self, cell: Cell, run: Run) -> None:
         """Save what one process measured."""
@@ -53,12 +55,27 @@ class Saver:
         """Save what became of a cell."""
         self._try(lambda store: store.finish_cell(self.id, outcome.cell.id, outcome.status, outcome.failure))
 
-    def document(self, kind: str, title: str, content: Mapping[str, Any]) -> None:
-        """Save a result; called again, it is the same one that has grown."""
-        if self.id:
-            self._try(lambda store: store.replace_document(self.id, content))
+    def document(
+        self,
+        kind: str,
+        title: str,
+        content: Mapping[str, Any],
+        outcomes: Sequence[Outcome] = (),
+        keep: int | None = None,
+    ) -> None:
+        """Save a result and cells that were measured for it; called again, it is the same one that has grown.
+
+        Of the cells that it had, only the first `keep` stay where that is given.
+        """
+        if not self.id:
+            self._begun(lambda store: store.add_document(kind, title, content, outcomes, self._project_id))
         else:
-            self.id = self._try(lambda store: store.add_document(kind, title, content)) or ""
+            self._try(lambda store: store.replace_document(self.id, content, outcomes, keep))
+
+    def _begun(self, save: Callable[[Store], str]) -> None:
+        self.id = self._try(save) or ""
+        if self.id:
+            self._listener(Event("saved", {"id": self.id}))
 
     def _try(self, save: Callable[[Store], T]) -> T | None:
         if self._store is None:

@@ -17,6 +17,14 @@ def cache_folder() -> Path:
     return Path(base) / "inferlab"
 
 
+def models_folder() -> Path:
+    """The folder for models that were uploaded, which cannot be made again."""
+    if own := os.environ.get("INFERLAB_MODELS"):
+        return Path(own)
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "inferlab" / "models"
+
+
 def config_file() -> Path:
     """The user's configuration file, whether or not it exists."""
     if own := os.environ.get("INFERLAB_CONFIG"):

@@ -159,7 +159,7 @@ def test_a_newer_store_is_refused(inferlab: Run, path: Path, tmp_path: Path) -> 
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
     done = inferlab("history", "--store", newer)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "has tables of version 999; this inferlab knows them up to version 2" in done.stderr
+    assert "has tables of version 999; this inferlab knows them up to version 3" in done.stderr
 
 
 def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab: Run, tmp_path: Path) -> None:

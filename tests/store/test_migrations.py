@@ -12,6 +12,7 @@ from alembic.script import ScriptDirectory
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import database, open_store
+from inferlab.store.connection import Connection
 from inferlab.store.schema import SCHEMA_VERSION, VERSION_TABLE
 from tests.made import a_cell, steady_run
 from tests.store.saved import MODEL, PLAN, a_benchmark, benchmark_of, save
@@ -63,7 +64,7 @@ def test_an_older_store_is_migrated_and_keeps_its_data(
             store.remove(entry_id)
             with store._database.reading() as connection:
                 assert connection.rows("SELECT count(*) AS runs FROM run") == [{"runs": 0}]
-    with pytest.raises(BadInput, match="has tables of version 3; this inferlab knows them up to version 2"):
+    with pytest.raises(BadInput, match="has tables of version 4; this inferlab knows them up to version 3"):
         open_store(url)
 
 
@@ -77,11 +78,41 @@ def test_the_wrong_outputs_that_version_1_kept_only_in_its_runs_are_found(url: s
         before = store.history()
         assert [cell.wrong for cell in before[0].cells] == [True, True, False, False, False]
         with store._database.writing() as connection:
+            _back_to_version_2(connection)
             connection.rows("ALTER TABLE cell DROP COLUMN cached_wrong")
             connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
     for _ in range(2):
         with open_store(url) as store:
             assert store.history() == before
+
+
+def _back_to_version_2(connection: Connection) -> None:
+    """Undo what version 3 added."""
+    for index in ("entry_by_project", "entry_by_model"):
+        connection.rows(f"DROP INDEX {index}")
+    for column in ("project_id", "brief"):
+        connection.rows(f"ALTER TABLE entry DROP COLUMN {column}")
+    for table in ("project", "job"):
+        connection.rows(f"DROP TABLE {table}")
+    connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = '0002'")
+
+
+def test_documents_of_version_2_get_the_digest_of_their_model_and_a_brief(url: str) -> None:
+    arm = {"label": "A", "model": {"digest": "d1"}}
+    comparison = {"a": arm, "b": {**arm, "label": "B"}, "verdict": "same", "ratio": 1.0, "interval": None}
+    comparison |= {"paired": True, "outputs_match": True}
+    with open_store(url) as store:
+        store.add_document("comparison", "A / B", comparison)
+        store.add_document("capacity", "m p99<1ms", {"model": {"digest": "d2"}})
+        store.add_document("strange", "by hand", {})
+        before = store.history()
+        assert [one.model_digest for one in before] == ["", "d2", "d1"]
+        assert before[2].brief["labels"] == ["A", "B"]
+        with store._database.writing() as connection:
+            connection.rows("UPDATE entry SET model_digest = ''")
+            _back_to_version_2(connection)
+    with open_store(url) as store:
+        assert store.history() == before
 
 
 def test_a_migration_that_breaks_leaves_the_store_as_it_was(

@@ -41,7 +41,7 @@ class Log:
         from inferlab.render.text import event as prose  # late: --help must not wait for all that it needs
 
         line = prose(event)
-        if line != self._last:
+        if line and line != self._last:
             self._last = line
             self.say(line)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find
-from inferlab.records import Cell, Comparison, Estimate, Finding, Run
+from inferlab.records import Cell, Comparison, Estimate, Finding, Outcome, Run
 from inferlab.render import files
 from inferlab.render.text import finding
 from inferlab.units import decimal, duration, share
 
 # Version 1: the first.
 FORMAT = "inferlab-comparison/1"
+#: Several in one: {"format": …, "results": [that object, …], "failures": [{"cell": …, "message": …}, …]}.
+SEVERAL = "inferlab-comparisons/1"
 
 _METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
 # Said of the arm as a whole; the processes of a pair are few and short by design.
@@ -97,10 +100,15 @@ def arms(comparison: Comparison) -> tuple[list[Run], list[Run]]:
 
 
 def to_json(comparison: Comparison) -> str:
-    """The verdict and all that it rests on."""
+    """The text that `inferlab compare -x result.json` writes."""
+    return json.dumps(content(comparison), indent=2, allow_nan=False) + "\n"
+
+
+def content(comparison: Comparison) -> dict[str, Any]:
+    """The verdict and all that it rests on, as JSON values."""
     ratio = comparison.ratio
     ends = None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
-    content: dict[str, Any] = {
+    return {
         "format": FORMAT,
         "verdict": comparison.verdict,
         "ratio": ratio.value,
@@ -123,19 +131,32 @@ def to_json(comparison: Comparison) -> str:
         "a": _arm(comparison, 0),
         "b": _arm(comparison, 1),
     }
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def several(results: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Comparisons of the same two arms in several cells, as JSON values."""
+    return {"format": SEVERAL, "results": list(results), "failures": list(failures)}
+
+
+def outcomes(comparison: Comparison) -> tuple[Outcome, ...]:
+    """What was measured of A and of B; nothing where saved results were compared."""
+    if comparison.cells is None:
+        return ()
+    return tuple(
+        Outcome(cell, "done", tuple(runs)) for cell, runs in zip(comparison.cells, arms(comparison), strict=True)
+    )
 
 
 def _arm(comparison: Comparison, index: int) -> dict[str, Any]:
-    content: dict[str, Any] = {
+    known: dict[str, Any] = {
         "label": comparison.labels[index],
         "times_ms": list(comparison.times_ms[index]),
     }
     if comparison.cells is None or comparison.models is None:
-        return content
+        return known
     runs = arms(comparison)[index]
     model = comparison.models[index]
-    return content | {
+    return known | {
         "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
         "cell": _settings(comparison.cells[index]),
         "output_check": files.output_check(worst([run.check for run in runs])),

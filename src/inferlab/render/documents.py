@@ -44,7 +44,9 @@ def versions(content: Content) -> list[Mapping[str, str]]:
 
 def _parts(content: Content) -> list[Content]:
     """The document itself, the arms of a comparison, the measured part of a profile."""
-    parts = (content, content.get("a"), content.get("b"), content.get("performance"))
+    several = content.get("results")
+    whole = several if isinstance(several, list) else [content]
+    parts = (content, content.get("performance"), *(one.get(name) for one in whole for name in "ab"))
     return [one for one in parts if isinstance(one, Mapping)]
 
 
@@ -72,6 +74,17 @@ def _comparison(content: Content) -> list[str]:
     if content["settle_seconds"] is not None:
         found.append(f"About {duration(content['settle_seconds'])} would settle it.")
     return found + [f"Note: {text}" for text in content["notes"]]
+
+
+def _comparisons(content: Content) -> list[str]:
+    found = []
+    for one in content["results"]:
+        cell = one["a"]["cell"]
+        found += ["", f"{plural(cell['num_cores'], 'core')}, batch size {cell['batch_size']}", *_comparison(one)]
+    for one in content["failures"]:
+        where = f"{one['num_cores'] or 'all'} cores, batch size {one['batch_size'] or 'as it is'}"
+        found += ["", f"Failure ({where}): {one['message']}"]
+    return found[1:]
 
 
 def _outputs(content: Content) -> str:
@@ -240,6 +253,7 @@ def _profile(content: Content) -> list[str]:
 
 _KINDS: dict[str, Callable[[Content], list[str]]] = {
     "inferlab-comparison/1": _comparison,
+    "inferlab-comparisons/1": _comparisons,
     "inferlab-capacity/1": _capacity,
     "inferlab-recommendation/1": _recommendation,
     "inferlab-profile/1": _profile,

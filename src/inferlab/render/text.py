@@ -246,6 +246,8 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "unlocked": lambda d: (
         f"The lock {d['file']} cannot be used ({d['reason']}): make sure that nothing else is measured meanwhile"
     ),
+    # Whoever ends says where it is kept; this is for those who must know sooner.
+    "saved": lambda d: "",
     "unsaved": lambda d: f"The result is not saved: {d['reason']}",
     "cell": lambda d: f"Cell {d['number']} of {d['of']}: {cell_label(d['cell'])}",
     "measured": lambda d: f"    {_outcome(d['outcome'])}",
@@ -263,6 +265,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "warming": lambda d: f"Warming up for {d['seconds']:g} seconds",
     "measuring": lambda d: f"Starting '{d['scenario']}' performance measurements for {d['seconds']:g} seconds",
     "same-arms": lambda d: "Both arms are the same: this measures how small a difference can be seen here",
+    "contest": lambda d: f"Comparison {d['number']} of {d['of']}",
     "comparing": lambda d: f"Comparing in turns, for {d['seconds']:g} seconds at most",
     "pair": lambda d: f"Pair {d['number']}: B takes {d['ratio']:.4f} of A's time so far",
     "checking": lambda d: "Checking the outputs once more",

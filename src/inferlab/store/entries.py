@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from inferlab.records import Benchmark, Cell, Failure, Status
+from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Status
 
 #: The kind of an entry that is measured run by run; every other kind is a document.
 BENCHMARK = "benchmark"
+JobKind = Literal["benchmark", "comparison", "profile", "install"]
+JobStatus = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
+#: What a job is while something may still become of it by itself.
+ALIVE: tuple[JobStatus, ...] = ("queued", "running")
+#: What can be put into the queue again.
+RESUMABLE: tuple[JobStatus, ...] = ("interrupted", "cancelled")
 #: A benchmark is called by the first of these that one of its cells has.
 PRECEDENCE: tuple[Status, ...] = ("failed", "cancelled", "pending", "done")
 
@@ -49,6 +55,9 @@ class Entry:
     node: str
     note: str
     cells: tuple[CellEntry, ...]
+    project_id: str | None = None
+    #: What lists show of it beside its cells; see `briefs`.
+    brief: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def status(self) -> Status:
@@ -77,6 +86,9 @@ class Stored:
     node: str
     note: str
     benchmark: Benchmark
+    project_id: str | None = None
+    #: The id of the benchmark that it is to be compared with.
+    against: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +103,63 @@ class Document:
     kind: str
     title: str
     content: Mapping[str, Any]
+    project_id: str | None = None
+    #: The cells of a comparison with their runs, A and B of each result in turn.
+    outcomes: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A model with a name; its profiles, versions and benchmarks are entries."""
+
+    id: str
+    created_at: datetime
+    changed_at: datetime
+    name: str
+    description: str
+    model: Model
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectLine:
+    """A project in a list, with what was measured of it."""
+
+    project: Project
+    benchmarks: int
+    profiles: int
+    #: When something was measured or changed last.
+    active_at: datetime
+    #: The fastest cell of its benchmarks whose outputs are right.
+    best: CellEntry | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """Something to be measured, being measured or measured."""
+
+    id: str
+    created_at: datetime
+    queued_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    project_id: str | None
+    #: The entry that it makes, from when there is one.
+    entry_id: str | None
+    #: The machine that it is measured on.
+    node: str
+    kind: JobKind
+    status: JobStatus
+    #: The user wants it to end.
+    cancel: bool
+    stage: str
+    fraction: float | None
+    left_s: float | None
+    failure: str
+    log: str
+    #: What was asked, as JSON values.
+    content: Mapping[str, Any]
+
+    @property
+    def alive(self) -> bool:
+        """Whether something may still become of it by itself."""
+        return self.status in ALIVE

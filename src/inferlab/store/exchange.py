@@ -20,6 +20,7 @@ from typing import IO, Any
 from inferlab.errors import BadInput
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store import cache, rows
+from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection, Row, insert
 from inferlab.store.entries import PRECEDENCE
 from inferlab.store.samples import unpack
@@ -136,6 +137,8 @@ def take(connection: Connection, lines: IO[bytes]) -> list[str]:
             continue
         entry_id = value["id"]
         _check_entry(value)
+        # Older versions did not say which model a document is about.
+        value["model_digest"] = value["model_digest"] or digest_of(value["content"])
         if rows.entry(connection, entry_id) is None:
             _add(connection, value)
             added.append(entry_id)
@@ -176,7 +179,8 @@ def _check_entry(value: dict[str, Any]) -> None:
 
 def _add(connection: Connection, value: dict[str, Any]) -> None:
     shared = {name: value[name] for name in (*_ENTRY, "note")}
-    insert(connection, "entry", {**shared, "content": dumps(value["content"])})
+    brief = brief_of(value["kind"], value["content"])
+    insert(connection, "entry", {**shared, "content": dumps(value["content"]), "brief": brief})
     for position, one in enumerate(value["cells"]):
         cell = {
             **{name: one[name] for name in _CELL},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from inferlab.records import Cell, Failure, Status
@@ -14,8 +15,15 @@ from inferlab.store.rows import moment
 from inferlab.store.serialize import restored
 
 # All but the content, which may be large.
-_COLUMNS = "id, created_at, kind, title, model_digest, inferlab_version, node, note"
+_COLUMNS = "id, created_at, kind, title, model_digest, inferlab_version, node, note, project_id, brief"
 _HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
+
+
+#: An entry belongs to the project that it was made in, or, made elsewhere, to every project of its model.
+OF_PROJECT = (
+    "(project_id = :project OR (project_id IS NULL AND model_digest = "
+    "(SELECT project.model_digest FROM project WHERE project.id = :project)))"
+)
 
 
 def page(
@@ -25,6 +33,8 @@ def page(
     model: str | None,
     engine: str | None,
     status: Status | None,
+    project_id: str | None = None,
+    kinds: Sequence[str] = (),
 ) -> list[Entry]:
     """The newest entries that fit, of those older than `before`."""
     wanted, values = list[str](), dict[str, str]()
@@ -43,15 +53,40 @@ def page(
         wanted += ["NOT " + _HAS.format("status", one) for one in sooner]
         wanted += [] if status == "done" else [_HAS.format("status", status)]
         values |= {one: one for one in (*sooner, status)}
+    if kinds:
+        chosen, named = among("kind", kinds)
+        wanted.append(chosen)
+        values |= named
+    if project_id is not None:
+        wanted.append(OF_PROJECT)
+        values["project"] = project_id
     condition = f"WHERE {' AND '.join(wanted)}" if wanted else ""
     rows = connection.rows(
         f"SELECT {_COLUMNS} FROM entry {condition} ORDER BY created_at DESC, id DESC LIMIT :limit",  # noqa: S608
         limit=limit,
         **values,
     )
+    return _entries(connection, rows)
+
+
+def one(connection: Connection, entry_id: str) -> Entry:
+    """The entry with this id, which is there."""
+    query = f"SELECT {_COLUMNS} FROM entry WHERE id = :id"  # noqa: S608
+    return _entries(connection, connection.rows(query, id=entry_id))[0]
+
+
+def _entries(connection: Connection, rows: list[Row]) -> list[Entry]:
     cells = _cells(connection, [row["id"] for row in rows])
     return [
-        Entry(**{**row, "created_at": moment(row["created_at"])}, cells=tuple(cells[row["id"]])) for row in rows
+        Entry(
+            **{
+                **row,
+                "created_at": moment(row["created_at"]),
+                "brief": json.loads(row["brief"]) if row["brief"] else {},
+            },
+            cells=tuple(cells[row["id"]]),
+        )
+        for row in rows
     ]
 
 
@@ -68,11 +103,12 @@ def _cells(connection: Connection, entry_ids: list[str]) -> dict[str, list[CellE
     runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
     query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition} ORDER BY entry_id, position"  # noqa: S608
     for row in connection.rows(query, **values):
-        found[row["entry_id"]].append(_cell(row))
+        found[row["entry_id"]].append(cell_entry(row))
     return found
 
 
-def _cell(row: Row) -> CellEntry:
+def cell_entry(row: Row) -> CellEntry:
+    """A cell with its cached numbers."""
     cached: dict[str, Any] = {
         name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)
     }

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.records import Cell, Run, Status
+from inferlab.store.briefs import brief_of
 from inferlab.store.connection import Connection, Row, insert
-from inferlab.store.serialize import dumps
+from inferlab.store.serialize import dumps, plain
 from inferlab.version import __version__
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -32,17 +34,34 @@ def safe(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
-def insert_entry(connection: Connection, kind: str, title: str, digest: str, content: Mapping[str, Any]) -> str:
-    """Insert an entry under a new id."""
-    # Imported late: whoever only reads needs neither.
-    import platform
-    import secrets
+def new_id() -> str:
+    """A name that nothing has yet."""
+    import secrets  # late: whoever only reads does not need it
 
     # Random rather than ordered by time: what was measured on one day would share its first characters.
-    entry_id = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
+    return "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
+
+
+def now() -> str:
+    """This moment as it is stored."""
+    return stamp(datetime.now(UTC))
+
+
+def insert_entry(
+    connection: Connection,
+    kind: str,
+    title: str,
+    digest: str,
+    content: Mapping[str, Any],
+    project_id: str | None = None,
+) -> str:
+    """Insert an entry under a new id."""
+    import platform  # late: whoever only reads does not need it
+
+    entry_id = new_id()
     values = {
         "id": entry_id,
-        "created_at": stamp(datetime.now(UTC)),
+        "created_at": now(),
         "kind": safe(kind),
         "title": safe(title),
         "model_digest": safe(digest),
@@ -50,6 +69,8 @@ def insert_entry(connection: Connection, kind: str, title: str, digest: str, con
         "node": safe(platform.node()),
         "note": "",
         "content": dumps(content),
+        "project_id": project_id,
+        "brief": brief_of(kind, content),
     }
     insert(connection, "entry", values)
     return entry_id
@@ -86,6 +107,36 @@ def newest_first(connection: Connection) -> list[tuple[str, str]]:
 def remove_entry(connection: Connection, entry_id: str) -> None:
     """Remove an entry; its cells and runs go with it."""
     connection.rows("DELETE FROM entry WHERE id = :id", id=entry_id)
+
+
+def insert_cell(connection: Connection, entry_id: str, position: int, cell: Cell, status: Status) -> int:
+    """Insert a cell of an entry; returns its row."""
+    values = {
+        "entry_id": entry_id,
+        "position": position,
+        "cell_id": cell.id,
+        "engine": safe(cell.engine),
+        "status": status,
+        "content": dumps(plain(cell)),
+    }
+    insert(connection, "cell", values)
+    query = "SELECT cell.row FROM cell WHERE entry_id = :entry_id AND position = :position"
+    return int(connection.rows(query, entry_id=entry_id, position=position)[0]["row"])
+
+
+def insert_run(connection: Connection, cell_row: int, position: int, measured: Run) -> None:
+    """Insert what one process measured of a cell."""
+    from inferlab.store.samples import pack
+
+    arrays: list[Any] = []
+    values = {
+        "cell_row": cell_row,
+        "position": position,
+        "started_at": safe(measured.started_at),
+        "content": dumps(plain(measured, arrays)),
+        "samples": pack(arrays),
+    }
+    insert(connection, "run", values)
 
 
 def cells(connection: Connection, entry_id: str) -> list[Row]:

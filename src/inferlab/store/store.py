@@ -13,8 +13,11 @@ from typing import Any, Self
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import cache, history, rows
-from inferlab.store.connection import Connection, Database, Row, insert
+from inferlab.store.briefs import brief_of, digest_of
+from inferlab.store.connection import Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored
+from inferlab.store.jobs import Jobs
+from inferlab.store.projects import Projects
 from inferlab.store.serialize import dumps, plain, restored
 
 # Dates before the year 1 do not exist.
@@ -48,43 +51,43 @@ class Store:
         """The path or URL, without its password."""
         return self._database.label
 
+    @property
+    def projects(self) -> Projects:
+        """The projects that it has."""
+        return Projects(self._database)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The queue of what is to be measured."""
+        return Jobs(self._database)
+
     # Writing.
 
-    def begin(self, plan: Plan, model: Model, cells: Sequence[Cell]) -> str:
-        """Save a benchmark before it is measured, all its cells pending; the id is its name from then on."""
-        content = {"plan": plain(plan), "model": plain(model)}
+    def begin(
+        self,
+        plan: Plan,
+        model: Model,
+        cells: Sequence[Cell],
+        project_id: str | None = None,
+        against: str | None = None,
+    ) -> str:
+        """Save a benchmark before it is measured, all its cells pending; the id is its name from then on.
+
+        `against` is the id of another benchmark that it is to be compared with.
+        """
+        content = {"plan": plain(plan), "model": plain(model), **({"against": against} if against else {})}
         with self._database.writing() as connection:
-            entry_id = rows.insert_entry(connection, BENCHMARK, model.source, model.digest, content)
+            entry_id = rows.insert_entry(connection, BENCHMARK, model.source, model.digest, content, project_id)
             for position, one in enumerate(cells):
-                values = {
-                    "entry_id": entry_id,
-                    "position": position,
-                    "cell_id": one.id,
-                    "engine": rows.safe(one.engine),
-                    "status": "pending",
-                    "content": dumps(plain(one)),
-                }
-                insert(connection, "cell", values)
+                rows.insert_cell(connection, entry_id, position, one, "pending")
         return entry_id
 
     def add_run(self, benchmark_id: str, cell_id: str, measured: Run) -> None:
         """Save what one process measured; it is on the disk when this returns."""
-        from inferlab.store.samples import pack
-
-        arrays: list[Any] = []
-        content = dumps(plain(measured, arrays))
-        blob = pack(arrays)
         with self._database.writing() as connection:
             row = rows.cell_row(connection, benchmark_id, cell_id)
             (before,) = connection.rows("SELECT count(*) AS runs FROM run WHERE cell_row = :row", row=row)
-            values = {
-                "cell_row": row,
-                "position": before["runs"],
-                "started_at": rows.safe(measured.started_at),
-                "content": content,
-                "samples": blob,
-            }
-            insert(connection, "run", values)
+            rows.insert_run(connection, row, before["runs"], measured)
 
     def finish_cell(self, benchmark_id: str, cell_id: str, status: Status, failure: Failure | None = None) -> None:
         """Say what became of a cell, and cache the numbers that the history shows of it."""
@@ -122,23 +125,49 @@ class Store:
             )
             return newest[0]["id"] if newest else None
 
-    def add_document(self, kind: str, title: str, content: Mapping[str, Any]) -> str:
-        """Save a result as its JSON, such as a comparison; returns its id."""
+    def add_document(
+        self,
+        kind: str,
+        title: str,
+        content: Mapping[str, Any],
+        outcomes: Sequence[Outcome] = (),
+        project_id: str | None = None,
+    ) -> str:
+        """Save a result as its JSON, such as a comparison, with the cells measured for it; returns its id."""
         if kind == BENCHMARK:
             raise InferlabError("A benchmark is saved run by run, not as a document.")
         with self._database.writing() as connection:
-            return rows.insert_entry(connection, kind, title, "", content)
+            digest = digest_of(content)
+            entry_id = rows.insert_entry(connection, kind, title, digest, content, project_id)
+            _add_outcomes(connection, entry_id, outcomes)
+        return entry_id
 
-    def replace_document(self, entry_id: str, content: Mapping[str, Any]) -> None:
-        """Save more of a document that grows while it is made."""
+    def replace_document(
+        self,
+        entry_id: str,
+        content: Mapping[str, Any],
+        outcomes: Sequence[Outcome] = (),
+        keep: int | None = None,
+    ) -> None:
+        """Save more of a document that grows while it is made, and cells that were measured for it since.
+
+        Of those that it had, only the first `keep` stay where that is given.
+        """
         with self._database.writing() as connection:
             found = rows.found(connection, entry_id, self.name)
+            (heading,) = connection.rows("SELECT kind FROM entry WHERE id = :id", id=found)
+            if heading["kind"] == BENCHMARK:
+                raise InferlabError("A benchmark is saved run by run, not as a document.")
             connection.rows(
-                "UPDATE entry SET content = :content WHERE id = :id AND kind <> :kind",
+                "UPDATE entry SET content = :content, brief = :brief, model_digest = :digest WHERE id = :id",
                 id=found,
-                kind=BENCHMARK,
                 content=dumps(content),
+                brief=brief_of(heading["kind"], content),
+                digest=digest_of(content),
             )
+            if keep is not None:
+                connection.rows("DELETE FROM cell WHERE entry_id = :id AND position >= :keep", id=found, keep=keep)
+            _add_outcomes(connection, found, outcomes)
 
     def note(self, entry_id: str, text: str) -> None:
         """Write a note beside an entry, in place of the one it had."""
@@ -202,11 +231,12 @@ class Store:
             assert row is not None
             content = json.loads(row["content"])
             common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
-            if row["kind"] != BENCHMARK:
-                return Document(*common, row["kind"], row["title"], content)
             outcomes = tuple(_outcome(connection, one) for one in rows.cells(connection, found))
+            if row["kind"] != BENCHMARK:
+                return Document(*common, row["kind"], row["title"], content, row["project_id"], outcomes)
             plan, model = restored(Plan, content["plan"]), restored(Model, content["model"])
-            return Stored(*common, Benchmark(plan, model, outcomes, found))
+            benchmark = Benchmark(plan, model, outcomes, found)
+            return Stored(*common, benchmark, row["project_id"], content.get("against"))
 
     def has(self, entry_id: str) -> bool:
         """Whether one entry, and no other, has this id."""
@@ -229,11 +259,29 @@ class Store:
         model: str | None = None,
         engine: str | None = None,
         status: Status | None = None,
+        project_id: str | None = None,
+        kinds: Sequence[str] = (),
     ) -> list[Entry]:
         """The newest entries, without opening their runs; `before` is the last id of the page before."""
         with self._database.reading() as connection, self._sound():
             after = None if before is None else rows.found(connection, before, self.name)
-            return history.page(connection, limit, after, model, engine, status)
+            return history.page(connection, limit, after, model, engine, status, project_id, kinds)
+
+    def entry(self, entry_id: str) -> Entry:
+        """One line of the history."""
+        with self._database.reading() as connection, self._sound():
+            return history.one(connection, rows.found(connection, entry_id, self.name))
+
+    def stamp(self) -> tuple[str, ...]:
+        """Something that changes whenever an entry, a project or a job comes, goes or ends."""
+        newest = (
+            "SELECT (SELECT count(*) FROM entry) AS entries, (SELECT max(created_at) FROM entry) AS entry, "
+            "(SELECT count(*) FROM project) AS projects, (SELECT max(changed_at) FROM project) AS project, "
+            "(SELECT count(*) FROM job) AS jobs, (SELECT max(ended_at) FROM job) AS ended, "
+            "(SELECT max(queued_at) FROM job) AS queued"
+        )
+        with self._database.reading() as connection:
+            return tuple(str(value) for value in connection.rows(newest)[0].values())
 
     def headings(self, ids: Sequence[str]) -> list[Heading]:
         """What the entries with these ids are called, each once; those that cannot be read in full as well."""
@@ -265,6 +313,15 @@ class Store:
             yield
         except (ValueError, KeyError, TypeError) as error:
             raise InferlabError(f"The store {self.name} holds something that cannot be read: {error}.") from error
+
+
+def _add_outcomes(connection: Connection, entry_id: str, outcomes: Sequence[Outcome]) -> None:
+    there = len(rows.cells(connection, entry_id))
+    for position, outcome in enumerate(outcomes, there):
+        row = rows.insert_cell(connection, entry_id, position, outcome.cell, outcome.status)
+        for number, run in enumerate(outcome.runs):
+            rows.insert_run(connection, row, number, run)
+        cache.refresh(connection, row)
 
 
 def _outcome(connection: Connection, row: Row) -> Outcome:

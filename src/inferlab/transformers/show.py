@@ -57,7 +57,8 @@ def say(event: Event) -> None:
     if event.fraction is None:
         from inferlab.render.text import event as prose
 
-        print(prose(event), file=sys.stderr)
+        if line := prose(event):
+            print(line, file=sys.stderr)
 
 
 def _lines(args: BenchmarkArguments, output: BenchmarkOutput, environment: Mapping[str, str]) -> Iterable[str]:

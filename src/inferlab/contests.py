@@ -1,0 +1,120 @@
+"""The same two arms compared at several core counts and batch sizes, each comparison saved as it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from inferlab.errors import BadInput, InferlabError
+from inferlab.records import Comparison, Event, Listener, Plan
+from inferlab.render import comparison
+from inferlab.saving import Saver
+
+Compare = Callable[[Plan, Plan], Comparison]
+
+
+def contest_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:
+    """How a comparison is listed: its arms, and their model where these do not name it."""
+    about = f"{a.model}: " if a.model == b.model and a.model not in labels else ""
+    return f"{about}{labels[0]} / {labels[1]}"
+
+
+def split(a: Plan, b: Plan) -> list[tuple[Plan, Plan]]:
+    """Plans of one core count and batch size each, B's at the place of A's."""
+    if len(a.num_cores) != len(b.num_cores) or len(a.batch_sizes) != len(b.batch_sizes):
+        raise BadInput("Both arms of a comparison need equally many core counts and batch sizes.")
+    places = itertools.product(range(len(a.num_cores)), range(len(a.batch_sizes)))
+    return [(_at(a, *place), _at(b, *place)) for place in places]
+
+
+def _at(plan: Plan, cores: int, batch: int) -> Plan:
+    return replace(plan, num_cores=(plan.num_cores[cores],), batch_sizes=(plan.batch_sizes[batch],))
+
+
+class Series:
+    """Comparisons on their way: what came out so far, as JSON values."""
+
+    def __init__(
+        self, title: str, saver: Saver, listener: Listener, before: Mapping[str, Any] | None = None
+    ) -> None:
+        self._title, self._saver, self._listener = title, saver, listener
+        #: What was cut short is measured again.
+        self.results = [one for one in _results(before) if not one["interrupted"]]
+        #: Why a pair of cells has no comparison.
+        self.failures: list[dict[str, Any]] = []
+        self.interrupted = False
+        self._of = 1
+
+    @property
+    def id(self) -> str:
+        """Its name in the store; empty where it was not saved."""
+        return self._saver.id
+
+    def run(self, a: Plan, b: Plan, compare: Compare) -> Series:
+        """Compare what has no result yet; Ctrl-C keeps what there is."""
+        pairs = split(a, b)
+        self._of = len(pairs)
+        for one, other in pairs:
+            if _known(self.results, one):
+                continue
+            try:
+                found = compare(one, other)
+            except InferlabError as error:
+                self.failures.append({**_place(one), "message": str(error)})
+                continue
+            except KeyboardInterrupt:
+                self.interrupted = True
+                break
+            self._keep(found)
+            if found.interrupted:
+                self.interrupted = True
+                break
+        if self.failures:
+            self._save(None)
+        return self
+
+    def listen(self, event: Event) -> None:
+        """Pass on what is told of one comparison, with how much of the whole is done."""
+        done = len(self.results) + len(self.failures)
+        if event.fraction is not None:
+            event = dataclasses.replace(event, fraction=(done + event.fraction) / self._of)
+        elif event.code == "comparing" and self._of > 1:
+            self._listener(Event("contest", {"number": done + 1, "of": self._of}))
+        self._listener(event)
+
+    def _keep(self, found: Comparison) -> None:
+        self.results.append(comparison.content(found))
+        self._save(found)
+
+    def _save(self, newest: Comparison | None) -> None:
+        alone = self._of == 1 and len(self.results) == 1 and not self.failures
+        content = self.results[0] if alone else comparison.several(self.results, self.failures)
+        measured = comparison.outcomes(newest) if newest else ()
+        if not self.results:
+            return
+        self._saver.document(
+            "comparison", self._title, content, measured, keep=2 * (len(self.results) - bool(newest))
+        )
+
+
+def _results(content: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    if content is None:
+        return []
+    several = content.get("results")
+    return [dict(one) for one in several] if isinstance(several, list) else [dict(content)]
+
+
+def _known(results: list[dict[str, Any]], plan: Plan) -> bool:
+    """Whether a result is of this core count and batch size; an open one is known by its place alone."""
+    place = _place(plan)
+    return any(
+        all(place[name] in (None, one["a"]["cell"][name]) for name in ("num_cores", "batch_size"))
+        for one in results
+    )
+
+
+def _place(plan: Plan) -> dict[str, int | None]:
+    return {"num_cores": plan.num_cores[0], "batch_size": plan.batch_sizes[0]}

@@ -1,0 +1,66 @@
+"""What lists show of an entry, derived from its content and kept beside it so that none need be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferlab.store.serialize import dumps
+
+Content = Mapping[str, Any]
+# Of the measured part of a profile.
+_PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "items_per_second", "measured_at")
+_LOSS = ("name", "method", "params", "average_sensitivity")
+_COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
+
+
+def brief_of(kind: str, content: Content) -> str:
+    """The brief of an entry as JSON; empty where lists need nothing beside its title and cells."""
+    make = {"profile": _profile, "comparison": _comparison, "benchmark": _benchmark}.get(kind)
+    try:
+        found = make(content) if make else {}
+    except (AttributeError, KeyError, TypeError, IndexError):
+        # Kept by another version, or by hand: it is listed by its title.
+        found = {}
+    return dumps(found) if found else ""
+
+
+def digest_of(content: Content) -> str:
+    """The digest of the model that a document is about; of two that are compared, the first; empty if unknown."""
+    first = results(content)[0] if results(content) else content
+    for part in (
+        content.get("model"),
+        (first.get("a") or {}).get("model") if isinstance(first, Mapping) else None,
+    ):
+        if isinstance(part, Mapping) and isinstance(part.get("digest"), str):
+            return str(part["digest"])
+    return ""
+
+
+def results(content: Content) -> list[Content]:
+    """The comparisons of a document that holds several, or the only one."""
+    several = content.get("results")
+    return list(several) if isinstance(several, list) else [content]
+
+
+def _benchmark(content: Content) -> dict[str, Any]:
+    return {"against": content["against"]} if content.get("against") else {}
+
+
+def _profile(content: Content) -> dict[str, Any]:
+    performance, loss = content.get("performance"), content.get("loss")
+    return {
+        "performance": {name: performance[name] for name in _PERFORMANCE} if performance else None,
+        "loss": {name: loss[name] for name in _LOSS} if loss else None,
+        "flops": (content.get("flops") or {}).get("flops"),
+        "interrupted": bool(content.get("interrupted")),
+        "problems": list(content.get("problems") or ()),
+    }
+
+
+def _comparison(content: Content) -> dict[str, Any]:
+    first = results(content)[0]
+    return {
+        "labels": [first["a"]["label"], first["b"]["label"]],
+        "results": [{name: one[name] for name in _COMPARISON} for one in results(content)],
+    }

@@ -1,0 +1,157 @@
+"""What all pages and requests of one server share: the workspace, the runner, and how far the jobs are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from inferlab.errors import InferlabError
+from inferlab.store.entries import QueuedJob
+from inferlab.store.store import Store
+from inferlab.workspace.workspace import Workspace
+
+_LOOK_S = 1.0
+# A runner that dies at once is not started a hundred times a second.
+_RESTART_S = 1.0
+_STOP_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The queue at one moment; `stamp` changes when entries or projects come or go, or a job ends."""
+
+    jobs: tuple[QueuedJob, ...] = ()
+    stamp: tuple[str, ...] = ()
+
+    def of_entry(self, entry_id: str) -> QueuedJob | None:
+        """The job on its way that makes an entry."""
+        return next((one for one in self.jobs if one.entry_id == entry_id), None)
+
+
+class Watch:
+    """Looks at the queue once a second, and only while somebody wants to know."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changed = asyncio.Condition()
+        self._looked_for = 0.0
+        self.snapshot = Snapshot()
+
+    def wanted(self) -> Snapshot:
+        """The newest snapshot; who calls this is shown something, so the watch goes on for a while."""
+        self._looked_for = time.monotonic()
+        return self.snapshot
+
+    async def refresh(self) -> Snapshot:
+        """Look now."""
+        try:
+            found = await asyncio.to_thread(self._read)
+        except InferlabError:
+            # The store is out of reach for a moment; whoever reads an entry will say it.
+            return self.snapshot
+        if found != self.snapshot:
+            self.snapshot = found
+            async with self._changed:
+                self._changed.notify_all()
+        return self.snapshot
+
+    async def run(self) -> None:
+        """Look for as long as the server runs."""
+        while True:
+            if time.monotonic() - self._looked_for < 5 * _LOOK_S:
+                await self.refresh()
+            await asyncio.sleep(_LOOK_S)
+
+    async def changes(self) -> AsyncIterator[Snapshot]:
+        """Every snapshot from now on that differs from the one before."""
+        last: Snapshot | None = None
+        while True:
+            self.wanted()
+            if last is None or self.snapshot != last:
+                last = self.snapshot
+                yield last
+            async with self._changed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), 2 * _LOOK_S)
+
+    def _read(self) -> Snapshot:
+        return Snapshot(tuple(self._store.jobs.alive()), self._store.stamp())
+
+
+class RunnerProcess:
+    """The process that measures, started again when it dies."""
+
+    def __init__(self, store_url: str | None) -> None:
+        self._store_url = store_url
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, daemon=True)
+
+    def start(self) -> None:
+        """Start it, and watch over it."""
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that works now."""
+        return self._process.pid if self._process else None
+
+    def stop(self) -> None:
+        """End it; the job in progress keeps what is measured and says that it was interrupted."""
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _keep_alive(self) -> None:
+        while not self._stopping.is_set():
+            environment = {**os.environ}
+            if self._store_url is not None:
+                environment["INFERLAB_STORE"] = self._store_url
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "inferlab.web.runner"],
+                stdin=subprocess.PIPE,
+                env=environment,
+                # Ctrl-C is for us, who then end it.
+                start_new_session=True,
+            )
+            self._process.wait()
+            self._stopping.wait(_RESTART_S)
+
+
+class Desk:
+    """The one object of a server that pages and requests get."""
+
+    def __init__(self, workspace: Workspace, store_url: str | None) -> None:
+        self.workspace = workspace
+        self.watch = Watch(workspace.store)
+        self.runner = RunnerProcess(store_url)
+        self._watching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin to work: called when the server starts."""
+        self.runner.start()
+        self._watching = asyncio.create_task(self.watch.run())
+        await self.watch.refresh()
+        # Asking every engine takes seconds; whoever opens a dialog should not wait for them.
+        self._asking = asyncio.create_task(asyncio.to_thread(self.workspace.engines.all))
+
+    async def close(self) -> None:
+        """Stop working: called when the server ends."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await asyncio.to_thread(self.runner.stop)

@@ -1,0 +1,277 @@
+"""What a card of the benchmarks page shows, derived from an entry: arms, their cells, and how the arms compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferlab.errors import BadInput
+from inferlab.machine import vector_width
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find_all
+from inferlab.measure.intervals import ALPHA
+from inferlab.measure.saved import compare_saved
+from inferlab.measure.stats import summarize
+from inferlab.records import Benchmark, Cell, Estimate, Outcome, OutputCheck, Summary
+from inferlab.render import comparison, files, saved, stored
+from inferlab.render.text import finding, output_check
+from inferlab.store.briefs import results
+from inferlab.store.entries import Document, Stored
+from inferlab.store.store import Store
+from inferlab.workspace.engines import title
+
+_MARGIN = 0.01
+# What tells the arms of a sweep apart; core counts and batch sizes are what a card lets one choose.
+_SPLITS = ("scenario", "instances", "rate", "sequence_length", "engine_options", "thread_pinning", "num_streams")
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One side of a card: an engine in one way of running, at all core counts and batch sizes."""
+
+    label: str
+    engine: str
+    outcomes: tuple[Outcome, ...]
+
+    def at(self, num_cores: int, batch_size: int) -> Outcome | None:
+        """The cell at this place."""
+        return next((one for one in self.outcomes if _place(one.cell) == (num_cores, batch_size)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """How the first arm compares with another one at one core count and batch size."""
+
+    #: The index of the other arm.
+    other: int
+    num_cores: int
+    batch_size: int
+    #: The first arm's time over the other's.
+    ratio: Estimate
+    verdict: str
+    #: Measured in turns, which is surer than results of different times.
+    paired: bool
+    outputs_match: bool | None
+    notes: tuple[str, ...]
+
+    @property
+    def speedup(self) -> Estimate:
+        """How many times as fast the first arm is."""
+        ends = self.ratio.ends
+        low, high = (1 / ends[1], 1 / ends[0]) if ends else (None, None)
+        return Estimate(1 / self.ratio.value, low, high, self.ratio.level, self.ratio.method)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A benchmark or a comparison, opened; other documents have lines of text instead of arms."""
+
+    id: str
+    kind: str
+    arms: tuple[Arm, ...]
+    duels: tuple[Duel, ...] = ()
+    #: What keeps a part of it from being shown.
+    problems: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    #: The ratios of a comparison as JSON has them, one for each duel.
+    results: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def core_counts(self) -> list[int]:
+        """All that were planned, in order."""
+        return sorted({one.cell.num_cores for arm in self.arms for one in arm.outcomes})
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """All that were planned, in order."""
+        return sorted({one.cell.batch_size for arm in self.arms for one in arm.outcomes})
+
+    @property
+    def instruction_set(self) -> str:
+        """The widest vector instructions of the machine that measured; empty where nothing was."""
+        runs = [run for arm in self.arms for one in arm.outcomes for run in one.runs]
+        return vector_width(runs[0].machine.instruction_sets).upper() if runs else ""
+
+    def duel(self, arm: int, num_cores: int, batch_size: int) -> Duel | None:
+        """The comparison of an arm at one place: of the first with the second, of any other with the first."""
+        other = max(arm, 1)
+        wanted = (other, num_cores, batch_size)
+        return next((one for one in self.duels if (one.other, one.num_cores, one.batch_size) == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The three numbers of a card, each with its interval, and what to know of them."""
+
+    ms_per_item: Estimate
+    ms_per_batch: Estimate
+    items_per_second: Estimate
+    iterations: int
+    processes: int
+    #: Sentences.
+    findings: tuple[str, ...]
+    #: The outputs are not what they should be: these numbers are worth nothing.
+    wrong: bool
+    check: str
+
+
+def numbers(outcome: Outcome) -> Numbers | None:
+    """What was measured of a cell; None where nothing was."""
+    summary = summarize(outcome.cell, outcome.runs)
+    if summary is None:
+        return None
+    check = checked(outcome)
+    return Numbers(
+        ms_per_item(outcome.cell, summary),
+        summary.median_ms,
+        summary.items_per_sec,
+        summary.iterations,
+        len(outcome.runs),
+        tuple(finding(one) for one in find_all(outcome) if one.code != "output-mismatch"),
+        check.status == "mismatch",
+        output_check(check),
+    )
+
+
+def checked(outcome: Outcome) -> OutputCheck:
+    """How the outputs of a cell compare with the reference's, over all its processes."""
+    return worst([run.check for run in outcome.runs])
+
+
+def ms_per_item(cell: Cell, summary: Summary) -> Estimate:
+    """Time an item: of one request at a time its latency, else what throughput comes to."""
+    if cell.scenario == "sync":
+        found, scale = summary.median_ms, 1 / cell.batch_size
+        ends = None if found.ends is None else (found.ends[0] * scale, found.ends[1] * scale)
+        value = found.value * scale
+    else:
+        found = summary.items_per_sec
+        ends = None if found.ends is None else (1e3 / found.ends[1], 1e3 / found.ends[0])
+        value = 1e3 / found.value
+    low, high = ends or (None, None)
+    return Estimate(value, low, high, found.level, found.method)
+
+
+def open_card(store: Store, entry_id: str) -> Card:
+    """All that a card shows of an entry."""
+    found = store.get(entry_id)
+    if isinstance(found, Stored):
+        return _of_benchmark(store, found)
+    if found.kind == "comparison":
+        return _of_comparison(found)
+    return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
+
+
+def _of_benchmark(store: Store, found: Stored) -> Card:
+    arms = arms_of(found.benchmark.outcomes)
+    if found.against is None:
+        duels = [
+            duel
+            for index in range(1, len(arms))
+            for duel in _unpaired(found.benchmark, arms[0], found.benchmark, arms[index], index)
+        ]
+        return Card(found.id, "benchmark", arms, tuple(duels))
+    try:
+        other = store.get(found.against)
+    except BadInput:
+        gone = f"The benchmark {found.against} that it was compared with has been removed."
+        return Card(found.id, "benchmark", arms, problems=(gone,))
+    if isinstance(other, Document):
+        return Card(found.id, "benchmark", arms, problems=(f"{other.id} is a {other.kind}, not a benchmark.",))
+    (theirs, *_) = arms_of(other.benchmark.outcomes)
+    theirs = Arm(f"{theirs.label} ({other.id})", theirs.engine, theirs.outcomes)
+    both = (arms[0], theirs)
+    return Card(
+        found.id, "benchmark", both, tuple(_unpaired(found.benchmark, arms[0], other.benchmark, theirs, 1))
+    )
+
+
+def _of_comparison(found: Document) -> Card:
+    told = results(found.content)
+    try:
+        labels = told[0]["b"]["label"], told[0]["a"]["label"]
+        duels = tuple(_duel(one) for one in told)
+    except (KeyError, TypeError, IndexError, ValueError):
+        return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
+    # A and B take turns in the store; the card shows B, which is compared with A.
+    sides = [found.outcomes[1::2], found.outcomes[0::2]]
+    arms = tuple(
+        Arm(title(label), side[0].cell.engine if side else label, tuple(side))
+        for label, side in zip(labels, sides, strict=True)
+    )
+    failures = tuple(str(one.get("message")) for one in found.content.get("failures") or ())
+    text = () if found.outcomes else tuple(stored.lines(found))
+    return Card(found.id, found.kind, arms, duels, failures, text, tuple(told))
+
+
+def _duel(told: Mapping[str, Any]) -> Duel:
+    low, high = told["interval"] or (None, None)
+    cell = told["a"].get("cell") or {"num_cores": 0, "batch_size": 0}
+    method = told.get("method", "signed-rank")
+    ratio = Estimate(float(told["ratio"]), low, high, float(told.get("level", 1 - ALPHA)), method)
+    return Duel(
+        1,
+        cell["num_cores"],
+        cell["batch_size"],
+        ratio,
+        told["verdict"],
+        bool(told["paired"]),
+        told["outputs_match"],
+        tuple(told.get("notes") or ()),
+    )
+
+
+def arms_of(outcomes: Sequence[Outcome]) -> tuple[Arm, ...]:
+    """The cells of a benchmark as arms that have each core count and batch size at most once."""
+    splits = [name for name in _SPLITS if len({getattr(one.cell, name) for one in outcomes}) > 1]
+    # The number of streams usually follows from the cores.
+    alone = [name for name in splits if name != "num_streams"]
+    splits = alone if _distinct(outcomes, alone) else splits
+    groups: dict[tuple[Any, ...], list[Outcome]] = {}
+    for one in outcomes:
+        groups.setdefault((one.cell.engine, *(getattr(one.cell, name) for name in splits)), []).append(one)
+    return tuple(Arm(_label(key, splits), key[0], tuple(members)) for key, members in groups.items())
+
+
+def _distinct(outcomes: Sequence[Outcome], splits: Sequence[str]) -> bool:
+    keys = [(one.cell.engine, _place(one.cell), *(getattr(one.cell, name) for name in splits)) for one in outcomes]
+    return len(set(keys)) == len(keys)
+
+
+def _label(key: tuple[Any, ...], splits: Sequence[str]) -> str:
+    words = [title(key[0])]
+    for name, value in zip(splits, key[1:], strict=True):
+        words.append(str(value) if name == "scenario" else f"{name.replace('_', ' ')} {value}")
+    return ", ".join(words)
+
+
+def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: int) -> list[Duel]:
+    """What two results say that were not measured in turns, at each place that both have."""
+    duels = []
+    for outcome in arm.outcomes:
+        rival = other.at(*_place(outcome.cell))
+        if rival is None or not (outcome.runs and rival.runs):
+            continue
+        try:
+            a = saved.choose(other.label, [files.result(theirs, rival)], None)
+            b = saved.choose(arm.label, [files.result(mine, outcome)], None)
+        except BadInput:
+            continue
+        found = compare_saved(a, b, _MARGIN)
+        duels.append(
+            Duel(
+                index,
+                *_place(outcome.cell),
+                found.ratio,
+                found.verdict,
+                False,
+                found.outputs_match,
+                tuple(comparison.notes(found)),
+            )
+        )
+    return duels
+
+
+def _place(cell: Cell) -> tuple[int, int]:
+    return cell.num_cores, cell.batch_size

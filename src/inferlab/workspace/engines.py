@@ -1,0 +1,111 @@
+"""Which engines can be chosen for a model, and why others cannot; asked once, for it starts a process for each."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from inferlab.engines import environments, registry
+from inferlab.errors import BadInput
+from inferlab.records import EngineInfo, Model
+
+#: How engines are called on the pages.
+TITLES = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "torch": "PyTorch",
+    "deepsparse": "DeepSparse",
+    "executor": "Neural Engine",
+    "fake": "Fake (scripted)",
+}
+
+
+def title(engine: str) -> str:
+    """An engine as people call it."""
+    return TITLES.get(engine, engine)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """An engine in a dialog; `reason` says why it cannot be chosen, and is empty where it can."""
+
+    name: str
+    title: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Licence:
+    """What a user agrees to before an engine is installed."""
+
+    engine: str
+    name: str
+    summary: str
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Engines:
+    """What is known of the engines here; the first who asks waits some seconds, the others not at all."""
+
+    _known: tuple[EngineInfo, ...] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def known(self) -> tuple[EngineInfo, ...] | None:
+        """What was found before; None where nobody looked yet."""
+        return self._known
+
+    def all(self) -> tuple[EngineInfo, ...]:
+        """Every engine that comes with inferlab or a plug-in, but for the one that tests and demonstrates."""
+        with self._lock:
+            if self._known is None:
+                self._known = tuple(registry.list_engines())
+            return self._known
+
+    def forget(self) -> None:
+        """Look again next time: one was installed or removed."""
+        self._known = None
+
+    def choices(self, model: Model, profiling: bool = False) -> list[EngineChoice]:
+        """All engines for a model, those that can be chosen first."""
+        found = [EngineChoice(one.name, title(one.name), reason(one, model, profiling)) for one in self.all()]
+        shown = [one for one in found if one.name != "fake" or not one.reason]
+        return sorted(shown, key=lambda one: (bool(one.reason), one.name == "fake"))
+
+    def refuse(self, name: str, model: Model, profiling: bool = False) -> None:
+        """Refuse an engine that is none of the known ones, or that cannot run a model.
+
+        Files with engines (`file.py:Class`) are code: who may name one is at the command line, not on a page.
+        """
+        for one in self.all():
+            if one.name == name:
+                if why := reason(one, model, profiling):
+                    raise BadInput(f"{title(name)} cannot be chosen: {why}.")
+                return
+        raise BadInput(f"There is no engine '{name}'. Known engines: {', '.join(one.name for one in self.all())}.")
+
+
+def reason(engine: EngineInfo, model: Model, profiling: bool = False) -> str:
+    """Why an engine cannot run or profile a model; empty where it can."""
+    if engine.state != "ready":
+        return engine.problem or engine.state
+    if model.kind not in engine.kinds:
+        return f"it runs {', '.join(engine.kinds)}, and this model is {model.kind}"
+    if profiling and "layer_times" not in engine.capabilities:
+        return "it does not tell the times of its layers"
+    return ""
+
+
+def licence_of(engine: str) -> Licence:
+    """What is agreed to before an engine is installed into its own environment."""
+    if engine not in environments.SPECS:
+        raise BadInput(f"The engine '{engine}' has no environment of its own. See: inferlab engines")
+    spec = environments.spec_of(engine)
+    return Licence(engine, spec.licence, spec.licence_summary, spec.size_bytes)
+
+
+def can_install(engine: EngineInfo) -> bool:
+    """Whether a button can install it: it has an environment of its own, and this machine is of the right kind."""
+    there = engine.name in environments.SPECS and engine.state == "missing"
+    return there and not environments.why_not_here(engine.name)

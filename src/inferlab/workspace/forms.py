@@ -1,0 +1,135 @@
+"""What the pages and the HTTP API can ask for, and the plans that these make."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from inferlab.arms import labels
+from inferlab.contests import split
+from inferlab.errors import BadInput
+from inferlab.measure.jobs import refuse_nonsense
+from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of
+from inferlab.profiling.records import LEVELS
+from inferlab.records import Model, Plan, Scenario
+from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, ProfileAsked
+from inferlab.workspace.engines import title
+
+# More cells than this are a day's work that a page should not begin by a slip of the finger.
+_MOST_CELLS = 200
+_LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkForm:
+    """A benchmark, or with `compare_engine` a comparison of two engines in turns."""
+
+    engine: str = "onnxruntime"
+    #: None stands for all cores, and for the model's own batch size.
+    num_cores: tuple[int | None, ...] = (None,)
+    batch_sizes: tuple[int | None, ...] = (None,)
+    scenario: Scenario = "sync"
+    num_streams: int | None = None
+    #: Requests a second; the scenario server needs it.
+    rate: float | None = None
+    sequence_length: int | None = None
+    #: For each cell, or for each comparison.
+    time_s: float = 10.0
+    #: The engine to compare with, in turns.
+    compare_engine: str | None = None
+    #: Or the id of a benchmark that was measured before, whose cores and batch sizes are then measured.
+    against: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileForm:
+    """Profiles of a model; what is switched off is approximated from the architecture."""
+
+    performance: bool = True
+    loss: bool = True
+    performance_name: str = NAME
+    loss_name: str = NAME
+    engine: str = "onnxruntime"
+    batch_size: int | None = None
+    num_cores: int | None = None
+    sequence_length: int | None = None
+    #: Measure times with zeroed weights on engines that cannot impose sparsity.
+    levels: bool = False
+    int8: bool = False
+    roofline: bool = True
+    #: A file with inputs, and labels if there are any.
+    data: str | None = None
+    time_s: float = 10.0
+
+
+def benchmark_asked(form: BenchmarkForm, model: Model) -> Asked:
+    """The job that a form asks for; refuses what cannot be measured."""
+    if not form.num_cores or not form.batch_sizes:
+        raise BadInput("Choose at least one core count and one batch size.")
+    if form.compare_engine and form.against:
+        raise BadInput("Compare with an engine or with a benchmark that was measured before, not with both.")
+    plan = Plan(
+        model=model.source,
+        engines=(form.engine,),
+        scenarios=(form.scenario,),
+        num_cores=tuple(dict.fromkeys(form.num_cores)),
+        num_streams=(form.num_streams,),
+        rates=(form.rate,),
+        batch_sizes=tuple(dict.fromkeys(form.batch_sizes)),
+        sequence_lengths=(form.sequence_length,),
+        time_s=form.time_s,
+        warmup_s=min(2.0, form.time_s / 2) if math.isfinite(form.time_s) else 2.0,
+    )
+    cells = len(plan.num_cores) * len(plan.batch_sizes)
+    if cells > _MOST_CELLS:
+        raise BadInput(f"These are {cells} combinations; a page begins {_MOST_CELLS} at most. Choose fewer.")
+    refuse_nonsense(plan)
+    if form.compare_engine is None:
+        return BenchmarkAsked(plan, form.against)
+    if form.scenario == "server":
+        raise BadInput("Engines are compared at full load, not at a rate of requests. Choose another scenario.")
+    if form.compare_engine == form.engine:
+        raise BadInput(f"Both sides of the comparison are {title(form.engine)}. Choose another engine for one.")
+    other = replace(plan, engines=(form.compare_engine,))
+    refuse_nonsense(other)
+    split(plan, other)
+    # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
+    return ComparisonAsked(other, plan, labels(other, plan), form.time_s)
+
+
+def profile_asked(form: ProfileForm, model: Model) -> ProfileAsked:
+    """The job that a form asks for; refuses what cannot be profiled."""
+    plan = Plan(
+        model=model.source,
+        engines=(form.engine,),
+        scenarios=("sync",),
+        num_cores=(form.num_cores,),
+        batch_sizes=(form.batch_size,),
+        sequence_lengths=(form.sequence_length,),
+        time_s=form.time_s,
+    )
+    # Without any level an engine that can impose them would measure all, which is what we want of it.
+    wanted = Wanted(
+        performance=form.performance,
+        loss=form.loss,
+        performance_name=checked_name(form.performance_name, "performance profile") if form.performance else NAME,
+        loss_name=checked_name(form.loss_name, "loss profile") if form.loss else NAME,
+        levels=LEVELS if form.levels and form.performance else None,
+        int8=form.int8 and form.performance,
+        roofline=form.roofline and form.performance,
+        data_file=form.data if form.loss or (form.int8 and form.performance) else None,
+        time_s=form.time_s,
+    )
+    refuse_nonsense_of(wanted)
+    refuse_nonsense(plan)
+    return ProfileAsked(plan, wanted)
+
+
+def checked_name(name: str, of_what: str) -> str:
+    """A name without space around it; refused where it is empty or endless."""
+    text = " ".join(name.split())
+    if not text:
+        raise BadInput(f"The {of_what} needs a name.")
+    if len(text) > _LONGEST_NAME:
+        raise BadInput(f"The name of the {of_what} has {len(text)} characters; {_LONGEST_NAME} is the most.")
+    return text

@@ -1,0 +1,127 @@
+"""How far a job is: from what is told of it on the way, and, where nothing is, from how long such parts take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inferlab.profiling.records import LEVELS
+from inferlab.records import Event
+from inferlab.render.text import event as prose
+from inferlab.store.jobs import Progress
+from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, ProfileAsked
+
+# A part that takes longer than expected creeps up to here and waits.
+_MOST = 0.97
+# Too early a guess of what is left is a wrong one.
+_GUESS_AFTER_S = 3.0
+_LOAD_S = 1.5
+_LOSS_S = 30.0
+_LONGEST_LOG = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a job: which events begin it, how it is called, what it takes about."""
+
+    codes: tuple[str, ...]
+    name: str
+    expected_s: float
+
+
+def parts_of(asked: Asked) -> tuple[Part, ...]:
+    """The parts of a job, one after the other; codes that begin none belong to the part they fall in."""
+    if isinstance(asked, ProfileAsked):
+        return tuple(_profile_parts(asked))
+    if isinstance(asked, ComparisonAsked):
+        count = len(asked.a.num_cores) * len(asked.a.batch_sizes)
+        return (Part(("comparing",), "Comparing in turns", count * asked.time_s),)
+    if isinstance(asked, BenchmarkAsked):
+        plan = asked.plan
+        count = len(plan.engines) * len(plan.num_cores) * len(plan.batch_sizes) * len(plan.scenarios)
+        each_s = plan.time_s + plan.warmup_s + 5 * _LOAD_S
+        return (Part(("measuring",), "Running benchmark", count * each_s),)
+    return (Part(("install",), f"Installing {asked.engine}", 90.0),)
+
+
+def _profile_parts(asked: ProfileAsked) -> list[Part]:
+    wanted = asked.wanted
+    parts = [Part(("counting",), "Counting what the architecture needs", 1.0)]
+    if wanted.performance:
+        levels = len(LEVELS if wanted.levels is None else wanted.levels)
+        imposed = asked.plan.engines == ("deepsparse",)
+        more_s = 6.0 * levels if imposed else 0.0
+        parts.append(Part(("loading", "reference"), "Profiling performance", wanted.time_s + 5 * _LOAD_S + more_s))
+        if wanted.levels and not imposed:
+            name = "Measuring pruned copies"
+            parts.append(Part(("pruned-copy",), name, levels * (wanted.time_s + 3 * _LOAD_S)))
+        if wanted.int8:
+            parts.append(Part(("quantizing",), "Measuring an INT8 copy", wanted.time_s + 5 * _LOAD_S))
+        if wanted.roofline:
+            parts.append(Part(("ceilings",), "Measuring the ceilings", 6.0))
+    if wanted.loss:
+        parts.append(Part(("loss",), "Profiling loss", _LOSS_S))
+    if wanted.verify:
+        parts.append(Part(("verifying",), "Verifying the estimate", 2 * wanted.time_s))
+    return parts
+
+
+class Tracker:
+    """A listener that knows how far the job is, and keeps its log."""
+
+    def __init__(self, asked: Asked, clock: Callable[[], float] = time.monotonic) -> None:
+        self._parts, self._clock = parts_of(asked), clock
+        self._index, self._began = 0, clock()
+        self._part_began = self._began
+        #: As it was told, of the part that is on its way.
+        self._fraction: float | None = None
+        self._detail = ""
+        self._lines: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        """Take notice of what happened."""
+        for index in range(self._index + 1, len(self._parts)):
+            if event.code in self._parts[index].codes:
+                self._index, self._part_began, self._fraction = index, self._clock(), None
+                break
+        if event.fraction is not None:
+            self._fraction = event.fraction if self._tells(event.code) else self._fraction
+            return
+        line = _line(event)
+        if line and (not self._lines or self._lines[-1] != line):
+            self._lines = [*self._lines[-_LONGEST_LOG:], line]
+            self._detail = line.strip().splitlines()[0]
+
+    @property
+    def log(self) -> str:
+        """All lines that a terminal would have shown."""
+        return "\n".join(self._lines)
+
+    @property
+    def detail(self) -> str:
+        """The last of them."""
+        return self._detail
+
+    def progress(self) -> Progress:
+        """What is being done, which share of it is done, and about how long the rest takes."""
+        now, part = self._clock(), self._parts[self._index]
+        within = self._fraction
+        if within is None:
+            within = min(_MOST, (now - self._part_began) / part.expected_s)
+        total_s = sum(one.expected_s for one in self._parts)
+        before_s = sum(one.expected_s for one in self._parts[: self._index])
+        fraction = (before_s + within * part.expected_s) / total_s
+        elapsed_s = now - self._began
+        left_s = elapsed_s * (1 - fraction) / fraction if elapsed_s > _GUESS_AFTER_S and fraction > 0.02 else None
+        return Progress(part.name, fraction, left_s)
+
+    def _tells(self, code: str) -> bool:
+        """Whether a fraction is of the part, rather than of a download or the like on the way to it."""
+        return code in ("warming", "measuring", "checking", "loss", "searching")
+
+
+def _line(event: Event) -> str:
+    if event.code == "install":
+        return f"{event.data['step']} {event.data['detail']}".strip()
+    return prose(event)

@@ -1,0 +1,60 @@
+"""What was removed a moment ago and can still be put back."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferlab.errors import BadInput
+from inferlab.store.store import Store
+
+_KEPT_S = 600.0
+_MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """An entry as a file that travels, compressed."""
+
+    project_id: str | None
+    lines: bytes
+    removed_at: float
+
+
+class Trash:
+    """Keeps the last entries that were removed, for some minutes, in memory."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._removed: OrderedDict[str, _Removed] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def remove(self, entry_id: str) -> str:
+        """Remove an entry from the store; its whole id puts it back."""
+        entry = self._store.entry(entry_id)
+        lines = gzip.compress(b"".join(self._store.export([entry.id])), compresslevel=1)
+        self._store.remove(entry.id)
+        with self._lock:
+            self._removed[entry.id] = _Removed(entry.project_id, lines, self._clock())
+            while len(self._removed) > _MOST:
+                self._removed.popitem(last=False)
+        return entry.id
+
+    def put_back(self, entry_id: str) -> None:
+        """Put an entry back that was removed a moment ago."""
+        with self._lock:
+            found = self._removed.pop(entry_id, None)
+        if found is None or self._clock() - found.removed_at > _KEPT_S:
+            raise BadInput(f"{entry_id} was removed too long ago to be put back.")
+        with tempfile.NamedTemporaryFile(suffix=".jsonl.gz") as file:
+            file.write(found.lines)
+            file.flush()
+            self._store.import_file(Path(file.name))
+        if found.project_id is not None and self._store.projects.has(found.project_id):
+            self._store.projects.take(found.project_id, entry_id)

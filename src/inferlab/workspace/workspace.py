@@ -1,0 +1,235 @@
+"""What the pages and the HTTP API call: projects, the queue, and views of what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from inferlab.errors import BadInput, InferlabError
+from inferlab.lab import Lab, read_model
+from inferlab.profiling.asked import Wanted
+from inferlab.profiling.diff import LayerDiff, diff
+from inferlab.profiling.estimate import BUDGET, with_estimate
+from inferlab.profiling.records import Profile
+from inferlab.records import Listener, Model, Plan, ignore
+from inferlab.render import command
+from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
+from inferlab.store.store import Store
+from inferlab.workspace import asked as requests
+from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, InstallAsked, ProfileAsked
+from inferlab.workspace.cards import Card, open_card
+from inferlab.workspace.engines import Engines, licence_of
+from inferlab.workspace.exports import Export, export
+from inferlab.workspace.forms import BenchmarkForm, ProfileForm, benchmark_asked, checked_name, profile_asked
+from inferlab.workspace.sources import Sources
+from inferlab.workspace.trash import Trash
+
+#: The kinds of entries that the benchmarks page shows.
+CARDS = (BENCHMARK, "comparison", "capacity", "recommendation")
+_LONGEST_DESCRIPTION = 2000
+
+
+class Workspace:
+    """A store as the pages see it; safe to share between threads."""
+
+    def __init__(self, store: Store, folders: Sequence[Path] = (), most_upload_bytes: int = 4 << 30) -> None:
+        self.store = store
+        self.sources = Sources(folders, most_upload_bytes)
+        self.engines = Engines()
+        self._trash = Trash(store)
+
+    # Projects.
+
+    def projects(self) -> list[ProjectLine]:
+        """All projects, the one that was active last first."""
+        return self.store.projects.lines()
+
+    def project(self, project_id: str) -> Project:
+        """The project with this id."""
+        return self.store.projects.get(project_id)
+
+    def analyse(self, source: str, listener: Listener = ignore) -> Model:
+        """Find a model and read what it is; the source may be an upload, an allowed path, or a name to fetch."""
+        return read_model(self.sources.resolve(source), listener)
+
+    def create_project(self, name: str, description: str, model: Model) -> Project:
+        """Make a project of a model that was analysed, with what its architecture says of it."""
+        project = self.store.projects.add(checked_name(name, "project"), _described(description), model)
+        # A model whose shapes cannot be guessed is still a project; `theory` says what is wrong with it.
+        with contextlib.suppress(InferlabError):
+            _in_theory(Lab(self.store, project_id=project.id), model)
+        return project
+
+    def change_project(self, project_id: str, name: str, description: str) -> Project:
+        """Give a project another name and description."""
+        return self.store.projects.change(project_id, checked_name(name, "project"), _described(description))
+
+    def remove_project(self, project_id: str) -> None:
+        """Remove a project with all that was measured in it, and its model where that was uploaded."""
+        for job in self.store.jobs.alive():
+            if job.project_id == project_id:
+                self.store.jobs.cancel(job.id)
+        removed = self.store.projects.remove(project_id)
+        if all(line.project.model.path != removed.model.path for line in self.projects()):
+            self.sources.discard(removed.model.path)
+
+    # The queue.
+
+    def add_benchmark(self, project_id: str, form: BenchmarkForm) -> QueuedJob:
+        """Queue a benchmark or a comparison."""
+        project = self.project(project_id)
+        for engine in filter(None, (form.engine, form.compare_engine)):
+            self.engines.refuse(engine, project.model)
+        if form.against:
+            form = self._like(form, form.against)
+        return self._add(project_id, benchmark_asked(form, project.model))
+
+    def add_profile(self, project_id: str, form: ProfileForm) -> QueuedJob:
+        """Queue profiles."""
+        project = self.project(project_id)
+        if form.performance:
+            self.engines.refuse(form.engine, project.model, profiling=True)
+        if form.data and form.data != "demo:digits":
+            form = replace(form, data=str(self.sources.below(form.data)))
+        return self._add(project_id, profile_asked(form, project.model))
+
+    def add_installation(self, engine: str) -> QueuedJob:
+        """Queue the installation of an engine, to whose licence the user agreed."""
+        licence_of(engine)
+        return self._add(None, InstallAsked(engine))
+
+    def rerun(self, entry_id: str) -> QueuedJob:
+        """Queue what made an entry once more, under the same conditions."""
+        entry = self.store.entry(entry_id)
+        return self._add(self._project_of(entry), self.asked_for(entry.id))
+
+    def cancel(self, job_id: str) -> QueuedJob:
+        """Ask a job to end; what is measured is kept."""
+        return self.store.jobs.cancel(job_id)
+
+    def resume(self, job_id: str) -> QueuedJob:
+        """Queue a job that was cut off; what is done is not measured again."""
+        return self.store.jobs.resume(job_id)
+
+    def position(self, job: QueuedJob) -> int:
+        """How many jobs go before this one; 0 where it runs or is the next."""
+        waiting = [one.id for one in self.store.jobs.alive()]
+        return waiting.index(job.id) if job.id in waiting else 0
+
+    def asked_for(self, entry_id: str) -> Asked:
+        """What made an entry, as it can be asked for again."""
+        job = self.store.jobs.of_entries([entry_id]).get(entry_id)
+        if job is not None:
+            return requests.from_content(job.kind, job.content)
+        found = self.store.get(entry_id)
+        if isinstance(found, Stored):
+            return BenchmarkAsked(found.benchmark.plan, found.against)
+        raise BadInput(
+            f"What {found.id} was asked for is not kept: it was made on the command line or imported. Ask for a "
+            "new one."
+        )
+
+    def command(self, entry_id: str) -> str:
+        """The command line that measures the same."""
+        found = self.asked_for(entry_id)
+        if isinstance(found, BenchmarkAsked):
+            return command.benchmark(found.plan)
+        if isinstance(found, ComparisonAsked):
+            return command.comparison(found.a, found.b, found.time_s, found.margin)
+        assert isinstance(found, ProfileAsked)
+        return command.profile(found.plan, found.wanted)
+
+    # What was measured.
+
+    def cards(self, project_id: str, limit: int = 10, before: str | None = None) -> list[Entry]:
+        """A page of benchmarks and comparisons, newest first; `before` is the last id of the page before."""
+        return self.store.history(limit, before, project_id=project_id, kinds=CARDS)
+
+    def card(self, entry_id: str) -> Card:
+        """All that a card shows of an entry."""
+        return open_card(self.store, entry_id)
+
+    def profiles(self, project_id: str) -> list[Entry]:
+        """All profiles of a project, newest first, without opening them."""
+        return self.store.history(1000, project_id=project_id, kinds=("profile",))
+
+    def profile(self, entry_id: str, loss_id: str | None = None, budget: float = BUDGET) -> Profile:
+        """A profile with its estimate for a budget, by the losses of another profile where that is named."""
+        lab = Lab(self.store)
+        found = lab.saved_profile(entry_id)
+        if loss_id is not None and loss_id != entry_id:
+            found = replace(found, loss=lab.saved_profile(loss_id).loss)
+        return with_estimate(found, budget)
+
+    def theory(self, project_id: str) -> Profile:
+        """What the architecture of a project's model says, or raises why it says nothing."""
+        known = [one.id for one in self.profiles(project_id) if one.brief.get("flops") is not None]
+        return self.profile(known[-1]) if known else _in_theory(Lab(), self.project(project_id).model)
+
+    def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
+        """How the layers of a profile compare with another's."""
+        lab = Lab(self.store)
+        return diff(lab.saved_profile(other_id), lab.saved_profile(entry_id))
+
+    def export(self, entry_id: str, ending: str) -> Export:
+        """An entry as a file: json, csv or html."""
+        return export(self.store, entry_id, ending)
+
+    def remove(self, entry_id: str) -> str:
+        """Remove an entry; for some minutes `put_back` undoes it. Returns its whole id."""
+        job = self.store.jobs.of_entries([entry_id]).get(entry_id)
+        if job is not None and job.alive:
+            raise BadInput("This is being measured. Cancel it first.")
+        return self._trash.remove(entry_id)
+
+    def put_back(self, entry_id: str) -> None:
+        """Undo the removal of an entry."""
+        self._trash.put_back(entry_id)
+
+    def _add(self, project_id: str | None, asked: Asked) -> QueuedJob:
+        return self.store.jobs.add(requests.kind_of(asked), project_id, requests.to_content(asked))
+
+    def _project_of(self, entry: Entry) -> str | None:
+        """The project that an entry belongs to, or one of its model."""
+        if entry.project_id is not None:
+            return entry.project_id
+        return next(
+            (line.project.id for line in self.projects() if line.project.model.digest == entry.model_digest), None
+        )
+
+    def _like(self, form: BenchmarkForm, entry_id: str) -> BenchmarkForm:
+        """The form with the conditions of a benchmark that was measured before, so that both can be compared."""
+        found = self.store.get(entry_id)
+        if not isinstance(found, Stored):
+            raise BadInput(f"{found.id} is a {found.kind}: only a benchmark can be compared with.")
+        cells = [one.cell for one in found.benchmark.outcomes]
+        first = cells[0]
+        return replace(
+            form,
+            against=found.id,
+            num_cores=tuple(dict.fromkeys(one.num_cores for one in cells)),
+            batch_sizes=tuple(dict.fromkeys(one.batch_size for one in cells)),
+            scenario=first.scenario,
+            num_streams=None if first.scenario == "sync" else found.benchmark.plan.num_streams[0],
+            rate=first.rate,
+            sequence_length=first.sequence_length,
+        )
+
+
+def _described(text: str) -> str:
+    stripped = text.strip()
+    if len(stripped) > _LONGEST_DESCRIPTION:
+        raise BadInput(f"The description has {len(stripped)} characters; {_LONGEST_DESCRIPTION} is the most.")
+    return stripped
+
+
+def _in_theory(lab: Lab, model: Model) -> Profile:
+    """The FLOPS profile and the approximated loss profile, which take no measuring."""
+    return lab.profile(Plan(model.source, engines=(_home(model),)), Wanted(performance=False, loss=False))
+
+
+def _home(model: Model) -> str:
+    """An engine that reads this kind of model."""
+    return {"onnx": "onnxruntime", "openvino": "openvino"}.get(model.kind, "torch")
