@@ -16,6 +16,7 @@ _URLS = ("https://", "http://")
 _UPLOAD = re.compile(r"upload:([a-z2-7]{10})")
 _NAME = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST_NAME = 120
+_LONGEST_ENDING = 20
 # What a model is loaded from, the first first; what lies beside it (.bin, .data) belongs to it.
 _MAIN = (".onnx", ".xml", ".pt2", ".pt", ".torchscript", ".ts", ".pth")
 
@@ -136,5 +137,7 @@ class Sources:
 def file_name(name: str) -> str:
     """The last part of a name that a browser sent, with harmless characters only."""
     last = re.split(r"[/\\]", name)[-1]
-    text = _NAME.sub("_", last).strip("._")[-_LONGEST_NAME:].lstrip("._")
-    return text or "model"
+    stem, dot, ending = last.rpartition(".")
+    stem, ending = (_NAME.sub("_", part).strip("._") for part in ((stem, ending) if dot else (last, "")))
+    tail = f".{ending[-_LONGEST_ENDING:]}" if ending else ""
+    return f"{(stem or 'model')[-(_LONGEST_NAME - len(tail)) :]}{tail}"

@@ -1,0 +1,123 @@
+"""The same two arms at several core counts and batch sizes, on the fake engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inferlab.contests import split
+from inferlab.errors import BadInput, EngineFailed
+from inferlab.executors import Local
+from inferlab.lab import Lab
+from inferlab.measure.compare import Contest
+from inferlab.records import Comparison, Listener, Plan
+from inferlab.store import Document, open_store
+from inferlab.store.store import Store
+from tests.sweeps import a_comparison
+
+A = Plan("demo:mlp", engines=("onnxruntime",), scenarios=("sync",), num_cores=(1,), batch_sizes=(1, 4))
+B = Plan("demo:mlp", engines=("openvino",), scenarios=("sync",), num_cores=(1,), batch_sizes=(1, 4))
+
+
+class Scripted(Local):
+    """Compares by a script: what comes out at each batch size, or what is raised."""
+
+    def __init__(self, **script: object) -> None:
+        self.script = script
+        self.asked: list[int] = []
+
+    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+        batch_size = contest.a.cell.batch_size
+        self.asked.append(batch_size)
+        found = self.script.get(f"batch_{batch_size}")
+        if isinstance(found, BaseException):
+            raise found
+        cells = (contest.a.cell, contest.b.cell)
+        models = (contest.a.model, contest.b.model)
+        return a_comparison(1.5, labels=contest.labels, cells=cells, models=models, interrupted=found == "cut")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "lab.db")) as opened:
+        yield opened
+
+
+def _document(store: Store, entry_id: str) -> Document:
+    found = store.get(entry_id)
+    assert isinstance(found, Document)
+    return found
+
+
+def test_both_arms_are_split_in_the_same_way() -> None:
+    several = Plan("m", num_cores=(1, 2), batch_sizes=(1, 8))
+    assert [(one.num_cores, one.batch_sizes) for one, _ in split(several, several)] == [
+        ((1,), (1,)),
+        ((1,), (8,)),
+        ((2,), (1,)),
+        ((2,), (8,)),
+    ]
+    with pytest.raises(BadInput, match="equally many core counts"):
+        split(several, Plan("m"))
+
+
+def test_every_comparison_is_kept_with_its_cells_in_one_entry(store: Store) -> None:
+    series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
+    found = _document(store, series.id)
+    assert found.content["format"] == "inferlab-comparisons/1"
+    assert [one["a"]["cell"]["batch_size"] for one in found.content["results"]] == [1, 4]
+    assert [(one.cell.engine, one.cell.batch_size) for one in found.outcomes] == [
+        ("onnxruntime", 1),
+        ("openvino", 1),
+        ("onnxruntime", 4),
+        ("openvino", 4),
+    ]
+    assert store.entry(series.id).model_digest == found.content["results"][0]["a"]["model"]["digest"]
+
+
+def test_one_comparison_alone_is_kept_as_the_command_writes_it(store: Store) -> None:
+    lab = Lab(store, Scripted())
+    one = Plan("demo:mlp", scenarios=("sync",), num_cores=(1,))
+    series = lab.compare_all(one, one)
+    assert _document(store, series.id).content["format"] == "inferlab-comparison/1"
+    lab.compare(one, one)
+    assert _document(store, store.history()[0].id).content == _document(store, series.id).content
+
+
+def test_an_engine_that_fails_at_one_place_does_not_touch_the_others(store: Store) -> None:
+    series = Lab(store, Scripted(batch_1=EngineFailed("It died."))).compare_all(A, B)
+    assert [one["a"]["cell"]["batch_size"] for one in series.results] == [4]
+    assert series.failures == [{"num_cores": 1, "batch_size": 1, "message": "It died."}]
+    assert _document(store, series.id).content["failures"] == series.failures
+
+
+def test_what_was_cut_off_is_measured_again_and_what_was_done_is_not(store: Store) -> None:
+    first = Scripted(batch_4="cut")
+    series = Lab(store, first).compare_all(A, B)
+    assert series.interrupted
+    assert [one["interrupted"] for one in _document(store, series.id).content["results"]] == [False, True]
+    second = Scripted()
+    again = Lab(store, second).compare_all(A, B, entry_id=series.id)
+    assert (again.id, first.asked, second.asked) == (series.id, [1, 4], [4])
+    found = _document(store, series.id)
+    assert [one["interrupted"] for one in found.content["results"]] == [False, False]
+    assert len(found.outcomes) == 4
+
+
+def test_ctrl_c_before_anything_is_measured_leaves_nothing(store: Store) -> None:
+    series = Lab(store, Scripted(batch_1=KeyboardInterrupt())).compare_all(A, B)
+    assert (series.interrupted, series.id, store.history()) == (True, "", [])
+
+
+def test_several_comparisons_are_shown_one_after_the_other(store: Store) -> None:
+    from inferlab.render import stored
+
+    series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
+    lines = stored.lines(_document(store, series.id))
+    assert lines.count("B: ov: 3.0000 ms (median latency an item)") == 2
+    assert [line for line in lines if line.startswith("1 core")] == [
+        "1 core, batch size 1",
+        "1 core, batch size 4",
+    ]

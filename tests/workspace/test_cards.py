@@ -1,0 +1,138 @@
+"""What a card shows, from entries made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inferlab.records import Outcome
+from inferlab.render import comparison
+from inferlab.store import open_store
+from inferlab.store.store import Store
+from inferlab.workspace.cards import Card, arms_of, numbers, open_card
+from tests.made import a_cell, steady_run
+from tests.store.saved import MODEL, PLAN, save
+from tests.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "lab.db")) as opened:
+        yield opened
+
+
+def _card(store: Store, *outcomes: Outcome) -> Card:
+    return open_card(store, save(store, a_sweep(*outcomes)))
+
+
+def test_a_benchmark_has_one_arm_with_all_its_cells(store: Store) -> None:
+    places = [(1, 1), (1, 8), (2, 1), (2, 8)]
+    card = _card(store, *(an_outcome(num_cores=cores, batch_size=batch) for cores, batch in places))
+    (arm,) = card.arms
+    assert (card.core_counts, card.batch_sizes, card.duels) == ([1, 2], [1, 8], ())
+    found = arm.at(2, 8)
+    assert found is not None
+    assert (found.cell.num_cores, found.cell.batch_size) == (2, 8)
+    assert arm.at(4, 1) is None
+
+
+def test_the_numbers_are_of_the_typical_process_with_their_interval() -> None:
+    found = numbers(an_outcome(batch_size=4))
+    assert found is not None
+    assert found.ms_per_batch.value == pytest.approx(2.0)
+    assert found.ms_per_batch.ends == pytest.approx((LOW, HIGH))
+    assert found.ms_per_item.value == pytest.approx(0.5)
+    assert found.ms_per_item.ends == pytest.approx((LOW / 4, HIGH / 4))
+    assert found.items_per_second.value == pytest.approx(2000.0)
+    assert (found.processes, found.iterations, found.wrong) == (3, 30, False)
+
+
+def test_time_an_item_of_many_streams_is_what_throughput_comes_to() -> None:
+    found = numbers(an_outcome(batch_size=2, scenario="async"))
+    assert found is not None
+    assert found.ms_per_item.value == pytest.approx(1e3 / found.items_per_second.value)
+    low, high = found.items_per_second.ends or (0.0, 0.0)
+    assert found.ms_per_item.ends == pytest.approx((1e3 / high, 1e3 / low))
+
+
+def test_wrong_outputs_are_marked_and_a_cell_that_failed_has_no_numbers() -> None:
+    wrong = numbers(an_outcome(wrong=True))
+    assert wrong is not None
+    assert wrong.wrong
+    assert wrong.check.startswith("WRONG")
+    assert numbers(an_outcome(())) is None
+
+
+def test_engines_are_arms_and_the_first_is_compared_with_each_other(store: Store) -> None:
+    card = _card(
+        store,
+        an_outcome((2.0, 2.0, 2.0), engine="onnxruntime"),
+        an_outcome((4.0, 4.0, 4.0), engine="openvino"),
+        an_outcome((1.0, 1.0, 1.0), engine="torch"),
+    )
+    assert [arm.label for arm in card.arms] == ["ONNX Runtime", "OpenVINO", "PyTorch"]
+    speedups = [duel.speedup.value for duel in card.duels]
+    assert speedups == pytest.approx([2.0, 0.5])
+    assert [duel.verdict for duel in card.duels] == ["faster", "slower"]
+    assert not any(duel.paired for duel in card.duels)
+    assert (card.duel(0, 1, 1), card.duel(2, 1, 1)) == card.duels
+
+
+def test_streams_that_follow_the_cores_make_no_arms_of_their_own() -> None:
+    followed = [an_outcome(num_cores=n, num_streams=n, scenario="async") for n in (1, 2)]
+    assert len(arms_of(followed)) == 1
+    varied = [an_outcome(num_cores=2, num_streams=n, scenario="async") for n in (1, 2)]
+    assert [arm.label for arm in arms_of(varied)] == [
+        "Fake (scripted), num streams 1",
+        "Fake (scripted), num streams 2",
+    ]
+    scenarios = [an_outcome(scenario=name) for name in ("sync", "async")]
+    assert [arm.label for arm in arms_of(scenarios)] == ["Fake (scripted), sync", "Fake (scripted), async"]
+
+
+def test_a_comparison_shows_b_first_with_its_speed_up_over_a(store: Store) -> None:
+    found = a_comparison(1.5, 1.25, cells=(a_cell(engine="onnxruntime"), a_cell(engine="openvino")))
+    entry_id = store.add_document("comparison", "x", comparison.content(found), comparison.outcomes(found))
+    card = open_card(store, entry_id)
+    assert [(arm.label, arm.engine) for arm in card.arms] == [
+        ("OpenVINO", "openvino"),
+        ("ONNX Runtime", "onnxruntime"),
+    ]
+    (duel,) = card.duels
+    assert (duel.verdict, duel.paired, duel.num_cores, duel.batch_size) == ("slower", True, 1, 1)
+    assert duel.speedup.value == pytest.approx(1 / 1.5)
+    assert duel.speedup.ends == pytest.approx((1 / 1.75, 1 / 1.25))
+    assert [len(arm.outcomes[0].runs) for arm in card.arms] == [2, 2]
+
+
+def test_a_benchmark_is_shown_beside_the_one_it_is_compared_with(store: Store) -> None:
+    older = save(store, a_sweep(an_outcome((4.0, 4.0, 4.0))))
+    cell = a_cell()
+    newer = store.begin(PLAN, MODEL, [cell], against=older)
+    for _ in range(3):
+        store.add_run(newer, cell.id, steady_run(2.0))
+    store.finish_cell(newer, cell.id, "done")
+    card = open_card(store, newer)
+    assert [arm.label for arm in card.arms] == ["Fake (scripted)", f"Fake (scripted) ({older})"]
+    (duel,) = card.duels
+    assert (duel.speedup.value, duel.verdict, duel.paired) == (pytest.approx(2.0), "faster", False)
+    store.remove(older)
+    alone = open_card(store, newer)
+    assert len(alone.arms) == 1
+    assert alone.problems == (f"The benchmark {older} that it was compared with has been removed.",)
+
+
+def test_other_documents_are_shown_as_text(store: Store) -> None:
+    entry_id = store.add_document("capacity", "m p99<1ms", {"rate": 12})
+    card = open_card(store, entry_id)
+    assert card.arms == ()
+    assert "rate: 12" in card.lines
+
+
+def test_the_instruction_set_is_that_of_the_machine_that_measured(store: Store) -> None:
+    card = _card(store, an_outcome())
+    machine = card.arms[0].outcomes[0].runs[0].machine
+    assert card.instruction_set.lower() in (*machine.instruction_sets, "avx512", "neon", "none")
+    assert _card(store, an_outcome(())).instruction_set == ""

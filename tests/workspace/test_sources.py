@@ -1,0 +1,127 @@
+"""What may be named over HTTP, and uploads that come in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from inferlab.errors import BadInput
+from inferlab.workspace.sources import Sources, file_name
+
+
+@pytest.fixture
+def allowed(tmp_path: Path) -> Path:
+    folder = tmp_path / "allowed"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "model.onnx").write_bytes(b"x")
+    (tmp_path / "secret.onnx").write_bytes(b"x")
+    return folder
+
+
+@pytest.fixture
+def sources(allowed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    monkeypatch.setenv("INFERLAB_MODELS", str(tmp_path / "models"))
+    return Sources([allowed], most_bytes=100)
+
+
+async def _pieces(*pieces: bytes) -> AsyncIterator[bytes]:
+    for one in pieces:
+        yield one
+
+
+def _receive(sources: Sources, upload_id: str, name: str, *pieces: bytes, size: int | None = None) -> Path:
+    return asyncio.run(sources.receive(upload_id, name, _pieces(*pieces), size))
+
+
+def test_a_path_below_an_allowed_folder_is_opened(sources: Sources, allowed: Path) -> None:
+    wanted = str(allowed / "deep" / "model.onnx")
+    assert sources.resolve(wanted) == sources.resolve("deep/model.onnx") == wanted
+
+
+@pytest.mark.parametrize("path", ["../secret.onnx", "/etc/passwd", "deep/../../secret.onnx", "link.onnx", "~/x"])
+def test_nothing_outside_is_opened_and_nothing_is_said_about_it(
+    sources: Sources, allowed: Path, path: str
+) -> None:
+    (allowed / "link.onnx").symlink_to(allowed.parent / "secret.onnx")
+    with pytest.raises(BadInput, match="does not lie in a folder that may be opened"):
+        sources.resolve(path)
+
+
+def test_names_that_are_fetched_pass_and_other_protocols_do_not(sources: Sources) -> None:
+    for name in ("demo:mlp", "hf:org/name", "zoo:cv/x", "https://host/model.onnx"):
+        assert sources.resolve(f" {name} ") == name
+    with pytest.raises(BadInput, match=r"not from file://"):
+        sources.resolve("file:///etc/passwd")
+    with pytest.raises(BadInput, match="No model was named"):
+        sources.resolve("  ")
+
+
+def test_an_upload_is_written_as_it_comes(sources: Sources) -> None:
+    upload_id = sources.new_upload()
+    path = _receive(sources, upload_id, "my model.onnx", b"abc", b"def", size=6)
+    assert (path.name, path.read_bytes()) == ("my_model.onnx", b"abcdef")
+    assert sources.resolve(f"upload:{upload_id}") == str(path)
+
+
+def test_the_model_of_several_files_is_the_one_that_is_loaded(sources: Sources) -> None:
+    upload_id = sources.new_upload()
+    _receive(sources, upload_id, "model.bin", b"weights")
+    _receive(sources, upload_id, "model.xml", b"<net>")
+    assert Path(sources.resolve(f"upload:{upload_id}")).name == "model.xml"
+    _receive(sources, upload_id, "other.xml", b"<net>")
+    with pytest.raises(BadInput, match=r"Several models were uploaded: model\.xml, other\.xml"):
+        sources.resolve(f"upload:{upload_id}")
+
+
+def test_too_much_is_refused_before_or_while_it_comes_and_leaves_nothing(sources: Sources) -> None:
+    upload_id = sources.new_upload()
+    _receive(sources, upload_id, "a.onnx", b"x" * 60)
+    for size in (50, None):
+        with pytest.raises(BadInput, match="is too large"):
+            _receive(sources, upload_id, "b.data", b"x" * 30, b"x" * 20, size=size)
+    folder = Path(sources.resolve(f"upload:{upload_id}")).parent
+    assert [file.name for file in folder.iterdir()] == ["a.onnx"]
+
+
+def test_an_upload_that_is_cut_off_leaves_nothing(sources: Sources) -> None:
+    upload_id = sources.new_upload()
+    with pytest.raises(BadInput, match="was cut off after 3 of 6 bytes"):
+        _receive(sources, upload_id, "a.onnx", b"abc", size=6)
+    with pytest.raises(BadInput, match="None of the uploaded files is a model"):
+        sources.resolve(f"upload:{upload_id}")
+
+
+def test_an_upload_that_is_not_there_is_told_of(sources: Sources) -> None:
+    for upload_id in ("abcdefghij", "..", "../../x"):
+        with pytest.raises(BadInput, match="There is no such upload"):
+            _receive(sources, upload_id, "a.onnx", b"x")
+
+
+def test_only_uploads_are_discarded(sources: Sources, allowed: Path) -> None:
+    upload_id = sources.new_upload()
+    path = _receive(sources, upload_id, "a.onnx", b"x")
+    sources.discard(str(path))
+    assert not path.parent.exists()
+    sources.discard(str(allowed / "deep" / "model.onnx"))
+    assert (allowed / "deep" / "model.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("model.onnx", "model.onnx"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\models\\net.onnx", "net.onnx"),
+        (".hidden", "model.hidden"),
+        ("a b/模?.onnx", "model.onnx"),
+        ("no ending", "no_ending"),
+        ("...", "model"),
+        ("", "model"),
+        ("x" * 300 + ".onnx", "x" * 115 + ".onnx"),
+    ],
+)
+def test_names_of_uploads_are_made_harmless(sent: str, kept: str) -> None:
+    assert file_name(sent) == kept
