@@ -29,6 +29,8 @@ _ABOVE_TITLE = 30
 # Beyond this factor between the largest and the smallest, small values vanish on a linear axis.
 _WIDE = 30.0
 _MOST_DECADES = 4
+# Of charts in cards: room for a line of legend, for none, and for an axis with its title.
+_COMPACT_LEGEND, _COMPACT_TOP, _COMPACT_BOTTOM = 30, 14, 50
 
 
 def made(
@@ -65,6 +67,8 @@ def made(
             "showlegend": False,
             "height": HEIGHT,
             "hoverlabel": {"align": "left"},
+            # For pages that say it beside the chart.
+            "meta": {"title": title, "subtitle": list(subtitle)},
             "modebar": {
                 "bgcolor": "rgba(0,0,0,0)",
                 "color": INK,
@@ -77,6 +81,42 @@ def made(
             **layout,
         },
     )
+
+
+def compact(figure: Figure, height: int) -> Figure:
+    """The same figure for a card that has a title of its own: none in it, less room around it, this height."""
+    import plotly.graph_objects as go
+
+    return go.Figure(figure).update_layout(title=None, height=height, margin=compact_margin(figure))
+
+
+def compact_margin(figure: Figure) -> dict[str, int]:
+    """The room above and below a figure that has no title in it."""
+    lines = 1 + (figure.layout.xaxis.title.text or "").count("<br>")
+    return {"t": _COMPACT_LEGEND if figure.layout.showlegend else _COMPACT_TOP, "b": _compact_bottom(lines)}
+
+
+def compact_plot_height(height: int, lines: int) -> int:
+    """The least height of the area between the axes of such a figure, with so many lines below, in pixels."""
+    return height - _COMPACT_LEGEND - _compact_bottom(lines)
+
+
+def _compact_bottom(lines: int) -> int:
+    return _COMPACT_BOTTOM + _LABEL_HEIGHT * (lines - 1)
+
+
+def legend_above() -> dict[str, Any]:
+    """A legend in a line above the chart."""
+    return {
+        "orientation": "h",
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "bottom",
+        "bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 12},
+        "itemsizing": "constant",
+    }
 
 
 def _axis(own: dict[str, Any], showgrid: bool) -> dict[str, Any]:
@@ -105,14 +145,14 @@ def _log_ticks(area: Sequence[float]) -> dict[str, Any]:
     return {"tickvals": shown, "ticktext": [f"{value:.12g}" for value in shown]}
 
 
-def wrapped(items: Sequence[str]) -> list[str]:
+def wrapped(items: Sequence[str], width: int = _SUBTITLE_WIDTH) -> list[str]:
     """Items on as few lines as they need, none of them torn unless it is longer than a line."""
     lines: list[str] = []
     for item in items:
-        if lines and len(lines[-1]) + 3 + len(item) <= _SUBTITLE_WIDTH:
+        if lines and len(lines[-1]) + 3 + len(item) <= width:
             lines[-1] += f" · {item}"
         else:
-            lines += textwrap.wrap(item, _SUBTITLE_WIDTH)
+            lines += textwrap.wrap(item, width)
     return lines
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferlab.charts import frame
+from inferlab.charts import frame, outlines
 from inferlab.charts.profile_values import HOVER, VALUES, hover, named
 from inferlab.errors import BadInput
 from inferlab.profiling.records import LossLayer, LossProfile, Profile
@@ -140,17 +140,23 @@ def _bars(
     if value == "log" and there:
         area = [math.log10(min(there)) - 0.3, math.log10(high) + 0.1]
         axis = {"type": "log", "range": area, "title": f"{unit}, logarithmic"}
-    trace = {
-        "type": "bar",
-        "x": list(range(len(given))),
-        "y": shown,
-        "marker": {"color": frame.ACCENT, "opacity": 0.85, "line": {"width": 0}},
+    places = list(range(len(given)))
+    hovering = {
         "customdata": [_told(one) for one in given],
         "hovertext": [hover([*named(one), f"parameters: {one.params:,}", *_losses(one)]) for one in loss.layers],
         "hovertemplate": "<b>%{customdata}</b><br>%{hovertext}<extra></extra>",
     }
+    deep = len(given) > outlines.MOST_BARS
+    if deep:
+        traces = [
+            outlines.outline(places, shown, frame.ACCENT, outlines.bottom_of(axis)),
+            outlines.places(places, shown, hovering),
+        ]
+    else:
+        marker = {"color": frame.ACCENT, "opacity": 0.85, "line": {"width": 0}}
+        traces = [{"type": "bar", "x": places, "y": shown, "marker": marker, **hovering}]
     return frame.made(
-        [trace],
+        traces,
         title,
         [_METHODS[loss.method], plural(len(loss.layers), "layer"), *notes],
         {
@@ -160,6 +166,7 @@ def _bars(
         },
         axis,
         hoverlabel=HOVER,
+        hovermode="x" if deep else "closest",
         bargap=0.25 if len(given) <= 90 else 0.0,
     )
 

@@ -16,6 +16,9 @@ AXES = ("batch_size", "sequence_length", "num_cores")
 #: What a chart can have along its y axis.
 MEASURES = ("median_ms", "items_per_sec")
 
+#: Scenarios that are about throughput, by their own names and by those of files; the time an item follows from it.
+_AT_FULL_LOAD = ("async", "multistream", "elastic", "offline")
+
 #: All that can tell two points apart, in the order in which a label says it.
 _SPLITS = (
     *("model", "digest", "engine", "version", "scenario", "rate", "instances", "num_cores", "num_streams"),
@@ -71,6 +74,26 @@ class Point:
         """Its interval."""
         low, high = getattr(self, f"{measure}_low"), getattr(self, f"{measure}_high")
         return None if low is None or high is None else (low, high)
+
+    @property
+    def ms_per_item(self) -> float | None:
+        """The time an item: of the median batch, or at full throughput where the scenario is about that."""
+        return self._an_item("median_ms", "items_per_sec")
+
+    @property
+    def ms_per_item_low(self) -> float | None:
+        """The low end of its interval."""
+        return self._an_item("median_ms_low", "items_per_sec_high")
+
+    @property
+    def ms_per_item_high(self) -> float | None:
+        """The high end of its interval."""
+        return self._an_item("median_ms_high", "items_per_sec_low")
+
+    def _an_item(self, time: str, rate: str) -> float | None:
+        if self.scenario in _AT_FULL_LOAD:
+            return 1e3 / found if (found := self.value(rate)) else None
+        return found / self.batch_size if (found := self.value(time)) is not None and self.batch_size else None
 
     @property
     def wrong(self) -> bool:

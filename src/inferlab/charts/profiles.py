@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferlab.charts import frame
+from inferlab.charts import frame, outlines
 from inferlab.charts.layer_diffs import layer_diff
 from inferlab.charts.losses import loss_curves, loss_sensitivities, parameter_counts
 from inferlab.charts.profile_values import (
@@ -36,6 +36,7 @@ __all__ = [
     "layer_summaries",
     "loss_curves",
     "loss_sensitivities",
+    "of",
     "parameter_counts",
     "pruning",
     "roofline",
@@ -78,7 +79,7 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
         "cliponaxis": False,
         **_hovering(bars),
     }
-    subtitle = [*_of(profile, summary), *_notes(profile, bars, summary)]
+    subtitle = [*of(profile, summary), *_notes(profile, bars, summary)]
     return frame.made(
         [trace],
         f"{summaries(profile)[summary]} by layer type",
@@ -116,19 +117,37 @@ def layer_results(profile: Profile, summary: str = "baseline", value: str = "val
         [y + (one.error or 0.0) for y, one in zip(shown, bars, strict=True) if y is not None] if errors else shown
     )
     last = max((one.index for one in bars), default=0)
+    axis = _axis(tops, summary, value)
+    deep = len(bars) > outlines.MOST_BARS
+    if deep:
+        traces = _outlined(bars, styles, value, outlines.bottom_of(axis))
+    else:
+        width = 0.78 if len(bars) <= _MOST_ERRORS else 1.0
+        traces = [_results(color, members, value, errors, width) for color, members in styles if members]
     return frame.made(
-        [
-            _results(color, members, value, errors, 0.78 if len(bars) <= _MOST_ERRORS else 1.0)
-            for color, members in styles
-            if members
-        ],
+        traces,
         f"{summaries(profile)[summary]} by layer",
-        [*_of(profile, summary), *notes, *_notes(profile, bars, summary)],
+        [*of(profile, summary), *notes, *_notes(profile, bars, summary)],
         {"range": [-1, last + 1], "title": "layer depth (order of execution)", "tickformat": "d"},
-        _axis(tops, summary, value),
+        axis,
         barmode="overlay",
         hoverlabel=HOVER,
+        hovermode="x" if deep else "closest",
     )
+
+
+def _outlined(
+    bars: Sequence[Bar], styles: Sequence[tuple[str, Sequence[Bar]]], value: str, bottom: float
+) -> list[dict[str, Any]]:
+    """One outline a colour, and the places of all bars for those who point at them."""
+    x, y = [one.index for one in bars], [_shown(one, value) for one in bars]
+    found = []
+    for color, members in styles:
+        inside = {one.index for one in members}
+        own = [shown if index in inside else None for index, shown in zip(x, y, strict=True)]
+        if members:
+            found.append(outlines.outline(x, own, outlines.seen(color), bottom))
+    return [*found, outlines.places(x, y, _hovering(bars))]
 
 
 def _main_type(profile: Profile, bars: Sequence[Bar]) -> str:
@@ -171,7 +190,7 @@ def pruning(profile: Profile) -> Figure:
         marks.append(("estimated", profile.estimate.estimated_ms_per_batch, frame.ACCENT))
     ends = performance.ms_interval
     top = max([*y, *(value for _, value, _ in marks), *(ends or ())]) * 1.08
-    subtitle = [*_of(profile, "baseline"), _how(performance), *(["grey: the baseline's interval"] if ends else [])]
+    subtitle = [*of(profile, "baseline"), _how(performance), *(["grey: the baseline's interval"] if ends else [])]
     texts = [f"{name}: {decimal(value, 3)} ms" for name, value, _ in marks]
     places = frame.spread([value for _, value, _ in marks], [0, top], frame.plot_height(frame.HEIGHT, subtitle))
     line = {
@@ -223,7 +242,7 @@ def _how(performance: PerformanceProfile) -> str:
     return "imposed by the engine" if performance.pruning == "imposed" else "weights zeroed in a copy"
 
 
-def _of(profile: Profile, summary: str) -> list[str]:
+def of(profile: Profile, summary: str) -> list[str]:
     """What was profiled, in a few words."""
     model = shortened(model_name(profile), 48)
     if summary in FLOPS or profile.performance is None:

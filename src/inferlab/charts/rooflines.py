@@ -27,12 +27,15 @@ _STYLES = (
 _REST = (frame.INK, "circle-open")
 _SIZES = (6.0, 26.0)
 _PAD = 0.12
+# More of them cover each other, and take a browser most of a second.
+_MOST_POINTS = 1000
 
 
 def roofline(profile: Profile) -> Figure:
     """Achieved GFLOP/s over FLOPs a byte, a point for each layer with work, below the measured ceilings."""
     performance = profile.performance
-    layers = [one for one in performance.layers if _point(one)] if performance else []
+    known = [one for one in performance.layers if _point(one)] if performance else []
+    layers = sorted(known, key=lambda one: -one.ms)[:_MOST_POINTS] if len(known) > _MOST_POINTS else known
     places = [place for one in layers if (place := _point(one))]
     if performance is None or not places:
         raise BadInput("There is no roofline: no layer of this profile has both a time and counted work.")
@@ -49,12 +52,13 @@ def roofline(profile: Profile) -> Figure:
     styles = dict.fromkeys(types, _REST) | dict(zip(types, _STYLES, strict=False))
     traces = [*(_roofs(ceilings, area) if ceilings else [])]
     traces += [_points(kind, style, [one for one in layers if one.type == kind]) for kind, style in styles.items()]
-    left = len(performance.layers) - len(layers)
+    left, short = len(performance.layers) - len(known), len(known) - len(layers)
     subtitle = [
         f"{performance.engine}, batch {performance.batch_size}, {plural(performance.num_cores, 'core')}",
         "size: share of the time",
         *([] if ceilings else ["ceilings were not measured: --roofline does it"]),
         *([f"{plural(left, 'layer')} without counted work left out"] if left else []),
+        *([f"{plural(short, 'layer')} that take less time left out"] if short else []),
     ]
     return frame.made(
         traces,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _TITLES = {"median_ms": "Median latency", "items_per_sec": "Throughput"}
 _UNITS = {"median_ms": "median latency (ms a batch)", "items_per_sec": "throughput (items/s)"}
-_AXES = {
+#: What lies along an axis: its name, and the title with its unit.
+AXES = {
     "batch_size": ("batch size", "batch size (items)"),
     "sequence_length": ("sequence length", "sequence length (tokens)"),
     "num_cores": ("number of cores", "physical cores"),
@@ -37,7 +38,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
         )
     there = [one for one in points if getattr(one, axis) is not None]
     if not there:
-        raise BadInput(f"These results do not say their {_AXES[axis][0]}, so it cannot be an axis.")
+        raise BadInput(f"These results do not say their {AXES[axis][0]}, so it cannot be an axis.")
     shown = _measured(there, y)
     drawn = series(shown, axis)
     best = _best_series(drawn)
@@ -46,26 +47,26 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
     kind, area = frame.span(
         [one.value(y) or 0.0 for one in shown], [end for one in shown for end in one.ends(y) or ()]
     )
-    x_axis = _x_axis(sorted({getattr(one, axis) for one in shown}))
+    along = x_axis(sorted({getattr(one, axis) for one in shown}))
     annotations, leaders = [], []
     if len(drawn) > 1:
         ends = [frame.place(kind, one.points[-1].value(y) or 0.0) for one in drawn]
         places = frame.spread(ends, area, frame.plot_height(height, subtitle))
-        edge = x_axis["range"][1]
+        edge = along["range"][1]
         for one, end, where in zip(drawn, ends, places, strict=True):
             color = frame.ACCENT if one is best else frame.INK
             annotations.append(frame.label(_named(one), 1, where, color, xref="paper", xshift=8))
-            last = frame.place(x_axis["type"], getattr(one.points[-1], axis))
-            leaders.append(_leader(x_axis["type"], kind, (last, end), (edge, where)))
+            last = frame.place(along["type"], getattr(one.points[-1], axis))
+            leaders.append(_leader(along["type"], kind, (last, end), (edge, where)))
     others = [one for one in drawn if one is not best]
-    traces = [_line(one, axis, y, False, style) for style, one in enumerate(others)]
+    traces = [line(one, axis, y, False, style) for style, one in enumerate(others)]
     if best is not None:  # last, so that it lies above the others
-        traces.append(_line(best, axis, y, True, 0))
+        traces.append(line(best, axis, y, True, 0))
     return frame.made(
         traces,
-        f"{_TITLES[y]} by {_AXES[axis][0]}",
+        f"{_TITLES[y]} by {AXES[axis][0]}",
         subtitle,
-        {**x_axis, "title": _AXES[axis][1]},
+        {**along, "title": AXES[axis][1]},
         {"type": kind, "range": area, "title": _scale(_UNITS[y], kind)},
         height=height,
         margin={"r": 24 + frame.width([_named(one) for one in drawn] if len(drawn) > 1 else [])},
@@ -153,7 +154,7 @@ def _best_series(drawn: Sequence[Series]) -> Series | None:
     return max(right, key=lambda one: max(point.items_per_sec or 0.0 for point in one.points), default=None)
 
 
-def _x_axis(values: Sequence[float]) -> dict[str, Any]:
+def x_axis(values: Sequence[float]) -> dict[str, Any]:
     """An axis with its ticks at the values that were measured."""
     low, high = values[0], values[-1]
     kind = "log" if len(values) > 2 and high / low >= _DOUBLINGS else "linear"
@@ -183,7 +184,8 @@ def _leader(x_kind: str, y_kind: str, start: tuple[float, float], end: tuple[flo
     }
 
 
-def _line(one: Series, axis: str, y: str, best: bool, style: int) -> dict[str, Any]:
+def line(one: Series, axis: str, y: str, best: bool, style: int) -> dict[str, Any]:
+    """The points of one line with their intervals; that of the `best` stands out, the others differ in style."""
     color = frame.ACCENT if best else frame.INK
     return {
         "type": "scatter",
@@ -242,7 +244,8 @@ def _bar_color(best: bool) -> str:
 def _hover(name: str, point: Point, y: str) -> str:
     """All about a point, for those who point at it."""
     lines = [name or point.engine, f"{point.model} on {point.engine} {point.version}".rstrip()]
-    for measure, unit in (("median_ms", "ms a batch"), ("items_per_sec", "items/s")):
+    told = {"ms_per_item": "ms an item"} if y == "ms_per_item" else {}
+    for measure, unit in {**told, "median_ms": "ms a batch", "items_per_sec": "items/s"}.items():
         value, ends = point.value(measure), point.ends(measure)
         if value is not None:
             lines.append(f"{count(value)} {unit}" + (f" ({count(ends[0])} to {count(ends[1])})" if ends else ""))
@@ -265,4 +268,5 @@ def _notes(points: Sequence[Point], shown: Sequence[Point], y: str) -> list[str]
 
 
 def _scale(text: str, kind: str) -> str:
+    """The title of an axis, which says where it is logarithmic."""
     return f"{text[:-1]}, logarithmic)" if kind == "log" else text
