@@ -264,5 +264,5 @@ def checked_path(path: StrPath, endings: Sequence[str]) -> Path:
     if target.suffix.lower() not in endings:
         known = f"{', '.join(endings[:-1])} or {endings[-1]}"
         raise BadInput(f"A result is saved as {known}, by the ending of its name, which {path} does not have.")
-    files.check_writable(target, tables=True)
+    files.check_place(target)
     return target

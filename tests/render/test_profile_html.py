@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,11 +16,10 @@ from inferlab.profiling.records import PerformanceProfile, Profile
 from inferlab.records import Finding, OutputCheck
 from inferlab.render.profile_html import report
 from tests.profiles import a_performance_profile, a_profile, with_layers
+from tests.render.browsing import BROWSER, found_in
 
 PROFILE = a_profile()
 LEVELS = ["0.2", "0.4", "0.6", "0.7", "0.8", "0.85", "0.9", "0.95", "0.975", "0.99"]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), "")
 SECTIONS = [
     "Model Summary",
     "Layer Summaries",
@@ -233,10 +229,12 @@ def test_the_table_has_every_layer_with_the_numbers_it_is_sorted_by(text: str) -
         "MFLOP",
         "GFLOP/s",
         "KiB",
+        "Params",
         "Zeros %",
         "At 0.9 ms",
         "INT8 ms",
         "Est. ms",
+        "Speed-up",
         "Bound by",
         "Of limit %",
     ]
@@ -331,7 +329,7 @@ def test_profiles_with_gaps_make_a_page_whose_data_can_be_read(name: str) -> Non
     assert "None" not in " ".join(Page(text).texts) and "nan" not in Page(text).texts
 
 
-SCRIPT = """<script>
+SCRIPT = """
 function choose(select, value) { select.value = value; select.dispatchEvent(new Event("change")); }
 const [summary, value] = document.querySelectorAll('select[data-chart="summaries"]');
 const seen = () => Array.from(document.getElementById("chart-summaries").data[0].x);
@@ -362,39 +360,12 @@ found.told = bar.querySelector("output").textContent;
 choose(document.querySelector('select[data-shows="budget"]'), "0.2");
 found.budgets = visible(document.querySelectorAll('[data-of="budget"]')).map((one) => one.dataset.key);
 found.requests = performance.getEntriesByType("resource").length;
-document.body.innerHTML = "";
-const told = document.createElement("pre");
-told.id = "found";
-told.textContent = JSON.stringify(found);
-document.body.append(told);
-</script></body>"""
+"""
 
 
 @pytest.mark.skipif(not BROWSER, reason="no browser is installed")
 def test_selectors_sorting_and_filters_work_in_a_browser(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(text.replace("</body>", SCRIPT), encoding="utf-8")
-    quiet = ("quic", "background-networking", "component-update", "sync", "gpu")
-    done = subprocess.run(
-        [
-            BROWSER,
-            "--headless",
-            "--no-sandbox",
-            "--no-first-run",
-            *(f"--disable-{one}" for one in quiet),
-            f"--user-data-dir={tmp_path / 'user'}",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-            path.as_uri(),
-        ],
-        env={"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    told = re.search(r'<pre id="found">(.*?)</pre>', done.stdout)
-    assert told, done.stderr[-2000:]
-    found = json.loads(html.unescape(told[1]))
+    found = found_in(text, SCRIPT, tmp_path)
     layers = measured().layers
     pruned = {
         kind: sum(one.pruned["0.9"] for one in layers if one.type == kind) for kind in {one.type for one in layers}

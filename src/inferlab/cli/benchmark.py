@@ -32,7 +32,7 @@ _PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [defaul
 _PRECISION = "Go on until the 95 % interval is ±1% (or so) narrow; --time is then the most."
 _BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
 _RESUME = "Go on with a sweep that was cut off: the newest, or that with this id."
-_EXPORT = "Write the result to a file: .json, .csv or .md."
+_EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report that opens offline."
 # What may be said beside --resume: all else is fixed already.
 _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save", "baseline")
 

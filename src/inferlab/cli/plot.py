@@ -35,6 +35,6 @@ def command(results: tuple[str, ...], output: Path, x: str | None, y: str | None
     from inferlab.render import files
 
     charts.check_ending(output)
-    files.check_writable(output, tables=True)
+    files.check_place(output)
     charts.save(plot(*results, x=x, y=y, store=store_url), output)
     click.echo(f"Written: {output}")

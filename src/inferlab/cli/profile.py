@@ -77,9 +77,10 @@ def command(
     from inferlab.render import files, profile_files
     from inferlab.render import profile as render
 
-    for path in (export_path, html_path):
-        if path:
-            files.check_writable(path)
+    if export_path:
+        files.check_writable(export_path)
+    if html_path:
+        files.check_place(html_path)
     with Log(quiet) as log, saving(store_url, no_save, log) as store:
         lab = Lab(store)
         other = lab.saved_profile(against) if against else None

@@ -10,7 +10,7 @@ from inferlab.cli.progress import Log
 from inferlab.cli.stores import opened, store_option
 from inferlab.records import Benchmark
 
-_EXPORT = "Write the result to a file: .json, .csv or .md."
+_EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report that opens offline."
 
 
 @click.command("rerun")

@@ -10,7 +10,7 @@ from inferlab.cli.stores import opened, store_option
 
 _NOTE = 'Write a note beside it first, in place of the one it had; "" removes it.'
 _BASELINE = "The cell that speed-ups of a table refer to.  [default: the first]  May be repeated."
-_EXPORT = "Write it to a file too: .json, of a benchmark also .csv or .md."
+_EXPORT = "Write it to a file too: .json, of a benchmark also .csv, .md or .html."
 
 
 @click.command("show")

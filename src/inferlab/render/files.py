@@ -46,9 +46,14 @@ FORMAT = "inferlab-benchmark/2"
 
 
 def check_writable(path: Path, tables: bool = False) -> None:
-    """Refuse an export path before anything is measured, not after; only `tables` can be CSV or Markdown."""
-    if path.suffix.lower() in (".csv", ".md") and not tables:
+    """Refuse an export path before anything is measured, not after; only `tables` can be more than JSON."""
+    if path.suffix.lower() in (".csv", ".md", ".html") and not tables:
         raise BadInput(f"This is exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json.")
+    check_place(path)
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path to which no file can be written."""
     if path.is_dir():
         raise BadInput(f"The export path {path} is a folder. Give a file in it, such as {path / 'result.json'}.")
     if not path.parent.is_dir():
@@ -86,11 +91,15 @@ def write(path: Path, text: str) -> None:
 
 
 def export(path: Path, benchmark: Benchmark) -> None:
-    """Write a benchmark as CSV, Markdown or JSON, by the file's ending."""
+    """Write a benchmark as CSV, Markdown, an HTML report or JSON, by the file's ending."""
     from inferlab.render import flat, table
 
     ending = path.suffix.lower()
-    if ending == ".csv":
+    if ending == ".html":
+        from inferlab.render import benchmark_html  # apart: the other files need no charts
+
+        write(path, benchmark_html.report(benchmark))
+    elif ending == ".csv":
         write(path, flat.to_csv(flat.rows(benchmark)))
     elif ending == ".md":
         write(path, f"{table.markdown(benchmark)}\n{flat.hidden(flat.rows(benchmark))}\n")

@@ -136,10 +136,10 @@ def _best(cells: Sequence[CellEntry]) -> str:
         return "-"
     if all(one.cell.scenario in _LATENCY for one in sound):
         quickest = min(sound, key=lambda one: one.median_ms or 0.0)
-        half = _half(quickest.median_ms_low, quickest.median_ms_high)
+        half = half_width(quickest.median_ms_low, quickest.median_ms_high)
         return duration((quickest.median_ms or 0.0) / 1e3) + half
     best = max(sound, key=lambda one: one.items_per_sec or 0.0)
-    half = _half(best.items_per_sec_low, best.items_per_sec_high)
+    half = half_width(best.items_per_sec_low, best.items_per_sec_high)
     return f"{count(best.items_per_sec or 0.0)} items/s{half}"
 
 
@@ -147,7 +147,7 @@ def _finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _half(low: float | None, high: float | None) -> str:
+def half_width(low: float | None, high: float | None) -> str:
     """Half the width of an interval, as a share."""
     if low is None or high is None or not low > 0:
         return ""

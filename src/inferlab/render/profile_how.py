@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from inferlab.profiling.records import Profile
-from inferlab.render import profile_parts as parts
+from inferlab.render import report_parts as parts
 from inferlab.units import decimal, duration, plural, size
 
 #: How levels of pruning were tried.
@@ -17,7 +14,12 @@ PRUNING = {
 
 
 def how(profile: Profile) -> list[str]:
-    """All that a reader needs to measure the same again."""
+    """The section of the report."""
+    return [parts.facts(facts(profile))]
+
+
+def facts(profile: Profile) -> dict[str, str]:
+    """All that a reader needs to measure the same again, by name; what is empty need not be shown."""
     performance, model = profile.performance, profile.model
     pairs: dict[str, str] = {"Model": model.source, "Digest": model.digest, "Opset": str(model.opset or "")}
     if performance:
@@ -29,25 +31,19 @@ def how(profile: Profile) -> list[str]:
             "Layers": "The engine's own times of a second pass, scaled so that they add up to the clean time; "
             "a spread is the standard deviation between processes.",
             "Measured": performance.measured_at,
-            "Inputs": _shapes(performance.shapes),
-            "Machine": f"{machine.node}: {machine.cpu}, {machine.architecture}, "
-            f"{plural(machine.physical_cores, 'core')}, {plural(machine.logical_cpus, 'logical CPU')}, "
-            f"{machine.system}",
+            "Inputs": parts.shapes(performance.shapes),
+            "Machine": parts.machine(machine),
             "Memory": "" if machine.memory_bytes is None else size(machine.memory_bytes),
             "Versions": ", ".join(f"{name} {version}" for name, version in performance.versions.items()),
             "Settings": ", ".join(f"{name} {value}" for name, value in performance.settings.items()),
             "Pruning": PRUNING.get(performance.pruning, ""),
         }
     elif profile.flops:
-        pairs["Inputs"] = _shapes(profile.flops.shapes)
+        pairs["Inputs"] = parts.shapes(profile.flops.shapes)
     if profile.loss:
         pairs["Loss"] = (
             f"{profile.loss.method}, {plural(profile.loss.items, 'input')}, {duration(profile.loss.seconds)}"
         )
         pairs["Sensitivity"] = "The mean of a layer's loss over all shares of zeros: the area under its curve."
     pairs["Made by"] = f"inferlab {profile.inferlab}, {profile.created_at}, {profile.format} {profile.id}".strip()
-    return [parts.facts(pairs)]
-
-
-def _shapes(shapes: Mapping[str, Sequence[Any]]) -> str:
-    return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in shapes.items())
+    return pairs

@@ -8,23 +8,12 @@ from inferlab.charts import profiles as charts
 from inferlab.charts.profile_values import FLOPS, VALUES, model_name
 from inferlab.errors import BadInput
 from inferlab.profiling.records import FlopsProfile, LossProfile, Profile
-from inferlab.records import Finding
-from inferlab.render import profile_parts as parts
 from inferlab.render import profile_tables as tables
+from inferlab.render import profile_words as words
+from inferlab.render import report_parts as parts
 from inferlab.render.profile_how import PRUNING, how
 from inferlab.render.profile_summary import summary
-from inferlab.render.text import finding, output_check
 from inferlab.units import plural, scaled, share, size
-
-_METHODS = {
-    "approximated": "foretold from the weights alone",
-    "one-shot": "measured without data: each layer pruned alone, on {items}",
-    "one-shot with data": "measured with data: each layer pruned alone, on {items}",
-}
-_METRICS = {
-    "relative power": "A loss is the power of the change of the outputs over the power of the dense outputs.",
-    "cross-entropy": "A loss is the rise of the cross-entropy over that of the dense model.",
-}
 
 
 def report(profile: Profile) -> str:
@@ -41,55 +30,18 @@ def report(profile: Profile) -> str:
         "FLOPS Profile": _flops(profile.flops, profile, drawn),
         "How it was measured": how(profile),
     }
-    there = {title: body for title, body in sections.items() if body}
-    links = " ".join(f'<a href="#{_anchor(title)}">{title}</a>' for title in there)
-    body = [*_head(profile), f"<nav>{links}</nav>"]
-    for title, section in there.items():
-        body += [f'<h2 id="{_anchor(title)}">{title}</h2>', *section]
-    return parts.page(f"{model_name(profile)}: profile", body, drawn)
-
-
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-")
+    return parts.document(f"{model_name(profile)}: profile", [*_head(profile)], sections, drawn)
 
 
 def _head(profile: Profile) -> Iterator[str]:
-    model, performance = profile.model, profile.performance
-    yield f"<h1>{parts.escaped(model_name(profile))}</h1>"
-    known = [
-        size(model.size_bytes),
-        "" if model.parameters is None else f"{scaled(model.parameters)} parameters",
-        model.precision,
-        f"{share(zeros)} zeros" if (zeros := round(model.zero_fraction or 0.0, 3)) else "",
-        f"digest {model.digest[:12]}" if model.digest else "",
-        profile.created_at[:16].replace("T", " "),
-    ]
+    performance = profile.performance
+    known = [profile.created_at[:16].replace("T", " ")]
     if performance:
         known += [performance.machine.cpu, performance.engine_and_version]
-    yield f'<p class="soft">{parts.escaped(" · ".join(filter(None, known)))}</p>'
-    if performance and performance.output_check.status == "mismatch":
-        yield parts.box(
-            [f"The outputs are WRONG: {output_check(performance.output_check)}. These times are worth nothing."],
-            wrong=True,
-        )
-    notes = [_told(one) for one in _findings(profile) if one.code != "output-mismatch"]
-    if performance and performance.output_check.status == "unchecked":
-        notes.append(f"The outputs were not checked: {performance.output_check.detail or 'no reason is known'}.")
-    notes += profile.problems
-    notes += performance.problems if performance else ()
-    if profile.interrupted:
-        notes.append("It was interrupted; what was done by then is kept.")
-    yield parts.box(list(dict.fromkeys(notes)))
-
-
-def _findings(profile: Profile) -> list[Finding]:
-    return [one for part in (profile.performance, profile.loss) if part for one in part.findings]
-
-
-def _told(one: Finding) -> str:
-    """A finding as a sentence that stands alone."""
-    sentence = finding(one)
-    return sentence[:1].upper() + sentence[1:]
+    yield parts.heading(model_name(profile), profile.model, known)
+    if told := words.wrong(profile):
+        yield parts.box([told], wrong=True)
+    yield parts.box(words.notes(profile))
 
 
 def _timed(profile: Profile, drawn: parts.Charts, name: str) -> list[str]:
@@ -100,13 +52,8 @@ def _timed(profile: Profile, drawn: parts.Charts, name: str) -> list[str]:
     options = {key: text for key, text in charts.summaries(profile).items() if key not in FLOPS}
     made = [*_chosen(profile, drawn, name, options)]
     if name == "summaries":
-        fallbacks = sum(one.share for one in performance.layers if one.fallback)
-        if fallbacks:
-            made.append(
-                parts.caption(
-                    f"{share(fallbacks)} of the time ran in the engine's fallback, which pruning does not help."
-                )
-            )
+        if told := words.fallbacks(profile):
+            made.append(parts.caption(told))
         return made
     return [*made, "<h3>All layers</h3>", tables.layers(profile)]
 
@@ -134,12 +81,7 @@ def _roofline(profile: Profile, drawn: parts.Charts) -> list[str]:
     except BadInput:  # no layer has both a time and counted work
         return []
     return [
-        parts.caption(
-            "Below the slope a layer waits for memory, below the flat part it computes. Ceilings were measured on "
-            "this machine with as many cores; a layer whose data stay in the cache may lie above the slope."
-        )
-        if profile.performance and profile.performance.ceilings
-        else "",
+        parts.caption(words.ROOFLINE) if profile.performance and profile.performance.ceilings else "",
         drawn.add("roofline", {"": figure}),
     ]
 
@@ -148,10 +90,9 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
     if loss is None:
         return []
     estimate = profile.estimate
-    how = _METHODS[loss.method].format(items=plural(loss.items, "input"))
     known = loss.average_sensitivity
     made = [
-        parts.caption(f"{loss.name}: {how}. {_METRICS[loss.metric]}"),
+        parts.caption(f"{loss.name}: {words.method(loss)}. {words.metric(loss)}"),
         parts.tiles(
             parts.tile("Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned"),
             parts.tile("Average Sensitivity", "unknown" if known is None else f"{known:.3g}"),
@@ -169,10 +110,8 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
             parts.tile("Dense Loss", f"{loss.dense_loss:.4g}") if loss.dense_loss is not None else "",
         ),
     ]
-    if loss.left_out:
-        named = [f"{name}: {reason}" for name, reason in loss.left_out.items()]
-        more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-        made.append(parts.caption(f"Left out: {'; '.join(named[:5])}{more}."))
+    if told := words.left_out(loss):
+        made.append(parts.caption(told))
     if not loss.layers:
         return made
     for name, title, draw in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inferlab.profiling.records import Interval, PerformanceProfile, Profile
-from inferlab.render import profile_parts as parts
+from inferlab.render import report_parts as parts
 from inferlab.units import count, decimal, share
 
 
@@ -23,7 +23,6 @@ def summary(profile: Profile) -> list[str]:
     faster = performance.estimated_ms_per_batch is not None and profile.estimate is not None
     speedup = performance.estimated_speedup
     budget = f"loss budget {profile.estimate.budget:g}" if profile.estimate else ""
-    check = performance.output_check
     return [
         parts.tiles(
             parts.tile("Name", performance.name, kind="words"),
@@ -48,7 +47,7 @@ def summary(profile: Profile) -> list[str]:
             _int8(performance),
         ),
         parts.tiles(
-            parts.tile("Output Check", check.status, _error(performance), "words"),
+            parts.check_tile(performance.output_check),
             *_layered(performance),
         ),
     ]
@@ -65,14 +64,6 @@ def _layered(performance: PerformanceProfile) -> Iterator[str]:
     )
     yield parts.tile("Unjoined Share", share(performance.unjoined_share), "of the time, to no node of the graph")
     yield parts.tile("Layers' Own Sum", f"{decimal(own, 3)} ms", clean)
-
-
-def _error(performance: PerformanceProfile) -> str:
-    check = performance.output_check
-    if check.error is None:
-        return check.detail
-    tolerance = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
-    return f"error {check.error:.2g}{tolerance}, against {check.reference}"
 
 
 def _int8(performance: PerformanceProfile) -> str:

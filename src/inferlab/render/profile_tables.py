@@ -1,10 +1,11 @@
-"""The tables of a profile's report: layers as measured and in theory, losses, and estimates by loss budget."""
+"""The tables of a profile: layers as measured and in theory, losses, differences, and estimates by loss budget."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 
+from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.profiling.estimate import estimate, estimated_ms
 from inferlab.profiling.records import (
     FlopsProfile,
@@ -15,9 +16,9 @@ from inferlab.profiling.records import (
     TypeGain,
     Verified,
 )
-from inferlab.render import profile_parts as parts
+from inferlab.render import report_parts as parts
 from inferlab.render.profile import typical_level
-from inferlab.render.profile_parts import Cell, numbers
+from inferlab.render.report_parts import Cell, numbers
 from inferlab.render.text import output_check
 from inferlab.units import decimal, plural, share
 
@@ -25,17 +26,24 @@ _BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # Of more layers estimates take too long for a page that is made by the way.
 _MOST_LAYERS = 600
 
-_Columns = dict[str, Sequence[str | Cell]]
+#: Of a table, by their titles; those in NAMES hold text, the others numbers.
+Columns = dict[str, Sequence[str | Cell]]
+NAMES = ("ID", "Type", "Weight", "Kernel", "Data type", "Bound by", "Interval", "B is")
 
 
 def layers(profile: Profile) -> str:
     """All layers as they were measured."""
+    return _table("layers", layer_columns(profile))
+
+
+def layer_columns(profile: Profile) -> Columns:
+    """All that is known of each measured layer."""
     performance = profile.performance
     assert performance is not None
     found = performance.layers
     # In one go, so that both have as many places.
     both = numbers([*(one.ms for one in found), *(one.spread_ms for one in found)])
-    columns: _Columns = {
+    columns: Columns = {
         "#": [Cell(str(one.index), one.index) for one in found],
         "ID": [one.id for one in found],
         "Type": [_kind(one) for one in found],
@@ -47,6 +55,7 @@ def layers(profile: Profile) -> str:
         "MFLOP": numbers([None if one.flops is None else one.flops / 1e6 for one in found], 2),
         "GFLOP/s": numbers([one.gflops_per_second for one in found], 2),
         "KiB": numbers([None if one.bytes is None else one.bytes / 1024 for one in found]),
+        "Params": [_whole(one.params) for one in found],
         "Zeros %": numbers([None if one.zero_fraction is None else 100 * one.zero_fraction for one in found], 1),
     }
     level = typical_level(performance)
@@ -57,10 +66,15 @@ def layers(profile: Profile) -> str:
     if profile.estimate and profile.estimate.gained == "time":
         after = estimated_ms(profile)
         columns["Est. ms"] = numbers([after[one.index] for one in found])
+        columns["Speed-up"] = [_times(one.ms, after[one.index]) for one in found]
     if any(one.bound for one in found):
         columns["Bound by"] = [one.bound or "–" for one in found]
         columns["Of limit %"] = numbers([None if one.of_limit is None else 100 * one.of_limit for one in found], 1)
-    return _table("layers", columns, [_kind(one) for one in found])
+    return columns
+
+
+def _times(before: float, after: float) -> Cell:
+    return Cell(f"{before / after:.2f} ×", before / after) if after > 0 else Cell("–")
 
 
 def _kind(one: Layer) -> str:
@@ -69,8 +83,13 @@ def _kind(one: Layer) -> str:
 
 def theory(flops: FlopsProfile) -> str:
     """All nodes as the architecture has them."""
+    return _table("theory", theory_columns(flops))
+
+
+def theory_columns(flops: FlopsProfile) -> Columns:
+    """All that the architecture tells of each node."""
     found = flops.layers
-    columns: _Columns = {
+    return {
         "#": [Cell(str(one.index), one.index) for one in found],
         "ID": [one.id for one in found],
         "Type": [one.type for one in found],
@@ -85,14 +104,18 @@ def theory(flops: FlopsProfile) -> str:
         "FLOPs a byte": numbers([one.intensity for one in found]),
         "Zeros %": numbers([None if one.zero_fraction is None else 100 * one.zero_fraction for one in found], 1),
     }
-    return _table("theory", columns, [one.type for one in found])
 
 
 def losses(loss: LossProfile) -> str:
     """What every level costs in every layer."""
+    return _table("losses", loss_columns(loss))
+
+
+def loss_columns(loss: LossProfile) -> Columns:
+    """How each layer takes pruning, level by level."""
     found = loss.layers
     levels = sorted({key for one in found for key in one.losses if float(key) > 0}, key=float)
-    columns: _Columns = {
+    columns: Columns = {
         "#": [Cell(str(one.index), one.index) for one in found],
         "ID": [one.id for one in found],
         "Type": [one.type for one in found],
@@ -101,15 +124,35 @@ def losses(loss: LossProfile) -> str:
         "Sensitivity": [_significant(one.sensitivity) for one in found],
     }
     columns |= {f"at {key}": [_significant(one.losses.get(key)) for one in found] for key in levels}
-    return _table("losses", columns, [one.type for one in found])
+    return columns
 
 
-_NAMES = ("ID", "Type", "Weight", "Kernel", "Data type", "Bound by")
+def diff_columns(diff: LayerDiff) -> Columns:
+    """Two profiles side by side, the largest difference first."""
+    found = diff.rows
+    both = numbers([*(one.a_ms for one in found), *(one.b_ms for one in found)])
+    return {
+        "Type": [one.type for one in found],
+        "ID": [one.id for one in found],
+        "Layers A": [Cell(str(len(one.a)), len(one.a)) for one in found],
+        "Layers B": [Cell(str(len(one.b)), len(one.b)) for one in found],
+        "A ms": both[: len(found)],
+        "B ms": both[len(found) :],
+        "B - A ms": numbers([one.b_ms - one.a_ms for one in found]),
+        "B / A": numbers([None if one.ratio is None else one.ratio.value for one in found], 2),
+        "Interval": [_interval(one) for one in found],
+        "B is": ["only in B" if not one.a else "only in A" if not one.b else one.verdict for one in found],
+    }
 
 
-def _table(name: str, columns: _Columns, kinds: Sequence[str]) -> str:
+def _interval(row: Row) -> str:
+    ends = row.ratio.ends if row.ratio else None
+    return "" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g}"
+
+
+def _table(name: str, columns: Columns) -> str:
     rows = list(zip(*columns.values(), strict=True))
-    return parts.table(name, list(columns), rows, _NAMES, kinds)
+    return parts.table(name, list(columns), rows, NAMES, [str(one) for one in columns["Type"]])
 
 
 def _whole(value: int | None) -> Cell:

@@ -40,14 +40,14 @@ def lines(benchmark: Benchmark, baseline: Outcome | None = None) -> list[str]:
     left = {index for index, name in enumerate(["#", *names]) if name in ("engine", "scenario")}
     rows = _rows(benchmark, names, baseline)
     left.add(len(rows[0]) - 1)
-    return [_head(benchmark), *columns.aligned(rows, left), *_verdict(benchmark), *_notes(benchmark)]
+    return [_head(benchmark), *columns.aligned(rows, left), *verdict(benchmark), *_notes(benchmark)]
 
 
 def markdown(benchmark: Benchmark, baseline: Outcome | None = None) -> str:
     """The same as Markdown."""
     names = traits([outcome.cell for outcome in benchmark.outcomes])
     rows = _rows(benchmark, names, baseline)
-    notes = [f"- {line}" for line in (*_verdict(benchmark), *_notes(benchmark))]
+    notes = [f"- {line}" for line in (*verdict(benchmark), *_notes(benchmark))]
     parts = [f"## {_head(benchmark)}", "", *columns.markdown(rows, {len(rows[0]) - 1}), "", *notes, ""]
     # Names and messages are foreign text: they must not become tags or comments.
     return escape("\n".join(parts), quote=False)
@@ -59,12 +59,17 @@ def markup(benchmark: Benchmark, baseline: Outcome | None = None) -> str:
     rows = _rows(benchmark, names, baseline)
     left = {index for index, name in enumerate(rows[0]) if name in ("engine", "scenario", "")}
     best = {index for index, row in enumerate(rows) if row[-1].startswith("best")}
-    return html.table(_head(benchmark), rows, [*_verdict(benchmark), *_notes(benchmark)], left, best)
+    return html.table(_head(benchmark), rows, [*verdict(benchmark), *_notes(benchmark)], left, best)
 
 
 def traits(cells: Sequence[Cell]) -> list[str]:
     """What is shown of cells: engine, cores and batch, and all else in which they differ."""
     return [name for name, value in _TRAITS.items() if name in _ALWAYS or len({value(cell) for cell in cells}) > 1]
+
+
+def trait(cell: Cell, name: str) -> str:
+    """One of the things that are shown of a cell."""
+    return _TRAITS[name](cell)
 
 
 def find_baseline(benchmark: Benchmark, wanted: Sequence[str]) -> Outcome | None:
@@ -101,14 +106,13 @@ def _head(benchmark: Benchmark) -> str:
 def _rows(benchmark: Benchmark, names: Sequence[str], baseline: Outcome | None) -> list[list[str]]:
     outcomes = benchmark.outcomes
     base = baseline or find_baseline(benchmark, ())
-    marks = _marks(outcomes)
     versus = "speed-up" if base is None else f"speed-up over #{outcomes.index(base) + 1}"
     head = ["#", *names, "items/s", "±", "median ms", versus, "peak memory", ""]
     rows = [head]
-    for number, outcome in enumerate(outcomes, 1):
+    for number, (outcome, remark) in enumerate(zip(outcomes, remarks(outcomes), strict=True), 1):
         engine = columns.shortened(outcome.cell.engine, _ENGINE_WIDTH)
-        told = [engine if name == "engine" else _TRAITS[name](outcome.cell) for name in names]
-        rows.append([str(number), *told, *_figures(outcome, base), _remark(outcome, marks.get(number, ""))])
+        told = [engine if name == "engine" else trait(outcome.cell, name) for name in names]
+        rows.append([str(number), *told, *_figures(outcome, base), remark])
     return rows
 
 
@@ -146,6 +150,12 @@ def _half_width(estimate: Estimate) -> str:
     return "-" if half is None else share(half)
 
 
+def remarks(outcomes: Sequence[Outcome]) -> list[str]:
+    """What to see of each cell at a glance: the best, the worst, what failed, what is wrong."""
+    marks = _marks(outcomes)
+    return [_remark(one, marks.get(number, "")) for number, one in enumerate(outcomes, 1)]
+
+
 def _remark(outcome: Outcome, mark: str) -> str:
     """The one thing to see at a glance: wrong outputs before anything else."""
     if outcome.failure:
@@ -173,7 +183,7 @@ def _marks(outcomes: Sequence[Outcome]) -> dict[int, str]:
     return {ranked[0][0]: "worst", ranked[-1][0]: "best"} if len(ranked) > 1 else {}
 
 
-def _verdict(benchmark: Benchmark) -> list[str]:
+def verdict(benchmark: Benchmark) -> list[str]:
     """What is best, and what may be as good as far as the intervals tell."""
     ranked = sorted(right(benchmark.outcomes), key=lambda pair: -statistics.geometric_mean(_rates(pair[1])))
     if len(ranked) < 2:
@@ -194,14 +204,20 @@ def _may_equal(one: Outcome, best: Outcome) -> bool:
 
 def _notes(benchmark: Benchmark) -> list[str]:
     """Failures and findings; one that several cells share is told once."""
-    told: dict[str, list[int]] = {}
-    for number, outcome in enumerate(benchmark.outcomes, 1):
-        if outcome.failure:
-            told.setdefault(outcome.failure.message, []).append(number)
-        for one in find_all(outcome):
-            told.setdefault(finding(one), []).append(number)
-    everywhere = len(benchmark.outcomes)
-    return [
-        f"Note: {text}" if len(numbers) == everywhere else f"Note on {', '.join(f'#{n}' for n in numbers)}: {text}"
-        for text, numbers in told.items()
-    ]
+    told = []
+    for outcome in benchmark.outcomes:
+        failed = [outcome.failure.message] if outcome.failure else []
+        told.append([*failed, *map(finding, find_all(outcome))])
+    return [f"Note on {cells}: {text}" if cells else f"Note: {text}" for text, cells in shared(told).items()]
+
+
+def shared(told: Sequence[Sequence[str]]) -> dict[str, str]:
+    """What is told of each cell: every sentence once, with the cells that it is about, or nothing for all."""
+    numbers: dict[str, list[int]] = {}
+    for number, sentences in enumerate(told, 1):
+        for text in sentences:
+            numbers.setdefault(text, []).append(number)
+    return {
+        text: "" if len(found) == len(told) else ", ".join(f"#{number}" for number in found)
+        for text, found in numbers.items()
+    }

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from inferlab.units import shortened
+from inferlab.records import Machine, Model, OutputCheck
+from inferlab.units import plural, scaled, share, shortened, size
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -47,6 +48,8 @@ class Cell:
 
     text: str
     number: float | None = None
+    #: Whether it must not be missed.
+    wrong: bool = False
 
 
 class Charts:
@@ -95,12 +98,53 @@ def page(title: str, body: Sequence[str], charts: Charts) -> str:
     return _PAGE.format(
         policy=_POLICY,
         title=html.escape(title),
-        style=(here / "profile.css").read_text(encoding="utf-8"),
+        style=(here / "report.css").read_text(encoding="utf-8"),
         body="\n".join(filter(None, body)),
         data=charts.json(),
         plotly=get_plotlyjs(),
-        script=(here / "profile.js").read_text(encoding="utf-8"),
+        script=(here / "report.js").read_text(encoding="utf-8"),
     )
+
+
+def document(title: str, head: Sequence[str], sections: Mapping[str, Sequence[str]], charts: Charts) -> str:
+    """A page with links to its sections; those without a body are left out."""
+    there = {name: body for name, body in sections.items() if body}
+    links = " ".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name in there)
+    body = [*head, f"<nav>{links}</nav>"]
+    for name, section in there.items():
+        body += [f'<h2 id="{_anchor(name)}">{html.escape(name)}</h2>', *section]
+    return page(title, body, charts)
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def heading(name: str, model: Model, more: Sequence[str]) -> str:
+    """The name of a model, and below it what it is and whatever `more` is known."""
+    zeros = round(model.zero_fraction or 0.0, 3)
+    known = [
+        size(model.size_bytes),
+        "" if model.parameters is None else f"{scaled(model.parameters)} parameters",
+        model.precision,
+        f"{share(zeros)} zeros" if zeros else "",
+        f"digest {model.digest[:12]}" if model.digest else "",
+        *more,
+    ]
+    return f'<h1>{html.escape(name)}</h1>\n<p class="soft">{html.escape(" · ".join(filter(None, known)))}</p>'
+
+
+def machine(found: Machine) -> str:
+    """The machine that measured, in a line."""
+    return (
+        f"{found.node}: {found.cpu}, {found.architecture}, {plural(found.physical_cores, 'core')}, "
+        f"{plural(found.logical_cpus, 'logical CPU')}, {found.system}"
+    )
+
+
+def shapes(found: Mapping[str, Sequence[Any]]) -> str:
+    """Inputs with their shapes, in a line."""
+    return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in found.items())
 
 
 def escaped(text: str) -> str:
@@ -121,6 +165,14 @@ def tile(label: str, value: str, note: str = "", kind: str = "") -> str:
 def tiles(*made: str) -> str:
     """Tiles beside each other."""
     return f'<div class="tiles">{"".join(filter(None, made))}</div>'
+
+
+def check_tile(check: OutputCheck) -> str:
+    """Whether the outputs are right."""
+    tolerance = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
+    error = "" if check.error is None else f"error {check.error:.2g}{tolerance}, against {check.reference}"
+    status = "WRONG" if check.status == "mismatch" else check.status
+    return tile("Output Check", status, error or check.detail, "words")
 
 
 def box(lines: Sequence[str], wrong: bool = False) -> str:
@@ -203,12 +255,12 @@ def table(
 def _cell(one: str | Cell, numeric: bool) -> str:
     if isinstance(one, str):
         one = Cell(one)
-    text = html.escape(one.text)
+    text, also = html.escape(one.text), " wrong" if one.wrong else ""
     if not numeric:
         # Cut in the middle, as ends tell names apart; the whole name is found, sorted by and shown at the pointer.
-        return f'<td class=name title="{text}">{html.escape(shortened(one.text, _LONGEST))}</td>'
+        return f'<td class="name{also}" title="{text}">{html.escape(shortened(one.text, _LONGEST))}</td>'
     number = "" if one.number is None else f' data-v="{one.number:.9g}"'
-    return f"<td class=n{number}>{text}</td>"
+    return f'<td class="n{also}"{number}>{text}</td>'
 
 
 def numbers(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
@@ -216,7 +268,12 @@ def numbers(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
     known = [None if value is None or not math.isfinite(value) else value for value in values]
     largest = max((abs(value) for value in known if value is not None), default=0.0)
     places = max(0, digits - (math.floor(math.log10(largest)) if largest > 0 else 0))
-    # Adding zero turns a rounded -0 into 0.
+    form = f",.{places}f"
     return [
-        Cell("–") if value is None else Cell(f"{round(value, places) + 0.0:,.{places}f}", value) for value in known
+        Cell("–") if value is None else Cell(format(_no_minus_zero(value, places), form), value) for value in known
     ]
+
+
+def _no_minus_zero(value: float, places: int) -> float:
+    # Adding zero turns a rounded -0 into 0.
+    return value if value >= 0 else round(value, places) + 0.0
