@@ -23,9 +23,11 @@ LOOKS = ((0.5, 0.005), (0.75, 0.010), (1.0, ALPHA))
 # With fewer processes the spread is too uncertain to decide by; 97 % is what covers 95 % (see `watched`).
 _MIN_WATCHED = 5
 _WATCHED_LEVEL = 0.97
+#: The confidence of the intervals of single results.
+LEVEL = 0.95
 
 
-def student(values: Sequence[float], level: float = 0.95) -> Estimate:
+def student(values: Sequence[float], level: float = LEVEL) -> Estimate:
     """The geometric mean of positive values, with Student's interval on their logarithms."""
     return _student(_logs(values), level)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,30 +154,33 @@ def _groups(performance: PerformanceProfile | None, loss: LossProfile) -> list[_
         for one in allowed.values():
             by_weight.setdefault(one.weight, []).append(one)
         return [_Group(tuple(ones), ()) for ones in by_weight.values()]
-    found: list[tuple[dict[str, LossLayer], list[Layer]]] = []
-    for layer in performance.layers:
+    found: dict[int, tuple[dict[str, LossLayer], list[Layer]]] = {}
+    holders: dict[str, int] = {}
+    for place, layer in enumerate(performance.layers):
         weights = {allowed[node].weight: allowed[node] for node in layer.nodes if node in allowed}
         if not weights or layer.fallback:
             continue
         layers = [layer]
-        for other in [one for one in found if one[0].keys() & weights.keys()]:
+        for holder in sorted({holders[weight] for weight in weights if weight in holders}):
+            other = found.pop(holder)
             weights, layers = {**other[0], **weights}, [*other[1], *layers]
-            found.remove(other)
-        found.append((weights, layers))
-    return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in found]
+        found[place] = weights, layers
+        holders |= dict.fromkeys(weights, place)
+    return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in found.values()]
 
 
 def _steps(index: int, group: _Group, timed: bool) -> Iterator[_Step]:
     """The steps of a group that are worth taking, each worth less for its loss than the one before."""
     corners: list[tuple[float, float, float]] = [(0.0, 0.0, 0.0)]
     loss = 0.0
+    gains = _time_gains(group) if timed else {}
     for level in _levels(group):
         found = _loss(group, level)
         if found is None:
             continue
         # More zeros never harm less: where they seem to, it is chance.
         loss = max(loss, found)
-        gain = _time_gain(group, level) if timed else _zeros(group, level)
+        gain = gains.get(level_key(level)) if timed else _zeros(group, level)
         if gain is None or gain <= corners[-1][2]:
             continue
         # The upper hull of gain over loss: a step that is worth more than the one before it replaces it.
@@ -201,14 +205,18 @@ def _loss(group: _Group, level: float) -> float | None:
     return None if None in found else sum(max(0.0, one) for one in found if one is not None)
 
 
-def _time_gain(group: _Group, level: float) -> float | None:
-    times = [smoothed(layer).get(level_key(level)) for layer in group.layers]
-    if None in times:
-        return None
+def _time_gains(group: _Group) -> dict[str, float]:
+    """What a group gains at each level that all of its layers were timed at, where that is beyond the noise."""
+    times = [smoothed(layer) for layer in group.layers]
     before = sum(layer.ms for layer in group.layers)
-    gain = before - sum(one for one in times if one is not None)
     spread = sum((layer.spread_ms or 0.0) ** 2 for layer in group.layers) ** 0.5
-    return gain if gain > max(_WORTH * before, _SPREADS * spread) else None
+    least = max(_WORTH * before, _SPREADS * spread)
+    gains = {
+        level: before - sum(one[level] for one in times)
+        for level in times[0]
+        if all(level in one for one in times)
+    }
+    return {level: gain for level, gain in gains.items() if gain > least}
 
 
 def _zeros(group: _Group, level: float) -> float:
@@ -217,18 +225,25 @@ def _zeros(group: _Group, level: float) -> float:
 
 def _greedy(ladders: Sequence[Sequence[_Step]], budget: float) -> dict[int, float]:
     """Take the step that gains most for its loss, again and again; a group whose step is too dear stays there."""
-    open_steps = [list(ladder) for ladder in ladders]
+    waiting = [_turn(ladder, 0) for ladder in ladders if ladder]
+    heapq.heapify(waiting)
     chosen: dict[int, float] = {}
     left = budget
-    while candidates := [steps[0] for steps in open_steps if steps]:
-        best = max(candidates, key=lambda step: (step.worth, step.gain))
-        if best.loss <= left:
-            chosen[best.group] = best.level
-            left -= best.loss
-            open_steps[best.group].pop(0)
-        else:
-            open_steps[best.group].clear()
+    while waiting:
+        *_, group, at = heapq.heappop(waiting)
+        step = ladders[group][at]
+        if step.loss <= left:
+            chosen[group] = step.level
+            left -= step.loss
+            if at + 1 < len(ladders[group]):
+                heapq.heappush(waiting, _turn(ladders[group], at + 1))
     return chosen
+
+
+def _turn(ladder: Sequence[_Step], at: int) -> tuple[float, float, int, int]:
+    """When a step's turn is: what is worth most first, then what gains most, then the first group."""
+    step = ladder[at]
+    return -step.worth, -step.gain, step.group, at
 
 
 def _layer_times(
