@@ -15,6 +15,18 @@ class BadInput(InferlabError):
     exit_code = 2
 
 
+class NotThere(BadInput):
+    """What the user named does not exist, or no longer."""
+
+
+class Conflict(BadInput):
+    """What the user asks for cannot be done with something in the state that it is in."""
+
+
+class TooLarge(BadInput):
+    """What the user sent is larger than what is taken."""
+
+
 class EngineRefused(BadInput):
     """An engine answered that it cannot run this model in this way."""
 
@@ -27,3 +39,16 @@ class EngineFailed(InferlabError):
 
 class EngineHung(EngineFailed):
     """An engine's process did not answer for longer than our patience."""
+
+
+def keep(error: BaseException) -> str:
+    """Keep the details of a fault of ours in a file, and say where."""
+    import tempfile
+    import traceback
+
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:
+            traceback.print_exception(error, file=file)
+    except OSError as problem:
+        return f"Its details could not be kept: {problem}."
+    return f"The details are in {file.name}; please report them."

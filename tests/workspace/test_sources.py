@@ -46,7 +46,7 @@ def test_nothing_outside_is_opened_and_nothing_is_said_about_it(
     sources: Sources, allowed: Path, path: str
 ) -> None:
     (allowed / "link.onnx").symlink_to(allowed.parent / "secret.onnx")
-    with pytest.raises(BadInput, match="does not lie in a folder that may be opened"):
+    with pytest.raises(BadInput, match="is not below a folder from which models may be opened"):
         sources.resolve(path)
 
 
@@ -62,7 +62,7 @@ def test_names_that_are_fetched_pass_and_other_protocols_do_not(sources: Sources
 def test_an_upload_is_written_as_it_comes(sources: Sources) -> None:
     upload_id = sources.new_upload()
     path = _receive(sources, upload_id, "my model.onnx", b"abc", b"def", size=6)
-    assert (path.name, path.read_bytes()) == ("my_model.onnx", b"abcdef")
+    assert (path.name, path.read_bytes()) == ("my model.onnx", b"abcdef")
     assert sources.resolve(f"upload:{upload_id}") == str(path)
 
 
@@ -117,7 +117,7 @@ def test_only_uploads_are_discarded(sources: Sources, allowed: Path) -> None:
         ("C:\\models\\net.onnx", "net.onnx"),
         (".hidden", "model.hidden"),
         ("a b/模?.onnx", "model.onnx"),
-        ("no ending", "no_ending"),
+        ("no ending", "no ending"),
         ("...", "model"),
         ("", "model"),
         ("x" * 300 + ".onnx", "x" * 115 + ".onnx"),
@@ -125,3 +125,69 @@ def test_only_uploads_are_discarded(sources: Sources, allowed: Path) -> None:
 )
 def test_names_of_uploads_are_made_harmless(sent: str, kept: str) -> None:
     assert file_name(sent) == kept
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders that are allowed, with a model in each, beside a secret."""
+    for name in ("models", "more", "secret", "models-old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.onnx").write_bytes(b"")
+    return tmp_path / "models", tmp_path / "more"
+
+
+def test_a_file_below_an_allowed_folder_is_found(folders: tuple[Path, Path]) -> None:
+    models, more = folders
+    assert Sources(folders, 0).below(str(models / "a.onnx")) == models / "a.onnx"
+    assert Sources(folders, 0).below(str(more / "a.onnx")) == more / "a.onnx"
+    assert Sources(folders, 0).below("a.onnx") == models / "a.onnx"
+    assert Sources(folders, 0).below("../more/./a.onnx") == more / "a.onnx"
+    assert Sources(folders, 0).below(str(models)) == models
+    assert Sources(folders, 0).below("nothing.onnx") == models / "nothing.onnx"
+
+
+def test_a_link_to_a_place_that_is_allowed_is_followed(folders: tuple[Path, Path]) -> None:
+    models, more = folders
+    (models / "link.onnx").symlink_to(more / "a.onnx")
+    assert Sources(folders, 0).below("link.onnx") == more / "a.onnx"
+
+
+def test_what_is_not_below_is_refused_in_the_same_words_whether_or_not_it_exists(
+    folders: tuple[Path, Path],
+) -> None:
+    models, _ = folders
+    (models / "out").symlink_to(models.parent / "secret")
+    (models / "loop").symlink_to(models / "loop")
+    said = set()
+    for name in (
+        "../secret/a.onnx",
+        "../secret/nothing.onnx",
+        str(models.parent / "secret" / "a.onnx"),
+        "out/a.onnx",
+        "out/nothing.onnx",
+        "../models-old/a.onnx",
+        "/etc/passwd",
+        "..",
+        "/",
+        "~root/x",
+        "~nobody-of-this-name/x",
+        "a\0b",
+        "loop/a.onnx",
+        "x" * 5000 + "/../../../..",
+        "",
+    ):
+        with pytest.raises(BadInput) as refused:
+            Sources(folders, 0).below(name)
+        text = str(refused.value)
+        assert len(text) < 1000
+        said.add(text[text.index("' is not below") :])
+    (only,) = said
+    assert only == (
+        f"' is not below a folder from which models may be opened ({folders[0]}, {folders[1]}). "
+        "Upload the file, or start inferlab with --folder and the folder that it is in."
+    )
+
+
+def test_without_folders_nothing_is_below() -> None:
+    with pytest.raises(BadInput, match=r"\(none\)"):
+        Sources((), 0).below("a.onnx")

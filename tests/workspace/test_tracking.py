@@ -60,7 +60,8 @@ def test_a_profile_goes_from_part_to_part() -> None:
     after = tracker.progress()
     # 1 s of counting, 17.5 s of times, 15 of 30 s of losses.
     assert before == pytest.approx(1 / 48.5)
-    assert (after.stage, after.fraction) == ("Profiling loss", pytest.approx(33.5 / 48.5))
+    assert after.stage == "Profiling loss"
+    assert after.fraction == pytest.approx(33.5 / 48.5)
 
 
 def test_a_download_on_the_way_is_not_taken_for_the_job() -> None:

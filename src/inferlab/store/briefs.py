@@ -9,7 +9,8 @@ from inferlab.store.serialize import dumps
 
 Content = Mapping[str, Any]
 # Of the measured part of a profile.
-_PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "items_per_second", "measured_at")
+_PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_interval", "items_per_second",
+                "items_interval", "measured_at")  # fmt: skip
 _LOSS = ("name", "method", "params", "average_sensitivity")
 _COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferlab.errors import BadInput
+from inferlab.errors import Conflict, NotThere
 from inferlab.machine import node_name
 from inferlab.store import rows
 from inferlab.store.connection import Connection, Database, Row, among, insert
@@ -80,7 +80,7 @@ class Jobs:
         with self._database.writing() as connection:
             found = _locked(connection, job_id)
             if found.status not in RESUMABLE:
-                raise BadInput(f"This job is {found.status}: only one that was cut off can go on.")
+                raise Conflict(f"This job is {found.status}: only one that was cut off can go on.")
             fresh: Row = {"status": "queued", "queued_at": rows.now(), "ended_at": None, "cancel": False}
             _set(connection, job_id, **fresh, stage="", fraction=None, left_s=None, failure="")
             return _found(connection, job_id)
@@ -89,7 +89,7 @@ class Jobs:
         """Forget a job that has ended."""
         with self._database.writing() as connection:
             if _locked(connection, job_id).alive:
-                raise BadInput("This job has not ended yet. Cancel it first.")
+                raise Conflict("This job has not ended yet. Cancel it first.")
             connection.rows("DELETE FROM job WHERE id = :id", id=job_id)
 
     def get(self, job_id: str) -> QueuedJob:
@@ -160,7 +160,9 @@ class Jobs:
     def end(self, job_id: str, status: JobStatus, failure: str = "") -> None:
         """Say what became of a job."""
         with self._database.writing() as connection:
-            _set(connection, job_id, status=status, ended_at=rows.now(), left_s=None, failure=rows.safe(failure))
+            values: Row = {"fraction": 1.0} if status == "done" else {}
+            values |= {"ended_at": rows.now(), "left_s": None, "failure": rows.safe(failure)}
+            _set(connection, job_id, status=status, **values)
 
     def interrupt_running(self) -> int:
         """Nobody works on what counts as running here: it was interrupted; returns how many that were."""
@@ -189,7 +191,7 @@ def _locked(connection: Connection, job_id: str) -> QueuedJob:
 def _found(connection: Connection, job_id: str, lock: str = "") -> QueuedJob:
     found = connection.rows(f"SELECT * FROM job WHERE id = :id{lock}", id=job_id)  # noqa: S608
     if not found:
-        raise BadInput(f"There is no job {job_id!r}.")
+        raise NotThere(f"There is no job {job_id!r}.")
     return _job(found[0])
 
 

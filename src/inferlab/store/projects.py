@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from inferlab.errors import BadInput
+from inferlab.errors import NotThere
 from inferlab.records import Model
 from inferlab.store import rows
 from inferlab.store.connection import Connection, Database, Row, insert
@@ -12,10 +12,9 @@ from inferlab.store.entries import BENCHMARK, CellEntry, Project, ProjectLine
 from inferlab.store.history import OF_PROJECT, cell_entry
 from inferlab.store.serialize import dumps, plain, restored
 
-# As OF_PROJECT, for all projects at once.
-_JOINED = (
-    "(entry.project_id = project.id OR (entry.project_id IS NULL AND entry.model_digest = project.model_digest))"
-)
+# As OF_PROJECT, for all projects at once: the id of a project, or the digest of a model, which may be several's.
+# Joining by either of them would read all entries once for each project.
+_OWNER = "coalesce(entry.project_id, entry.model_digest)"
 
 
 class Projects:
@@ -100,15 +99,17 @@ class Projects:
             best = _best(connection)
         lines = []
         for row in found:
-            kinds = counted.get(row["id"], {})
+            owners = (row["id"], row["model_digest"])
+            kinds = _together([counted.get(owner, {}) for owner in owners])
             active = max([row["changed_at"], *(last for _, last in kinds.values())])
+            rivals = [best[owner] for owner in owners if owner in best]
             lines.append(
                 ProjectLine(
                     _project(row),
                     kinds.get(BENCHMARK, (0, ""))[0] + kinds.get("comparison", (0, ""))[0],
                     kinds.get("profile", (0, ""))[0],
                     rows.moment(active),
-                    best.get(row["id"]),
+                    max(rivals, key=lambda one: one.items_per_sec or 0.0, default=None),
                 )
             )
         return sorted(lines, key=lambda line: line.active_at, reverse=True)
@@ -127,7 +128,7 @@ class Projects:
     def _found(connection: Connection, project_id: str) -> Project:
         found = connection.rows("SELECT * FROM project WHERE id = :id", id=project_id)
         if not found:
-            raise BadInput(
+            raise NotThere(
                 f"There is no project {project_id!r}: it may have been deleted. See the list of projects."
             )
         return _project(found[0])
@@ -144,32 +145,44 @@ def _project(row: Row) -> Project:
     )
 
 
-def _counted(connection: Connection) -> dict[str, dict[str, tuple[int, str]]]:
-    """By project and kind, how many entries it has and when the last was made."""
+_Counts = dict[str, tuple[int, str]]
+
+
+def _counted(connection: Connection) -> dict[str, _Counts]:
+    """By owner and kind, how many entries there are and when the last was made."""
     query = (
-        "SELECT project.id AS project, entry.kind AS kind, count(*) AS entries, "  # noqa: S608
-        "max(entry.created_at) AS last "
-        f"FROM project JOIN entry ON {_JOINED} GROUP BY project.id, entry.kind"
+        f"SELECT {_OWNER} AS owner, kind, count(*) AS entries, max(created_at) AS last "  # noqa: S608
+        f"FROM entry GROUP BY {_OWNER}, kind"
     )
-    found: dict[str, dict[str, tuple[int, str]]] = {}
+    found: dict[str, _Counts] = {}
     for row in connection.rows(query):
-        found.setdefault(row["project"], {})[row["kind"]] = (row["entries"], row["last"])
+        found.setdefault(row["owner"], {})[row["kind"]] = (row["entries"], row["last"])
+    return found
+
+
+def _together(parts: list[_Counts]) -> _Counts:
+    """By kind, the counts of all of them."""
+    found: _Counts = {}
+    for kind, (entries, last) in (pair for part in parts for pair in part.items()):
+        before, latest = found.get(kind, (0, ""))
+        found[kind] = (before + entries, max(latest, last))
     return found
 
 
 def _best(connection: Connection) -> dict[str, CellEntry]:
-    """By project, the cell of highest throughput whose outputs are right."""
+    """By owner, the cell of highest throughput whose outputs are right."""
     right = "cell.status = 'done' AND cell.cached_items_per_sec IS NOT NULL AND NOT cell.cached_wrong"
-    # The rows are numbered rather than sorted in Python: a project may have ten thousand of them.
+    # A comparison that was made elsewhere may be with another model.
+    own = "(entry.kind = 'benchmark' OR entry.project_id IS NOT NULL)"
+    # The rows are numbered rather than sorted in Python: there may be ten thousand of them.
     ranked = (
-        "SELECT project.id AS project, cell.row AS number, row_number() OVER "  # noqa: S608
-        "(PARTITION BY project.id ORDER BY cell.cached_items_per_sec DESC) AS place "
-        f"FROM project JOIN entry ON {_JOINED} AND entry.kind = 'benchmark' "
-        f"JOIN cell ON cell.entry_id = entry.id AND {right}"
+        f"SELECT {_OWNER} AS owner, cell.row AS number, row_number() OVER "  # noqa: S608
+        f"(PARTITION BY {_OWNER} ORDER BY cell.cached_items_per_sec DESC) AS place "
+        f"FROM entry JOIN cell ON cell.entry_id = entry.id WHERE {own} AND {right}"
     )
     runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
     query = (
-        f"SELECT ranked.project, cell.*, ({runs}) AS runs FROM ({ranked}) ranked "  # noqa: S608
+        f"SELECT ranked.owner, cell.*, ({runs}) AS runs FROM ({ranked}) ranked "  # noqa: S608
         "JOIN cell ON cell.row = ranked.number WHERE ranked.place = 1"
     )
-    return {row["project"]: cell_entry(row) for row in connection.rows(query)}
+    return {row["owner"]: cell_entry(row) for row in connection.rows(query)}

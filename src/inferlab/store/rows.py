@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from inferlab.errors import BadInput, InferlabError
+from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.records import Cell, Run, Status
 from inferlab.store.briefs import brief_of
 from inferlab.store.connection import Connection, Row, insert
@@ -86,7 +86,7 @@ def found(connection: Connection, prefix: str, name: str) -> str:
     query = "SELECT id FROM entry WHERE id >= :prefix AND id < :end LIMIT 2"
     ids = [row["id"] for row in connection.rows(query, prefix=prefix, end=end)] if possible else []
     if not ids:
-        raise BadInput(f"The store {name} has nothing with the id {prefix!r}. See: inferlab history")
+        raise NotThere(f"The store {name} has nothing with the id {prefix!r}. See: inferlab history")
     if len(ids) > 1:
         raise BadInput(f"Several ids begin with {prefix!r}, such as {ids[0]} and {ids[1]}. Give more characters.")
     return str(ids[0])

@@ -87,17 +87,21 @@ def _record(kind: Any) -> _Decoder:
 
 
 def _either(inner: Sequence[_Decoder]) -> _Decoder:
+    # None apart: it is frequent, and of what fits nothing the other member's reason says more.
+    others = [one for one in inner if one is not _nothing]
+    optional = len(others) < len(inner)
+
     def decode(value: Any, samples: Sequence[Samples]) -> Any:
-        for index, one in enumerate(inner):
+        if value is None and optional:
+            return None
+        for index, one in enumerate(others):
             try:
                 return one(value, samples)
             except ValueError:
-                if index == len(inner) - 1:
+                if index == len(others) - 1:
                     raise
         raise AssertionError("a union has members")
 
-    # None first: of what fits nothing, the other member's reason says more.
-    inner = sorted(inner, key=lambda one: one is not _nothing)
     return decode
 
 

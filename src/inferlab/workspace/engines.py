@@ -49,6 +49,8 @@ class Engines:
     """What is known of the engines here; the first who asks waits some seconds, the others not at all."""
 
     _known: tuple[EngineInfo, ...] | None = None
+    #: Which engines had an environment of their own when it was asked.
+    _installed: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -59,8 +61,10 @@ class Engines:
     def all(self) -> tuple[EngineInfo, ...]:
         """Every engine that comes with inferlab or a plug-in, but for the one that tests and demonstrates."""
         with self._lock:
-            if self._known is None:
-                self._known = tuple(registry.list_engines())
+            # One may have been installed or removed since, by a job or on the command line.
+            installed = tuple(name for name in environments.SPECS if environments.interpreter_of(name))
+            if self._known is None or installed != self._installed:
+                self._known, self._installed = tuple(registry.list_engines()), installed
             return self._known
 
     def forget(self) -> None:
@@ -78,11 +82,14 @@ class Engines:
 
         Files with engines (`file.py:Class`) are code: who may name one is at the command line, not on a page.
         """
+        if why := reason(self.named(name), model, profiling):
+            raise BadInput(f"{title(name)} cannot be chosen: {why}.")
+
+    def named(self, name: str) -> EngineInfo:
+        """What is known of an engine; refuses one that is none of the known ones."""
         for one in self.all():
             if one.name == name:
-                if why := reason(one, model, profiling):
-                    raise BadInput(f"{title(name)} cannot be chosen: {why}.")
-                return
+                return one
         raise BadInput(f"There is no engine '{name}'. Known engines: {', '.join(one.name for one in self.all())}.")
 
 

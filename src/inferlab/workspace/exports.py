@@ -12,7 +12,7 @@ from typing import Any
 from inferlab import charts
 from inferlab.errors import BadInput
 from inferlab.profile_result import ProfileResult
-from inferlab.render import benchmark_html, files, flat, profile_files, profile_html, stored
+from inferlab.render import files, flat, profile_files, profile_html, stored
 from inferlab.store.briefs import results
 from inferlab.store.entries import Document, Stored
 from inferlab.store.store import Store
@@ -42,7 +42,11 @@ def export(store: Store, entry_id: str, ending: str) -> Export:
 def _benchmark(found: Stored, ending: str) -> str:
     if ending == "csv":
         return flat.to_csv(flat.rows(found.benchmark))
-    return files.to_json(found.benchmark) if ending == "json" else benchmark_html.report(found.benchmark)
+    if ending == "json":
+        return files.to_json(found.benchmark)
+    from inferlab.render import benchmark_html  # late: it draws charts
+
+    return benchmark_html.report(found.benchmark)
 
 
 def _document(found: Document, ending: str) -> str:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 from inferlab.arms import labels
 from inferlab.contests import split
 from inferlab.errors import BadInput
 from inferlab.measure.jobs import refuse_nonsense
+from inferlab.model.shapes import fixed_batch, resolve
 from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of
 from inferlab.profiling.records import LEVELS
 from inferlab.records import Model, Plan, Scenario
 from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, ProfileAsked
 from inferlab.workspace.engines import title
+from inferlab.workspace.sources import MODEL_ENDINGS
 
 # More cells than this are a day's work that a page should not begin by a slip of the finger.
 _MOST_CELLS = 200
 _LONGEST_NAME = 80
+# Not the usual one, so that it shows where it has an effect.
+_ANY_LENGTH = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,47 @@ def profile_asked(form: ProfileForm, model: Model) -> ProfileAsked:
     refuse_nonsense_of(wanted)
     refuse_nonsense(plan)
     return ProfileAsked(plan, wanted)
+
+
+def form_of(asked: ProfileAsked) -> ProfileForm:
+    """The form that asked for a job."""
+    plan, wanted = asked.plan, asked.wanted
+    return ProfileForm(
+        performance=wanted.performance,
+        loss=wanted.loss,
+        performance_name=wanted.performance_name,
+        loss_name=wanted.loss_name,
+        engine=plan.engines[0],
+        batch_size=plan.batch_sizes[0],
+        num_cores=plan.num_cores[0],
+        sequence_length=plan.sequence_lengths[0],
+        levels=bool(wanted.levels),
+        int8=wanted.int8,
+        roofline=wanted.roofline,
+        data=wanted.data_file,
+        time_s=wanted.time_s,
+    )
+
+
+def suggested_name(model: Model) -> str:
+    """What a project of a model may be called: the last part of what the user named it by."""
+    last = re.split(r"[/\\:]", model.source.partition("?")[0].rstrip("/"))[-1]
+    stem = last.rpartition(".")[0] if last.lower().endswith(MODEL_ENDINGS) else last
+    return (stem or last or "model")[:_LONGEST_NAME]
+
+
+def own_batch_size(model: Model) -> int:
+    """The batch size that a model has where nobody asks for another."""
+    return fixed_batch(model.inputs) or 1
+
+
+def has_sequence(model: Model) -> bool:
+    """Whether the length of a sequence can be chosen."""
+    try:
+        return resolve(model.inputs, None, _ANY_LENGTH, {}).shapes != resolve(model.inputs, None, None, {}).shapes
+    except BadInput:
+        # Nothing is left open for it; or shapes must be given, which only the command line takes.
+        return False
 
 
 def checked_name(name: str, of_what: str) -> str:

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, NotThere, TooLarge
 from inferlab.settings import models_folder
 from inferlab.store.rows import new_id
+from inferlab.units import shortened
 
 _FETCHED = ("hf", "zoo", "demo")
 _URLS = ("https://", "http://")
 _UPLOAD = re.compile(r"upload:([a-z2-7]{10})")
-_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
+# Spaces stay: a model names the files of its external data.
+_NAME = re.compile(r"[^A-Za-z0-9._+() -]+")
 _LONGEST_NAME = 120
 _LONGEST_ENDING = 20
-# What a model is loaded from, the first first; what lies beside it (.bin, .data) belongs to it.
-_MAIN = (".onnx", ".xml", ".pt2", ".pt", ".torchscript", ".ts", ".pth")
+#: What a model is loaded from, the first first; what lies beside it (.bin, .data) belongs to it.
+MODEL_ENDINGS = (".onnx", ".xml", ".pt2", ".pt", ".torchscript", ".ts", ".pth")
+# What a folder of Hugging Face's has beside its config.json.
+_WEIGHTS = {
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+}
+# A folder with more is not for choosing by hand.
+_MOST_LISTED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What can be chosen in a folder that the user allowed, or in one below it."""
+
+    path: str
+    #: None for a folder that was itself allowed.
+    parent: str | None
+    folders: tuple[str, ...]
+    #: Names and sizes in bytes of the files that may be what is looked for.
+    files: tuple[tuple[str, int], ...]
+    #: The folder itself is a model, as Hugging Face's are.
+    is_model: bool
+    #: There is more than is listed.
+    is_cut: bool
 
 
 class Sources:
@@ -41,25 +70,73 @@ class Sources:
             raise BadInput(f"A model is fetched from an https:// address, not from {text.partition('://')[0]}://.")
         return str(self.below(text))
 
+    def file(self, source: str) -> str:
+        """The path of a file that is no model, such as data: an upload's only file, or an allowed path."""
+        if found := _UPLOAD.fullmatch(source.strip()):
+            return str(self.uploaded(found[1]))
+        return str(self.below(source))
+
+    def shown(self, source: str) -> str:
+        """The source of a model as whoever uploaded it knows it; other sources as they are."""
+        return f"upload:{Path(source).parent.name}" if self.is_uploaded(source) else source
+
+    def without_folder(self, text: str) -> str:
+        """A sentence without the place where uploads are kept."""
+        return re.sub(rf"{re.escape(str(models_folder()))}/[a-z2-7]{{10}}/", "", text)
+
     def below(self, path: str) -> Path:
-        """A path below a folder that the user allowed, links followed; nothing is said about others."""
+        """A path below a folder that the user allowed, links followed; the refusal tells nothing about others."""
         try:
             asked = Path(path).expanduser()
-            real = asked.resolve() if asked.is_absolute() else self._relative(asked)
+            found = asked.resolve() if asked.is_absolute() else self._relative(asked)
         except (OSError, RuntimeError, ValueError):
-            real = None
-        if real is None or not any(real == folder or folder in real.parents for folder in self.folders):
-            allowed = ", ".join(map(str, self.folders)) or "none"
+            found = None
+        if not path or found is None or not any(found.is_relative_to(folder) for folder in self.folders):
+            places = ", ".join(map(str, self.folders)) or "none"
             raise BadInput(
-                f"{path} does not lie in a folder that may be opened ({allowed}). Upload the file, or start with: "
-                "inferlab serve --folder DIR"
+                f"'{shortened(path, 200)}' is not below a folder from which models may be opened ({places}). "
+                "Upload the file, or start inferlab with --folder and the folder that it is in."
             )
-        return real
+        return found
 
     def _relative(self, path: Path) -> Path | None:
         """A relative path counts from the first of the folders that has it."""
         candidates = [(folder / path).resolve() for folder in self.folders]
         return next((one for one in candidates if one.exists()), candidates[0] if candidates else None)
+
+    def listing(self, path: str, endings: Sequence[str] = MODEL_ENDINGS) -> Listing:
+        """The folders, and the files of these endings, in a folder; links out of the allowed ones are left out."""
+        folder = self.below(path)
+        folders, files, names = list[str](), list[tuple[str, int]](), set[str]()
+        try:
+            with os.scandir(folder) as found:
+                for one in found:
+                    if one.name.startswith(".") or (one.is_symlink() and not self._allows(Path(one.path))):
+                        continue
+                    names.add(one.name)
+                    if one.is_dir():
+                        folders.append(one.name)
+                    elif one.is_file() and one.name.lower().endswith(tuple(endings)):
+                        files.append((one.name, one.stat().st_size))
+        except NotADirectoryError:
+            raise BadInput(f"{path} is no folder.") from None
+        except OSError as error:
+            raise BadInput(f"The folder {path} cannot be listed: {error.strerror or error}.") from error
+        return Listing(
+            str(folder),
+            None if folder in self.folders else str(folder.parent),
+            tuple(sorted(folders, key=str.lower)[:_MOST_LISTED]),
+            tuple(sorted(files, key=lambda file: file[0].lower())[:_MOST_LISTED]),
+            "config.json" in names and bool(names & _WEIGHTS),
+            max(len(folders), len(files)) > _MOST_LISTED,
+        )
+
+    def _allows(self, path: Path) -> bool:
+        try:
+            self.below(str(path))
+        except BadInput:
+            return False
+        return True
 
     # Uploads: a folder each, in which files are put one by one.
 
@@ -74,7 +151,7 @@ class Sources:
 
     async def receive(self, upload_id: str, name: str, chunks: AsyncIterator[bytes], size: int | None) -> Path:
         """Write one file of an upload as it comes; what is too large, or cut off, leaves nothing behind."""
-        folder = self._folder(upload_id)
+        folder = self.folder(upload_id)
         target = folder / file_name(name)
         taken = sum(file.stat().st_size for file in folder.iterdir() if file != target)
         if size is not None and taken + size > self.most_bytes:
@@ -99,9 +176,9 @@ class Sources:
 
     def uploaded(self, upload_id: str) -> Path:
         """The file of an upload that is the model."""
-        folder = self._folder(upload_id)
+        folder = self.folder(upload_id)
         files = sorted(file for file in folder.iterdir() if file.is_file())
-        for ending in _MAIN:
+        for ending in MODEL_ENDINGS:
             found = [file for file in files if file.suffix.lower() == ending]
             if len(found) > 1:
                 raise BadInput(f"Several models were uploaded: {', '.join(f.name for f in found)}. Upload one.")
@@ -116,19 +193,28 @@ class Sources:
 
     def discard(self, path: str) -> None:
         """Remove the files of an upload by the path of its model; other paths are left alone."""
-        folder = Path(path).parent
-        if folder.parent == models_folder() and _UPLOAD.fullmatch(f"upload:{folder.name}"):
-            shutil.rmtree(folder, ignore_errors=True)
+        if self.is_uploaded(path):
+            shutil.rmtree(Path(path).parent, ignore_errors=True)
 
-    def _folder(self, upload_id: str) -> Path:
+    def is_uploaded(self, path: str) -> bool:
+        """Whether a model lies where uploads are kept."""
+        folder = Path(path).parent
+        return folder.parent == models_folder() and bool(_UPLOAD.fullmatch(f"upload:{folder.name}"))
+
+    def give_up(self, upload_id: str) -> None:
+        """Remove the files of an upload of which no project was made."""
+        self.discard(str(models_folder() / upload_id / "model"))
+
+    def folder(self, upload_id: str) -> Path:
+        """Where the files of an upload are."""
         folder = models_folder() / upload_id
         if not _UPLOAD.fullmatch(f"upload:{upload_id}") or not folder.is_dir():
-            raise BadInput("There is no such upload. Begin again.")
+            raise NotThere("There is no such upload. Begin again.")
         return folder
 
-    def _too_large(self, name: str) -> BadInput:
+    def _too_large(self, name: str) -> TooLarge:
         limit = f"{self.most_bytes / (1 << 30):.3g} GiB"
-        return BadInput(
+        return TooLarge(
             f"{name} is too large: an upload may have {limit}. Name its path on this machine instead, or start "
             "with: inferlab serve --max-upload 16G"
         )
@@ -138,6 +224,6 @@ def file_name(name: str) -> str:
     """The last part of a name that a browser sent, with harmless characters only."""
     last = re.split(r"[/\\]", name)[-1]
     stem, dot, ending = last.rpartition(".")
-    stem, ending = (_NAME.sub("_", part).strip("._") for part in ((stem, ending) if dot else (last, "")))
+    stem, ending = (_NAME.sub("_", part).strip("._ ") for part in ((stem, ending) if dot else (last, "")))
     tail = f".{ending[-_LONGEST_ENDING:]}" if ending else ""
     return f"{(stem or 'model')[-(_LONGEST_NAME - len(tail)) :]}{tail}"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferlab.errors import BadInput
+from inferlab.errors import NotThere
 from inferlab.store.store import Store
 
 _KEPT_S = 600.0
@@ -51,7 +51,7 @@ class Trash:
         with self._lock:
             found = self._removed.pop(entry_id, None)
         if found is None or self._clock() - found.removed_at > _KEPT_S:
-            raise BadInput(f"{entry_id} was removed too long ago to be put back.")
+            raise NotThere(f"{entry_id} was removed too long ago to be put back.")
         with tempfile.NamedTemporaryFile(suffix=".jsonl.gz") as file:
             file.write(found.lines)
             file.flush()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from inferlab.errors import BadInput, InferlabError
+from inferlab.contests import split
+from inferlab.errors import BadInput, Conflict, InferlabError
 from inferlab.lab import Lab, read_model
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.diff import LayerDiff, diff
@@ -20,11 +21,12 @@ from inferlab.store.store import Store
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, InstallAsked, ProfileAsked
 from inferlab.workspace.cards import Card, open_card
-from inferlab.workspace.engines import Engines, licence_of
+from inferlab.workspace.engines import Engines, can_install, licence_of, title
 from inferlab.workspace.exports import Export, export
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm, benchmark_asked, checked_name, profile_asked
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.trash import Trash
+from inferlab.workspace.work import plans_of
 
 #: The kinds of entries that the benchmarks page shows.
 CARDS = (BENCHMARK, "comparison", "capacity", "recommendation")
@@ -52,7 +54,16 @@ class Workspace:
 
     def analyse(self, source: str, listener: Listener = ignore) -> Model:
         """Find a model and read what it is; the source may be an upload, an allowed path, or a name to fetch."""
-        return read_model(self.sources.resolve(source), listener)
+        found = self.sources.resolve(source)
+        try:
+            model = read_model(found, listener)
+        except BadInput as error:
+            # An uploaded file is known by its name, not by where we put it.
+            raise type(error)(self.sources.without_folder(str(error))) from error
+        if Path(found).is_dir():
+            # The model in it may be a link that leads out of the allowed folders.
+            self.sources.below(model.path)
+        return model
 
     def create_project(self, name: str, description: str, model: Model) -> Project:
         """Make a project of a model that was analysed, with what its architecture says of it."""
@@ -71,9 +82,16 @@ class Workspace:
         for job in self.store.jobs.alive():
             if job.project_id == project_id:
                 self.store.jobs.cancel(job.id)
+        owned = self.owns_model(self.project(project_id))
         removed = self.store.projects.remove(project_id)
-        if all(line.project.model.path != removed.model.path for line in self.projects()):
+        if owned:
             self.sources.discard(removed.model.path)
+
+    def owns_model(self, project: Project) -> bool:
+        """Whether a project's model was uploaded for it alone, so that it goes with it."""
+        path = project.model.path
+        sharing = [line for line in self.projects() if line.project.model.path == path]
+        return self.sources.is_uploaded(path) and len(sharing) < 2
 
     # The queue.
 
@@ -88,22 +106,36 @@ class Workspace:
 
     def add_profile(self, project_id: str, form: ProfileForm) -> QueuedJob:
         """Queue profiles."""
-        project = self.project(project_id)
+        return self._add(project_id, self.checked_profile(self.project(project_id).model, form))
+
+    def checked_profile(self, model: Model, form: ProfileForm) -> ProfileAsked:
+        """What a form asks for; refuses what cannot be profiled, before there is a project."""
+        # Without times no engine is asked, but a file with one must not even be named.
+        self.engines.named(form.engine)
         if form.performance:
-            self.engines.refuse(form.engine, project.model, profiling=True)
+            self.engines.refuse(form.engine, model, profiling=True)
         if form.data and form.data != "demo:digits":
-            form = replace(form, data=str(self.sources.below(form.data)))
-        return self._add(project_id, profile_asked(form, project.model))
+            form = replace(form, data=self.sources.file(form.data))
+        return profile_asked(form, model)
 
     def add_installation(self, engine: str) -> QueuedJob:
         """Queue the installation of an engine, to whose licence the user agreed."""
         licence_of(engine)
+        found = self.engines.named(engine)
+        if found.state == "ready":
+            raise Conflict(f"{title(engine)} is installed already.")
+        if not can_install(found):
+            raise BadInput(f"{title(engine)} cannot be installed here: {found.problem}.")
         return self._add(None, InstallAsked(engine))
 
     def rerun(self, entry_id: str) -> QueuedJob:
         """Queue what made an entry once more, under the same conditions."""
         entry = self.store.entry(entry_id)
-        return self._add(self._project_of(entry), self.asked_for(entry.id))
+        asked = self.asked_for(entry.id)
+        for engine in dict.fromkeys(name for plan in plans_of(asked) for name in plan.engines):
+            # It may have been measured on the command line with an engine that is a file.
+            self.engines.named(engine)
+        return self._add(self._project_of(entry), asked)
 
     def cancel(self, job_id: str) -> QueuedJob:
         """Ask a job to end; what is measured is kept."""
@@ -137,9 +169,18 @@ class Workspace:
         if isinstance(found, BenchmarkAsked):
             return command.benchmark(found.plan)
         if isinstance(found, ComparisonAsked):
-            return command.comparison(found.a, found.b, found.time_s, found.margin)
+            pairs = split(found.a, found.b)
+            return "\n".join(command.comparison(a, b, found.time_s, found.margin) for a, b in pairs)
         assert isinstance(found, ProfileAsked)
         return command.profile(found.plan, found.wanted)
+
+    def verify_command(self, project_id: str, entry_id: str | None = None) -> str:
+        """The command line that makes the estimated model and measures it, as a profile was made or by default."""
+        asked = ProfileAsked(Plan(self.project(project_id).model.source), Wanted())
+        with contextlib.suppress(BadInput):
+            found = self.asked_for(entry_id) if entry_id else asked
+            asked = found if isinstance(found, ProfileAsked) else asked
+        return command.profile(asked.plan, replace(asked.wanted, performance=True, loss=True, verify=True))
 
     # What was measured.
 
@@ -155,13 +196,23 @@ class Workspace:
         """All profiles of a project, newest first, without opening them."""
         return self.store.history(1000, project_id=project_id, kinds=("profile",))
 
-    def profile(self, entry_id: str, loss_id: str | None = None, budget: float = BUDGET) -> Profile:
-        """A profile with its estimate for a budget, by the losses of another profile where that is named."""
-        lab = Lab(self.store)
-        found = lab.saved_profile(entry_id)
-        if loss_id is not None and loss_id != entry_id:
-            found = replace(found, loss=lab.saved_profile(loss_id).loss)
-        return with_estimate(found, budget)
+    def profile(self, entry_id: str, loss_id: str | None = None, budget: float | None = None) -> Profile:
+        """A profile with its estimate for a budget, by the losses of another profile where that is named.
+
+        Without a budget it is the one that the profile was made with.
+        """
+        found = self._saved(entry_id)
+        own = loss_id is None or loss_id == entry_id
+        if own and budget is None and found.estimate is not None:
+            # As it was kept, perhaps verified; of a deep model it would take as long as all the rest.
+            return found
+        if not own and loss_id is not None:
+            found = replace(found, loss=self._saved(loss_id).loss)
+        return with_estimate(found, BUDGET if budget is None else budget)
+
+    def loss_profile(self, entry_id: str, budget: float = BUDGET) -> Profile:
+        """The losses of a profile alone, with what pruning by them within a budget does to the parameters."""
+        return with_estimate(replace(self._saved(entry_id), performance=None), budget)
 
     def theory(self, project_id: str) -> Profile:
         """What the architecture of a project's model says, or raises why it says nothing."""
@@ -170,8 +221,7 @@ class Workspace:
 
     def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
         """How the layers of a profile compare with another's."""
-        lab = Lab(self.store)
-        return diff(lab.saved_profile(other_id), lab.saved_profile(entry_id))
+        return diff(self._saved(other_id), self._saved(entry_id))
 
     def export(self, entry_id: str, ending: str) -> Export:
         """An entry as a file: json, csv or html."""
@@ -179,14 +229,27 @@ class Workspace:
 
     def remove(self, entry_id: str) -> str:
         """Remove an entry; for some minutes `put_back` undoes it. Returns its whole id."""
-        job = self.store.jobs.of_entries([entry_id]).get(entry_id)
+        whole = self.store.entry(entry_id).id
+        job = self.store.jobs.of_entries([whole]).get(whole)
         if job is not None and job.alive:
-            raise BadInput("This is being measured. Cancel it first.")
-        return self._trash.remove(entry_id)
+            raise Conflict("This is being measured. Cancel it first.")
+        return self._trash.remove(whole)
 
     def put_back(self, entry_id: str) -> None:
         """Undo the removal of an entry."""
         self._trash.put_back(entry_id)
+
+    def _saved(self, entry_id: str) -> Profile:
+        # By its whole id: what looks like the name of a file would be opened.
+        return Lab(self.store).saved_profile(self.store.entry(entry_id).id)
+
+    def remove_upload(self, upload_id: str) -> None:
+        """Remove the files of an upload of which no project was made."""
+        folder = self.sources.folder(upload_id)
+        for line in self.projects():
+            if Path(line.project.model.path).parent == folder:
+                raise Conflict(f"The project '{line.project.name}' is made of this upload. Remove the project.")
+        self.sources.give_up(upload_id)
 
     def _add(self, project_id: str | None, asked: Asked) -> QueuedJob:
         return self.store.jobs.add(requests.kind_of(asked), project_id, requests.to_content(asked))

@@ -1,0 +1,80 @@
+"""What a form asks for, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferlab.errors import BadInput
+from inferlab.profiling.records import LEVELS
+from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked, from_content, kind_of, to_content
+from inferlab.workspace.forms import BenchmarkForm, ProfileForm, benchmark_asked, profile_asked
+from tests.store.saved import MODEL
+
+
+def test_a_form_becomes_a_plan_of_its_lists() -> None:
+    form = BenchmarkForm("openvino", num_cores=(1, 1), batch_sizes=(1, 8, 8), scenario="async", num_streams=2)
+    asked = benchmark_asked(form, MODEL)
+    assert isinstance(asked, BenchmarkAsked)
+    plan = asked.plan
+    assert (plan.model, plan.engines, plan.num_cores, plan.batch_sizes) == (
+        MODEL.source,
+        ("openvino",),
+        (1,),
+        (1, 8),
+    )
+    assert (plan.scenarios, plan.num_streams, asked.against) == (("async",), (2,), None)
+
+
+def test_of_a_comparison_the_engine_that_was_chosen_is_b() -> None:
+    form = BenchmarkForm("openvino", num_cores=(1,), batch_sizes=(1, 8), compare_engine="onnxruntime", time_s=30.0)
+    asked = benchmark_asked(form, MODEL)
+    assert isinstance(asked, ComparisonAsked)
+    assert (asked.a.engines, asked.b.engines) == (("onnxruntime",), ("openvino",))
+    assert (asked.labels, asked.time_s) == (("onnxruntime", "openvino"), 30.0)
+
+
+@pytest.mark.parametrize(
+    ("form", "sentence"),
+    [
+        (BenchmarkForm(num_cores=()), "Choose at least one core count and one batch size."),
+        (BenchmarkForm(batch_sizes=(0,)), "The batch size must be at least 1, not 0."),
+        (BenchmarkForm(num_cores=(100_000,)), "cores"),
+        (BenchmarkForm(time_s=0.0), "The measuring time must be more than 0 seconds"),
+        (BenchmarkForm(time_s=float("nan")), "The measuring time must be more than 0 seconds"),
+        (BenchmarkForm(scenario="server"), "needs the rate of requests"),
+        (BenchmarkForm(scenario="sync", num_streams=4), "The scenario sync has one stream, not 4."),
+        (BenchmarkForm(batch_sizes=tuple(range(1, 300))), "These are 299 combinations"),
+        (BenchmarkForm(compare_engine="onnxruntime"), "Both sides of the comparison are ONNX Runtime."),
+        (BenchmarkForm(compare_engine="openvino", against="abcdefghij"), "not with both"),
+        (
+            BenchmarkForm(compare_engine="openvino", scenario="server", rate=5.0),
+            "Engines are compared at full load",
+        ),
+        (BenchmarkForm(scenario="nonsense"), "'nonsense' is not possible here"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_it_is_queued(form: BenchmarkForm, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        benchmark_asked(form, MODEL)
+
+
+def test_what_is_switched_off_is_not_asked_for() -> None:
+    off = profile_asked(ProfileForm(performance=False, int8=True, levels=True, roofline=True), MODEL).wanted
+    assert (off.performance, off.loss, off.int8, off.levels, off.roofline) == (False, True, False, None, False)
+    on = profile_asked(ProfileForm(loss=False, levels=True, performance_name="  two  words "), MODEL).wanted
+    assert (on.performance_name, on.levels, on.loss) == ("two words", LEVELS, False)
+
+
+@pytest.mark.parametrize("name", ["", "   ", "x" * 81])
+def test_a_profile_needs_a_name_of_a_sensible_length(name: str) -> None:
+    with pytest.raises(BadInput, match="performance profile"):
+        profile_asked(ProfileForm(performance_name=name), MODEL)
+
+
+def test_what_is_asked_for_comes_back_from_the_queue_as_it_was() -> None:
+    for asked in (
+        benchmark_asked(BenchmarkForm(against="abcdefghij"), MODEL),
+        benchmark_asked(BenchmarkForm(compare_engine="openvino"), MODEL),
+        profile_asked(ProfileForm(levels=True), MODEL),
+    ):
+        assert from_content(kind_of(asked), to_content(asked)) == asked
