@@ -13,15 +13,18 @@ test: .venv/.dev browser
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not alone'
 	$(BIN)/python -m pytest -m alone
 
-# Pictures of charts are drawn by a browser; where there is none and none can be installed, their tests are skipped.
+# Pictures of charts are drawn by a browser, and the pages are tried in one, steered by its driver; where they are not
+# there and cannot be installed, their tests are skipped.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 browser:
-	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	@found=; for name in $(BROWSERS); do command -v $$name >/dev/null && found=yes; done; \
+	[ -n "$$found" ] && command -v chromedriver >/dev/null && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		{ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-			chromium; } >/dev/null 2>&1 && exit 0; \
+			chromium chromium-driver; } >/dev/null 2>&1 && exit 0; \
 	fi; \
-	echo "No browser was found: charts as PNG are not tested."
+	[ -n "$$found" ] || echo "No browser was found: charts as PNG are not tested."; \
+	echo "No browser with its chromedriver was found: the pages are not tested."
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inferlab.cli.parameters import Listed, Numbers, Rates, Words
+from inferlab.cli.parameters import Bytes, Listed, Numbers, Rates, Words
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,10 @@ def test_a_plan_file_gives_lists_as_lists() -> None:
 def test_what_is_no_list_is_refused_with_a_sentence(kind: Listed, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("'", "'")):
         kind.parse(text.split(","))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("4G", 4 * 2**30), ("500M", 500 * 2**20), ("1.5k", 1536), ("2 GiB", 2**31), ("10", 10)]
+)
+def test_a_size_is_read_in_binary_units(text: str, count: int) -> None:
+    assert Bytes().convert(text, None, None) == count

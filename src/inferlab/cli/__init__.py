@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from inferlab.errors import InferlabError
+from inferlab.errors import InferlabError, keep
 from inferlab.version import __version__
 
 _COMMANDS = {
@@ -20,6 +20,7 @@ _COMMANDS = {
     "recommend": "Find the best engine, cores, streams and batch size.",
     "profile": "Where the time goes, layer by layer, and what pruning would buy and cost.",
     "plot": "Draw results as a chart.",
+    "serve": "Show projects, profiles and benchmarks as a web page.",
     "engines": "List the engines, install or remove one.",
     "export": "Turn a PyTorch model into ONNX and check it, or entries of the store into a file.",
     "history": "List what was measured, newest first.",
@@ -100,19 +101,6 @@ def main() -> None:
         sys.exit(70)
     except Exception as error:
         click.echo(
-            f"inferlab: a fault of inferlab itself ({type(error).__name__}: {error}). {_kept(error)}", err=True
+            f"inferlab: a fault of inferlab itself ({type(error).__name__}: {error}). {keep(error)}", err=True
         )
         sys.exit(70)
-
-
-def _kept(error: Exception) -> str:
-    """Keep the details of a fault in a file, and say where."""
-    import tempfile
-    import traceback
-
-    try:
-        with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:
-            traceback.print_exception(error, file=file)
-    except OSError as problem:
-        return f"Its details could not be kept: {problem}."
-    return f"The details are in {file.name}; please report them."

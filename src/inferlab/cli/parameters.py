@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 _RANGE = re.compile(r"(\d+)-(\d+)(?:([+*x])(\d+))?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])?(?:I?B)?")
 _MOST = 1000
 
 
@@ -26,6 +27,19 @@ class Share(click.ParamType[float]):
             return float(text[:-1]) / 100 if text.endswith("%") else float(text)
         except ValueError:
             self.fail(f"'{value}' is not a share such as 1% or 0.01.", param, ctx)
+
+
+class Bytes(click.ParamType[int]):
+    """A size such as 500M or 4G, in binary units, or a number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it as a number of bytes."""
+        found = _SIZE.fullmatch(str(value).strip().upper())
+        if not found or not float(found[1]):
+            self.fail(f"'{value}' is not a size such as 500M or 4G.", param, ctx)
+        return round(float(found[1]) * (1 << 10 * "BKMGT".index(found[2] or "B")))
 
 
 class Listed(click.ParamType[tuple[Any, ...]]):

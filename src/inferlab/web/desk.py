@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import QueuedJob
-from inferlab.store.store import Store
 from inferlab.workspace.workspace import Workspace
 
 _LOOK_S = 1.0
@@ -39,8 +38,8 @@ class Snapshot:
 class Watch:
     """Looks at the queue once a second, and only while somebody wants to know."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
         self._changed = asyncio.Condition()
         self._looked_for = 0.0
         self.snapshot = Snapshot()
@@ -58,6 +57,9 @@ class Watch:
             # The store is out of reach for a moment; whoever reads an entry will say it.
             return self.snapshot
         if found != self.snapshot:
+            if _installing(self.snapshot) - _installing(found):
+                # Whoever asks for the engines next shall see what became of it.
+                self._workspace.engines.forget()
             self.snapshot = found
             async with self._changed:
                 self._changed.notify_all()
@@ -83,7 +85,12 @@ class Watch:
                     await asyncio.wait_for(self._changed.wait(), 2 * _LOOK_S)
 
     def _read(self) -> Snapshot:
-        return Snapshot(tuple(self._store.jobs.alive()), self._store.stamp())
+        store = self._workspace.store
+        return Snapshot(tuple(store.jobs.alive()), store.stamp())
+
+
+def _installing(snapshot: Snapshot) -> set[str]:
+    return {one.id for one in snapshot.jobs if one.kind == "install"}
 
 
 class RunnerProcess:
@@ -138,7 +145,7 @@ class Desk:
 
     def __init__(self, workspace: Workspace, store_url: str | None) -> None:
         self.workspace = workspace
-        self.watch = Watch(workspace.store)
+        self.watch = Watch(workspace)
         self.runner = RunnerProcess(store_url)
         self._watching: asyncio.Task[None] | None = None
 

@@ -1,7 +1,8 @@
 """The process that measures for the pages: takes job after job from the store, and says how far each is.
 
-Started by `inferlab serve` as `python -m inferlab.web.runner`, the store in INFERLAB_STORE. When whoever started it
-is gone (its standard input ends) it ends after the job in progress; by SIGTERM at once, keeping what is measured.
+Started by `inferlab serve` as `python -m inferlab.web.runner`, the store in INFERLAB_STORE. When whoever started
+it is gone (its standard input ends), it ends after the job in progress; by SIGTERM at once, and what is measured
+is kept.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from inferlab.render.history import age
 from inferlab.store.entries import Entry, Project
 from inferlab.web import shell
-from inferlab.web.desk import Desk
-from inferlab.web.live import queue_indicator
+from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.live import follow, queue_indicator
+from inferlab.web.parts.profile_dialogs import open_loss, open_performance
 from inferlab.web.shell import Frame, Item, Section
 
 
@@ -46,23 +47,23 @@ def _method(entry: Entry) -> str | None:
 
 
 @asynccontextmanager
-async def project_page(
-    desk: Desk,
-    project_id: str,
-    here: str,
-    title: str = "",
-    add_performance: Callable[[], object] | None = None,
-    add_loss: Callable[[], object] | None = None,
-) -> AsyncIterator[Opened]:
-    """A page of a project under its frame; `here` is what follows the project's address, such as benchmarks.
-
-    A "+" beside the profiles calls what is given for it.
-    """
+async def project_page(desk: Desk, project_id: str, here: str, title: str = "") -> AsyncIterator[Opened]:
+    """A page of a project under its frame; `here` is what follows the project's address, such as benchmarks."""
     workspace = desk.workspace
     project = await asyncio.to_thread(workspace.project, project_id)
     profiles = tuple(await asyncio.to_thread(workspace.profiles, project_id))
-    base = f"/projects/{project_id}"
-    sections = (
+    address = f"/projects/{project_id}/{here}"
+    sections = _sections(desk, project, profiles)
+    with shell.project_frame(project.name, project_id, sections, address, title) as frame:
+        queue_indicator(desk, frame.queue)
+        _follow_profiles(desk, project, profiles, frame, address)
+        with frame.content:
+            yield Opened(project, profiles, frame)
+
+
+def _sections(desk: Desk, project: Project, profiles: Sequence[Entry]) -> tuple[Section, ...]:
+    base = f"/projects/{project.id}"
+    return (
         Section(
             "Performance Profiles",
             "speed",
@@ -71,23 +72,36 @@ async def project_page(
                 *_items(measured(profiles), "performance", base),
                 Item("FLOPS", f"{base}/performance/flops"),
             ),
-            add_performance,
+            lambda: open_performance(desk, project),
         ),
         Section(
             "Loss Profiles",
             "trending_down",
             f"{base}/loss",
             (*_items(losses(profiles), "loss", base), Item("Approximated", f"{base}/loss/approximated")),
-            add_loss,
+            lambda: open_loss(desk, project),
         ),
         Section("Optimization", "tune", f"{base}/optimization"),
         Section("Benchmarks", "leaderboard", f"{base}/benchmarks"),
         Section("Settings", "settings", f"{base}/settings"),
     )
-    with shell.project_frame(project.name, project_id, sections, f"{base}/{here}", title) as frame:
-        queue_indicator(desk, frame.queue)
-        with frame.content:
-            yield Opened(project, profiles, frame)
+
+
+def _follow_profiles(desk: Desk, project: Project, profiles: Sequence[Entry], frame: Frame, address: str) -> None:
+    """Show profiles in the navigation as they come and go."""
+    shown = [(one.id, one.brief) for one in profiles]
+
+    async def changed(before: Snapshot, now: Snapshot) -> None:
+        nonlocal shown
+        if before.stamp == now.stamp or frame.rail is None:
+            return
+        found = await asyncio.to_thread(desk.workspace.profiles, project.id)
+        listed = [(one.id, one.brief) for one in found]
+        if listed != shown:
+            shown = listed
+            shell.fill_rail(frame.rail, project.name, _sections(desk, project, found), address)
+
+    follow(desk, changed)
 
 
 def _items(entries: list[Entry], part: str, base: str) -> list[Item]:

@@ -1,0 +1,53 @@
+"""`inferlab serve`: projects, profiles and benchmarks as a web page on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from inferlab.cli.parameters import Bytes
+from inferlab.cli.stores import store_option
+
+_HOST = "Address to listen at; any but this machine's own needs a token, which is printed."
+_PORT = "Port to listen at.  [default: 8765, or the next that is free]"
+_FOLDER = "Folder below which models may be opened by their path; may be repeated.  [default: the current one]"
+
+
+@click.command("serve")
+@click.option("--host", default="127.0.0.1", show_default=True, help=_HOST)
+@click.option("--port", type=click.IntRange(0, 65535), help=_PORT)
+@click.option("--no-browser", is_flag=True, help="Do not open the browser.")
+@store_option
+@click.option(
+    "--folder",
+    "folders",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help=_FOLDER,
+)
+@click.option(
+    "--max-upload", type=Bytes(), default="4G", show_default=True, help="Largest file to take, such as 500M."
+)
+def command(
+    host: str,
+    port: int | None,
+    no_browser: bool,
+    store_url: str | None,
+    folders: tuple[Path, ...],
+    max_upload: int,
+) -> None:
+    """Show projects, profiles and benchmarks as a web page, on the same store as the commands."""
+    from inferlab.web.serve import serve
+    from inferlab.web.settings import Settings
+
+    settings = Settings(
+        host=host,
+        port=port,
+        open_browser=not no_browser,
+        store_url=store_url,
+        folders=folders or (Path.cwd(),),
+        most_upload_bytes=max_upload,
+    )
+    serve(settings, click.echo)

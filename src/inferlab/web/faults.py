@@ -1,0 +1,165 @@
+"""What becomes of an exception: a sentence for whoever asked, the details in a file, a line for the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from inferlab.errors import BadInput, Conflict, InferlabError, NotThere, TooLarge, keep
+from inferlab.web.answers import answer, is_api
+
+FAULT = "That did not work: a fault of inferlab itself. Its details were kept where inferlab was started."
+# What ends a request or a task without anything being wrong, or is said to the user elsewhere.
+_EXPECTED = (asyncio.CancelledError, ClientDisconnect, InferlabError, HTTPException)
+# A fault that returns with every tick of a timer is kept once in a while only.
+_SILENT_S = 60.0
+# The first that fits; what is none of these is a fault of ours.
+_STATUSES: tuple[tuple[type[InferlabError], int], ...] = (
+    (NotThere, 404),
+    (Conflict, 409),
+    (TooLarge, 413),
+    (BadInput, 400),
+)
+_STARTS = ("http.response.start", "websocket.accept", "websocket.close")
+_LATE = "inferlab did not make this page in time. Load it again."
+_kept_at_s: dict[tuple[str, str, int], float] = {}
+
+
+def sentence(error: Exception) -> str:
+    """What a user is told of an exception: our own errors speak for themselves, of others nothing is told."""
+    return str(error) if isinstance(error, InferlabError) else FAULT
+
+
+def report(error: BaseException) -> None:
+    """Keep the details of a fault and say on the terminal, in one line, where."""
+    if isinstance(error, _EXPECTED):
+        return
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = (place.tb_frame.f_code.co_filename, place.tb_lineno) if place else ("", 0)
+    key, now_s = (type(error).__name__, *where), time.monotonic()
+    if now_s - _kept_at_s.get(key, -_SILENT_S) < _SILENT_S:
+        return
+    _kept_at_s[key] = now_s
+    _say(f"a fault of inferlab itself ({type(error).__name__}: {error}). {keep(error)}")
+
+
+def _say(text: str) -> None:
+    # Foreign text must neither take several lines nor steer the terminal.
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    sys.stderr.write(f"inferlab: {line}\n")
+    sys.stderr.flush()
+
+
+class Faults:
+    """ASGI middleware: whatever the app raises becomes an answer of one sentence."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the app answer, or answer for it."""
+        started = replaced = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started, replaced
+            if message["type"] == "http.response.start" and _is_foreign_fault(message):
+                replaced = True
+                await answer(scope["path"], 503, _LATE)(scope, receive, send)
+            started = started or message["type"] in _STARTS
+            if not replaced:
+                await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if scope["type"] not in ("http", "websocket"):
+                raise
+            report(error)
+            if scope["type"] == "websocket" and not started:
+                await send({"type": "websocket.close", "code": 1011, "reason": "a fault"})
+            elif not started:
+                await _answered(scope["path"], error)(scope, receive, send)
+
+
+def _is_foreign_fault(start: Message) -> bool:
+    """Whether this is NiceGUI's own page for a page that was not ready in time; it speaks to programmers."""
+    return start["status"] >= 500 and "x-nicegui-content" in MutableHeaders(scope=start)
+
+
+def _answered(path: str, error: Exception) -> Response:
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    return answer(path, status, str(error) if isinstance(error, InferlabError) else "")
+
+
+def _wrong(error: RequestValidationError) -> str:
+    """What of a request is not as it should be; not what was sent, which may be long, secret or no text."""
+    told = []
+    for one in error.errors():
+        place = ".".join(str(part) for part in one["loc"] if part not in ("body", "query", "path"))
+        told.append(f"{place or 'the body'}: {one['msg']}")
+    return f"{'; '.join(told[:5])}."
+
+
+def handle(app: FastAPI) -> None:
+    """Let an app answer errors in our manner; NiceGUI's own app has pages that show what was raised."""
+
+    async def on_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        # Starlette's words for a status say nothing that ours do not.
+        ours = error.detail if error.detail != _phrase(error.status_code) else ""
+        response = answer(request.url.path, error.status_code, str(ours))
+        response.headers.update(error.headers or {})
+        return response
+
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        if is_api(request.url.path):
+            return answer(request.url.path, 422, _wrong(error))
+        return answer(request.url.path, 404)
+
+    async def on_other(request: Request, error: Exception) -> Response:
+        report(error)
+        return _answered(request.url.path, error)
+
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(404, on_http)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(InferlabError, on_other)
+    app.add_exception_handler(Exception, on_other)
+
+
+def _phrase(status: int) -> str:
+    from http import HTTPStatus
+
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+class OneLine(logging.Handler):
+    """Libraries' errors, as one line on the terminal with the details in a file."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it, unless it only tells that work was cut short when the server stopped."""
+        error = record.exc_info[1] if record.exc_info else None
+        error = error or (record.msg if isinstance(record.msg, BaseException) else None)
+        if error is not None:
+            report(error)
+        elif not record.getMessage().startswith("Cancel "):
+            _say(record.getMessage())

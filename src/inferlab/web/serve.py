@@ -1,0 +1,137 @@
+"""Start the web server, say where it is, and end it cleanly."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+
+import uvicorn
+
+from inferlab.errors import BadInput
+from inferlab.store import open_store
+from inferlab.web.app import create
+from inferlab.web.desk import Desk
+from inferlab.web.faults import OneLine
+from inferlab.web.settings import DEFAULT_PORT, Settings, is_loopback
+from inferlab.workspace.workspace import Workspace
+
+# How far to look for a free port beyond the default.
+_MOST_PORTS = 100
+# Open pages are told to close; whoever does not in this time is cut off.
+_PATIENCE_S = 1
+
+
+def serve(settings: Settings, say: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C or a polite kill; `say` gets the lines that tell the user where to look."""
+    listening = _listening(settings.host, settings.port)
+    port = listening.getsockname()[1]
+    token = settings.token
+    if token is None and not is_loopback(settings.host):
+        token = secrets.token_urlsafe(32)
+    settings = replace(settings, port=port, token=token)
+    with open_store(settings.store_url) as store:
+        workspace = Workspace(store, settings.folders, settings.most_upload_bytes)
+        _run(replace(settings, desk=Desk(workspace, settings.store_url)), listening, say)
+
+
+def _run(settings: Settings, listening: socket.socket, say: Callable[[str], None]) -> None:
+    logging.getLogger().addHandler(OneLine())
+    config = uvicorn.Config(
+        create(settings),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws_per_message_deflate=not is_loopback(settings.host),
+        timeout_graceful_shutdown=_PATIENCE_S,
+    )
+    _Server(config, lambda: _announce(settings, say)).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers; to stop it by a signal is how it ends, no interruption that goes on."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to answer, then say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End politely at the first signal, at once at the second."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _announce(settings: Settings, say: Callable[[str], None]) -> None:
+    url = address(settings)
+    say(f"inferlab is at {url}")
+    say("Press Ctrl-C to stop.")
+    # Any user of the machine can read another program's command line, hence an address with a token in it.
+    if settings.open_browser and settings.token is None and _has_screen():
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+
+def address(settings: Settings) -> str:
+    """Where a browser finds the server, with the token where one is needed."""
+    # All addresses of the machine are one that a browser cannot open: its name is more use to others.
+    host = socket.gethostname() if settings.host in ("", "0.0.0.0", "::") else settings.host.strip("[]")  # noqa: S104
+    host = f"[{host}]" if ":" in host else host
+    return f"http://{host}:{settings.port}/" + (f"?token={settings.token}" if settings.token else "")
+
+
+def _has_screen() -> bool:
+    """Whether a browser would get a window; without one Python starts a text browser, here in the terminal."""
+    return sys.platform != "linux" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+
+
+def _listening(host: str, port: int | None) -> socket.socket:
+    """A socket that listens at the port, or where none was asked for, at the first free one from the default."""
+    ports = range(DEFAULT_PORT, DEFAULT_PORT + _MOST_PORTS) if port is None else (port,)
+    for each in ports:
+        try:
+            return _opened(host, each)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise BadInput(
+                    f"inferlab cannot listen at {host}, port {each}: {error.strerror or error}."
+                ) from error
+    if port is None:
+        raise BadInput(f"The ports {ports[0]} to {ports[-1]} are all taken. Name a free one with --port.")
+    raise BadInput(
+        f"Port {port} is taken by another program. Name another with --port, or none for the next free."
+    )
+
+
+def _opened(host: str, port: int) -> socket.socket:
+    bare = host.strip("[]") or None
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        # Or else a server that was just stopped blocks its port for a minute.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen()
+    except OSError:
+        listening.close()
+        raise
+    listening.setblocking(False)
+    return listening

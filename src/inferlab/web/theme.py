@@ -1,0 +1,82 @@
+"""The look of every page: one style sheet, light or dark as the browser prefers unless the user chose."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from inferlab.charts.frame import ACCENT
+
+STATIC = Path(__file__).parent / "static"
+
+# In the head, before anything is painted: a dark page must not flash white. Only a choice that differs from what
+# the browser prefers is remembered, so that choosing the same again is following it again.
+_DARK = """<script>
+(() => {
+  const key = "inferlab-dark", query = matchMedia("(prefers-color-scheme: dark)");
+  const stored = () => { try { return localStorage.getItem(key); } catch { return null; } };
+  const store = (dark) => {
+    try { dark === query.matches ? localStorage.removeItem(key) : localStorage.setItem(key, dark); } catch {}
+  };
+  const show = () => {
+    const chosen = stored(), dark = chosen === null ? query.matches : chosen === "true";
+    document.documentElement.classList.toggle("il-dark", dark);
+    if (window.Quasar) setDark(dark);
+  };
+  window.inferlabTheme = {
+    show, toggle: () => { store(!document.documentElement.classList.contains("il-dark")); show(); },
+  };
+  query.addEventListener("change", show);
+  window.addEventListener("storage", (event) => { if (event.key === key) show(); });
+  show();
+})();
+</script>"""
+
+
+def install() -> None:
+    """Give all pages of this process the style sheet, the colours and the usual shape of their controls."""
+    from nicegui import app, ui
+
+    ui.add_head_html(f'{_DARK}\n<link rel="stylesheet" href="{address("inferlab.css")}">', shared=True)
+    app.config.vue_config_script += "inferlabTheme.show();\n"
+    app.colors(
+        primary=ACCENT,
+        secondary="#5d6774",
+        accent=ACCENT,
+        dark="#1c2126",
+        dark_page="#14171b",
+        positive="#2c8a57",
+        negative="#b3261e",
+        info=ACCENT,
+        warning="#b7791f",
+    )
+    ui.button.default_props("unelevated no-caps")
+    for field in (ui.input, ui.number, ui.select, ui.textarea):
+        field.default_props("outlined dense")
+    ui.tabs.default_props("no-caps align=left dense indicator-color=primary")
+
+
+@cache
+def address(name: str) -> str:
+    """The address of a static file, with a mark of its content: it may be cached for ever."""
+    mark = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?v={mark}"
+
+
+class Static(StaticFiles):
+    """Our static files: whoever asks with the mark of the content need not ask again."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=STATIC)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file, with how long it may be cached."""
+        response = await super().get_response(path, scope)
+        marked = scope["query_string"].startswith(b"v=")
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if marked else "no-cache"
+        return response
