@@ -1,0 +1,102 @@
+"""What requests of the HTTP API may have: the fields that are named here and no others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from inferlab.profiling.asked import NAME
+from inferlab.records import Scenario
+from inferlab.workspace.forms import BenchmarkForm, ProfileForm
+
+# Larger numbers are slips of the finger, and not all databases take them.
+_MOST = 2**31 - 1
+_Count = Annotated[int, Field(ge=1, le=_MOST)]
+
+
+class Asking(BaseModel):
+    """A request: with a field that is not known, or of another type, it is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ModelAsking(Asking):
+    """A model to look at."""
+
+    source: str = Field(
+        description="`upload:ID`, a path below an allowed folder, an https:// address, `hf:org/name`, `zoo:STUB` "
+        "or `demo:NAME`.",
+        examples=["demo:mobilenet_v2"],
+    )
+
+
+class ProjectAsking(ModelAsking):
+    """A new project."""
+
+    name: str = Field(description="Its name, up to 80 characters.", examples=["MobileNet"])
+    description: str = Field("", description="Anything, up to 2,000 characters.")
+
+
+class ProjectChange(Asking):
+    """What of a project shall change; what is left out stays."""
+
+    name: str | None = Field(None, description="Its new name.")
+    description: str | None = Field(None, description="Its new description.")
+
+
+class Agreement(Asking):
+    """The user's agreement to a licence."""
+
+    agree: Literal[True] = Field(description="True: the licence that GET /engines shows was agreed to.")
+
+
+class BenchmarkAsking(Asking):
+    """A benchmark, or a comparison of two engines in turns."""
+
+    engine: str = Field("onnxruntime", description="An engine of GET /engines; a file is refused.")
+    num_cores: list[_Count | None] = Field([None], description="Core counts to measure; null is all cores.")
+    batch_sizes: list[_Count | None] = Field(
+        [None], description="Batch sizes to measure, each at each core count; null is the model's own."
+    )
+    scenario: Scenario = Field("sync", description="How requests are issued.")
+    num_streams: _Count | None = Field(None, description="Streams; null is the scenario's default.")
+    rate: float | None = Field(None, description="Requests a second, for the scenario server.")
+    sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
+    time_s: float = Field(10.0, description="Seconds of measuring for each combination, or each comparison.")
+    compare_engine: str | None = Field(None, description="Measure in turns with this engine, and compare.")
+    against: str | None = Field(
+        None, description="Or compare with the benchmark of this id; its cores and batch sizes are measured."
+    )
+
+    def form(self) -> BenchmarkForm:
+        """As the workspace takes it."""
+        given = self.model_dump()
+        return BenchmarkForm(
+            **{**given, "num_cores": tuple(self.num_cores), "batch_sizes": tuple(self.batch_sizes)}
+        )
+
+
+class ProfileAsking(Asking):
+    """Profiles to make; what is switched off is approximated from the architecture."""
+
+    performance: bool = Field(True, description="Measure where the time goes.")
+    loss: bool = Field(True, description="Measure what pruning each layer costs.")
+    performance_name: str = Field(NAME, description="The name of the performance profile.")
+    loss_name: str = Field(NAME, description="The name of the loss profile.")
+    engine: str = Field("onnxruntime", description="An engine with the capability layer_times.")
+    batch_size: _Count | None = Field(None, description="Null is the model's own.")
+    num_cores: _Count | None = Field(None, description="Null is all cores.")
+    sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
+    levels: bool = Field(False, description="Measure copies with zeroed weights on engines that impose none.")
+    int8: bool = Field(False, description="Measure an INT8 copy.")
+    roofline: bool = Field(True, description="Measure the ceilings of the machine.")
+    data: str | None = Field(
+        None,
+        description="An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`.",
+    )
+    time_s: float = Field(10.0, description="Seconds for each measurement.")
+
+    def form(self) -> ProfileForm:
+        """As the workspace takes it."""
+        return ProfileForm(**self.model_dump())

@@ -1,0 +1,125 @@
+"""What all routes of the HTTP API share: the desk, ids, refusals, and how jobs are answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import AfterValidator
+from starlette.exceptions import HTTPException
+
+from inferlab.errors import NotThere
+from inferlab.store.entries import QueuedJob
+from inferlab.web.api.schemas import JobFacts, Problem
+from inferlab.web.desk import Desk
+from inferlab.workspace.workspace import Workspace
+
+PREFIX = "/api/v1"
+_ID = re.compile(r"[a-z2-7]{10}")
+# What is no upload is a few lines of JSON.
+_MOST_BODY_BYTES = 2**20
+
+#: What any route may answer beside what it is for.
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "This cannot be done, for the reason that is given."},
+    422: {"model": Problem, "description": "A field is missing, not known, or of another type."},
+}
+#: And those that name something.
+NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is no such thing."}}
+CONFLICT: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "Not in the state that it is in."}
+}
+TOO_LARGE: dict[int | str, dict[str, Any]] = {413: {"model": Problem, "description": "Larger than what is taken."}}
+
+
+def desk_of(request: Request) -> Desk:
+    """The desk of this server, which `giving` put there."""
+    found: Desk = request.state.desk
+    return found
+
+
+def workspace_of(request: Request) -> Workspace:
+    """What the pages call as well."""
+    return desk_of(request).workspace
+
+
+TheDesk = Annotated[Desk, Depends(desk_of)]
+TheWorkspace = Annotated[Workspace, Depends(workspace_of)]
+
+
+def giving(desk: Desk | None) -> Callable[[Request, Response], None]:
+    """A dependency that lets routes have the desk."""
+
+    def give(request: Request, response: Response) -> None:
+        request.state.desk = desk
+        response.headers["Cache-Control"] = "no-store"
+
+    return give
+
+
+def only_known(request: Request) -> None:
+    """Refuse a query with names that the route does not know: a slip of the pen would go unnoticed."""
+    known = {one.alias for one in request.scope["route"].dependant.query_params}
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        raise RequestValidationError(
+            [{"loc": ("query", name), "msg": "There is no such parameter"} for name in unknown]
+        )
+
+
+async def shown_at_once(desk: TheDesk) -> AsyncIterator[None]:
+    """Let open pages show at once what a request changed."""
+    yield
+    await desk.watch.refresh()
+
+
+SHOWN = [Depends(shown_at_once)]
+
+
+def _whole(given: str) -> str:
+    """An id in full: the beginning of one, which will do on the command line, is another thing tomorrow."""
+    if not _ID.fullmatch(given):
+        raise NotThere(f"There is nothing with the id {given[:40]!r}.")
+    return given
+
+
+EntryId = Annotated[str, AfterValidator(_whole), Path(description="The id of an entry.")]
+ProjectId = Annotated[str, AfterValidator(_whole), Path(description="The id of a project.")]
+JobId = Annotated[str, AfterValidator(_whole), Path(description="The id of a job.")]
+UploadId = Annotated[str, AfterValidator(_whole), Path(description="The id of an upload.")]
+#: An id in a query.
+SomeId = Annotated[str, AfterValidator(_whole)]
+
+
+def queued(job: QueuedJob, workspace: Workspace, response: Response) -> JobFacts:
+    """The answer to whoever queued a job: where it is shown, and how many go before it."""
+    response.headers["Location"] = f"{PREFIX}/jobs/{job.id}"
+    return JobFacts.of(job, workspace.position(job))
+
+
+class SmallBody(APIRoute):
+    """A route that takes no more than a few lines: bodies of JSON are read into memory whole."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """As any route's, with a limit."""
+        handle = super().get_route_handler()
+
+        async def limited(request: Request) -> Response:
+            return await handle(_Limited(request.scope, request.receive))
+
+        return limited
+
+
+class _Limited(Request):
+    async def stream(self) -> AsyncIterator[bytes]:  # type: ignore[override]
+        """The parts of the body, as long as it is short."""
+        got = 0
+        async for chunk in super().stream():
+            got += len(chunk)
+            if got > _MOST_BODY_BYTES:
+                raise HTTPException(413, "This is more than 1 MiB. Send models to /uploads.")
+            yield chunk

@@ -1,0 +1,55 @@
+"""Entries, whatever their kind: put back, exported, and as a command line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from inferlab.web.api.common import NOT_THERE, SHOWN, EntryId, SmallBody, TheWorkspace
+from inferlab.web.api.schemas import Answer, EntryLine
+
+router = APIRouter(tags=["entries"], route_class=SmallBody)
+
+
+class CommandFacts(Answer):
+    """A command line."""
+
+    command: str = Field(description="What a shell takes to measure the same.")
+
+
+@router.post("/entries/{entry_id}/restore", summary="Undo a removal", responses=NOT_THERE, dependencies=SHOWN)
+def restore_entry(workspace: TheWorkspace, entry_id: EntryId) -> EntryLine:
+    """Put back what was removed less than ten minutes ago."""
+    workspace.put_back(entry_id)
+    return EntryLine.of(workspace.store.entry(entry_id), workspace.sources)
+
+
+@router.get(
+    "/entries/{entry_id}/export",
+    summary="An entry as a file",
+    response_class=Response,
+    responses={
+        **NOT_THERE,
+        200: {
+            "description": "The file, as an attachment with a name.",
+            "content": {kind: {} for kind in ("application/json", "text/csv", "text/html")},
+        },
+    },
+)
+def export_entry(
+    workspace: TheWorkspace,
+    entry_id: EntryId,
+    format: Annotated[Literal["json", "csv", "html"], Query(description="The kind of file.")],
+) -> Response:
+    """An entry as JSON, as a table, or as a page that opens offline."""
+    found = workspace.export(entry_id, format)
+    headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
+    return Response(found.text, media_type=found.media_type, headers=headers)
+
+
+@router.get("/entries/{entry_id}/command", summary="An entry as a command line", responses=NOT_THERE)
+def read_command(workspace: TheWorkspace, entry_id: EntryId) -> CommandFacts:
+    """The command line that measures the same."""
+    return CommandFacts(command=workspace.command(entry_id))

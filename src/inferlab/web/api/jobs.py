@@ -1,0 +1,123 @@
+"""Jobs: the queue, how far each is, and cancelling, resuming and forgetting them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import Field
+
+from inferlab.errors import NotThere
+from inferlab.store.entries import QueuedJob
+from inferlab.web.api.common import CONFLICT, NOT_THERE, SHOWN, JobId, SmallBody, TheDesk, TheWorkspace
+from inferlab.web.api.schemas import Answer, JobDetails, JobFacts
+from inferlab.workspace.workspace import Workspace
+
+router = APIRouter(tags=["jobs"], route_class=SmallBody)
+
+
+class QueueFacts(Answer):
+    """The queue at one moment."""
+
+    jobs: list[JobFacts] = Field(description="What runs and what waits, in the order of the queue.")
+
+
+@router.get("/jobs", summary="The queue")
+def list_jobs(
+    workspace: TheWorkspace,
+    recent: Annotated[int, Query(ge=0, le=200, description="So many that ended last, too.")] = 0,
+) -> list[JobFacts]:
+    """What runs and what waits, in the order of the queue; then what ended, the last first."""
+    found = _queue(workspace.store.jobs.alive())
+    return found + [JobFacts.of(one, None) for one in workspace.store.jobs.recent(recent)]
+
+
+@router.get("/jobs/events", summary="Follow the queue", response_class=EventSourceResponse)
+async def follow_jobs(desk: TheDesk) -> AsyncIterable[ServerSentEvent]:
+    """The queue as server-sent events: `queue` with all jobs on their way, now and whenever something changes.
+
+    An entry or a project that comes or goes counts as a change. It does not end by itself.
+    """
+    await desk.watch.refresh()
+    async for snapshot in desk.watch.changes():
+        yield ServerSentEvent(event="queue", data=QueueFacts(jobs=_queue(snapshot.jobs)))
+
+
+@router.get("/jobs/{job_id}", summary="One job", responses=NOT_THERE)
+def read_job(workspace: TheWorkspace, job_id: JobId) -> JobDetails:
+    """A job with its log."""
+    return _details(workspace, job_id)
+
+
+def _there(workspace: TheWorkspace, job_id: JobId) -> None:
+    """Refuse an unknown job before the answer has begun."""
+    workspace.store.jobs.get(job_id)
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow a job",
+    response_class=EventSourceResponse,
+    responses=NOT_THERE,
+    dependencies=[Depends(_there)],
+)
+async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEvent]:
+    """A job as server-sent events: `progress` now and about once a second, at last `end` with its log."""
+    last: JobFacts | None = None
+    await desk.watch.refresh()
+    async for snapshot in desk.watch.changes():
+        found = next((one for one in _queue(snapshot.jobs) if one.id == job_id), None)
+        if found is None:
+            try:
+                ended = await asyncio.to_thread(_details, desk.workspace, job_id)
+            except NotThere:
+                # It was forgotten meanwhile, with its project perhaps.
+                return
+            if ended.position is None:
+                yield ServerSentEvent(event="end", data=ended)
+                return
+            # It was queued again since the queue was looked at.
+            continue
+        if found != last:
+            last = found
+            yield ServerSentEvent(event="progress", data=found)
+
+
+@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", responses=NOT_THERE, dependencies=SHOWN)
+def cancel_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
+    """Take a job out of the queue, or ask a running one to end; what is measured is kept."""
+    found = workspace.cancel(job_id)
+    return JobFacts.of(found, workspace.position(found))
+
+
+@router.post(
+    "/jobs/{job_id}/resume", summary="Resume a job", responses={**NOT_THERE, **CONFLICT}, dependencies=SHOWN
+)
+def resume_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
+    """Queue a job again that was cancelled or interrupted; what is done is not measured again."""
+    found = workspace.resume(job_id)
+    return JobFacts.of(found, workspace.position(found))
+
+
+@router.delete(
+    "/jobs/{job_id}",
+    status_code=204,
+    summary="Forget a job",
+    responses={**NOT_THERE, **CONFLICT},
+    dependencies=SHOWN,
+)
+def remove_job(workspace: TheWorkspace, job_id: JobId) -> None:
+    """Forget a job that has ended; its entry stays."""
+    workspace.store.jobs.remove(job_id)
+
+
+def _queue(jobs: tuple[QueuedJob, ...] | list[QueuedJob]) -> list[JobFacts]:
+    return [JobFacts.of(one, position) for position, one in enumerate(jobs)]
+
+
+def _details(workspace: Workspace, job_id: str) -> JobDetails:
+    found = workspace.store.jobs.get(job_id)
+    return JobDetails.of(found, workspace.position(found))

@@ -1,0 +1,67 @@
+"""Projects: models with a name."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from inferlab.web.api.asking import ProjectAsking, ProjectChange
+from inferlab.web.api.common import NOT_THERE, PREFIX, SHOWN, ProjectId, SmallBody, TheWorkspace
+from inferlab.web.api.profile_schemas import ProfileFacts
+from inferlab.web.api.schemas import JobFacts, ProjectFacts, ProjectSummary
+
+router = APIRouter(tags=["projects"], route_class=SmallBody)
+
+
+@router.get("/projects", summary="All projects")
+def list_projects(workspace: TheWorkspace) -> list[ProjectSummary]:
+    """All projects, the one that was active last first, each with its best result."""
+    return [ProjectSummary.of_line(line, workspace.sources) for line in workspace.projects()]
+
+
+@router.post("/projects", status_code=201, summary="Make a project", responses=NOT_THERE, dependencies=SHOWN)
+def add_project(workspace: TheWorkspace, asking: ProjectAsking, response: Response) -> ProjectFacts:
+    """Analyse a model and make a project of it; one that must be fetched first takes its time."""
+    model = workspace.analyse(asking.source)
+    project = workspace.create_project(asking.name, asking.description, model)
+    response.headers["Location"] = f"{PREFIX}/projects/{project.id}"
+    return ProjectFacts.of(project, workspace.sources)
+
+
+@router.get("/projects/{project_id}", summary="One project", responses=NOT_THERE)
+def read_project(workspace: TheWorkspace, project_id: ProjectId) -> ProjectFacts:
+    """The name, the description and the model of a project."""
+    return ProjectFacts.of(workspace.project(project_id), workspace.sources)
+
+
+@router.patch("/projects/{project_id}", summary="Change a project", responses=NOT_THERE, dependencies=SHOWN)
+def change_project(workspace: TheWorkspace, project_id: ProjectId, change: ProjectChange) -> ProjectFacts:
+    """Give a project another name or description."""
+    before = workspace.project(project_id)
+    name = before.name if change.name is None else change.name
+    description = before.description if change.description is None else change.description
+    return ProjectFacts.of(workspace.change_project(project_id, name, description), workspace.sources)
+
+
+@router.delete(
+    "/projects/{project_id}",
+    status_code=204,
+    summary="Remove a project",
+    responses=NOT_THERE,
+    dependencies=SHOWN,
+)
+def remove_project(workspace: TheWorkspace, project_id: ProjectId) -> None:
+    """Remove a project with all that was measured in it, and its model where that was uploaded; no way back."""
+    workspace.remove_project(project_id)
+
+
+@router.get("/projects/{project_id}/theory", summary="What the architecture says", responses=NOT_THERE)
+def read_theory(workspace: TheWorkspace, project_id: ProjectId) -> ProfileFacts:
+    """The FLOPS profile and the approximated loss profile of a project's model, which take no measuring."""
+    return ProfileFacts.of(workspace.theory(project_id), workspace.sources)
+
+
+@router.get("/projects/{project_id}/jobs", summary="A project's jobs", responses=NOT_THERE)
+def list_project_jobs(workspace: TheWorkspace, project_id: ProjectId) -> list[JobFacts]:
+    """Jobs that wait or run, and those that ended without an entry to show; newest first."""
+    workspace.project(project_id)
+    return [JobFacts.of(one, workspace.position(one)) for one in workspace.store.jobs.of_project(project_id)]

@@ -1,0 +1,65 @@
+"""Uploads: the files of one model, streamed to the disk one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import Field
+
+from inferlab.web.api.common import CONFLICT, NOT_THERE, PREFIX, TOO_LARGE, TheWorkspace, UploadId
+from inferlab.web.api.schemas import Answer
+
+router = APIRouter(tags=["uploads"])
+_BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+class UploadFacts(Answer):
+    """Room for the files of one model."""
+
+    id: str = Field(description="Its id.")
+    source: str = Field(description="What it is called as the source of a model: `upload:ID`.")
+    most_bytes: int = Field(description="All its files together may have so many bytes.")
+
+
+class ReceivedFacts(Answer):
+    """A file that was received."""
+
+    name: str = Field(description="Its name, without characters that could do harm.")
+    size_bytes: int = Field(description="Its size.")
+
+
+@router.post("/uploads", status_code=201, summary="Begin an upload")
+def begin_upload(workspace: TheWorkspace, response: Response) -> UploadFacts:
+    """Make room for the files of one model: its .onnx with its data, an .xml with its .bin, a .pt2, a .pt."""
+    upload_id = workspace.sources.new_upload()
+    response.headers["Location"] = f"{PREFIX}/uploads/{upload_id}"
+    return UploadFacts(id=upload_id, source=f"upload:{upload_id}", most_bytes=workspace.sources.most_bytes)
+
+
+@router.put(
+    "/uploads/{upload_id}/{name}",
+    status_code=201,
+    summary="Send a file",
+    responses={**NOT_THERE, **TOO_LARGE},
+    openapi_extra={"requestBody": {"required": True, "description": "The bytes of the file.", **_BYTES}},
+)
+async def receive_file(
+    workspace: TheWorkspace,
+    upload_id: UploadId,
+    name: Annotated[str, Path(description="The name of the file.")],
+    request: Request,
+) -> ReceivedFacts:
+    """Write the body to the disk as it comes; what is too large or cut off leaves nothing behind."""
+    told = request.headers.get("content-length", "")
+    size = int(told) if told.isascii() and told.isdigit() else None
+    path = await workspace.sources.receive(upload_id, name, request.stream(), size)
+    return ReceivedFacts(name=path.name, size_bytes=path.stat().st_size)
+
+
+@router.delete(
+    "/uploads/{upload_id}", status_code=204, summary="Remove an upload", responses={**NOT_THERE, **CONFLICT}
+)
+def remove_upload(workspace: TheWorkspace, upload_id: UploadId) -> None:
+    """Remove the files of an upload of which no project was made."""
+    workspace.remove_upload(upload_id)
