@@ -1,0 +1,170 @@
+"""The pages of loss profiles: as measured, and as foretold from the weights."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from nicegui import html, ui
+from nicegui.element import Element
+from starlette.responses import RedirectResponse, Response
+
+from inferlab.charts import profiles as charts
+from inferlab.charts.profile_values import VALUES
+from inferlab.profiling.records import LossProfile, Profile
+from inferlab.render import profile_words as words
+from inferlab.render.profile_tables import loss_columns
+from inferlab.store.entries import Entry
+from inferlab.units import scaled, share
+from inferlab.web import shell
+from inferlab.web.desk import Desk
+from inferlab.web.parts import profile_summary as summary
+from inferlab.web.parts.budget import BudgetControl
+from inferlab.web.parts.figures import Chart, ChosenChart
+from inferlab.web.parts.foretold import foretold
+from inferlab.web.parts.layer_table import LayerTable, content
+from inferlab.web.parts.loading import loaded
+from inferlab.web.parts.profile_jobs import ProfileJobs
+from inferlab.web.parts.profile_menu import ProfileMenu, no_profile, offer_undo, removed_entry
+from inferlab.web.sections import Opened, approximated, losses, project_page
+
+_APPROXIMATED = "approximated"
+
+
+def register(desk: Desk) -> None:
+    """Define the pages."""
+
+    @ui.page("/projects/{project_id}/loss")
+    async def newest(project_id: str, removed: str = "") -> Response:
+        found = losses(await asyncio.to_thread(desk.workspace.profiles, project_id))
+        await asyncio.to_thread(desk.workspace.project, project_id)
+        asked = f"?removed={removed}" if removed else ""
+        return RedirectResponse(f"/projects/{project_id}/loss/{found[0].id if found else _APPROXIMATED}{asked}")
+
+    @ui.page("/projects/{project_id}/loss/{entry_id}")
+    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
+        async with project_page(desk, project_id, f"loss/{entry_id}") as opened:
+            if await asyncio.to_thread(removed_entry, desk.workspace, removed):
+                offer_undo(desk, removed, f"/projects/{project_id}/loss")
+            if entry_id == _APPROXIMATED:
+                await _Losses(desk, opened, approximated(opened.profiles), measured=False).build()
+                return
+            entry = next((one for one in losses(opened.profiles) if one.id == entry_id), None)
+            if entry is None:
+                no_profile("loss", entry_id)
+            else:
+                await _Losses(desk, opened, entry, measured=True).build()
+
+
+class _Losses:
+    """The page of one loss profile; without an entry there is none, and it says why."""
+
+    def __init__(self, desk: Desk, opened: Opened, entry: Entry | None, measured: bool) -> None:
+        self._desk, self._opened, self._entry, self._measured = desk, opened, entry, measured
+        self._section = f"/projects/{opened.project.id}/loss"
+        self._profile: Profile
+
+    async def build(self) -> None:
+        """Fill the page."""
+        entry = self._entry
+        age = (
+            summary.moment(entry.created_at.isoformat())
+            if entry and self._measured
+            else "foretold from the weights"
+        )
+        with shell.titled("Loss Profile", age):
+            if entry is not None and self._measured:
+                ProfileMenu(self._desk, entry, self._section)
+        shown = entry if self._measured else None
+        await ProfileJobs(self._desk, self._opened, self._section, shown).refresh()
+        if entry is None:
+            shell.empty(
+                "No loss profile",
+                "Only ONNX models with weights have one: pruning is tried on the weights of their graph.",
+            )
+            return
+        self._profile = await loaded(self._desk.workspace.loss_profile, entry.id)
+        loss = self._profile.loss
+        assert loss is not None
+        summary.notices(replace(self._profile, performance=None))
+        self._summary(loss)
+        if not loss.layers:
+            shell.empty("No layers", "No layer of this model has weights that could be pruned.")
+            return
+        await self._layers(loss)
+
+    def _summary(self, loss: LossProfile) -> None:
+        shell.section("Model Summary")
+        with shell.card("il-summary"):
+            with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
+                _words("Name", loss.name if self._measured else "Approximated", "name")
+                _words("Pruning Settings", "weight magnitude, unstructured", "pruning-settings").classes(
+                    "il-whole-row"
+                )
+                method = words.method(loss)
+                _words("Method", f"{method[:1].upper()}{method[1:]}.", "method").classes("il-whole-row")
+                _words("Loss", words.metric(loss), "metric").classes("il-whole-row")
+            with html.div().classes("il-summary-part"):
+                self._numbers(loss)
+            with html.div().classes("il-summary-part"):
+                self._estimated: Element = html.div().classes("il-estimated")
+                self._budget = BudgetControl(self._recompute)
+        self._show_estimate()
+        if told := words.left_out(loss):
+            html.p(told).classes("il-caption").props('data-testid="left-out"')
+
+    def _numbers(self, loss: LossProfile) -> None:
+        known = loss.average_sensitivity
+        with shell.stats("il-summary-numbers"):
+            _stat("Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned", "params")
+            average = "unknown" if known is None else f"{known:.3g}"
+            _stat("Average Sensitivity", average, "mean loss over all shares of zeros", "sensitivity")
+            if loss.dense_accuracy is not None:
+                _stat("Dense Accuracy", share(loss.dense_accuracy), "before any pruning", "dense-accuracy")
+            if loss.dense_loss is not None:
+                _stat("Dense Loss", f"{loss.dense_loss:.4g}", "cross-entropy, in nats", "dense-loss")
+
+    def _show_estimate(self) -> None:
+        found = foretold(self._profile)
+        self._estimated.clear()
+        with self._estimated:
+            with shell.stats("il-summary-numbers"):
+                _stat("Estimated Reduction", found.reduction, found.reduction_share, "reduction")
+                _stat("Estimated Recovery", found.recovery, found.spent, "recovery")
+            html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
+
+    async def _recompute(self) -> None:
+        assert self._entry is not None
+        budget = self._budget.budget
+        found = await asyncio.to_thread(self._desk.workspace.loss_profile, self._entry.id, budget)
+        if budget == self._budget.budget:
+            self._profile = found
+            self._show_estimate()
+
+    async def _layers(self, loss: LossProfile) -> None:
+        profile = self._profile
+        shell.section("Layer Sensitivities")
+        choices = {"Value Display": VALUES}
+        sensitivities = ChosenChart(
+            "sensitivities", choices, lambda value: charts.loss_sensitivities(profile, value)
+        )
+        shell.section("Loss Curves")
+        with shell.card("il-chart-card"):
+            curves = Chart("curves-chart")
+        shell.section("Layer Parameter Counts")
+        parameters = ChosenChart("parameters", choices, lambda value: charts.parameter_counts(profile, value))
+        shell.section("Layers", "losses at each share of zeros")
+        with shell.card("il-card-flush"):
+            table = LayerTable("layer-table", "layers", "id, weight")
+        await sensitivities.refresh()
+        await curves.show(lambda: charts.loss_curves(profile))
+        await parameters.refresh()
+        table.fill(await asyncio.to_thread(lambda: content(loss_columns(loss))))
+
+
+def _stat(label: str, value: str, detail: str, name: str) -> None:
+    shell.stat(label, value, detail).props(f'data-testid="{name}"')
+
+
+def _words(label: str, value: str, name: str) -> Element:
+    return shell.stat(label, value).classes("il-stat-words").props(f'data-testid="{name}"')

@@ -1,0 +1,198 @@
+"""A new project in three steps: select a model, name the project, profile the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nicegui import html, ui
+from nicegui.element import Element
+
+from inferlab.errors import InferlabError
+from inferlab.records import Model
+from inferlab.store.entries import Project, QueuedJob
+from inferlab.web import shell
+from inferlab.web.desk import Desk
+from inferlab.web.live import queue_indicator
+from inferlab.web.parts.model_picker import ModelPicker
+from inferlab.web.parts.profile_run import ProfileRun
+from inferlab.workspace.forms import checked_name, suggested_name
+
+_STEPS = (("Select Model", "view_in_ar"), ("Name Project", "sell"), ("Profile Model", "memory"))
+_LAST = len(_STEPS) - 1
+_AGAIN = {"failed": "Retry", "cancelled": "Run again", "interrupted": "Resume"}
+
+
+def register(desk: Desk) -> None:
+    """Define the page."""
+
+    @ui.page("/new")
+    async def new(source: str = "", job: str = "") -> None:
+        # With a job it is the page that was left while the profiles were measured.
+        begun = await asyncio.to_thread(desk.workspace.store.jobs.get, job) if job else None
+        project = None
+        if begun is not None and begun.project_id is not None:
+            project = await asyncio.to_thread(desk.workspace.project, begun.project_id)
+        with shell.frame("New project", (("Projects", "/"),)) as frame:
+            queue_indicator(desk, frame.queue)
+            page = _NewProject(desk, source)
+            if begun is not None and project is not None:
+                page.resume(project, begun)
+
+
+class _NewProject:
+    """The page's content; all steps stay in it, so that going back loses nothing."""
+
+    def __init__(self, desk: Desk, source: str) -> None:
+        self._desk = desk
+        self._step = 0
+        self._project: Project | None = None
+        self._suggested = ""
+        self._busy = False
+        with html.div().classes("il-wizard"):
+            html.h1("New Project Setup").classes("il-wizard-title")
+            self._header: Element = html.div()
+            with shell.card("il-wizard-card"):
+                self._bodies: list[Element] = [html.div().classes("il-column") for _ in _STEPS]
+                with self._bodies[0]:
+                    self._picker = ModelPicker(desk, self._model_changed, source)
+                with self._bodies[1]:
+                    self._name = ui.input("Project Name").props('data-testid="project-name"')
+                    self._description = ui.textarea("Description (optional)").props("rows=4")
+                    self._description.props('data-testid="project-description"')
+                with self._bodies[2]:
+                    self._run = ProfileRun(desk, self._show)
+                self._problem: Element = html.div()
+                with html.div().classes("il-wizard-actions"):
+                    self._cancel = _button("Cancel", self._leave, quiet=True)
+                    self._back = _button("Back", self._go_back, quiet=True)
+                    self._complete = _button("Complete", self._finish)
+                    self._next = _button("Next", self._go_on)
+                    self._start = _button("Run", self._begin)
+        self._show()
+
+    def resume(self, project: Project, job: QueuedJob) -> None:
+        """Show a project that was made here before, and the job that profiles it."""
+        self._project, self._step = project, _LAST
+        self._run.resume(project.model, job)
+
+    @property
+    def _model(self) -> Model | None:
+        return self._project.model if self._project else self._picker.model
+
+    def _model_changed(self) -> None:
+        model = self._picker.model
+        if model is not None:
+            # A name that the user gave stays.
+            if (self._name.value or "") in ("", self._suggested):
+                self._name.set_value(suggested_name(model))
+            self._suggested = suggested_name(model)
+        self._show()
+
+    def _show(self) -> None:
+        """Show the step that the page is at, and the buttons that lead on from it."""
+        last, state, job = self._step == _LAST, self._run.state, self._run.job
+        alive, over = last and job is not None and job.alive, last and job is not None and not job.alive
+        nothing = last and job is None and not (self._run.fields and self._run.fields.anything)
+        self._header.clear()
+        with self._header:
+            shell.steps(_STEPS, self._step + (over and state == "done"))
+        for number, body in enumerate(self._bodies):
+            body.set_visibility(number == self._step)
+        self._problem.clear()
+        self._cancel.set_visibility(not over)
+        self._cancel.set_enabled(not (job is not None and job.cancel))
+        self._back.set_visibility(self._step > 0 and self._project is None)
+        self._complete.set_visibility(over or nothing)
+        self._complete.props["outline"] = over and state != "done"
+        self._next.set_visibility(not last)
+        self._next.set_enabled(self._model is not None)
+        self._start.set_visibility(last and not nothing and not alive and state != "done")
+        self._start.set_text(_AGAIN.get(state, "Run"))
+
+    def _go_back(self) -> None:
+        self._step -= 1
+        self._show()
+
+    def _go_on(self) -> None:
+        if self._model is None:
+            return
+        if self._step == 1:
+            try:
+                checked_name(self._name.value or "", "project")
+            except InferlabError as error:
+                self._refuse(error)
+                return
+            self._run.offer(self._model)
+        self._step += 1
+        self._show()
+
+    async def _begin(self) -> None:
+        """Make the project, once, and queue its profiles."""
+        fields, model, workspace, job = self._run.fields, self._model, self._desk.workspace, self._run.job
+        if self._busy or fields is None or model is None:
+            return
+        self._work(self._start, True)
+        try:
+            if job is not None and job.status == "interrupted":
+                job = await asyncio.to_thread(workspace.resume, job.id)
+            else:
+                form = fields.form()
+                await asyncio.to_thread(workspace.checked_profile, model, form)
+                job = await asyncio.to_thread(workspace.add_profile, (await self._made(model)).id, form)
+        except InferlabError as error:
+            self._refuse(error)
+            return
+        finally:
+            self._work(self._start, False)
+        await self._desk.watch.refresh()
+        self._run.take(job)
+        # Whoever comes back to this page, or loads it again, finds the job.
+        ui.navigate.history.replace(f"/new?job={job.id}")
+
+    async def _finish(self) -> None:
+        """Open the project; without any profile to measure it is made only now."""
+        model = self._model
+        if self._busy or model is None:
+            return
+        self._work(self._complete, True)
+        try:
+            project = await self._made(model)
+        except InferlabError as error:
+            self._refuse(error)
+            return
+        finally:
+            self._work(self._complete, False)
+        ui.navigate.to(f"/projects/{project.id}")
+
+    async def _made(self, model: Model) -> Project:
+        if self._project is None:
+            self._project = await asyncio.to_thread(
+                self._desk.workspace.create_project, self._name.value or "", self._description.value or "", model
+            )
+            self._picker.keep()
+        return self._project
+
+    async def _leave(self) -> None:
+        job = self._run.job
+        if job is not None and job.alive:
+            await self._run.cancel()
+        else:
+            self._picker.leave()
+            ui.navigate.to("/")
+
+    def _work(self, button: ui.button, on: bool) -> None:
+        self._busy = on
+        button.props(add="loading" if on else "", remove="" if on else "loading")
+
+    def _refuse(self, error: InferlabError) -> None:
+        self._problem.clear()
+        with self._problem:
+            shell.banner("warn", str(error)).props('data-testid="problem"')
+
+
+def _button(text: str, act: Callable[[], object], quiet: bool = False) -> ui.button:
+    found = ui.button(text, on_click=act, color=None if quiet else "primary").props(
+        f'data-testid="{text.lower()}"'
+    )
+    return found.props("flat").classes("il-quiet") if quiet else found

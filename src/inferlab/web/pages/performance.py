@@ -1,0 +1,261 @@
+"""The pages of performance profiles: as measured, and in theory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from nicegui import html, ui
+from starlette.responses import RedirectResponse, Response
+
+from inferlab.charts import profiles as charts
+from inferlab.charts.profile_values import FLOPS, VALUES
+from inferlab.errors import InferlabError
+from inferlab.profiling.estimate import BUDGET
+from inferlab.profiling.records import FlopsProfile, Profile
+from inferlab.render import profile_words as words
+from inferlab.render.history import age
+from inferlab.render.profile_how import PRUNING, facts
+from inferlab.render.profile_tables import layer_columns, theory_columns
+from inferlab.store.entries import Entry
+from inferlab.units import scaled, size
+from inferlab.web import shell
+from inferlab.web.desk import Desk
+from inferlab.web.parts import profile_summary as summary
+from inferlab.web.parts.budget import BudgetControl
+from inferlab.web.parts.figures import Chart, ChosenChart
+from inferlab.web.parts.layer_diff import DiffSection
+from inferlab.web.parts.layer_table import LayerTable, content
+from inferlab.web.parts.loading import loaded
+from inferlab.web.parts.profile_jobs import ProfileJobs
+from inferlab.web.parts.profile_menu import ProfileMenu, export_address, no_profile, offer_undo, removed_entry
+from inferlab.web.sections import Opened, approximated, losses, measured, project_page
+
+_FLOPS = "flops"
+
+
+def register(desk: Desk) -> None:
+    """Define the pages."""
+
+    @ui.page("/projects/{project_id}/performance")
+    async def newest(project_id: str, removed: str = "") -> Response:
+        found = measured(await asyncio.to_thread(desk.workspace.profiles, project_id))
+        await asyncio.to_thread(desk.workspace.project, project_id)
+        asked = f"?removed={removed}" if removed else ""
+        return RedirectResponse(f"/projects/{project_id}/performance/{found[0].id if found else _FLOPS}{asked}")
+
+    @ui.page("/projects/{project_id}/performance/{entry_id}")
+    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
+        here = f"performance/{entry_id}"
+        async with project_page(desk, project_id, here) as opened:
+            if await asyncio.to_thread(removed_entry, desk.workspace, removed):
+                offer_undo(desk, removed, f"/projects/{project_id}/performance")
+            if entry_id == _FLOPS:
+                await _Theory(desk, opened).build()
+            else:
+                entry = next((one for one in measured(opened.profiles) if one.id == entry_id), None)
+                if entry is None:
+                    no_profile("performance", entry_id)
+                else:
+                    await _Measured(desk, opened, entry).build()
+
+
+class _Measured:
+    """The page of a measured profile."""
+
+    def __init__(self, desk: Desk, opened: Opened, entry: Entry) -> None:
+        self._desk, self._opened, self._entry = desk, opened, entry
+        self._section = f"/projects/{opened.project.id}/performance"
+        self._profile: Profile
+
+    async def build(self) -> None:
+        """Fill the page."""
+        known = self._entry.brief["performance"]
+        with shell.titled("Performance Profile", summary.moment(known["measured_at"])):
+            ProfileMenu(self._desk, self._entry, self._section)
+        await ProfileJobs(self._desk, self._opened, self._section, self._entry).refresh()
+        self._profile = await loaded(self._desk.workspace.profile, self._entry.id)
+        performance = self._profile.performance
+        assert performance is not None
+        summary.notices(replace(self._profile, loss=None))
+        self._summary()
+        self._known = charts.of(self._profile, "baseline")
+        if performance.layers:
+            self._layer_charts()
+        else:
+            shell.banner("warn", "The engine told no times of layers; only the whole model was timed.")
+        with html.div().classes("il-pair"):
+            self._pruning = self._pruning_chart() if performance.pruned else None
+            roofline = self._roofline() if performance.ceilings else None
+        self._table = self._layer_table() if performance.layers else None
+        self._diff()
+        self._how()
+        await self._refresh_charts()
+        await self._refresh_table()
+        if roofline is not None:
+            await roofline.show(lambda: charts.roofline(self._profile))
+
+    def _summary(self) -> None:
+        performance = self._profile.performance
+        assert performance is not None
+        shell.section("Model Summary")
+        with shell.card("il-summary"):
+            with html.div().classes("il-summary-part"):
+                summary.setting(performance)
+            with html.div().classes("il-summary-part"):
+                summary.measured(performance)
+            with html.div().classes("il-summary-part"):
+                self._estimated = html.div().classes("il-estimated")
+                estimate, known = self._profile.estimate, _losses(self._opened)
+                budget = estimate.budget if estimate else BUDGET
+                self._budget = BudgetControl(self._recompute, budget, known, _chosen(self._entry, known))
+        summary.estimated(self._estimated, self._profile)
+
+    def _layer_charts(self) -> None:
+        options = {key: text for key, text in charts.summaries(self._profile).items() if key not in FLOPS}
+        choices = {"Summary Type": options, "Value Display": VALUES}
+        shell.section("Layer Summaries", words.fallbacks(self._profile))
+        self._summaries = ChosenChart(
+            "summaries", choices, lambda *given: charts.layer_summaries(self._profile, *given), self._known
+        )
+        shell.section("Layer Results")
+        self._results = ChosenChart(
+            "results", choices, lambda *given: charts.layer_results(self._profile, *given), self._known
+        )
+
+    def _pruning_chart(self) -> tuple[ui.label, Chart]:
+        assert self._profile.performance is not None
+        with html.section().classes("il-pair-part"):
+            with shell.section("Pruning"):
+                told = ui.label().classes("il-muted il-small").props('data-testid="pruning-told"')
+            with shell.card("il-chart-card"):
+                html.p(PRUNING.get(self._profile.performance.pruning, "")).classes("il-caption")
+                return told, Chart("pruning-chart", self._known)
+
+    def _roofline(self) -> Chart:
+        with html.section().classes("il-pair-part"):
+            shell.section("Roofline")
+            with shell.card("il-chart-card"):
+                html.p(words.ROOFLINE).classes("il-caption")
+                return Chart("roofline-chart", self._known)
+
+    def _layer_table(self) -> LayerTable:
+        shell.section("Layers")
+        with shell.card("il-card-flush"):
+            table = LayerTable("layer-table")
+            with table, html.a(href=export_address(self._entry.id, "csv"), download=""):
+                ui.button("CSV", icon="download").props('flat dense data-testid="table-csv"')
+        return table
+
+    def _diff(self) -> None:
+        others = [one for one in measured(self._opened.profiles) if one.id != self._entry.id]
+        if others:
+            shell.section("Layer Diff")
+            DiffSection(self._desk, self._entry, others)
+
+    def _how(self) -> None:
+        with html.details().classes("il-how"):
+            html.summary("How it was measured")
+            shell.facts([(name, text) for name, text in facts(self._profile).items() if text])
+
+    async def _recompute(self) -> None:
+        budget, loss_id = self._budget.budget, self._budget.loss_id
+        found = await asyncio.to_thread(self._desk.workspace.profile, self._entry.id, loss_id, budget)
+        if (budget, loss_id) != (self._budget.budget, self._budget.loss_id):
+            return
+        self._profile = found
+        summary.estimated(self._estimated, found)
+        await self._refresh_charts(only_estimates=True)
+        await self._refresh_table()
+
+    async def _refresh_charts(self, only_estimates: bool = False) -> None:
+        assert self._profile.performance is not None
+        if self._profile.performance.layers:
+            for one in (self._summaries, self._results):
+                if not only_estimates or one.chosen[0] in ("estimated", "speedup"):
+                    await one.refresh()
+        if self._pruning is not None:
+            told, chart = self._pruning
+            told.set_text(await chart.show(lambda: charts.pruning(self._profile)))
+
+    async def _refresh_table(self) -> None:
+        if self._table is not None:
+            profile = self._profile
+            self._table.fill(await asyncio.to_thread(lambda: content(layer_columns(profile))))
+
+
+def _losses(opened: Opened) -> dict[str, str]:
+    """The loss profiles that an estimate can go by."""
+    now = datetime.now(UTC)
+    found = {
+        one.id: f"{one.brief['loss']['name']} ({age(one.created_at, now)})" for one in losses(opened.profiles)
+    }
+    theory = approximated(opened.profiles)
+    return {**found, theory.id: "Approximated"} if theory else found
+
+
+def _chosen(entry: Entry, known: dict[str, str]) -> str | None:
+    """The profile's own losses, or those foretold from the weights, which are the same for all."""
+    if entry.id in known:
+        return entry.id
+    return next((one for one, name in known.items() if name == "Approximated"), None)
+
+
+class _Theory:
+    """The page of the FLOPS profile."""
+
+    def __init__(self, desk: Desk, opened: Opened) -> None:
+        self._desk, self._opened = desk, opened
+
+    async def build(self) -> None:
+        """Fill the page."""
+        section = f"/projects/{self._opened.project.id}/performance"
+        shell.titled("FLOPS Profile", "in theory, from the architecture alone; a multiply-add counts as two")
+        await ProfileJobs(self._desk, self._opened, section).refresh()
+        try:
+            found = await loaded(self._desk.workspace.theory, self._opened.project.id)
+        except InferlabError as error:
+            shell.empty("No FLOPS profile", str(error))
+            return
+        if found.flops is None:
+            shell.empty("No FLOPS profile", "\n".join(found.problems) or "Nothing of this model could be counted.")
+            return
+        profile, flops = replace(found, performance=None, estimate=None), found.flops
+        self._summary(flops)
+        if not flops.layers:
+            return
+        known = charts.of(profile, _FLOPS)
+        shown = []
+        for title, name, draw in (
+            ("Layer Summaries", "summaries", charts.layer_summaries),
+            ("Layer Results", "results", charts.layer_results),
+        ):
+            shell.section(title)
+            choices = {"Summary Type": FLOPS, "Value Display": VALUES}
+            shown.append(ChosenChart(name, choices, lambda *given, draw=draw: draw(profile, *given), known))
+        shell.section("Nodes")
+        with shell.card("il-card-flush"):
+            table = LayerTable("layer-table", "nodes", "id, weight")
+        for one in shown:
+            await one.refresh()
+        table.fill(await asyncio.to_thread(lambda: content(theory_columns(flops))))
+
+    def _summary(self, flops: FlopsProfile) -> None:
+        shell.section("Model Summary", f"batch {flops.batch_size}")
+        with shell.card(), shell.stats():
+            by_type = ", ".join(f"{scaled(one.flops, 'FLOP')} in {name}" for name, one in flops.by_dtype.items())
+            _stat("FLOPs", scaled(flops.flops, "FLOP"), by_type, "flops")
+            _stat("Multiply-adds", scaled(flops.macs, "MAC"), "", "macs")
+            _stat("Parameters", scaled(flops.params), size(flops.weight_bytes), "params")
+            _stat("Activations", size(flops.activation_bytes), "read and written", "activations")
+            intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
+            _stat("Intensity", intensity, "FLOPs a byte", "intensity")
+        if flops.uncounted:
+            told = [f"Not counted: {one.count} × {one.type}: {one.reason}." for one in flops.uncounted]
+            shell.banner("warn", "\n".join(told)).props('data-testid="uncounted"')
+
+
+def _stat(label: str, value: str, detail: str, name: str) -> Any:
+    return shell.stat(label, value, detail).props(f'data-testid="{name}"')

@@ -1,0 +1,111 @@
+"""A project's settings: its name, what its model is, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nicegui import html, ui
+from nicegui.element import Element
+from starlette.responses import RedirectResponse, Response
+
+from inferlab.errors import InferlabError
+from inferlab.render.history import moment
+from inferlab.store.entries import Project
+from inferlab.units import plural, size
+from inferlab.web import shell
+from inferlab.web.desk import Desk
+from inferlab.web.parts import model_facts
+from inferlab.web.parts.dialogs import dialog
+from inferlab.web.sections import measured, project_page
+
+_NOUNS = {"benchmark": "benchmark", "comparison": "comparison", "profile": "profile"}
+
+
+def register(desk: Desk) -> None:
+    """Define the page, and the address of the project itself."""
+
+    @ui.page("/projects/{project_id}")
+    async def project(project_id: str) -> Response:
+        found = await asyncio.to_thread(desk.workspace.project, project_id)
+        profiles = measured(await asyncio.to_thread(desk.workspace.profiles, found.id))
+        return RedirectResponse(f"/projects/{found.id}/performance/{profiles[0].id if profiles else 'flops'}")
+
+    @ui.page("/projects/{project_id}/settings")
+    async def settings(project_id: str) -> None:
+        async with project_page(desk, project_id, "settings") as opened:
+            shell.titled("Settings")
+            with html.div().classes("il-columns"):
+                _Naming(desk, opened.project)
+                _facts(opened.project)
+            _deletion(desk, opened.project)
+
+
+class _Naming:
+    """The name and the description, to be changed."""
+
+    def __init__(self, desk: Desk, project: Project) -> None:
+        self._desk, self._id = desk, project.id
+        with shell.card():
+            shell.section("Project")
+            self._name = ui.input("Project Name", value=project.name).props('data-testid="project-name"')
+            self._description = ui.textarea("Description", value=project.description).props("rows=5")
+            self._description.props('data-testid="project-description"')
+            self._problem: Element = html.div()
+            ui.button("Save", on_click=self._save).props('data-testid="save"')
+
+    async def _save(self) -> None:
+        self._problem.clear()
+        change = self._desk.workspace.change_project
+        try:
+            await asyncio.to_thread(change, self._id, self._name.value or "", self._description.value or "")
+        except InferlabError as error:
+            with self._problem:
+                shell.banner("warn", str(error)).props('data-testid="problem"')
+            return
+        await self._desk.watch.refresh()
+        # The name stands in the frame too.
+        ui.navigate.reload()
+
+
+def _facts(project: Project) -> None:
+    model = project.model
+    with shell.card(), html.div().props('data-testid="facts"').classes("il-column"):
+        shell.section("Model")
+        shell.facts(
+            (*model_facts.origin(model), *model_facts.facts(model), ("Project made", moment(project.created_at)))
+        )
+
+
+def _deletion(desk: Desk, project: Project) -> None:
+    with shell.card("il-danger"):
+        shell.section("Delete the project")
+        html.p("Removes it with everything that was measured in it. This cannot be undone.").classes("il-muted")
+        button = ui.button("Delete project", color="negative", on_click=lambda: _ask(desk, project))
+        button.props('outline data-testid="delete"')
+
+
+async def _ask(desk: Desk, project: Project) -> None:
+    """Say what is removed, and do it where the user types the project's name."""
+    counts = await asyncio.to_thread(desk.workspace.store.projects.counts, project.id)
+    uploaded = await asyncio.to_thread(desk.workspace.owns_model, project)
+
+    async def delete() -> None:
+        await asyncio.to_thread(desk.workspace.remove_project, project.id)
+        await desk.watch.refresh()
+        ui.navigate.to("/")
+        opened.close()
+
+    with dialog(f"Delete '{project.name}'?") as opened:
+        html.div("This is removed, and cannot be brought back:")
+        with html.ul().classes("il-bullets"):
+            for kind, entries in counts.items():
+                html.li(plural(entries, _NOUNS.get(kind, kind)))
+            if uploaded:
+                html.li(f"the uploaded model, {size(project.model.size_bytes)}")
+            html.li("the project, and its jobs in the queue")
+        html.p("What was measured on the command line without this project stays.").classes("il-muted")
+        typed = ui.input(f"Type the project's name to confirm: {project.name}").props('data-testid="confirm-name"')
+        with html.div().classes("il-dialog-actions"):
+            ui.button("Cancel", on_click=opened.close).props("flat")
+            sure = ui.button("Delete", color="negative", on_click=delete).props('data-testid="confirm-delete"')
+            sure.bind_enabled_from(typed, "value", backward=lambda text: (text or "").strip() == project.name)

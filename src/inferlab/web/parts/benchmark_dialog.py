@@ -1,0 +1,314 @@
+"""The dialog that asks for a benchmark or a comparison."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from nicegui import html, ui
+
+from inferlab import machine
+from inferlab.errors import BadInput, InferlabError
+from inferlab.records import Model
+from inferlab.render.history import age
+from inferlab.store.entries import BENCHMARK, Entry, Project
+from inferlab.units import plural
+from inferlab.web.desk import Desk
+from inferlab.web.parts.card_words import SCENARIOS, seconds
+from inferlab.web.parts.engine_select import EngineSelect
+from inferlab.web.parts.number_chips import NumberChips
+from inferlab.workspace.engines import EngineChoice, title
+from inferlab.workspace.forms import BenchmarkForm, benchmark_asked, has_sequence, own_batch_size
+from inferlab.workspace.tracking import parts_of
+
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+# With more cores than this, powers of two are offered; any other can be typed in.
+_MOST_CHIPS = 16
+# Benchmarks that one can be compared with: the newest.
+_RECENT = 50
+_TAKEN = "As in {}"
+_ONLY = "Its core counts, batch sizes and scenario are taken: only the same can be compared."
+_OPTION = """
+<q-item v-bind="props.itemProps" :data-testid="'scenario-' + props.opt.name">
+  <q-item-section>
+    <q-item-label>{{ props.opt.label }}</q-item-label>
+    <q-item-label caption>{{ props.opt.caption }}</q-item-label>
+  </q-item-section>
+</q-item>
+"""
+
+
+def versions_of(model: Model) -> dict[str, str]:
+    """The versions of a model that can be measured, by their ids: so far only the model as it is."""
+    del model
+    return {"": "Original"}
+
+
+class ScenarioSelect(ui.select):
+    """Scenarios with what they are; those that cannot be chosen say why."""
+
+    def __init__(self, changed: Callable[[], Awaitable[None]]) -> None:
+        self._reasons: dict[str, str] = {}
+        super().__init__(list(SCENARIOS), label="Scenario", value="sync", on_change=changed)
+        self.add_slot("option", _OPTION)
+
+    def refuse(self, reasons: dict[str, str]) -> None:
+        """Disable these, for these reasons."""
+        if reasons == self._reasons:
+            return
+        self._reasons = reasons
+        if self.value in reasons:
+            self.value = "sync"
+        self.update()
+
+    def _update_options(self) -> None:
+        super()._update_options()
+        shown: list[dict[str, Any]] = self._props["options"]
+        for option, (name, meaning) in zip(shown, SCENARIOS.items(), strict=True):
+            reason = self._reasons.get(name, "")
+            option |= {"name": name, "caption": reason or meaning, "disable": bool(reason)}
+
+
+class BenchmarkDialog:
+    """Opens with `open`; `run` is given what was filled in, and the dialog closes when it succeeds."""
+
+    def __init__(
+        self,
+        model: Model,
+        choices: Sequence[EngineChoice],
+        recent: Sequence[Entry],
+        run: Callable[[BenchmarkForm], Awaitable[None]],
+        against: str | None = None,
+    ) -> None:
+        self._model, self._choices, self._run = model, choices, run
+        self._recent = {one.id: one for one in recent}
+        self._asked = 0
+        with (
+            ui.dialog().props("persistent") as self._dialog,
+            ui.card().classes("il-dialog il-bench-dialog").props('data-testid="benchmark-dialog"'),
+        ):
+            html.h2("Create Benchmark").classes("il-dialog-title")
+            self._what()
+            self._comparison(against)
+            self._how_much()
+            self._how()
+            self._estimate = ui.label("").classes("il-bench-estimate").props('data-testid="estimate"')
+            self._error = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
+            with html.div().classes("il-dialog-actions"):
+                ui.button("Cancel", on_click=self._dialog.close).props('flat data-testid="cancel-dialog"')
+                self._go = ui.button("Run", on_click=self._submit).props('data-testid="run"')
+        self._dialog.on("hide", self._dialog.delete)
+
+    async def open(self) -> None:
+        """Show it."""
+        self._dialog.open()
+        await self._changed()
+
+    # The fields.
+
+    def _what(self) -> None:
+        with html.div().classes("il-fields-2-1"):
+            self._engine = EngineSelect(self._choices, "Inference Engine").props('data-testid="engine"')
+            self._engine.on_value_change(self._changed)
+            self._version = ui.select(versions_of(self._model), label="Optimization Version", value="")
+            self._version.props('data-testid="version"')
+
+    def _comparison(self, against: str | None) -> None:
+        with html.div().classes("il-row il-bench-compare"):
+            self._compares = ui.checkbox("Enable Comparison", value=against is not None, on_change=self._changed)
+            self._compares.props('dense data-testid="enable-comparison"')
+            kinds = {"engine": "with another engine, in turns", "benchmark": "with an existing benchmark"}
+            self._rival = ui.radio(
+                kinds, value="engine" if against is None else "benchmark", on_change=self._changed
+            ).props('inline dense data-testid="compare-with"')
+        with html.div().classes("il-fields-2-1") as self._engine_row:
+            others = [one for one in self._choices if one.name != self._engine.value]
+            value = next((one.name for one in others if not one.reason), None)
+            self._other = EngineSelect(self._choices, "Comparing to", value).props('data-testid="other-engine"')
+            self._other.on_value_change(self._changed)
+            ui.select(versions_of(self._model), label="Optimization Version", value="")
+        with html.div() as self._benchmark_row:
+            self._against = ui.select(
+                {one.id: _named(one) for one in self._recent.values()},
+                label="Existing Benchmark" if self._recent else "Existing Benchmark: none of this project yet",
+                value=against if against in self._recent else next(iter(self._recent), None),
+                on_change=self._changed,
+            ).props(f'hint="{_ONLY}" data-testid="against"')
+            self._against.set_enabled(bool(self._recent))
+
+    def _how_much(self) -> None:
+        cores = len(machine.cores())
+        usual = range(1, cores + 1) if cores <= _MOST_CHIPS else [2**one for one in range(cores.bit_length())]
+        self._cores = NumberChips("Core Counts", "cores", usual, machine.usable_cores(), cores, self._changed)
+        own = own_batch_size(self._model)
+        self._batches = NumberChips("Batch Sizes", "batches", _BATCH_SIZES, own, None, self._changed)
+
+    def _how(self) -> None:
+        with html.div().classes("il-fields-3"):
+            self._scenario = ScenarioSelect(self._changed).props('data-testid="scenario"')
+            self._streams = _number("Streams", "streams", self._changed, "precision=0")
+            self._rate = _number("Requests a Second", "rate", self._changed)
+        with html.div().classes("il-fields-3"):
+            self._time = _number("Seconds", "time", self._changed, value=10.0)
+            self._sequence = None
+            if has_sequence(self._model):
+                self._sequence = _number("Sequence Length", "sequence-length", self._changed, 'placeholder="128"')
+
+    # What follows from what was chosen.
+
+    @property
+    def _like(self) -> Entry | None:
+        """The benchmark to compare with, whose conditions are taken."""
+        chosen = self._compares.value and self._rival.value == "benchmark"
+        return self._recent.get(self._against.value) if chosen else None
+
+    def form(self) -> BenchmarkForm:
+        """What was filled in."""
+        like = self._like
+        scenario = self._scenario.value
+        compares = bool(self._compares.value)
+        if not self._engine.value:
+            raise BadInput("No engine here can run this model. Install one on the start page.")
+        if compares and self._rival.value == "benchmark" and like is None:
+            raise BadInput("There is no benchmark in this project yet that could be compared with.")
+        return BenchmarkForm(
+            engine=self._engine.value,
+            num_cores=tuple(self._cores.values),
+            batch_sizes=tuple(self._batches.values),
+            scenario=scenario,
+            num_streams=_whole(self._streams.value, "number of streams") if scenario != "sync" else None,
+            rate=self._rate.value if scenario == "server" else None,
+            sequence_length=_whole(self._sequence.value, "sequence length") if self._sequence else None,
+            time_s=0.0 if self._time.value is None else float(self._time.value),
+            compare_engine=self._other.value if compares and self._rival.value == "engine" else None,
+            against=like.id if like else None,
+        )
+
+    async def _changed(self) -> None:
+        self._follow()
+        await self._tell()
+
+    def _follow(self) -> None:
+        """Show and disable what follows."""
+        compares, like = bool(self._compares.value), self._like
+        self._rival.set_visibility(compares)
+        self._engine_row.set_visibility(compares and self._rival.value == "engine")
+        self._benchmark_row.set_visibility(compares and self._rival.value == "benchmark")
+        if like is None:
+            self._cores.free()
+            self._batches.free()
+        else:
+            cells, taken = [one.cell for one in like.cells], _TAKEN.format(like.id)
+            self._cores.fix(list(dict.fromkeys(one.num_cores for one in cells)), taken)
+            self._batches.fix(list(dict.fromkeys(one.batch_size for one in cells)), taken)
+        self._follow_scenario(compares, like)
+        self._time.props["hint"] = "For each comparison" if compares and like is None else "For each combination"
+
+    def _follow_scenario(self, compares: bool, like: Entry | None) -> None:
+        refused = {}
+        if compares and like is None and self._rival.value == "engine":
+            refused["server"] = "engines are compared at full load, not at a rate of requests"
+        self._scenario.refuse(refused)
+        if like is not None:
+            self._scenario.value = like.cells[0].cell.scenario
+        scenario, taken = self._scenario.value, _TAKEN.format(like.id) if like else ""
+        _enable(self._scenario, not like, taken or SCENARIOS[scenario])
+        alone = "sync has one request at a time" if scenario == "sync" else ""
+        _enable(self._streams, not (alone or taken), alone or taken or "Empty: chosen by the cores")
+        _enable(
+            self._rate,
+            scenario == "server" and not taken,
+            taken or ("" if scenario == "server" else "server only"),
+        )
+        if self._sequence is not None:
+            _enable(self._sequence, not taken, taken or "Empty: 128")
+
+    async def _tell(self) -> None:
+        """Say how long it takes, or what is wrong."""
+        self._asked += 1
+        asked = self._asked
+        try:
+            form = self.form()
+            told = await asyncio.to_thread(_foretold, form, self._model)
+            error = ""
+        except InferlabError as problem:
+            told, error = "", str(problem)
+        if asked == self._asked and not self._dialog.is_deleted:
+            self._estimate.set_text(told)
+            self._error.set_text(error)
+            self._go.set_enabled(not error)
+
+    async def _submit(self) -> None:
+        self._go.set_enabled(False)
+        try:
+            await self._run(self.form())
+        except InferlabError as problem:
+            self._error.set_text(str(problem))
+            self._go.set_enabled(True)
+        else:
+            self._dialog.close()
+
+
+async def open_dialog(
+    desk: Desk, project: Project, queued: Callable[[], Awaitable[None]], against: str | None = None
+) -> None:
+    """Ask for a benchmark of a project; `queued` is called when one is in the queue."""
+    workspace = desk.workspace
+
+    async def run(form: BenchmarkForm) -> None:
+        await asyncio.to_thread(workspace.add_benchmark, project.id, form)
+        await queued()
+
+    waiting = None
+    if workspace.engines.known is None:
+        waiting = ui.notification("Looking which engines are here…", timeout=None, spinner=True)
+    choices = await asyncio.to_thread(workspace.engines.choices, project.model)
+    if waiting is not None:
+        waiting.dismiss()
+    entries = await asyncio.to_thread(workspace.cards, project.id, _RECENT)
+    recent = [one for one in entries if one.kind == BENCHMARK and any(cell.runs for cell in one.cells)]
+    if against is not None and all(one.id != against for one in recent):
+        recent.append(await asyncio.to_thread(workspace.store.entry, against))
+    await BenchmarkDialog(project.model, choices, recent, run, against).open()
+
+
+def _foretold(form: BenchmarkForm, model: Model) -> str:
+    """How much there is to measure, and about how long that takes."""
+    asked = benchmark_asked(form, model)
+    cores, batches = len(set(form.num_cores)), len(set(form.batch_sizes))
+    cells = cores * batches
+    noun = "comparison" if form.compare_engine else "combination"
+    of = f" of {plural(cores, 'core count')} and {plural(batches, 'batch size')}" if cells > 1 else ""
+    takes = sum(one.expected_s for one in parts_of(asked))
+    return f"{plural(cells, noun)}{of}, about {seconds(takes)}."
+
+
+def _named(entry: Entry) -> str:
+    """An entry in a list."""
+    cells = [one.cell for one in entry.cells]
+    engines = ", ".join(dict.fromkeys(title(one.engine) for one in cells))
+    cores = ", ".join(map(str, sorted({one.num_cores for one in cells})))
+    batches = ", ".join(map(str, sorted({one.batch_size for one in cells})))
+    return f"{engines} · cores {cores} · batch {batches} · {age(entry.created_at, datetime.now(UTC))} · {entry.id}"
+
+
+def _number(
+    label: str, name: str, changed: Callable[[], Awaitable[None]], props: str = "", value: float | None = None
+) -> ui.number:
+    field = ui.number(label, value=value, min=0, on_change=changed)
+    return field.props(f'stack-label debounce=300 {props} data-testid="{name}"')
+
+
+def _whole(value: float | None, what: str) -> int | None:
+    if value is None:
+        return None
+    if value != int(value):
+        raise BadInput(f"The {what} is a whole number, not {value:g}.")
+    return int(value)
+
+
+def _enable(field: ui.number | ui.select, on: bool, hint: str) -> None:
+    field.set_enabled(on)
+    field.props["hint"] = hint

@@ -1,0 +1,155 @@
+"""The engines of this machine: versions, states, and how those that lack are installed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from nicegui import html, ui
+from nicegui.element import Element
+
+from inferlab.errors import InferlabError
+from inferlab.records import EngineInfo
+from inferlab.store.entries import QueuedJob
+from inferlab.units import size
+from inferlab.web import shell
+from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.live import follow
+from inferlab.web.parts.copying import command_line
+from inferlab.web.parts.dialogs import dialog
+from inferlab.web.parts.job_list import left
+from inferlab.workspace import asked as requests
+from inferlab.workspace.asked import InstallAsked
+from inferlab.workspace.engines import can_install, licence_of, title
+
+_STATES: dict[str, tuple[str, shell.Kind]] = {
+    "ready": ("ready", "ok"),
+    "missing": ("not installed", "muted"),
+    "broken": ("broken", "wrong"),
+}
+_FOREIGN: tuple[str, shell.Kind] = ("cannot run here", "muted")
+# For tests and demonstrations: nobody deploys it.
+_UNSHOWN = ("fake",)
+
+
+class EngineList:
+    """Shows the engines where it is made; asking them takes seconds, so that they come after the page."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._box: Element = html.div().classes("il-engines")
+        self._known: tuple[EngineInfo, ...] | None = None
+        self._key: object = None
+        self._bars: dict[str, tuple[shell.Progress, ui.label]] = {}
+        with self._box:
+            html.div("Looking which engines are here…").classes("il-muted")
+        ui.timer(0.0, self._look, once=True)
+        follow(desk, self._changed)
+
+    async def look_again(self) -> None:
+        """Ask all engines once more."""
+        self._desk.workspace.engines.forget()
+        await self._look()
+
+    async def _look(self) -> None:
+        self._known = await asyncio.to_thread(self._desk.workspace.engines.all)
+        self._show(self._desk.watch.wanted())
+
+    async def _changed(self, before: Snapshot, now: Snapshot) -> None:
+        if set(_installing(before.jobs)) - set(_installing(now.jobs)):
+            await self._look()
+        else:
+            self._show(now)
+
+    def _show(self, now: Snapshot) -> None:
+        if self._known is None:
+            return
+        jobs = _installing(now.jobs)
+        key = (self._known, {name: (job.id, job.status, job.cancel) for name, job in jobs.items()})
+        if key != self._key:
+            self._key, self._bars = key, {}
+            self._box.clear()
+            with self._box:
+                for engine in self._known:
+                    if engine.name not in _UNSHOWN:
+                        self._row(engine, jobs.get(engine.name))
+        for name, (bar, words) in self._bars.items():
+            bar.set(jobs[name].fraction)
+            words.set_text(", ".join(filter(None, (jobs[name].stage or "Waiting", left(jobs[name].left_s)))))
+
+    def _row(self, engine: EngineInfo, job: QueuedJob | None) -> None:
+        words, look = _FOREIGN if _is_foreign(engine) else _STATES[engine.state]
+        with html.div().classes("il-engine").props(f'data-testid="engine-row-{engine.name}"'):
+            with html.div().classes("il-engine-head"):
+                html.span(title(engine.name)).classes("il-strong")
+                html.span(engine.version).classes("il-muted il-number")
+                html.span().classes("il-grow")
+                if job is None and can_install(engine):
+                    install = ui.button("Install", on_click=lambda: self._ask(engine.name)).props("outline dense")
+                    install.props(f'data-testid="install-{engine.name}"')
+                shell.chip("installing" if job else words, "info" if job else look)
+            if job is not None:
+                self._progress(engine.name, job)
+            elif engine.state != "ready":
+                _reason(engine)
+
+    def _progress(self, name: str, job: QueuedJob) -> None:
+        with html.div().classes("il-engine-progress"):
+            bar = shell.Progress()
+            words = ui.label().classes("il-muted il-small")
+            button = ui.button("Cancelling…" if job.cancel else "Cancel", on_click=lambda: self._cancel(job.id))
+            button.props(f'flat dense data-testid="cancel-install-{name}"').set_enabled(not job.cancel)
+        self._bars[name] = bar, words
+
+    async def _cancel(self, job_id: str) -> None:
+        await asyncio.to_thread(self._desk.workspace.cancel, job_id)
+        self._show(await self._desk.watch.refresh())
+
+    def _ask(self, name: str) -> None:
+        """The licence, to be agreed to."""
+        licence = licence_of(name)
+
+        async def agreed() -> None:
+            await asyncio.to_thread(self._desk.workspace.add_installation, name)
+            self._show(await self._desk.watch.refresh())
+            opened.close()
+
+        with dialog(f"Install {title(name)}") as opened:
+            html.p(
+                f"It gets an environment of its own, of about {size(licence.size_bytes)}, from the Python Package "
+                "Index. That is downloaded now."
+            )
+            with html.div().classes("il-licence").props('data-testid="licence"'):
+                html.div(licence.name).classes("il-strong")
+                html.p(licence.summary)
+            agree = ui.checkbox("I agree to this licence").props('data-testid="agree"')
+            with html.div().classes("il-dialog-actions"):
+                ui.button("Cancel", on_click=opened.close).props("flat")
+                install = ui.button("Install", on_click=agreed).props('data-testid="install"')
+                install.bind_enabled_from(agree, "value")
+
+
+def _is_foreign(engine: EngineInfo) -> bool:
+    """Whether nothing could make it run on this machine."""
+    return engine.state == "missing" and not engine.remedy
+
+
+def _reason(engine: EngineInfo) -> None:
+    if engine.problem and engine.problem != "not installed":
+        html.div(engine.problem.removeprefix("cannot run here: ")).classes("il-muted il-small")
+    if engine.remedy and not can_install(engine):
+        command_line(engine.remedy, f"copy-{engine.name}")
+
+
+def _installing(jobs: Sequence[QueuedJob]) -> dict[str, QueuedJob]:
+    """The installations on their way, by engine."""
+    found = {}
+    for job in jobs:
+        if job.kind == "install":
+            try:
+                asked = requests.from_content(job.kind, job.content)
+            except InferlabError:
+                continue
+            assert isinstance(asked, InstallAsked)
+            found[asked.engine] = job
+    return found

@@ -1,0 +1,136 @@
+"""Figures on pages: made in a thread, shown without the title that the page has, and drawn anew when asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nicegui import html, json, ui
+from nicegui.element import Element
+
+# Plotly itself comes with NiceGUI's element.
+from nicegui.elements import plotly as _plotly  # noqa: F401
+
+from inferlab.charts import frame
+from inferlab.errors import BadInput
+from inferlab.web import shell
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_CONFIG = {"displaylogo": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A figure as the browser gets it, and what its title and subtitle said."""
+
+    text: str
+    height: int
+    title: str
+    notes: tuple[str, ...]
+
+
+def drawn(figure: Figure) -> Drawn:
+    """A figure with as large an area between its axes, and no title."""
+    said = figure.layout.meta
+    content = figure.to_plotly_json()
+    layout = content["layout"]
+    before, around = layout["margin"], frame.compact_margin(figure)
+    height = layout["height"] - before["t"] - before["b"] + around["t"] + around["b"]
+    content["layout"] = {**layout, "title": None, "height": height, "margin": {**before, **around}}
+    return Drawn(json.dumps({**content, "config": _CONFIG}), height, said["title"], tuple(said["subtitle"]))
+
+
+class FigureElement(Element, component="figure.js"):
+    """A Plotly figure as JSON.
+
+    Unlike NiceGUI's own element it takes it as one text: there, on its way to the browser, every number of it is
+    wrapped to be observed, which for thousands of layers takes longer than all the rest.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._props["data-testid"] = name
+        self._update_method = "update"
+
+    def draw(self, found: Drawn) -> None:
+        """Show this figure."""
+        self._props["figure"] = found.text
+        self.style(f"height: {found.height}px")
+        self.update()
+
+
+def prepare() -> None:
+    """Let the browser load Plotly while the page is still waiting for what it shall draw."""
+    ui.run_javascript("import('nicegui-plotly')")
+
+
+class Chart:
+    """The place of a figure, with its notes below; what cannot be drawn says why instead."""
+
+    def __init__(self, name: str, known: Collection[str] = ()) -> None:
+        #: Notes that need not be said, for the page says them.
+        self._known = known
+        self._name, self._turn = name, 0
+        self._plot: FigureElement | None = None
+        with html.div().classes("il-figure"):
+            self._slot = html.div()
+            self._notes = ui.label().classes("il-caption")
+
+    async def show(self, make: Callable[[], Figure]) -> str:
+        """Draw what `make` makes, unless something newer was asked for meanwhile; returns its title."""
+        self._turn += 1
+        turn = self._turn
+        try:
+            found = await asyncio.to_thread(lambda: drawn(make()))
+        except BadInput as error:
+            self._slot.clear()
+            self._plot = None
+            self._notes.set_text(str(error))
+            return ""
+        if turn == self._turn:
+            self._draw(found)
+            self._notes.set_text(" · ".join(one for one in found.notes if one not in self._known))
+        return found.title
+
+    def _draw(self, found: Drawn) -> None:
+        if self._plot is None:
+            with self._slot:
+                self._plot = FigureElement(self._name)
+        self._plot.draw(found)
+
+
+class ChosenChart:
+    """A card with a chart and the selectors of what it shows, such as Summary Type and Value Display."""
+
+    def __init__(
+        self,
+        name: str,
+        choices: Mapping[str, Mapping[str, str]],
+        draw: Callable[..., Figure],
+        known: Collection[str] = (),
+    ) -> None:
+        #: Takes what is chosen, in the order of the selectors.
+        self._draw = draw
+        self._selects: list[ui.select] = []
+        with shell.card("il-chart-card"):
+            with html.div().classes("il-chosen"):
+                for label, options in choices.items():
+                    slug = label.lower().replace(" ", "-")
+                    select = ui.select(dict(options), label=label, value=next(iter(options)))
+                    select.props(f'data-testid="{name}-{slug}"').on_value_change(self.refresh)
+                    self._selects.append(select)
+            self._chart = Chart(f"{name}-chart", known)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """What is selected now."""
+        return tuple(str(one.value) for one in self._selects)
+
+    async def refresh(self) -> None:
+        """Draw what is selected."""
+        chosen = self.chosen
+        await self._chart.show(lambda: self._draw(*chosen))

@@ -1,0 +1,200 @@
+"""The first step of a new project: name a model in one of several ways, and see what it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from nicegui import html, ui
+from nicegui.element import Element
+
+from inferlab.errors import InferlabError
+from inferlab.model import demo
+from inferlab.records import Event, Model
+from inferlab.render.text import event as prose
+from inferlab.web import faults, shell
+from inferlab.web.desk import Desk
+from inferlab.web.parts import model_facts
+from inferlab.web.parts.path_browser import PathBrowser
+from inferlab.web.parts.upload_zone import UploadZone
+
+_LOOK_S = 1.0
+_ADDRESSES = (
+    ("https://…", "the address of a model file; what belongs to it is fetched from beside it"),
+    ("hf:org/name", "a repository of the Hugging Face hub that has an ONNX file"),
+    ("zoo:STUB", "a model of SparseZoo, from a mirror that INFERLAB_ZOO names"),
+)
+
+
+class _GivenUp(InferlabError):
+    """Nobody waits for this model any more."""
+
+
+class _Analysis:
+    """One model that is being found and read by a thread; it ends when it next tells something after `stop`."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.event: Event | None = None
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def listen(self, event: Event) -> None:
+        if self.stopped:
+            raise _GivenUp
+        self.event = event
+
+
+class ModelPicker:
+    """Shows the ways to name a model where it is made; `changed` is called when there is one, or none again."""
+
+    def __init__(self, desk: Desk, changed: Callable[[], object], source: str = "") -> None:
+        self._desk, self._changed = desk, changed
+        #: What was chosen and analysed.
+        self.model: Model | None = None
+        self._analysis: _Analysis | None = None
+        way = _way(source)
+        with ui.tabs().props("inline-label") as tabs:
+            for name, words, icon in (
+                ("upload", "Upload", "upload"),
+                ("path", "Path on this machine", "folder_open"),
+                ("address", "URL, hf: or zoo:", "link"),
+                ("demo", "Demo model", "science"),
+            ):
+                ui.tab(name, words, icon).props(f'data-testid="way-{name}"')
+        # Panels stay as they are when another is shown, so that nothing that was entered is lost.
+        with ui.tab_panels(tabs, value=way, keep_alive=True, animated=False).classes("il-ways"):
+            with ui.tab_panel("upload"):
+                self._zone = UploadZone(desk, self._begin, self.analyse)
+            with ui.tab_panel("path"):
+                self._path = self._field("Path", source if way == "path" else "", "path")
+                PathBrowser(desk, self._browsed)
+            with ui.tab_panel("address"):
+                self._address = self._field("Address or name", source if way == "address" else "", "address")
+                with html.div().classes("il-facts il-small"):
+                    for form, meaning in _ADDRESSES:
+                        html.div(form).classes("il-mono")
+                        html.div(meaning).classes("il-muted")
+            with ui.tab_panel("demo"), html.div().classes("il-demos"):
+                for name, meaning in demo.NAMES.items():
+                    self._demo(name, meaning)
+        self._result: Element = html.div().props('data-testid="model"')
+        self._timer = ui.timer(_LOOK_S, self._show_progress, active=False)
+        ui.context.client.on_delete(self.leave)
+        if source:
+            ui.timer(0.0, lambda: self.analyse(source), once=True)
+
+    def keep(self) -> None:
+        """A project was made of the model: its files stay."""
+        self._zone.keep()
+
+    def leave(self) -> None:
+        """Nobody looks any more: end what goes on, and remove what was uploaded for nothing."""
+        if self._analysis is not None:
+            self._analysis.stop()
+        self._zone.give_up()
+
+    async def analyse(self, source: str) -> None:
+        """Find a model and show what it is, or why it is none."""
+        self._begin()
+        job = self._analysis = _Analysis(source)
+        self._show_working(job)
+        self._timer.activate()
+        problem = ""
+        try:
+            found = await asyncio.to_thread(self._desk.workspace.analyse, source, job.listen)
+        except _GivenUp:
+            return
+        except Exception as error:
+            faults.report(error)
+            problem = faults.sentence(error)
+        if job.stopped:
+            return
+        self._analysis = None
+        self._timer.deactivate()
+        self._result.clear()
+        with self._result:
+            if problem:
+                shell.banner("warn", problem).props('data-testid="model-problem"')
+                return
+            self.model = found
+            _show_model(found)
+        self._changed()
+
+    def _begin(self) -> None:
+        """Another model is about to be named: the one before is no longer chosen."""
+        if self._analysis is not None:
+            self._analysis.stop()
+        self._analysis = None
+        self._timer.deactivate()
+        self._result.clear()
+        if self.model is not None:
+            self.model = None
+            self._changed()
+
+    def _field(self, label: str, value: str, name: str) -> ui.input:
+        with html.div().classes("il-fields-row il-name-row"):
+            field = ui.input(label, value=value).props(f'data-testid="{name}"').classes("il-grow")
+            go = ui.button("Analyse").props(f'outline data-testid="analyse-{name}"')
+
+        async def analyse() -> None:
+            await self.analyse(field.value or "")
+
+        field.on("keydown.enter", analyse)
+        go.on_click(analyse)
+        return field
+
+    async def _browsed(self, path: str) -> None:
+        self._path.set_value(path)
+        await self.analyse(path)
+
+    def _demo(self, name: str, meaning: str) -> None:
+        with html.button(type="button").classes("il-demo").props(f'data-testid="demo-{name}"') as button:
+            html.div(f"demo:{name}").classes("il-strong")
+            html.div(meaning[:1].upper() + meaning[1:]).classes("il-muted il-small")
+        button.on("click", lambda: self.analyse(f"demo:{name}"), [])
+
+    def _show_working(self, job: _Analysis) -> None:
+        def stop() -> None:
+            self._begin()
+
+        with self._result, html.div().classes("il-working").props('data-testid="analysing"'):
+            self._words = ui.label(f"Analysing {_shown(job.source)}").classes("il-grow il-cut")
+            ui.button("Cancel", on_click=stop).props('flat dense data-testid="cancel-analysis"')
+            self._bar = shell.Progress()
+
+    def _show_progress(self) -> None:
+        job = self._analysis
+        if job is not None and job.event is not None:
+            whole = job.event.fraction == 1.0
+            self._words.set_text(f"Analysing {_shown(job.source)}" if whole else prose(job.event))
+            self._bar.set(None if whole else job.event.fraction)
+
+
+def _show_model(model: Model) -> None:
+    with html.div().classes("il-model"):
+        with html.div().classes("il-row"):
+            ui.icon("check_circle").classes("il-done-icon")
+            html.span(model_facts.source(model)).classes("il-strong il-cut").props["title"] = model.source
+        shell.facts(model_facts.facts(model))
+
+
+def _shown(source: str) -> str:
+    """A source as the user knows it: uploads by their file."""
+    return "the uploaded file" if source.startswith("upload:") else source
+
+
+def _way(source: str) -> str:
+    """The tab that a source is named in."""
+    if not source:
+        return "upload"
+    if source.startswith("demo:"):
+        return "demo"
+    return "address" if "://" in source or source.startswith(("hf:", "zoo:")) else "path"

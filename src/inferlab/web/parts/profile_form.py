@@ -1,0 +1,202 @@
+"""The fields of a form for profiles: in the new project and in the dialogs for further profiles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from nicegui import html, ui
+from nicegui.elements.mixins.disableable_element import DisableableElement
+
+from inferlab import machine
+from inferlab.errors import BadInput
+from inferlab.records import Model
+from inferlab.web.desk import Desk
+from inferlab.web.parts.engine_select import EngineSelect
+from inferlab.workspace.engines import EngineChoice
+from inferlab.workspace.forms import ProfileForm, has_sequence, own_batch_size
+
+_Field = TypeVar("_Field", bound=DisableableElement)
+_EMPTY = ProfileForm()
+_OFF = {
+    "performance": "Off: nothing is timed. The profile is approximated from the architecture as a FLOPS profile, "
+    "a theoretical measure.",
+    "loss": "Off: nothing is pruned and tried. The profile is approximated from the weights.",
+}
+_LEVELS = "Zeroes real weights, level by level, on engines that do not impose sparsity by themselves."
+_INT8 = "Makes a copy that is really quantised, and times it."
+_ROOFLINE = "Measures the ceilings of this machine, and says what limits each layer."
+_DATA = "An .npz file with your inputs by name, and labels if there are any. Without one, outputs are compared."
+
+
+class ProfileFields:
+    """The entries for a performance profile, a loss profile or both; of both, each has a switch.
+
+    Made within the element that shall show it; `filled` is what stands in it at first, `changed` is called when a
+    switch is turned.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        model: Model,
+        performance: bool = True,
+        loss: bool = True,
+        filled: ProfileForm = _EMPTY,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._desk, self._model, self._filled, self._changed = desk, model, filled, changed
+        self._fields: list[DisableableElement] = []
+        self._switches: dict[str, ui.switch] = {}
+        # Until the engines were asked, the one that stands in the form is taken at its word.
+        self._looked = False
+        self._offered = {"performance": performance, "loss": loss}
+        with html.div().classes("il-profile-form"):
+            if performance:
+                self._column("performance", self._performance)
+            if loss:
+                self._column("loss", self._loss)
+
+    @property
+    def anything(self) -> bool:
+        """Whether something is to be measured at all."""
+        return self._wants("performance") or self._wants("loss")
+
+    def form(self) -> ProfileForm:
+        """What was entered; refuses what is no number."""
+        performance, loss = self._wants("performance"), self._wants("loss")
+        filled = self._filled
+        engine = self._engine.value if performance and self._looked else filled.engine
+        if not engine:
+            raise BadInput("No engine here can profile this model. Switch Performance off, or install one.")
+        measured: dict[str, Any] = {}
+        if performance:
+            measured = {
+                "performance_name": self._performance_name.value or "",
+                "engine": engine,
+                "batch_size": _whole(self._batch.value, "batch size"),
+                "num_cores": _whole(self._cores.value, "number of cores"),
+                "sequence_length": _whole(self._sequence.value, "sequence length") if self._sequence else None,
+                "levels": bool(self._levels.value),
+                "int8": bool(self._int8.value),
+                "roofline": bool(self._roofline.value),
+                "time_s": filled.time_s if self._time.value is None else float(self._time.value),
+            }
+        if loss:
+            measured |= {
+                "loss_name": self._loss_name.value or "",
+                "data": (self._data.value or "").strip() or None,
+            }
+        return ProfileForm(performance=performance, loss=loss, **measured)
+
+    def kept(self) -> ProfileForm:
+        """What was entered, as far as it fits another model too."""
+        try:
+            return replace(self.form(), batch_size=None, sequence_length=None)
+        except BadInput:
+            return self._filled
+
+    def enable(self, on: bool) -> None:
+        """Let the user change the entries, or show them greyed out."""
+        for field in (*self._fields, *self._switches.values()):
+            field.set_enabled(on)
+
+    def _wants(self, part: str) -> bool:
+        return bool(self._switches[part].value) if part in self._switches else self._offered[part]
+
+    def _column(self, part: str, fill: Callable[[], None]) -> None:
+        on = all(self._offered.values())
+        with html.section().classes("il-profile-part"):
+            if not on:
+                fill()
+                return
+            with html.div().classes("il-profile-head"):
+                html.h3(part.capitalize())
+                switch = ui.switch(value=getattr(self._filled, part), on_change=lambda: self._changed())
+                switch.props(f'data-testid="{part}-switch" aria-label="{part.capitalize()}"')
+            self._switches[part] = switch
+            with html.div().classes("il-profile-fields") as fields:
+                fill()
+            off = html.p(_OFF[part]).classes("il-muted")
+            fields.bind_visibility_from(switch, "value")
+            off.bind_visibility_from(switch, "value", backward=lambda value: not value)
+
+    def _performance(self) -> None:
+        filled, model = self._filled, self._model
+        self._performance_name = self._kept(
+            ui.input("Performance Profile Name", value=filled.performance_name), "performance-name"
+        )
+        cores, most = machine.usable_cores(), len(machine.cores())
+        with html.div().classes("il-fields-row"):
+            batch = filled.batch_size or own_batch_size(model)
+            self._batch = self._kept(_number("Batch Size", batch), "batch-size")
+            self._cores = self._kept(_number("CPU Cores", filled.num_cores or cores, most), "num-cores")
+            self._cores.props(f'suffix="of {most}"')
+            self._sequence: ui.number | None = None
+            if has_sequence(model):
+                self._sequence = self._kept(_number("Sequence Length", filled.sequence_length), "sequence-length")
+                self._sequence.props('placeholder="128"')
+        self._engine = self._kept(EngineSelect(), "engine")
+        self._offer_engines()
+        with html.div().classes("il-checks"):
+            self._levels = self._check("Times of pruned copies", filled.levels, _LEVELS, "levels")
+            self._int8 = self._check("INT8 copy", filled.int8, _INT8, "int8")
+            self._roofline = self._check("Roofline", filled.roofline, _ROOFLINE, "roofline")
+        with html.div().classes("il-fields-row"):
+            self._time = self._kept(
+                ui.number("Seconds for Each Part", value=filled.time_s, min=0.1).props("suffix=s"), "time"
+            )
+        sets = machine.describe().instruction_sets
+        vnni = ", VNNI" if machine.has_vnni(sets) else ""
+        html.div(f"Instruction sets: {machine.vector_width(sets).upper()}{vnni}").classes("il-muted il-small")
+
+    def _loss(self) -> None:
+        self._loss_name = self._kept(ui.input("Loss Profile Name", value=self._filled.loss_name), "loss-name")
+        # It comes with data of its own.
+        known = self._filled.data or ("demo:digits" if self._model.source == "demo:digits" else "")
+        data = ui.input("Data File (optional)", value=known).props(f'hint="{_DATA}"')
+        self._data = self._kept(data.classes("il-with-hint"), "data")
+
+    def _offer_engines(self) -> None:
+        engines, select = self._desk.workspace.engines, self._engine
+
+        def offer(found: Sequence[EngineChoice]) -> None:
+            select.offer(found, self._filled.engine)
+            self._looked = True
+
+        async def look() -> None:
+            found = await asyncio.to_thread(engines.choices, self._model, True)
+            offer(found)
+            select.props(remove="loading hint")
+
+        if engines.known is None:
+            select.props('loading hint="Looking which engines are here…"')
+            ui.timer(0.0, look, once=True)
+        else:
+            offer(engines.choices(self._model, profiling=True))
+
+    def _check(self, text: str, value: bool, help: str, name: str) -> ui.checkbox:
+        box = self._kept(ui.checkbox(text, value=value).props("dense"), name)
+        with box:
+            ui.tooltip(help)
+        return box
+
+    def _kept(self, field: _Field, name: str) -> _Field:
+        """A field that can be greyed out, and found by its name."""
+        self._fields.append(field.props(f'data-testid="{name}"'))
+        return field
+
+
+def _number(label: str, value: int | None, most: int | None = None) -> ui.number:
+    return ui.number(label, value=value, min=1, max=most, precision=0).props("stack-label")
+
+
+def _whole(value: float | None, what: str) -> int | None:
+    """A whole number from 1; none where the field was left empty, which stands for what is usual."""
+    if value is None:
+        return None
+    if value < 1 or value != int(value):
+        raise BadInput(f"The {what} is a whole number from 1, not {value:g}.")
+    return int(value)
