@@ -31,6 +31,19 @@ def test_every_option_of_profile_is_documented_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`(-{1,2}[\w-]+)`", row)} == real
 
 
+def test_every_address_of_the_http_api_is_documented_and_no_other() -> None:
+    from fastapi import FastAPI
+
+    from inferlab.web import api
+
+    app = FastAPI()
+    app.include_router(api.router(None))
+    real = {f"{method.upper()} {path}" for path, methods in app.openapi()["paths"].items() for method in methods}
+    rows = re.findall(r"^\| `([A-Z]+ /\S+)` \|", (ROOT / "docs/http-api.md").read_text(), re.M)
+    assert set(rows) == real
+    assert len(rows) == len(real)
+
+
 def test_the_example_of_a_profile_runs_and_prints_what_it_says(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/profiles.md").read_text(), re.S)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -291,6 +291,33 @@ def test_one_layer_and_five_hundred_are_drawn() -> None:
     assert many.data[0].error_y.array is None and many.data[0].width == 1.0
 
 
+def test_of_thousands_of_bars_the_outline_is_drawn_and_each_can_still_be_pointed_at() -> None:
+    deep = repeated(PROFILE, 16)
+    layers = measured(deep).layers
+    figure = charts.layer_results(deep)
+    convs, others, fallbacks, places = figure.data
+    assert {trace.type for trace in figure.data} == {"scatter"} and figure.layout.hovermode == "x"
+    assert list(convs.y) == [one.ms if one.type == "Conv" else 0.0 for one in layers]
+    assert [trace.hoverinfo for trace in (convs, others, fallbacks)] == ["skip"] * 3
+    assert list(places.y) == [one.ms for one in layers]
+    assert places.hovertext[68].startswith("layer 68<br>id: 302_1<br>type: Conv")
+    log = charts.layer_results(deep, "baseline", "log")
+    assert min(log.data[0].y) == pytest.approx(10 ** (log.layout.yaxis.range[0] - 1))
+    sensitivities = charts.loss_sensitivities(repeated(PROFILE, 20))
+    assert deep.loss is not None and sensitivities.layout.hovermode == "x"
+    assert list(sensitivities.data[0].y) == list(sensitivities.data[1].y)
+
+
+def test_of_thousands_of_layers_the_roofline_shows_those_that_take_most_time() -> None:
+    deep = repeated(PROFILE, 16)
+    figure = charts.roofline(deep)
+    shown = [text for trace in figure.data if trace.mode == "markers" for text in trace.hovertext]
+    worked = sorted((one for one in measured(deep).layers if one.flops), key=lambda one: -one.ms)
+    assert len(shown) == 1000 and len(worked) == 1024
+    assert sum(text.startswith("layer") for text in shown) == 1000
+    assert "24 layers that take less time left out" in figure.layout.title.text
+
+
 def other_engine() -> Profile:
     """The same model where the Gemm takes half the time, and nothing else differs."""
     layers = [

@@ -1,0 +1,459 @@
+"""Benchmarks as a user asks for them, watches, compares, exports and removes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from inferlab.records import Benchmark, Outcome, Plan
+from inferlab.store import open_store
+from inferlab.store.store import Store
+from inferlab.workspace.asked import BenchmarkAsked, to_content
+from tests.made import a_cell, steady_run
+from tests.store.saved import MODEL, PLAN, save
+from tests.web.calls import QUICK, measured
+from tests.web.serving import Server, left_the_machine, requested, until
+from tests.web.user import User
+
+SOURCE = "demo:mlp_medium"
+
+
+class Reader(User):
+    """A user who looks at things within things: `card-ID/chart`."""
+
+    def _shown(self, name: str) -> list[WebElement]:
+        path = " ".join(f'[data-testid="{part}"]' for part in name.split("/"))
+        return [one for one in self.browser.find_elements(By.CSS_SELECTOR, path) if one.is_displayed()]
+
+    def cards(self) -> list[str]:
+        """What the cards are called, from the top."""
+        found = self.browser.find_elements(By.CSS_SELECTOR, '[data-testid^="card-"]')
+        return [str(one.get_attribute("data-testid")).removeprefix("card-") for one in found]
+
+    def drawn(self, name: str) -> None:
+        """Wait for a chart with axes."""
+        until(
+            lambda: self._still(lambda: self.see(name).find_elements(By.CSS_SELECTOR, ".xaxislayer-above")),
+            f"{name} was never drawn",
+        )
+
+    def choose(self, name: str, text: str) -> None:
+        """Choose what is called so from a list."""
+
+        def chosen() -> bool:
+            self._unfold(name)
+            options = self.browser.find_elements(By.CSS_SELECTOR, ".q-menu .q-item:not(.disabled)")
+            wanted = [one for one in options if one.is_displayed() and one.text.split("\n")[0] == text]
+            if wanted:
+                wanted[0].click()
+            return bool(wanted)
+
+        until(lambda: self._still(chosen), f"{name} does not offer {text}")
+        self._folded()
+
+    def offered(self, name: str, option: str) -> WebElement:
+        """What a list offers, whether or not it can be chosen; the list stays open."""
+
+        def found() -> WebElement | None:
+            self._unfold(name)
+            return next(iter(self._shown(option)), None)
+
+        return until(lambda: self._still(found), f"{name} does not offer {option}")
+
+    def _unfold(self, name: str) -> None:
+        # A dialog that has just come takes the focus, and closes a list that was opened too soon.
+        if not self._lists():
+            self.click(name)
+
+    def fold(self) -> None:
+        """Close the list that is open."""
+        self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+        self._folded()
+
+    def _folded(self) -> None:
+        # One that is fading away still takes clicks.
+        until(lambda: not self._lists(), "the list stays open")
+
+    def _lists(self) -> list[WebElement]:
+        found = self._still(
+            lambda: [one for one in self.browser.find_elements(By.CLASS_NAME, "q-menu") if one.is_displayed()]
+        )
+        return found or []
+
+    def from_menu(self, entry_id: str, item: str) -> None:
+        """Choose from the menu of a card."""
+        self.click(f"card-{entry_id}/menu")
+        self.click(item)
+        self._folded()
+
+
+@pytest.fixture
+def project(http: httpx.Client) -> str:
+    return made_of(http, SOURCE)
+
+
+def made_of(http: httpx.Client, source: str) -> str:
+    """The id of a new project."""
+    made = http.post("/projects", json={"source": source, "name": "Benchmarks"})
+    assert made.status_code == 201, made.text
+    return str(made.json()["id"])
+
+
+@pytest.fixture
+def reader(browser: webdriver.Chrome, server: Server) -> Reader:
+    return Reader(browser, server.url)
+
+
+@pytest.fixture
+def store(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    with opened(server, monkeypatch) as found:
+        yield found
+
+
+def opened(server: Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The store of a server, for one who is on the same node."""
+    monkeypatch.setenv("INFERLAB_NODE", server.environment["INFERLAB_NODE"])
+    return open_store(str(server.store))
+
+
+def at_benchmarks(reader: Reader, project: str) -> None:
+    reader.open(f"/projects/{project}/benchmarks")
+    reader.see("add-benchmark")
+
+
+def dialog(reader: Reader) -> None:
+    """Open the dialog, and wait until it has counted."""
+    reader.click("add-benchmark")
+    reader.see("estimate", "about")
+
+
+def newest(reader: Reader, before: list[str]) -> str:
+    """The card that was not there before, once it has an entry."""
+
+    def found() -> str | None:
+        fresh = [one for one in reader.cards() if one not in before]
+        return fresh[0] if fresh and reader.sees(f"card-{fresh[0]}/menu") else None
+
+    return until(found, "no new benchmark was measured")
+
+
+def fake(**options: str) -> Plan:
+    """A plan of the scripted engine; only who is at the machine can script it."""
+    return Plan(
+        SOURCE,
+        engines=("fake",),
+        scenarios=("sync",),
+        num_cores=(1,),
+        batch_sizes=(1,),
+        time_s=0.3,
+        warmup_s=0.1,
+        processes=2,
+        engine_options=tuple(options.items()),
+    )
+
+
+def queued(store: Store, project: str, plan: Plan) -> None:
+    store.jobs.add("benchmark", project, to_content(BenchmarkAsked(plan)))
+
+
+def test_two_engines_are_compared_at_two_core_counts_and_two_batch_sizes(reader: Reader, project: str) -> None:
+    at_benchmarks(reader, project)
+    assert reader.cards() == []
+    dialog(reader)
+    reader.click("enable-comparison")
+    reader.choose("engine", "OpenVINO")
+    reader.choose("other-engine", "ONNX Runtime")
+    for name in ("cores", "batches"):
+        reader.click(f"{name}-multiple")
+    reader.click("cores-1")
+    reader.click("batches-4")
+    reader.see("estimate", "4 comparisons of 2 core counts and 2 batch sizes")
+    reader.type("time", "1")
+    reader.see("estimate", "about 4 s")
+    reader.click("run")
+    reader.miss("benchmark-dialog")
+    (job,) = until(reader.cards, "the card did not appear")
+    assert reader.see(f"card-{job}/engines").text == "OpenVINO vs ONNX Runtime"
+    until(lambda: "%" in reader.see("progress").text, "no progress was shown")
+    reader.see("stage", "Comparing in turns")
+
+    card = f"card-{newest(reader, [])}"
+    head = reader.see(card).text
+    assert re.search(r"Batch Size\s+1, 4\s+Core Count\s+1, 2\s+Instruction Set\s+AVX", head)
+    reader.drawn(f"{card}/chart")
+    assert reader.see(f"{card}/verdict").text in ("faster", "slower", "same", "inconclusive")
+    assert "Speed-up over ONNX Runtime" in reader.see(f"{card}/speedup").text
+    assert "measured in turns" in reader.see(f"{card}/speedup").text
+    first = reader.see(f"{card}/ms-per-batch").text
+    reader.choose(f"{card}/select-batch", "4")
+    until(lambda: reader.see(f"{card}/ms-per-batch").text != first, "the numbers stayed")
+
+    reader.click(f"{card}/view-cores")
+    best, worst = reader.see(f"{card}/best").text, reader.see(f"{card}/worst").text
+    assert {best.split("\n")[1], worst.split("\n")[1]} == {"1", "2"}
+    assert not reader.sees(f"{card}/select-cores")
+    reader.drawn(f"{card}/chart")
+    reader.click(f"{card}/view-batches")
+    assert reader.see(f"{card}/best", "Best batch size").text.split("\n")[1] in "14"
+    reader.click(f"{card}/view-baseline")
+    reader.click(f"{card}/arm-1")
+    reader.see(f"{card}/speedup", "Speed-up over OpenVINO")
+    reader.click(f"{card}/ratios")
+    reader.drawn("ratios-chart")
+    assert left_the_machine(requested(reader.browser)) == []
+
+
+def test_what_cannot_be_chosen_says_why(reader: Reader, project: str) -> None:
+    at_benchmarks(reader, project)
+    dialog(reader)
+    torch = reader.offered("engine", "engine-torch")
+    assert torch.get_attribute("aria-disabled") == "true"
+    assert "this model is onnx" in torch.text
+    reader.fold()
+    assert not reader.can_click("streams")
+    until(lambda: "sync has one request at a time" in reader.see("benchmark-dialog").text, "no reason")
+    reader.choose("scenario", "server")
+    reader.see("error", "rate")
+    assert not reader.can_click("run")
+    reader.type("rate", "50")
+    reader.miss("error")
+    reader.click("enable-comparison")
+    until(lambda: not reader.can_click("rate"), "two engines would be compared at a rate")
+    assert "not at a rate of requests" in reader.offered("scenario", "scenario-server").text
+    reader.fold()
+    reader.choose("other-engine", "ONNX Runtime")
+    reader.see("error", "Both sides of the comparison are ONNX Runtime")
+    reader.click("cancel-dialog")
+    reader.miss("benchmark-dialog")
+
+
+def test_a_batch_size_of_ones_own_is_measured(reader: Reader, project: str) -> None:
+    at_benchmarks(reader, project)
+    dialog(reader)
+    reader.choose("engine", "Fake (scripted)")
+    reader.type("time", "0.3")
+    reader.see("batches-other").send_keys("3")
+    reader.see("batches-other").send_keys(Keys.ENTER)
+    assert reader.see("batches-3").get_attribute("aria-pressed") == "true"
+    reader.click("run")
+    card = f"card-{newest(reader, [])}"
+    assert re.search(r"Batch Size\s+3", reader.see(card).text)
+
+
+def test_a_job_is_cancelled_resumed_and_seen_in_two_tabs(reader: Reader, project: str, store: Store) -> None:
+    # Longer than any test takes.
+    queued(store, project, replace(fake(), batch_sizes=(1, 2), time_s=600.0))
+    queued(store, project, fake())
+    at_benchmarks(reader, project)
+    first = reader.browser.current_window_handle
+    reader.browser.switch_to.new_window("tab")
+    at_benchmarks(reader, project)
+    reader.see("stage", "Running benchmark")
+    reader.see("left", "1 job before it in the queue")
+    waiting, running = reader.cards()
+    reader.click(f"card-{waiting}/cancel")
+    reader.see(f"card-{waiting}/ended", "Cancelled")
+    reader.click(f"card-{running}/cancel")
+    cut = until(lambda: _ended(reader, "cancelled", waiting), "it was not cancelled")
+    assert "of 2 combinations were measured" in reader.see(f"card-{cut}/ended").text
+
+    reader.browser.switch_to.window(first)
+    reader.see(f"card-{cut}/ended", "Cancelled")
+    reader.click(f"card-{waiting}/dismiss")
+    reader.miss(f"card-{waiting}")
+    assert reader.cards() == [cut]
+    reader.click(f"card-{cut}/resume")
+    reader.see(f"card-{cut}/stage", "Running benchmark")
+    assert not reader.sees(f"card-{cut}/ended")
+    reader.click(f"card-{cut}/cancel")
+    reader.see(f"card-{cut}/ended", "Cancelled")
+
+
+def _ended(reader: Reader, status: str, but: str = "") -> str | None:
+    for one in reader.cards():
+        if one != but and reader.sees(f"card-{one}/ended"):
+            strip = reader.see(f"card-{one}/ended")
+            return (
+                one if strip.get_attribute("data-status") == status and reader.sees(f"card-{one}/menu") else None
+            )
+    return None
+
+
+def test_a_benchmark_is_compared_with_an_older_one_rerun_removed_and_put_back(
+    reader: Reader, project: str, http: httpx.Client
+) -> None:
+    older = measured(http, project, QUICK | {"batch_sizes": [2]})
+    at_benchmarks(reader, project)
+    reader.from_menu(older, "compare")
+    reader.see("estimate", "1 combination")
+    assert older in reader.see("against").text
+    assert reader.see("batches-2").get_attribute("aria-pressed") == "true"
+    assert not reader.see("batches-1").is_enabled()
+    reader.choose("engine", "ONNX Runtime")
+    reader.type("time", "0.3")
+    reader.click("run")
+    newer = newest(reader, [older])
+    assert reader.see(f"card-{newer}/engines").text == f"ONNX Runtime vs Fake (scripted) ({older})"
+    assert "not measured in turns: less sure" in reader.see(f"card-{newer}/speedup").text
+
+    reader.from_menu(older, "rerun")
+    again = newest(reader, [older, newer])
+    assert reader.cards() == [again, newer, older]
+
+    reader.from_menu(newer, "remove")
+    reader.miss(f"card-{newer}")
+    assert reader.cards() == [again, older]
+    reader.click("undo")
+    reader.see(f"card-{newer}/speedup")
+    assert reader.cards() == [again, newer, older]
+    assert not reader.sees("undo")
+
+
+def test_a_benchmark_is_exported_and_its_command_line_copied(
+    reader: Reader, project: str, http: httpx.Client
+) -> None:
+    entry = measured(http, project, QUICK)
+    at_benchmarks(reader, project)
+    texts = {ending: _downloaded(reader, entry, ending) for ending in ("json", "csv", "html")}
+    assert json.loads(texts["json"])["engine"] == "fake"
+    assert texts["csv"].splitlines()[1].split(",")[1:3] == [SOURCE, "fake"]
+    assert "<html" in texts["html"]
+    reader.from_menu(entry, "copy-command")
+    said = until(
+        lambda: [one.text for one in reader.browser.find_elements(By.CLASS_NAME, "q-notification") if one.text],
+        "nothing was said",
+    )
+    assert f"inferlab benchmark {SOURCE} -e fake" in said[0].replace("\n", " ")
+
+
+def _downloaded(reader: Reader, entry: str, ending: str) -> str:
+    folder: Path = reader.browser.downloads  # type: ignore[attr-defined]
+    reader.from_menu(entry, f"export-{ending}")
+    wanted = folder / f"mlp_medium-{entry}.{ending}"
+    until(wanted.exists, f"{wanted.name} was not saved")
+    return wanted.read_text()
+
+
+def test_an_engine_that_aborts_shows_its_cause_and_its_log(reader: Reader, project: str, store: Store) -> None:
+    at_benchmarks(reader, project)
+    queued(store, project, fake(fail="abort"))
+    strip = reader.see("ended", "SIGABRT")
+    assert "fake: assertion failed, as ordered" in strip.text
+    reader.click("log")
+    log = until(lambda: reader.browser.find_elements(By.CLASS_NAME, "il-log"), "no log")[0]
+    until(lambda: "Loading the model on fake" in log.text, "the log says nothing of the engine")
+
+
+def test_wrong_outputs_cannot_be_missed(reader: Reader, project: str, store: Store) -> None:
+    at_benchmarks(reader, project)
+    queued(store, project, fake(outputs="zeros"))
+    banner = reader.see("wrong-outputs", "this speed is worth nothing")
+    assert banner.get_attribute("role") == "alert"
+    assert banner.value_of_css_property("background-color") == "rgba(179, 38, 30, 1)"
+    value = reader.see("ms-per-item").find_element(By.CLASS_NAME, "il-stat-value")
+    assert "line-through" in value.value_of_css_property("text-decoration")
+    (entry,) = reader.cards()
+    assert "wrong outputs" in reader.see(f"card-{entry}").text
+
+
+def test_a_cell_that_failed_says_why_and_leaves_the_others_usable(
+    reader: Reader, project: str, store: Store
+) -> None:
+    # Only the scripted engine knows this option.
+    queued(store, project, replace(fake(latency_us="500"), engines=("fake", "onnxruntime")))
+    at_benchmarks(reader, project)
+    card = f"card-{newest(reader, [])}"
+    reader.see(f"{card}/ended", "1 of 2 combinations were measured")
+    reader.drawn(f"{card}/chart")
+    assert reader.see(f"{card}/engines").text == "Fake (scripted) vs ONNX Runtime"
+    reader.click(f"{card}/arm-1")
+    assert "latency_us" in reader.see(f"{card}/cause").text
+    reader.click(f"{card}/arm-0")
+    reader.drawn(f"{card}/chart")
+
+
+def test_what_the_command_line_measures_appears_and_leaves_other_cards_as_they_were(
+    reader: Reader, server: Server, http: httpx.Client
+) -> None:
+    # A model of its own: the result will belong to all projects of it.
+    source = "demo:digits"
+    project = made_of(http, source)
+    entry = measured(http, project, QUICK | {"batch_sizes": [1, 2]})
+    at_benchmarks(reader, project)
+    card = f"card-{entry}"
+    reader.drawn(f"{card}/chart")
+    reader.choose(f"{card}/select-batch", "2")
+    reader.browser.execute_script("arguments[0].seen = true", reader.see(f"{card}/chart"))
+    before = reader.cards()
+    quick = ("-t", "0.3", "-w", "0.1", "--processes", "1", "-ncores", "1", "-b", "1")
+    server.command("benchmark", source, "-e", "fake,onnxruntime", "-s", "sync", *quick)
+    fresh = newest(reader, before)
+    reader.drawn(f"card-{fresh}/chart")
+    assert reader.see(f"card-{fresh}/engines").text == "Fake (scripted) vs ONNX Runtime"
+    assert "less sure" in reader.see(f"card-{fresh}/speedup").text
+    assert reader.see(f"{card}/select-batch").text == "2"
+    assert reader.browser.execute_script("return arguments[0].seen", reader.see(f"{card}/chart"))
+
+
+def test_a_job_that_was_cut_off_with_the_server_is_resumed(
+    browser: webdriver.Chrome, serving: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = serving()
+    reader = Reader(browser, own.url)
+    with httpx.Client(base_url=own.api, timeout=60, trust_env=False) as http, opened(own, monkeypatch) as store:
+        project = http.post("/projects", json={"source": SOURCE, "name": "Cut off"}).json()["id"]
+        queued(store, project, replace(fake(), batch_sizes=(1, 2), time_s=3.0))
+    at_benchmarks(reader, project)
+    reader.see("stage", "Running benchmark")
+    for runner in own.runners():
+        os.kill(runner, signal.SIGKILL)
+    own.stop(signal.SIGKILL)
+    own.start()
+    at_benchmarks(reader, project)
+    reader.see("ended", "Interrupted")
+    reader.click("resume")
+    card = f"card-{newest(reader, [])}"
+    reader.drawn(f"{card}/chart")
+    assert not reader.sees(f"{card}/ended")
+
+
+def test_older_benchmarks_are_shown_when_asked_for(reader: Reader, project: str, store: Store) -> None:
+    ids = [_saved(store, project, seed) for seed in range(12)]
+    at_benchmarks(reader, project)
+    reader.see("older")
+    assert reader.cards() == ids[::-1][:10]
+    reader.click("older")
+    until(lambda: reader.cards() == ids[::-1], "the older ones did not come")
+    reader.miss("older")
+
+
+def _saved(store: Store, project: str, seed: int) -> str:
+    entry = save(store, Benchmark(PLAN, MODEL, (Outcome(a_cell(seed=seed), "done", (steady_run(2.0),)),)))
+    store.projects.take(project, entry)
+    return entry
+
+
+def test_other_results_are_shown_as_text(reader: Reader, project: str, store: Store) -> None:
+    content: dict[str, Any] = {"format": "inferlab-capacity/0", "anything": 1}
+    entry = store.add_document("capacity", "cap", content, project_id=project)
+    at_benchmarks(reader, project)
+    assert reader.see(f"card-{entry}/engines").text == "Capacity"
+    assert f"Entry: {entry} (capacity)" in reader.see(f"card-{entry}/lines").text
+
+
+def test_a_project_that_is_gone_is_told_of_in_a_sentence(reader: Reader) -> None:
+    reader.open("/projects/aaaaaaaaaa/benchmarks")
+    assert "There is no project 'aaaaaaaaaa'" in reader.browser.find_element(By.TAG_NAME, "body").text

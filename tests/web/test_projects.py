@@ -1,0 +1,349 @@
+"""Projects as a user makes, names, searches and deletes them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from selenium import webdriver
+
+from inferlab.records import Model
+from inferlab.store import open_store
+from tests.web.calls import LONG, cancel, running
+from tests.web.serving import PATIENCE_S, Server, ended, left_the_machine, new_server, requested, until
+from tests.web.user import User
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for these tests alone: others fill the list of projects."""
+    found = new_server(tmp_path_factory.mktemp("projects"), ("--max-upload", "1M"))
+    found.start()
+    yield found
+    ended(found)
+
+
+@pytest.fixture
+def user(browser: webdriver.Chrome, own: Server) -> User:
+    return User(browser, own.url)
+
+
+def small_model(path: Path, width: int = 16, external: bool = False) -> Path:
+    """A model of one layer, its weights beside it where wanted."""
+    weight = np.random.default_rng(0).standard_normal((width, width)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", width])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", width])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    if external:
+        onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
+    else:
+        onnx.save_model(model, path)
+    return path
+
+
+def chosen(user: User, source: str) -> None:
+    """Open the first step with a model that is analysed."""
+    user.open(f"/new?source={source}")
+    user.see("model", "Parameters")
+
+
+def profiling(user: User, time_s: str = "0.2") -> None:
+    """Go from a chosen model to its profiles, with as little to measure as there can be."""
+    user.click("next")
+    user.see("project-name")
+    user.click("next")
+    user.see("engine")
+    user.type("time", time_s)
+    user.click("roofline")
+
+
+def test_an_empty_start_page_leads_by_a_demo_model_to_its_profile(
+    browser: webdriver.Chrome, serving: Callable[..., Server]
+) -> None:
+    user = User(browser, serving().url)
+    user.open("/")
+    user.click("demo:digits")
+    assert user.at("/new") == "/new?source=demo%3Adigits"
+    assert "image: float32 [batch, 1, 8, 8]" in user.read("model", "Parameters")
+    user.click("next")
+    assert user.value("project-name") == "digits"
+    user.type("project-name", "My digits")
+    user.type("project-description", "A first look")
+    user.click("next")
+    user.see("engine")
+    assert user.is_on("performance-switch")
+    assert user.is_on("loss-switch")
+    assert (user.value("performance-name"), user.value("loss-name")) == ("baseline", "baseline")
+    assert user.value("batch-size") == "1"
+    user.type("time", "0.2")
+    user.click("roofline")
+    user.click("run")
+    user.see("stage")
+    assert re.fullmatch(r"/new\?job=[a-z2-7]{10}", user.at("/new?job="))
+    user.see("complete")
+    # Greyed out, with nothing left to do but to look at it.
+    assert not user.can_click("performance-name")
+    assert not any(user.sees(name) for name in ("run", "back", "cancel", "next"))
+    user.click("complete")
+    place = user.at("/projects/")
+    assert re.fullmatch(r"/projects/[a-z2-7]{10}/performance/[a-z2-7]{10}", place)
+    user.open("/")
+    line = user.read(f"project-{place.split('/')[2]}")
+    assert [part in line for part in ("My digits", "A first look", "demo:digits", "118 KiB", "29.9 k")] == [
+        True
+    ] * 5
+    assert left_the_machine(requested(browser)) == []
+
+
+def test_a_model_of_several_files_is_uploaded_and_goes_with_its_project(
+    user: User, own: Server, tmp_path: Path
+) -> None:
+    path = small_model(tmp_path / "tiny net.onnx", external=True)
+    user.open("/new")
+    assert not user.can_click("next")
+    user.see("drop-zone")
+    user.give("files", path, f"{path}.data")
+    assert "x: float32 [batch, 16]" in user.read("model", "Parameters")
+    user.click("next")
+    assert user.value("project-name") == "tiny net"
+    user.click("next")
+    user.click("performance-switch")
+    user.see("run")
+    user.click("loss-switch")
+    user.miss("run")
+    user.click("complete")
+    project_id = user.at("/projects/").split("/")[2]
+    assert user.place == f"/projects/{project_id}/performance/flops"
+    assert sorted(file.name for file in (own.home / "models").glob("*/*")) == [
+        "tiny net.onnx",
+        "tiny net.onnx.data",
+    ]
+    user.open(f"/projects/{project_id}/settings")
+    user.click("delete")
+    user.see("confirm-delete")
+    assert not user.can_click("confirm-delete")
+    user.type("confirm-name", "tiny net")
+    user.click("confirm-delete")
+    until(lambda: user.place == "/", "it stayed at the project")
+    assert list((own.home / "models").glob("*")) == []
+
+
+def test_a_file_that_is_no_model_says_so_and_leaves_nothing(user: User, own: Server, tmp_path: Path) -> None:
+    whole = small_model(tmp_path / "whole.onnx").read_bytes()
+    (tmp_path / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "weights.pt").write_bytes(pickle.dumps({"a": 1}))
+    user.open("/new")
+    user.see("drop-zone")
+    user.give("files", tmp_path / "cut.onnx")
+    user.see("model-problem", "cut.onnx")
+    assert not user.can_click("next")
+    user.give("files", tmp_path / "weights.pt")
+    user.see("model-problem", "pickled checkpoint")
+    user.give("files", tmp_path / "whole.onnx")
+    user.see("model", "Parameters")
+    assert user.can_click("next")
+    user.click("cancel")
+    until(lambda: user.place == "/", "it stayed")
+    until(lambda: not list((own.home / "models").glob("*")), "what was uploaded for nothing is still there")
+
+
+def test_an_upload_beyond_the_limit_is_refused_before_it_is_sent(user: User, tmp_path: Path) -> None:
+    user.open("/new")
+    user.see("drop-zone", "up to 1 MiB")
+    user.give("files", small_model(tmp_path / "large.onnx", width=600))
+    user.see("upload-problem", "an upload may have 1 MiB")
+    assert not any("uploads" in address for address in requested(user.browser))
+
+
+def test_a_path_is_found_by_browsing_the_allowed_folder(user: User, own: Server) -> None:
+    (own.folder / "nets").mkdir(exist_ok=True)
+    small_model(own.folder / "nets" / "seen.onnx")
+    user.open("/new")
+    user.click("way-path")
+    user.click("pick-nets")
+    user.click("pick-seen.onnx")
+    user.see("model", "Parameters")
+    assert user.value("path") == str(own.folder / "nets" / "seen.onnx")
+    user.type("path", "/etc/passwd")
+    user.click("analyse-path")
+    user.see("model-problem", "is not below a folder from which models may be opened")
+    assert not user.can_click("next")
+
+
+def test_what_cannot_be_fetched_says_why(user: User) -> None:
+    user.open("/new")
+    user.click("way-address")
+    user.type("address", "http://127.0.0.1:9/model.onnx")
+    user.click("analyse-address")
+    user.see("model-problem", "the server cannot be reached")
+
+
+def test_going_back_keeps_every_entry(user: User) -> None:
+    chosen(user, "demo:mlp")
+    user.click("next")
+    user.type("project-name", "Kept")
+    user.type("project-description", "as it was")
+    user.click("next")
+    user.type("performance-name", "one core")
+    user.type("num-cores", "1")
+    user.type("batch-size", "4")
+    user.click("int8")
+    user.click("loss-switch")
+    user.click("back")
+    assert (user.value("project-name"), user.value("project-description")) == ("Kept", "as it was")
+    user.click("back")
+    user.see("model", "demo:mlp")
+    user.click("next")
+    user.click("next")
+    kept = [user.value(name) for name in ("performance-name", "num-cores", "batch-size")]
+    assert (kept, user.is_on("int8"), user.is_on("loss-switch")) == (["one core", "1", "4"], True, False)
+
+
+def test_a_project_without_a_name_is_not_made(user: User) -> None:
+    chosen(user, "demo:mlp")
+    user.click("next")
+    user.type("project-name", " ")
+    user.click("next")
+    user.see("problem", "The project needs a name.")
+    assert user.sees("project-name")
+
+
+def test_profiling_is_found_again_and_cancelled_and_run_again_in_one_project(user: User, own: Server) -> None:
+    chosen(user, "demo:mlp_medium")
+    profiling(user, "300")
+    user.click("run")
+    place = user.at("/new?job=")
+    user.see("left", "left")
+    user.open("/")
+    user.open(place)
+    user.see("stage", "Profiling performance")
+    user.click("cancel")
+    user.see("trouble", "Cancelled")
+    assert user.value("time") == "300"
+    user.type("time", "0.2")
+    user.click("run", "Run again")
+    user.miss("trouble")
+    user.see("complete")
+    user.miss("run")
+    with open_store(str(own.store)) as store:
+        assert [one.project.name for one in store.projects.lines()].count("mlp_medium") == 1
+
+
+def test_a_failure_shows_its_cause_and_its_log_and_the_project_is_there(user: User, own: Server) -> None:
+    path = small_model(own.folder / "changing.onnx")
+    chosen(user, str(path))
+    profiling(user)
+    small_model(path, width=8)
+    user.click("run")
+    user.see("trouble", "has changed since the project 'changing' was made")
+    assert user.can_click("run")
+    user.click("log")
+    user.see("job-log")
+    user.click("close-log")
+    user.miss("job-log")
+    user.click("complete")
+    assert user.at("/projects/").endswith("/performance/flops")
+
+
+def test_a_project_gets_another_name_and_other_tabs_show_it(user: User, own: Server) -> None:
+    with open_store(str(own.store)) as store:
+        project_id = store.projects.add("Before", "", _model("a")).id
+    user.open("/")
+    user.see(f"project-{project_id}", "Before")
+    first = user.browser.current_window_handle
+    user.browser.switch_to.new_window("tab")
+    user.open(f"/projects/{project_id}/settings")
+    assert "sha256:aaaa" in user.read("facts")
+    user.type("project-name", "")
+    user.click("save")
+    user.see("problem", "The project needs a name.")
+    user.type("project-name", "After")
+    user.type("project-description", "renamed")
+    user.click("save")
+    until(lambda: "After" in user.browser.title, "the frame has the old name")
+    user.browser.switch_to.window(first)
+    assert "renamed" in user.read(f"project-{project_id}", "After")
+
+
+def test_many_projects_are_searched_by_their_words(user: User, own: Server) -> None:
+    with open_store(str(own.store)) as store:
+        ids = [store.projects.add(f"needle {n}", "hay", _model("b")).id for n in range(25)]
+    user.open("/")
+    user.type("search-projects", "NEEDLE hay 24")
+    user.see(f"project-{ids[24]}")
+    user.miss(f"project-{ids[0]}")
+    user.type("search-projects", "needle")
+    user.miss(f"project-{ids[0]}")
+    user.click("more-projects")
+    user.see(f"project-{ids[0]}")
+
+
+def test_what_the_command_line_measured_becomes_a_project(user: User, own: Server) -> None:
+    own.command("benchmark", "demo:mlp", "-e", "fake", "-t", "0.1", "-w", "0", "--processes", "1")
+    user.open("/")
+    user.click("file-demo:mlp")
+    assert user.at("/new") == "/new?source=demo%3Amlp"
+    user.see("model", "demo:mlp")
+
+
+def test_the_queue_is_shown_and_its_jobs_are_cancelled_and_resumed(user: User, own: Server) -> None:
+    with httpx.Client(base_url=own.api, timeout=PATIENCE_S, trust_env=False) as http:
+        project_id = http.post("/projects", json={"source": "demo:mlp", "name": "Queued"}).json()["id"]
+        first = running(http, project_id, LONG)
+        second = http.post(f"/projects/{project_id}/benchmarks", json=LONG).json()["id"]
+        user.open("/")
+        user.see(f"job-{first}", "Running benchmark")
+        user.see(f"job-{second}", "waits behind 1 job")
+        user.click(f"cancel-{first}")
+        user.miss(f"job-{first}")
+        user.see(f"job-{second}", "Running benchmark")
+        # The process that measures dies: another is started, which finds what it left.
+        (runner,) = own.runners()
+        os.kill(runner, signal.SIGKILL)
+        user.see(f"job-{second}", "interrupted")
+        user.click(f"resume-{second}")
+        user.see(f"job-{second}", "Running benchmark")
+        cancel(http, second)
+        user.miss(f"job-{second}")
+
+
+def test_an_engine_is_installed_only_where_its_licence_is_agreed_to(user: User) -> None:
+    user.open("/")
+    user.see("engine-row-onnxruntime", "ready")
+    user.click("install-deepsparse")
+    user.see("licence", "Neural Magic DeepSparse Community License")
+    assert not user.can_click("install")
+    user.click("agree")
+    until(lambda: user.can_click("install"), "agreeing changes nothing")
+
+
+def test_the_optimization_page_names_the_original_and_the_command(user: User, own: Server) -> None:
+    chosen(user, "demo:mlp")
+    user.click("next")
+    user.click("next")
+    user.click("performance-switch")
+    user.click("loss-switch")
+    user.click("complete")
+    project_id = user.at("/projects/").split("/")[2]
+    user.open(f"/projects/{project_id}/optimization")
+    assert "original" in user.read("versions")
+    assert "Pruned Parameters" in user.read("estimate")
+    assert "inferlab profile demo:mlp --verify" in user.browser.find_element("tag name", "main").text
+
+
+def _model(digit: str) -> Model:
+    return Model("onnx", "nowhere.onnx", "/nowhere.onnx", digit * 64, (), (), 1000, 17, 100)

@@ -1,0 +1,118 @@
+"""What a user does with a page: look, click, type; each waits until it can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.web.serving import until
+
+_T = TypeVar("_T")
+
+
+class User:
+    """Somebody in front of a browser; things are found by their `data-testid`."""
+
+    def __init__(self, browser: webdriver.Chrome, home: str) -> None:
+        self.browser, self.home = browser, home
+
+    def open(self, path: str) -> None:
+        """Go to a page."""
+        self.browser.get(f"{self.home}{path}")
+
+    @property
+    def place(self) -> str:
+        """The address, without the server."""
+        return self.browser.current_url.removeprefix(self.home)
+
+    def at(self, beginning: str) -> str:
+        """Wait for a page whose address begins so; returns the whole."""
+        return until(
+            lambda: self.place if self.place.startswith(beginning) else None, f"never came to {beginning}"
+        )
+
+    def see(self, name: str, text: str = "") -> WebElement:
+        """Wait until something is there to be seen, with this text in it."""
+        return until(
+            lambda: self._still(lambda: next((one for one in self._shown(name) if text in one.text), None)),
+            f"never saw {name} {text!r} at {self.place}",
+        )
+
+    def read(self, name: str, text: str = "") -> str:
+        """What something says, as soon as it has this text in it."""
+        found = until(
+            lambda: self._still(lambda: [one.text for one in self._shown(name) if text in one.text]),
+            f"never saw {name} {text!r} at {self.place}",
+        )
+        return found[0]
+
+    def miss(self, name: str) -> None:
+        """Wait until something is not to be seen."""
+        until(lambda: self._still(lambda: not self._shown(name)), f"{name} did not go away at {self.place}")
+
+    def sees(self, name: str) -> bool:
+        """Whether something is to be seen right now."""
+        return bool(self._still(lambda: bool(self._shown(name))))
+
+    def can_click(self, name: str) -> bool:
+        """Whether a button takes clicks."""
+        return not self._asked(name, "disabled")
+
+    def click(self, name: str, text: str = "") -> None:
+        """Click on something as soon as it takes clicks."""
+
+        def clicked() -> bool:
+            one = self.see(name, text)
+            if not one.is_enabled() or one.get_attribute("aria-disabled") == "true":
+                return False
+            one.click()
+            return True
+
+        until(lambda: self._still(clicked), f"{name} takes no clicks at {self.place}")
+
+    def type(self, name: str, text: str) -> None:
+        """Put a text into a field in place of what is there."""
+        field = self.see(name)
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(Keys.DELETE)
+        field.send_keys(text)
+        until(lambda: self.value(name) == text, f"{name} did not take {text!r}")
+
+    def value(self, name: str) -> str:
+        """What stands in a field."""
+        return self._asked(name, "value")
+
+    def is_on(self, name: str) -> bool:
+        """Whether a switch or a box is on."""
+        return self._asked(name, "aria-checked") == "true"
+
+    def give(self, name: str, *files: object) -> None:
+        """Choose files, as in the browser's own dialog, which cannot be seen."""
+        found = self.browser.find_elements(By.CSS_SELECTOR, f'[data-testid="{name}"]')
+        found[0].send_keys("\n".join(map(str, files)))
+
+    def _asked(self, name: str, attribute: str) -> str:
+        """An attribute, empty where there is none."""
+        found = until(
+            lambda: self._still(lambda: [one.get_attribute(attribute) or "" for one in self._shown(name)]),
+            f"never saw {name} at {self.place}",
+        )
+        return found[0]
+
+    def _shown(self, name: str) -> list[WebElement]:
+        found = self.browser.find_elements(By.CSS_SELECTOR, f'[data-testid="{name}"]')
+        return [one for one in found if one.is_displayed()]
+
+    @staticmethod
+    def _still(ask: Callable[[], _T]) -> _T | None:
+        """An answer, or none where what was asked has just been painted anew."""
+        try:
+            return ask()
+        except StaleElementReferenceException:
+            return None
