@@ -19,7 +19,7 @@ from inferlab.store.serialize import dumps, plain
 from inferlab.store.store import Store
 
 _ENTRIES, _CELLS, _RUNS, _CALLS = 10_000, 3, 5, 1_000
-_MODEL = Model("onnx", "demo:resnet50", "/cache/resnet50.onnx", "0" * 64, (), (), 102_000_000)
+MODEL = Model("onnx", "demo:resnet50", "/cache/resnet50.onnx", "0" * 64, (), (), 102_000_000)
 
 
 def main(rounds: int = 15) -> None:
@@ -28,10 +28,10 @@ def main(rounds: int = 15) -> None:
         path = Path(folder) / "lab.db"
         began = time.perf_counter()
         with open_store(str(path)) as store:
-            wanted = _fill(store)
+            wanted = fill(store)
             filled_s = time.perf_counter() - began
             began = time.perf_counter()
-            one = store.begin(Plan("demo:resnet50"), _MODEL, [_cell(0)])
+            one = store.begin(Plan("demo:resnet50"), MODEL, [_cell(0)])
             for _ in range(20):
                 store.add_run(one, _cell(0).id, _run())
             added_ms = (time.perf_counter() - began) * 1e3 / 20
@@ -50,16 +50,16 @@ def main(rounds: int = 15) -> None:
             print(f"{name:27} {median_s(command, rounds):.3f} s  (aim: at most 0.5)")
 
 
-def _fill(store: Store) -> str:
+def fill(store: Store) -> str:
     """Insert the benchmarks in a few large transactions, past the calls that save one run at a time."""
-    content, arrays = {"plan": plain(Plan("demo:resnet50")), "model": plain(_MODEL)}, list[Samples]()
+    content, arrays = {"plan": plain(Plan("demo:resnet50")), "model": plain(MODEL)}, list[Samples]()
     measured, blob = dumps(plain(_run(), arrays)), b""
     blob = pack(arrays)
     entry_id = ""
     for _ in range(100):
         with store._database.writing() as connection:
             for _ in range(_ENTRIES // 100):
-                entry_id = rows.insert_entry(connection, "benchmark", _MODEL.source, _MODEL.digest, content)
+                entry_id = rows.insert_entry(connection, "benchmark", MODEL.source, MODEL.digest, content)
                 for position in range(_CELLS):
                     insert(connection, "cell", {"entry_id": entry_id, **_cell_row(position)})
                 for cell in rows.cells(connection, entry_id):

@@ -1,0 +1,111 @@
+"""How soon pages show what they are about: with 10,000 stored benchmarks, and with a profile of 5,000 layers."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from selenium.webdriver.chrome.webdriver import WebDriver
+
+from benchmarks.store_history import MODEL, fill
+from inferlab.render import profile_files
+from inferlab.store import open_store
+from tests.profiles import a_profile, repeated
+from tests.web.serving import ended, new_server, open_chromium
+
+_LAYERS = 5_000
+_ROUNDS = 9
+_PATIENCE_S = 60.0
+# Tells when the first of some elements is there, by the browser's own clock.
+_WATCH = """
+window.shown = {};
+const wanted = %s;
+const look = () => { for (const one of wanted)
+  if (!(one in window.shown) && document.querySelector(one)) window.shown[one] = performance.now(); };
+new MutationObserver(look).observe(document, {childList: true, subtree: true});
+"""
+_FOUND = """
+const paints = performance.getEntriesByName('first-contentful-paint');
+const shown = Object.values(window.shown || {});
+return paints.length && shown.length ? [paints[0].startTime, Math.max(...shown)] : null;
+"""
+# How long each frame takes while a table is scrolled from its top to its end.
+_SCROLL = """
+const done = arguments[arguments.length - 1];
+const area = document.querySelector(arguments[0]);
+const frames = []; let last = performance.now(); let step = 0;
+const next = (now) => {
+  frames.push(now - last); last = now; step += 1;
+  area.scrollTop = area.scrollHeight * step / 120;
+  if (step < 120) requestAnimationFrame(next); else done(frames.slice(1));
+};
+requestAnimationFrame(next);
+"""
+
+
+def main(rounds: int = _ROUNDS) -> None:
+    """Print medians and the slowest of fresh loads."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = new_server(Path(folder) / "server")
+        with open_store(str(server.store)) as store:
+            fill(store)
+            project = store.projects.add("ResNet-50", "", MODEL)
+            short = a_profile()
+            assert short.performance is not None
+            deep = repeated(short, _LAYERS // len(short.performance.layers))
+            profile_id = store.add_document("profile", "deep", profile_files.content(deep), project_id=project.id)
+        server.start()
+        browser = open_chromium(Path(folder) / "chromium")
+        try:
+            base = f"/projects/{project.id}"
+            for name, address, element, aim in (
+                ("start page", "/", "[data-testid^=project-]", 1.0),
+                ("benchmarks page", f"{base}/benchmarks", "[data-testid^=card-]", 1.0),
+                (
+                    f"profile of {_LAYERS} layers",
+                    f"{base}/performance/{profile_id}",
+                    ".js-plotly-plot .barlayer",
+                    2.0,
+                ),
+            ):
+                _report(name, aim, [_load(browser, f"{server.url}{address}", element) for _ in range(rounds)])
+            _scroll(browser)
+        finally:
+            browser.quit()
+            ended(server)
+
+
+def _load(browser: WebDriver, url: str, element: str) -> dict[str, float]:
+    """Seconds from the beginning of the navigation to the first paint, and to the first of the elements."""
+    browser.get("about:blank")
+    watch = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _WATCH % [element]})
+    browser.get(url)
+    end = time.monotonic() + _PATIENCE_S
+    while not (found := browser.execute_script(_FOUND)) and time.monotonic() < end:
+        time.sleep(0.05)
+    browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
+    assert found, f"{url} did not show {element}"
+    return {"first paint": found[0] / 1e3, "content": found[1] / 1e3}
+
+
+def _report(name: str, aim_s: float, loads: list[dict[str, float]]) -> None:
+    for what in loads[0]:
+        times = [one[what] for one in loads]
+        print(
+            f"{name:24} {what:12} {statistics.median(times):.2f} s, slowest {max(times):.2f} s  (aim: {aim_s:g})"
+        )
+
+
+def _scroll(browser: WebDriver) -> None:
+    """Frames of 16.7 ms are what a screen shows; those above 50 ms are seen as jerks."""
+    frames: list[float] = browser.execute_async_script(_SCROLL, "[data-testid=layer-table] .il-scroll")
+    slow = sum(one > 50 for one in frames)
+    median = statistics.median(frames)
+    told = f"frame {median:.1f} ms, slowest {max(frames):.0f} ms, above 50 ms: {slow} of {len(frames)}"
+    print(f"{f'scrolling {_LAYERS} rows':24} {told}")
+
+
+if __name__ == "__main__":
+    main()
