@@ -17,6 +17,8 @@ from inferlab.model.graph import read_onnx
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Model
 from inferlab.transform.quantize import quantize
+from tests.real_models import one
+from tests.transform.nets import a_graph, run_onnxruntime, run_openvino, saved
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_the_trained_digits_keep_their_accuracy_in_int8_on_onnxruntime_and_openv
     model, data = digits
     before = hashlib.sha256(Path(model.path).read_bytes()).hexdigest()
     events: list[Event] = []
-    made = quantize(model, data.sets[:4], tmp_path / "int8", events.append)
+    made = quantize(model, data.sets[:4], tmp_path / "int8", events.append).model
     assert (made.precision, made.quantization) == ("INT8", "QDQ")
     assert made.size_bytes < model.size_bytes / 2
     assert [event.fraction for event in events] == [None, 0.2, 0.8, 1.0]
@@ -84,7 +86,7 @@ def test_the_trained_digits_keep_their_accuracy_in_int8_on_onnxruntime_and_openv
 
 def test_an_old_opset_is_converted_and_an_operator_without_int8_is_left_alone(tmp_path: Path) -> None:
     model = a_net(tmp_path / "a", opset=9)
-    made = quantize(model, some_inputs(), tmp_path / "b")
+    made = quantize(model, some_inputs(), tmp_path / "b").model
     operators = [node.op_type for node in onnx.load(made.path).graph.node]
     assert (made.opset, made.quantization) == (13, "QDQ")
     assert operators.count("Softplus") == 1
@@ -93,7 +95,7 @@ def test_an_old_opset_is_converted_and_an_operator_without_int8_is_left_alone(tm
 
 
 def test_weights_are_quantised_channel_by_channel(tmp_path: Path) -> None:
-    made = quantize(a_net(tmp_path / "a"), some_inputs(), tmp_path / "b")
+    made = quantize(a_net(tmp_path / "a"), some_inputs(), tmp_path / "b").model
     graph = onnx.load(made.path).graph
     kernel = next(one for one in graph.initializer if one.data_type == TensorProto.INT8 and len(one.dims) == 4)
     reader = next(node for node in graph.node if kernel.name in node.input)
@@ -113,9 +115,164 @@ def test_what_cannot_be_quantised_is_refused_with_a_sentence_and_leaves_nothing(
         quantize(plain, some_inputs(), tmp_path / "a")
     with pytest.raises(BadInput, match="at least one set of inputs"):
         quantize(model, [], tmp_path / "c")
-    made = quantize(model, data.sets[:1], tmp_path / "d")
+    made = quantize(model, data.sets[:1], tmp_path / "d").model
     with pytest.raises(BadInput, match="is quantised already"):
         quantize(made, data.sets[:1], tmp_path / "e")
-    with pytest.raises(EngineRefused, match=r"No INT8 copy of net\.onnx could be made"):
+    with pytest.raises(BadInput, match="'w' has 27 values that are not numbers"):
         quantize(a_net(tmp_path / "f", nan=True), some_inputs(), tmp_path / "g")
-    assert list((tmp_path / "g").iterdir()) == []
+    assert not (tmp_path / "g").exists()
+
+
+def two_products(folder: Path, **changed: Any) -> Model:
+    """A convolution, products of matrices with a turned weight and with a bias, and one of activations."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Transpose", ["t"], ["turned"]),
+        helper.make_node("MatMul", ["f", "turned"], ["h"], name="first"),
+        helper.make_node("Softplus", ["h"], ["s"]),
+        helper.make_node("MatMul", ["s", "v"], ["m"], name="second"),
+        helper.make_node("Add", ["m", "b"], ["n"]),
+        helper.make_node("Gemm", ["n", "n"], ["y"], transB=1),
+    ]
+    rng = np.random.default_rng(0)
+    shapes = {"w": (8, 3, 3, 3), "t": (16, 8), "v": (16, 16), "b": (1, 16)}
+    weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return saved(a_graph(nodes, weights, [1, 3, 8, 8], **changed), folder)
+
+
+def kinds_of(model: Model) -> dict[str, int]:
+    return {one.name: one.data_type for one in onnx.load(model.path).graph.initializer if len(one.dims) >= 2}
+
+
+SCHEMES: list[dict[str, Any]] = [
+    {"scheme": "static"},
+    {"scheme": "static", "per_channel": False},
+    {"scheme": "dynamic"},
+    {"scheme": "dynamic", "per_channel": False},
+    {"scheme": "weights"},
+    {"scheme": "weights", "bits": 4},
+    {"scheme": "fp16"},
+]
+
+
+@pytest.mark.parametrize("how", SCHEMES, ids=lambda one: " ".join(map(str, one.values())))
+def test_every_scheme_runs_alike_on_onnxruntime_and_openvino(tmp_path: Path, how: dict[str, Any]) -> None:
+    model = two_products(tmp_path / "a")
+    data = some_inputs() if how["scheme"] == "static" else []
+    made = quantize(model, data, tmp_path / "b", **how).model
+    precision = {"weights": f"INT{how.get('bits', 8)}", "fp16": "FP16"}.get(how["scheme"], "INT8")
+    assert made.precision == precision
+    assert (made.inputs, made.outputs) == (model.inputs, model.outputs)
+    assert [one.name for one in (tmp_path / "b").iterdir()] == ["net.onnx"]
+    (inputs,) = some_inputs(1)
+    (expected,) = run_onnxruntime(model, inputs)
+    for run in (run_onnxruntime, run_openvino):
+        np.testing.assert_allclose(run(made, inputs)[0], expected, rtol=0.5 if how.get("bits") == 4 else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "products", "others"),
+    [
+        ("static", set(), {"Softplus"}),
+        ("dynamic", set(), set()),
+        ("weights", {"conv"}, set()),
+        ("fp16", set(), set()),
+    ],
+)
+def test_what_stays_as_it_is_is_named_with_the_reason(
+    tmp_path: Path, scheme: str, products: set[str], others: set[str]
+) -> None:
+    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", scheme=scheme)
+    activations = {"y"} if scheme in ("dynamic", "weights") else set()
+    assert set(copy.left_alone) == products | others | activations
+    if activations:
+        assert copy.left_alone["y"] == "it multiplies activations: no factor is a constant"
+
+
+@pytest.mark.parametrize("scheme", ["static", "dynamic", "weights", "fp16"])
+@pytest.mark.parametrize("wanted", ["second", "m", "v"], ids=["node", "output", "weight"])
+def test_what_is_excluded_by_node_output_or_weight_keeps_its_weight(
+    tmp_path: Path, scheme: str, wanted: str
+) -> None:
+    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", scheme=scheme, exclude=[wanted])
+    assert copy.left_alone["second"] == "it was excluded"
+    assert kinds_of(copy.model)["v"] == TensorProto.FLOAT
+    assert len([kind for kind in kinds_of(copy.model).values() if kind != TensorProto.FLOAT]) >= 1
+
+
+def test_a_weight_that_is_turned_on_its_way_is_excluded_with_the_product_it_goes_into(tmp_path: Path) -> None:
+    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", exclude=["t"])
+    assert copy.left_alone["first"] == "it was excluded"
+
+
+def test_a_weight_that_two_products_share_is_not_turned_for_both(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["a"], name="one", transB=1),
+        helper.make_node("Gemm", ["a", "w"], ["b"], name="other"),
+        helper.make_node("MatMul", ["b", "v"], ["y"], name="third"),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(8, 8)).astype(np.float32), "v": rng.normal(size=(8, 4)).astype(np.float32)}
+    model = saved(a_graph(nodes, weights, [1, 8]), tmp_path / "a")
+    inputs = {"x": rng.normal(size=(1, 8)).astype(np.float32)}
+    (expected,) = run_onnxruntime(model, inputs)
+    for scheme in ("dynamic", "weights"):
+        copy = quantize(model, [], tmp_path / scheme, scheme=scheme)
+        assert set(copy.left_alone) == {"one", "other"}
+        np.testing.assert_allclose(
+            run_onnxruntime(copy.model, inputs)[0], expected, atol=0.05 * abs(expected).max()
+        )
+
+
+def test_an_old_model_with_its_constants_among_the_inputs_is_quantised_too(tmp_path: Path) -> None:
+    model = read_model(str(one("mnist_cntk")))
+    inputs = [{"Input3": np.random.default_rng(0).uniform(0, 255, (1, 1, 28, 28)).astype(np.float32)}]
+    (expected,) = run_onnxruntime(model, inputs[0])
+    for scheme in ("static", "dynamic", "fp16"):
+        copy = quantize(model, inputs, tmp_path / scheme, scheme=scheme)
+        (found,) = run_onnxruntime(copy.model, inputs[0])
+        np.testing.assert_allclose(found, expected, atol=0.1 * abs(expected).max())
+        assert copy.model.inputs == model.inputs
+        assert copy.model.size_bytes < 0.7 * model.size_bytes
+
+
+def test_the_head_of_the_file_stays_and_no_domain_is_added_that_no_node_needs(tmp_path: Path) -> None:
+    model = two_products(tmp_path / "a")
+    proto = onnx.load(model.path)
+    proto.metadata_props.add(key="author", value="me")
+    proto.producer_name = "someone"
+    model = saved(proto, tmp_path / "a")
+    for scheme, domains in (
+        ("static", {""}),
+        ("dynamic", {""}),
+        ("weights", {"", "com.microsoft"}),
+        ("fp16", {""}),
+    ):
+        made = onnx.load(quantize(model, some_inputs(), tmp_path / scheme, scheme=scheme).model.path)
+        assert {one.domain for one in made.opset_import} == domains
+        assert (made.ir_version, made.producer_name, made.metadata_props[0].value) == (8, "someone", "me")
+
+
+def test_settings_that_cannot_be_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    model = two_products(tmp_path / "a")
+    half = quantize(model, [], tmp_path / "half", scheme="fp16").model
+    four = quantize(model, [], tmp_path / "four", scheme="weights", bits=4).model
+    refused: list[tuple[Model, dict[str, Any], str]] = [
+        (model, {"scheme": "bf16"}, "engine option precision=bf16"),
+        (model, {"scheme": "int3"}, "no way 'int3' to quantise. There are: static"),
+        (model, {"scheme": "dynamic", "bits": 4}, "dynamic cannot have 4 bits"),
+        (model, {"scheme": "weights", "bits": 3}, "weights cannot have 3 bits"),
+        (model, {"scheme": "fp16", "per_channel": False}, "fp16 has no scale"),
+        (model, {"scheme": "dynamic", "exclude": ["nothing"]}, "no node and no weight 'nothing'"),
+        (half, {"scheme": "fp16"}, "is in FP16 already"),
+        (four, {"scheme": "dynamic"}, r"is quantised already \(INT4\)"),
+    ]
+    for given, how, words in refused:
+        with pytest.raises(BadInput, match=words):
+            quantize(given, [], tmp_path / "b", **how)
+    with pytest.raises(EngineRefused, match="all were excluded"):
+        quantize(model, [], tmp_path / "b", scheme="dynamic", exclude=["conv", "first", "second"])
+    assert list((tmp_path / "b").iterdir()) == []

@@ -21,7 +21,16 @@ from inferlab.model.shapes import batch_axis
 from inferlab.model.sparsity import bodies, external_files, subgraphs, type_name
 from inferlab.records import Dim, Model, TensorSpec
 
-__all__ = ["external_files", "names_are_unique", "parse_onnx", "read_onnx", "rewrite", "unique_name"]
+__all__ = [
+    "digest_of",
+    "external_files",
+    "names_are_unique",
+    "parse_onnx",
+    "precision_name",
+    "read_onnx",
+    "rewrite",
+    "unique_name",
+]
 
 _LARGEST_FILE = 2**31 - 1  # protobuf reads no more
 _BLOCK = 1 << 20
@@ -63,6 +72,12 @@ def read_onnx(path: Path, source: str) -> Model:
         raise BadInput(
             f"The ONNX file {path} is damaged and cannot be read: {error}. Download or export it again."
         ) from error
+
+
+def digest_of(path: Path) -> str:
+    """The digest of an ONNX file as `read_onnx` gives it, without a look at its weights."""
+    content = _content(path)
+    return _digest(content, external_files(_parse(path, content), path.parent, path))
 
 
 def parse_onnx(path: Path) -> ModelProto:
@@ -109,7 +124,7 @@ def rewrite(
                 node.name = unique_name(next(filter(None, node.output), ""))
     target_folder.mkdir(parents=True, exist_ok=True)
     for file in external_files(proto, original.parent, original):
-        _place_beside(file, target_folder / file.relative_to(original.parent), copy_data)
+        place_beside(file, target_folder / file.relative_to(original.parent), copy_data)
     target.unlink(missing_ok=True)
     target.write_bytes(proto.SerializeToString())
     return target
@@ -235,7 +250,7 @@ def _precision(proto: ModelProto) -> tuple[str, str]:
     kinds: Counter[str] = Counter()
     for weight in sparsity.weights(proto):
         if len(weight.dims) >= 2 and sparsity.bits(weight.type_name):
-            kinds[_precision_name(weight.type_name)] += weight.elements
+            kinds[precision_name(weight.type_name)] += weight.elements
     packed = Counter(sparsity.packed_weights(proto).values())
     if packed:
         return "", f"INT{packed.most_common(1)[0][0]}"
@@ -255,7 +270,8 @@ def _precision(proto: ModelProto) -> tuple[str, str]:
     )
 
 
-def _precision_name(kind: str) -> str:
+def precision_name(kind: str) -> str:
+    """The precision that weights of an element type have: FP32, INT8, …"""
     if kind.startswith("FLOAT8"):
         return "FP8"
     return _PRECISIONS.get(kind, kind)
@@ -287,7 +303,8 @@ def _set_batch(graph: GraphProto, batched: set[str], old: int, new: int) -> None
         waiting.extend(inner for node in one.node for inner in subgraphs(node))
 
 
-def _place_beside(file: Path, target: Path, copy: bool) -> None:
+def place_beside(file: Path, target: Path, copy: bool) -> None:
+    """Let a file stand at another place too: as a hard link where that is possible and no copy is asked for."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     if not copy:

@@ -173,6 +173,11 @@ def external_files(model: ModelProto, folder: Path, model_file: Path | None = No
     return [files[location] for location in sorted(files)]
 
 
+def external_names(model: ModelProto) -> list[str]:
+    """What the model calls the files of `external_files`, in the same order."""
+    return sorted({place(one)[0] for one in tensors(model) if one.data_location == TensorProto.EXTERNAL})
+
+
 def values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
     """A tensor's elements as they are stored, flat; data in a file is mapped, not read."""
     kind = type_name(tensor.data_type)

@@ -13,57 +13,70 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto
 
 from inferlab.atomic import whole_file
-from inferlab.child.pruning import count_nan, smallest
+from inferlab.child.pruning import count_nan
 from inferlab.errors import BadInput
 from inferlab.model.graph import external_files, parse_onnx, read_onnx
 from inferlab.model.sparsity import FLOATS, bodies, bytes_of, place, tensors, type_name, values
 from inferlab.records import Model
+from inferlab.transform.copies import not_a_number, target_of, writing
+from inferlab.transform.layouts import Layouts
+from inferlab.transform.patterns import mask, parse_groups
 
 #: A file of external data, and where in it a tensor begins and ends.
 Span = tuple[str, int, int]
 
+# A level that was written with two digits still means its N of M.
+_ROUNDED = 0.005
 
-def prune(model: Model, levels: Mapping[str, float], folder: Path) -> Model:
+
+def prune(model: Model, levels: Mapping[str, float], folder: Path, pattern: str = "unstructured") -> Model:
     """Write a copy into `folder` with the share `levels[name]` of each named weight zero, the smallest first.
 
     Zeros that are there count, so a sparse weight only gets sparser. Files of the copy appear whole or not at
-    all, the model file last.
+    all, the model file last. With the pattern block4, blocks of four neighbours among what an output is a sum over
+    become zero; with N:M, N of every M of them in every layer whose level is not 0.
     """
-    if model.kind != "onnx":
-        raise BadInput(f"Only ONNX models can be pruned; {model.source} is of the kind {model.kind}.")
+    target = target_of(model, folder, "pruned")
     original = Path(model.path)
-    target = folder / original.name
-    if folder.resolve() == original.parent.resolve():
-        raise BadInput(f"{target} is the model itself. Choose another folder for its copy.")
     proto = parse_onnx(original)
     data = {file.relative_to(original.parent): file for file in external_files(proto, original.parent, original)}
-    chosen = _chosen(proto, levels)
+    chosen = _chosen(proto, levels, parse_groups(pattern))
+    layouts = Layouts(proto)
     external = [one for one in tensors(proto) if one.data_location == TensorProto.EXTERNAL]
     spans = [_span(one) for one in external]
     for one in external:
         _set_place(one, place(one)[1])  # with its length: without one, some readers take all up to the file's end
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder, "pruned"):
         with ExitStack() as stack:
             copies = _copied(data, folder, stack)
             for name, tensor, level in chosen:
                 stored = np.array(values(tensor, original.parent))
-                _refuse_nan(name, stored)
-                stored[smallest(stored, level)] = 0
+                if wrong := count_nan(stored):
+                    raise not_a_number(name, wrong, "pruned")
+                if pattern == "unstructured":
+                    stored[mask(stored, level, pattern)] = 0
+                else:
+                    places = layouts.rows(name, tuple(tensor.dims))
+                    stored[places.reshape(-1)[mask(stored[places], level, pattern)]] = 0
                 _put(tensor, stored, copies, spans)
         # Its data is in place by now: a model file that is there is whole.
         with whole_file(target) as file:
             file.write(proto.SerializeToString())
-    except OSError as error:
-        raise BadInput(f"The pruned copy cannot be written to {folder}: {error.strerror or error}.") from error
     return read_onnx(target, str(target))
 
 
-def _chosen(proto: ModelProto, levels: Mapping[str, float]) -> list[tuple[str, TensorProto, float]]:
-    """The tensors to prune, each name known and each level a share."""
+def _chosen(
+    proto: ModelProto, levels: Mapping[str, float], groups: tuple[int, int] | None
+) -> list[tuple[str, TensorProto, float]]:
+    """The tensors to prune, each name known and each level a share, and the one that the groups imply."""
     for name, level in levels.items():
         if not 0 <= level <= 1:
             raise BadInput(f"The weight '{name}' cannot be pruned to {level:g}: a level lies between 0 and 1.")
+        if groups is not None and level and abs(level - groups[0] / groups[1]) > _ROUNDED:
+            raise BadInput(
+                f"The weight '{name}' cannot be pruned to {level:g} with the pattern {groups[0]}:{groups[1]}, "
+                f"which makes {groups[0] / groups[1]:g} of it zero. Give that level, or 0 to leave it as it is."
+            )
     found = [(name, tensor) for name, tensor in _dense(proto) if name in levels]
     missing = levels.keys() - {name for name, _ in found}
     if missing:
@@ -73,7 +86,7 @@ def _chosen(proto: ModelProto, levels: Mapping[str, float]) -> list[tuple[str, T
             raise BadInput(
                 f"The weight '{name}' is of the type {type_name(tensor.data_type)}; only floats can be pruned."
             )
-    return [(name, tensor, levels[name]) for name, tensor in found]
+    return [(name, tensor, levels[name]) for name, tensor in found if groups is None or levels[name]]
 
 
 def _dense(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
@@ -115,14 +128,6 @@ def _put(
         _set_place(tensor, offset)
     file.seek(offset)
     file.write(stored.data)
-
-
-def _refuse_nan(name: str, stored: np.ndarray[Any, Any]) -> None:
-    if wrong := count_nan(stored):
-        raise BadInput(
-            f"The weight '{name}' has {wrong:,} values that are not numbers (NaN), so it cannot be pruned. "
-            "Export the model again from sound weights."
-        )
 
 
 def _span(tensor: TensorProto) -> Span:

@@ -1,84 +1,210 @@
-"""Write an INT8 copy of an ONNX model (static QDQ), calibrated on inputs and run once before it counts as done."""
+"""Write a copy of an ONNX model with fewer bits, by ONNX Runtime's quantisers, and run it once."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import ModelProto
 
 from inferlab import machine
 from inferlab.child import sets
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
-from inferlab.model.graph import read_onnx
+from inferlab.model.graph import external_files, parse_onnx, place_beside, read_onnx
+from inferlab.model.inputs import make_inputs
+from inferlab.model.shapes import resolve
 from inferlab.records import Event, Listener, Model, ignore
+from inferlab.transform.copies import Copy, refuse_nan, staged, target_of
 from inferlab.worker import Worker
 
+Inputs = Sequence[Mapping[str, np.ndarray[Any, Any]]]
+
 _PATIENCE_S = 3600.0
+_SCHEMES = {"static": "INT8", "dynamic": "INT8", "weights": "INT{bits}", "fp16": "FP16"}
+# What ONNX Runtime adds to the name of a product that it has put a sum into.
+_FUSED = "/MatMulAddFusion"
+_PASSING = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
+_NO_BF16 = (
+    "No ONNX file can be written in BF16 that ONNX Runtime would run: it has no such kernels for a CPU. "
+    "OpenVINO computes the FP32 file in BF16 where the CPU can: give it the engine option precision=bf16."
+)
 
 
 def quantize(
     model: Model,
-    inputs: Sequence[Mapping[str, np.ndarray[Any, Any]]],
+    inputs: Inputs,
     folder: Path,
     listener: Listener = ignore,
-) -> Model:
-    """Write the copy into `folder`: weights in INT8 by channel, activations in UINT8 with ranges as on `inputs`.
+    *,
+    scheme: str = "static",
+    per_channel: bool = True,
+    bits: int = 8,
+    exclude: Sequence[str] = (),
+    reduce_range: bool | None = None,
+) -> Copy:
+    """Write the copy into `folder`; nodes named in `exclude`, by name, first output or weight, stay as they are.
 
-    Operators that cannot be quantised stay as they are. Where the CPU has no INT8 dot products the weights have
-    7 bits, since 8 could overflow there.
+    static: weights in INT8, activations in UINT8 with ranges as on `inputs` (QuantizeLinear, DequantizeLinear).
+    dynamic: ranges of activations are found while it runs. weights: products of matrices keep their weights in
+    8 or 4 bits and compute in floats. fp16: half precision inside, inputs and outputs as they were.
+
+    Operators that cannot be quantised stay as they are and are named. The copy is run before it is there, on a set
+    of inputs, made up where none are given. With `reduce_range`, by default where the CPU here needs it, INT8
+    weights have 7 bits.
     """
-    if model.kind != "onnx":
-        raise BadInput(f"Only ONNX models can be quantised; {model.source} is of the kind {model.kind}.")
-    if model.quantization:
-        raise BadInput(f"{model.source} is quantised already ({model.quantization}).")
-    if not inputs:
+    target = target_of(model, folder, "quantised")
+    _refuse_what_cannot_be(model, scheme, per_channel, bits)
+    if scheme == "static" and not inputs:
         raise BadInput("Quantising needs at least one set of inputs to find the ranges of values with.")
-    original = Path(model.path).resolve()
-    target = folder / Path(model.path).name
-    if folder.resolve() in (original.parent, Path(model.path).parent.resolve()):
-        raise BadInput(f"{target} is the model itself. Choose another folder for its copy.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # In the same folder, so that the last step is a rename and a half-written file is never seen.
-        with tempfile.TemporaryDirectory(prefix=".inferlab-int8-", dir=folder) as place:
-            made = _in_child(model, inputs, Path(place), target.name, listener)
-            for file in sorted(made.iterdir(), key=lambda one: one.name == target.name):
-                shutil.move(file, folder / file.name)
-    except OSError as error:
-        raise BadInput(f"The INT8 copy cannot be written to {folder}: {error.strerror or error}.") from error
-    listener(Event("quantizing", {"model": model.source}, 1.0))
-    return read_onnx(target, str(target))
+    if not inputs:
+        inputs = [make_inputs(model.inputs, resolve(model.inputs, None, None, {}).shapes, 0)]
+    proto = parse_onnx(Path(model.path))
+    refuse_nan(proto, Path(model.path), "quantised")
+    named = _named(proto)
+    options = {
+        "scheme": scheme,
+        "per_channel": per_channel,
+        "bits": bits,
+        "reduce_range": needs_reduced_range() if reduce_range is None else reduce_range,
+        "exclude": _excluded(proto, exclude),
+    }
+    what = _SCHEMES[scheme].format(bits=bits)
+
+    def tell(fraction: float | None) -> None:
+        listener(Event("quantizing", {"model": model.source, "precision": what}, fraction))
+
+    with staged(target, what) as out:
+        source = _put_beside(proto, Path(model.path), out.parent / "named")
+        try:
+            found = _in_child(model, inputs, source, out / target.name, options, tell)
+        except EngineRefused:
+            raise
+        except BadInput as error:
+            raise EngineRefused(f"No {what} copy of {model.source} could be made. {error}") from error
+    tell(1.0)
+    reasons = {key.removesuffix(_FUSED): reason for key, reason in found.items()}
+    return Copy(read_onnx(target, str(target)), {named.get(key, key): reason for key, reason in reasons.items()})
+
+
+def needs_reduced_range() -> bool:
+    """Whether sums of products of 8 bits could overflow here: the CPU has no INT8 dot products (VNNI)."""
+    return not machine.has_vnni(machine.describe().instruction_sets)
+
+
+def _refuse_what_cannot_be(model: Model, scheme: str, per_channel: bool, bits: int) -> None:
+    """Whether there is such a scheme with such settings, and whether the model is not there already."""
+    if scheme == "bf16":
+        raise BadInput(_NO_BF16)
+    if scheme not in _SCHEMES:
+        raise BadInput(f"There is no way '{scheme}' to quantise. There are: {', '.join(_SCHEMES)}.")
+    if bits not in ((8, 4) if scheme == "weights" else (8,)):
+        raise BadInput(
+            f"The scheme {scheme} cannot have {bits} bits: weights can be of 8 or 4, all others are of 8."
+        )
+    if not per_channel and scheme in ("weights", "fp16"):
+        raise BadInput(
+            f"The scheme {scheme} has no scale for a whole tensor. Leave the setting out, or choose INT8."
+        )
+    if model.quantization or model.precision not in ("FP32", "FP64", "FP16", "BF16"):
+        raise BadInput(f"{model.source} is quantised already ({model.quantization or model.precision}).")
+    if scheme == "fp16" and model.precision == "FP16":
+        raise BadInput(f"{model.source} is in FP16 already.")
+
+
+def _named(proto: ModelProto) -> dict[str, str]:
+    """Give nodes names that tell them apart where theirs do not; what each stands for: its first output.
+
+    Constants that old models list among their inputs are taken off that list: they are not quantised there.
+    """
+    graph = proto.graph
+    seen: set[str] = set()
+    named: dict[str, str] = {}
+    for node in graph.node:
+        if not node.name or node.name in seen:
+            output = next(filter(None, node.output), node.op_type)
+            node.name = _free(output, seen | {one.name for one in graph.node})
+            named[node.name] = output
+        seen.add(node.name)
+    constants = {one.name for one in graph.initializer}
+    fed = [one for one in graph.input if one.name not in constants]
+    if len(fed) < len(graph.input):
+        proto.ir_version = max(proto.ir_version, 4)
+        del graph.input[:]
+        graph.input.extend(fed)
+    return named
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    return name if name not in taken else _free(name + "_", taken)
+
+
+def _excluded(proto: ModelProto, exclude: Sequence[str]) -> list[str]:
+    """The names of the nodes that are meant by their name, their first output or a weight that they read."""
+    found: dict[str, None] = {}
+    for wanted in exclude:
+        nodes = [
+            node.name
+            for node in proto.graph.node
+            if node.op_type != "Constant" and wanted in (node.name, next(filter(None, node.output), None))
+        ] or _readers(proto, wanted)
+        if not nodes:
+            raise BadInput(
+                f"The model has no node and no weight '{wanted}' that could be excluded from quantising."
+            )
+        found.update(dict.fromkeys(nodes))
+    return list(found)
+
+
+def _readers(proto: ModelProto, weight: str) -> list[str]:
+    """The nodes that read a weight, also where it is only turned or reshaped on its way, those on the way too."""
+    names, nodes = {weight}, []
+    for node in proto.graph.node:
+        if names & set(node.input):
+            nodes.append(node.name)
+            if node.op_type in _PASSING:
+                names.update(node.output)
+    return nodes
+
+
+def _put_beside(proto: ModelProto, original: Path, folder: Path) -> Path:
+    """Write the graph with its new names into a folder of its own, where its data is too."""
+    folder.mkdir()
+    for file in external_files(proto, original.parent, original):
+        # A copy: onnx reads no data through links, hard ones either.
+        place_beside(file, folder / file.relative_to(original.parent), copy=True)
+    path = folder / original.name
+    path.write_bytes(proto.SerializeToString())
+    return path
 
 
 def _in_child(
     model: Model,
-    inputs: Sequence[Mapping[str, np.ndarray[Any, Any]]],
-    place: Path,
-    name: str,
-    listener: Listener,
-) -> Path:
-    """Prepare, quantise and check in a child; the folder that holds nothing but the copy's files."""
-    (place / "out").mkdir()
-    prepared, out = str(place / "prepared.onnx"), str(place / "out" / name)
+    inputs: Inputs,
+    named: Path,
+    out: Path,
+    options: Mapping[str, Any],
+    tell: Callable[[float | None], None],
+) -> dict[str, str]:
+    """Prepare, quantise and check in a child; what was left alone, by the names of nodes, and why."""
     packed, blocks = sets.pack(inputs, None)
-    reduce_range = not machine.has_vnni(machine.describe().instruction_sets)
-    steps: list[tuple[float | None, dict[str, Any], list[Any]]] = [
-        (None, {"step": "prepare", "model": model.path, "out": prepared}, []),
-        (0.2, {"step": "quantize", "model": prepared, "out": out, "reduce_range": reduce_range, **packed}, blocks),
-        (0.8, {"step": "check", "model": model.path, "out": out, **packed}, blocks),
+    prepared = str(named)
+    steps: list[tuple[float | None, str, dict[str, Any]]] = []
+    if options["scheme"] != "fp16":
+        # Beside the model's data files, to which it may still point.
+        prepared = str(named.with_name(".prepared.onnx"))
+        steps.append((None, "quantize_onnx", {"step": "prepare", "model": str(named), "out": prepared, **options}))
+    made = {"step": "quantize", "model": prepared, "original": model.path, "out": str(out), **options, **packed}
+    steps += [
+        (0.2, "quantize_onnx", made),
+        (0.8, "check_copy", {"model": model.path, "copy": str(out), **packed}),
     ]
+    left_alone: dict[str, str] = {}
     with Worker(registry.launch("onnxruntime"), patience_s=_PATIENCE_S) as worker:
-        for fraction, arguments, data in steps:
-            listener(Event("quantizing", {"model": model.source, "step": arguments["step"]}, fraction))
-            try:
-                worker.ask("task", data, task="quantize_static", arguments=arguments)
-            except EngineRefused:
-                raise
-            except BadInput as error:
-                raise EngineRefused(f"No INT8 copy of {model.source} could be made. {error}") from error
-    return Path(out).parent
+        for fraction, task, arguments in steps:
+            tell(fraction)
+            answer = worker.ask("task", blocks, task=task, arguments=arguments).data
+            left_alone.update(answer.get("left_alone", {}))
+    return left_alone

@@ -1,0 +1,298 @@
+"""Ways to store or compute a model with fewer bits, by ONNX Runtime's quantisers, and what stays as it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set
+
+from .engines.base import BadOption
+
+PRODUCTS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
+# Protobuf holds no more than 2 GB in one message, and quantising needs room for copies.
+LARGE_BYTES = 1_500_000_000
+# So many neighbours among what an output is a sum over share a scale; ONNX Runtime and OpenVINO both run it.
+_BLOCK = 32
+_FLOATS = (1, 10, 11, 16)
+# What ONNX Runtime's quantisers put between a Gemm's name and that of the MatMul that takes its place.
+_MATMUL = "_MatMul"
+_EXCLUDED = "it was excluded"
+_NO_CONSTANT = "it multiplies activations: no factor is a constant"
+
+Sets = List[Dict[str, Any]]
+Reasons = Dict[str, str]
+
+
+class Options(NamedTuple):
+    """What a scheme may be told."""
+
+    per_channel: bool
+    bits: int
+    #: 7 bits for weights: without VNNI, sums of products of 8 bits may overflow.
+    reduce_range: bool
+    #: Names of nodes that stay as they are.
+    exclude: List[str]
+
+
+def static(model: str, out: str, inputs: Sets, options: Options) -> Reasons:
+    """QuantizeLinear and DequantizeLinear around all that may gain, ranges of activations as on the inputs."""
+    from onnxruntime import quantization
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+    nodes = _load(model).graph.node
+    operators = _with_products(nodes)
+    # Between convolutions all should stay INT8; elsewhere only the products gain. Where an operator stands in the
+    # way, only the products are quantised too.
+    wanted: List[Optional[List[str]]] = [None, PRODUCTS] if "Conv" in operators else [PRODUCTS]
+    for number, types in enumerate(wanted):
+        try:
+            quantization.quantize_static(
+                model,
+                out,
+                _Reader(inputs),
+                quant_format=quantization.QuantFormat.QDQ,
+                op_types_to_quantize=types,
+                per_channel=options.per_channel,
+                reduce_range=options.reduce_range,
+                activation_type=quantization.QuantType.QUInt8,
+                weight_type=quantization.QuantType.QInt8,
+                nodes_to_exclude=options.exclude,
+                use_external_data_format=tensor_bytes(model) > LARGE_BYTES,
+                extra_options={"MatMulConstBOnly": True},
+            )
+            break
+        except Exception as error:
+            if number == len(wanted) - 1:
+                raise _cannot(error) from error
+    made = _load(out).graph.node
+    done = _between_integers(made)
+    _refuse_nothing(done)
+    # An activation that the range of a product's outputs already cuts off is gone.
+    done |= {node.name for node in nodes} - {node.name for node in made}
+    why = "ONNX Runtime's quantiser leaves it in floats" if types is None else "only products gain from INT8 here"
+    taken = {*QDQRegistry, *QLinearOpsRegistry} if types is None else set(PRODUCTS)
+    return {**_untouched_products(model, done, options.exclude), **_untouched_operators(model, done, taken, why)}
+
+
+def dynamic(model: str, out: str, _: Sets, options: Options) -> Reasons:
+    """Weights in INT8, ranges of activations found while the model runs."""
+    from onnxruntime import quantization
+
+    _with_products(_load(model).graph.node)
+    _keep_tied(model)
+    try:
+        quantization.quantize_dynamic(
+            model,
+            out,
+            per_channel=options.per_channel,
+            reduce_range=options.reduce_range,
+            weight_type=quantization.QuantType.QInt8,
+            nodes_to_exclude=_with_matmuls(options.exclude),
+            use_external_data_format=tensor_bytes(model) > LARGE_BYTES,
+            extra_options={"MatMulConstBOnly": True},
+        )
+    except Exception as error:
+        raise _cannot(error) from error
+    done = _replaced(model, out)
+    _refuse_nothing(done)
+    return _untouched_products(model, done, options.exclude)
+
+
+def weights(model: str, out: str, _: Sets, options: Options) -> Reasons:
+    """Weights of products of matrices in 8 or 4 bits, in blocks with a scale each; computing stays in floats."""
+    import onnx
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
+    try:
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    except ImportError as error:
+        raise BadOption(
+            "storing weights in fewer bits needs a package that is missing: {}".format(error)
+        ) from error
+
+    _with_products(_load(model).graph.node)
+    _keep_tied(model)
+    whole = ONNXModel(onnx.load(model))
+    whole.replace_gemm_with_matmul()
+    quantizer = MatMulNBitsQuantizer(
+        whole.model,
+        bits=options.bits,
+        block_size=_BLOCK,
+        is_symmetric=True,
+        nodes_to_exclude=_with_matmuls(options.exclude),
+        op_types_to_quantize=("MatMul",),
+    )
+    try:
+        quantizer.process()
+    except Exception as error:
+        raise _cannot(error) from error
+    quantizer.model.save_model_to_file(out, tensor_bytes(model) > LARGE_BYTES)
+    done = _replaced(model, out)
+    why = "only weights of products of matrices can be stored in fewer bits"
+    if not done:
+        raise BadOption("{}, and it has none that could be, or all were excluded".format(why))
+    return _untouched_products(model, done, options.exclude, why)
+
+
+def half(model: str, out: str, _: Sets, options: Options) -> Reasons:
+    """All that may be in half precision; what goes in and comes out stays as it was."""
+    import onnx
+    from onnxruntime.quantization.onnx_model import ONNXModel
+    from onnxruntime.transformers import float16
+
+    try:
+        made = float16.convert_float_to_float16(model, keep_io_types=True, node_block_list=options.exclude)
+    except Exception as error:
+        raise _cannot(error) from error
+    whole = ONNXModel(made)
+    whole.topological_sort()
+    large = tensor_bytes(model) // 2 > LARGE_BYTES
+    onnx.save(whole.model, out, save_as_external_data=large, location=_data_name(out) if large else None)
+    nodes = _load(model).graph.node
+    reasons = {node.name: _EXCLUDED for node in nodes if node.name in options.exclude}
+    blocked = sorted({node.op_type for node in nodes} & set(float16.DEFAULT_OP_BLOCK_LIST))
+    return {**reasons, **dict.fromkeys(blocked, "engines do not run it in FP16")}
+
+
+SCHEMES: Dict[str, Callable[[str, str, Sets, Options], Reasons]] = {
+    "static": static,
+    "dynamic": dynamic,
+    "weights": weights,
+    "fp16": half,
+}
+
+
+def tensor_bytes(model: str) -> int:
+    """The bytes of a model's tensors as floats, wherever they are stored."""
+    return sum(math.prod(one.dims) * 4 for one in _load(model).graph.initializer)
+
+
+def _load(model: str) -> Any:
+    import onnx
+
+    return onnx.load(model, load_external_data=False)
+
+
+def _data_name(out: str) -> str:
+    import os
+
+    return os.path.basename(out) + ".data"
+
+
+def _with_products(nodes: Iterable[Any]) -> Set[str]:
+    """The operators, some of which are products."""
+    operators = {node.op_type for node in nodes}
+    if not operators & set(PRODUCTS):
+        raise BadOption(
+            "the model has no convolution and no product of matrices, so fewer bits would gain nothing"
+        )
+    return operators
+
+
+def _refuse_nothing(done: Set[str]) -> None:
+    if not done:
+        raise BadOption("none of its operators could be quantised, or all were excluded")
+
+
+def _cannot(error: Exception) -> BadOption:
+    return BadOption("it cannot be quantised: {}: {}".format(type(error).__name__, error))
+
+
+def _with_matmuls(names: List[str]) -> List[str]:
+    return [*names, *(name + _MATMUL for name in names)]
+
+
+def _keep_tied(model: str) -> None:
+    """Hide weights that a Gemm shares with others from the quantisers: they would turn them for all of them."""
+    import onnx
+
+    loaded = _load(model)
+    graph = loaded.graph
+    readers: Dict[str, int] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers[name] = readers.get(name, 0) + 1
+    fixed = {one.name for one in graph.initializer}
+    tied = [
+        node
+        for node in graph.node
+        if node.op_type == "Gemm" and node.input[1] in fixed and readers[node.input[1]] > 1
+    ]
+    if not tied:
+        return
+    for number, node in enumerate(tied):
+        alias = "{}_tied_{}".format(node.input[1], number)
+        graph.node.insert(0, onnx.helper.make_node("Identity", [node.input[1]], [alias], name=alias))
+        node.input[1] = alias
+    with open(model, "wb") as file:
+        file.write(loaded.SerializeToString())
+
+
+def _between_integers(nodes: Iterable[Any]) -> Set[str]:
+    """The nodes whose inputs are dequantised for them, and activations that engines fuse with such a node."""
+    dequantized = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
+    quantized = {node.input[0] for node in nodes if node.op_type == "QuantizeLinear"}
+    found = set()
+    for node in nodes:
+        if node.op_type in PRODUCTS:
+            done = dequantized >= set(node.input[:2])
+        else:
+            fused = node.op_type in ("Relu", "Clip") and bool(quantized & set(node.output))
+            done = fused or bool(dequantized & set(node.input))
+        if done:
+            found.add(node.name)
+    return found
+
+
+def _replaced(model: str, out: str) -> Set[str]:
+    """The nodes of a model for which others stand in its copy."""
+    left = {node.name for node in _load(out).graph.node if node.op_type in PRODUCTS}
+    return {
+        node.name
+        for node in _load(model).graph.node
+        if node.op_type in PRODUCTS and not {node.name, node.name + _MATMUL} & left
+    }
+
+
+def _untouched_products(
+    model: str, done: Set[str], exclude: List[str], why: str = "ONNX Runtime's quantiser does not take it as it is"
+) -> Reasons:
+    """The convolutions and products of matrices that are as they were, by name, and why."""
+    graph = _load(model).graph
+    fixed = {one.name for one in graph.initializer}
+    fixed |= {name for node in graph.node if node.op_type in ("Constant", "Identity") for name in node.output}
+    reasons: Reasons = {}
+    for node in graph.node:
+        if node.op_type in PRODUCTS and node.name not in done:
+            constant = bool(fixed & set(node.input[:2]))
+            reasons[node.name] = _EXCLUDED if node.name in exclude else why if constant else _NO_CONSTANT
+    return reasons
+
+
+def _untouched_operators(model: str, done: Set[str], taken: Set[str], why: str) -> Reasons:
+    """The other operators that compute floats of which no node was quantised; `taken` are those that can be."""
+    graph = _load(model).graph
+    kinds = {one.name: one.type.tensor_type.elem_type for one in [*graph.value_info, *graph.output]}
+    touched = {node.op_type for node in graph.node if node.name in done} & taken
+    found = {
+        node.op_type
+        for node in graph.node
+        if node.op_type not in PRODUCTS
+        and node.op_type not in ("Constant", "Cast", "Identity")
+        and any(kinds.get(name) in _FLOATS for name in node.output)
+    }
+    return dict.fromkeys(sorted(found - touched), why)
+
+
+class _Reader:
+    """Hands the calibration inputs over, one set after the other, as onnxruntime wants them."""
+
+    def __init__(self, inputs: Sets) -> None:
+        self._inputs = inputs
+        self._left: Iterator[Dict[str, Any]] = iter(inputs)
+
+    def get_next(self) -> Optional[Dict[str, Any]]:
+        """The next set, or None at the end."""
+        return next(self._left, None)
+
+    def __len__(self) -> int:
+        return len(self._inputs)

@@ -1,0 +1,207 @@
+"""Write a copy of an ONNX model with fewer channels: its tensors really shrink."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from inferlab.child import sets
+from inferlab.child.pruning import count_nan, how_many
+from inferlab.engines import registry
+from inferlab.errors import BadInput, InferlabError
+from inferlab.model.graph import external_files, parse_onnx, read_onnx
+from inferlab.model.inputs import make_inputs
+from inferlab.model.shapes import resolve
+from inferlab.model.sparsity import FLOATS, type_name
+from inferlab.model.tensors import declared, inlined, numbered, read_light, trace
+from inferlab.records import Event, Listener, Model, Shape, ignore
+from inferlab.transform.channel_rules import follow
+from inferlab.transform.copies import Copy, bring_in, not_a_number, save, staged, target_of
+from inferlab.transform.following import Followed
+from inferlab.worker import Worker
+
+Array = np.ndarray[Any, Any]
+
+_PATIENCE_S = 3600.0
+# The largest difference over the largest output: what rounding in another order leaves.
+_ROUNDING = 1e-3
+_HALF_ROUNDING = 5e-2
+
+
+def prune_channels(model: Model, levels: Mapping[str, float], folder: Path, listener: Listener = ignore) -> Copy:
+    """Write a copy into `folder` in which each named weight lost the share `levels[name]` of its output channels.
+
+    Those of the smallest norm go, with all that reads them. Channels that meet, such as in a sum, go together, as
+    many as the smallest level among their weights says, by the sum of their norms. The copy is run before it is
+    done: it gives what the original does with those weights zero that read the removed channels.
+    """
+    target = target_of(model, folder, "pruned")
+    listener(Event("removing-channels", {"model": model.source}))
+    proto = _loaded(Path(model.path))
+    shapes = resolve(model.inputs, None, None, {}).shapes
+    known = _shapes(model, shapes)
+    followed = follow(proto, known)
+    _refuse(followed, levels)
+    keep, left_alone = _choose(followed, levels)
+    with staged(target, "pruned") as out, tempfile.TemporaryDirectory(prefix="inferlab-channels-") as beside:
+        if keep and not model.random:
+            _mask(followed, keep)
+            save(proto, Path(beside) / "masked.onnx")
+            proto = _loaded(Path(model.path))
+            followed = follow(proto, known)
+        _shrink(proto, followed, keep)
+        save(proto, out / target.name)
+        if keep and not model.random:
+            _compare(model, shapes, Path(beside) / "masked.onnx", out / target.name)
+    return Copy(read_onnx(target, str(target)), left_alone)
+
+
+def _loaded(path: Path) -> ModelProto:
+    """The model with all its weights in memory, its own functions' nodes in their callers' place."""
+    proto = parse_onnx(path)
+    external_files(proto, path.parent, path)
+    bring_in(proto, path)
+    return inlined(proto)
+
+
+def _shapes(model: Model, shapes: Mapping[str, Shape]) -> dict[str, Shape | None]:
+    """The shapes of all values: inferred, or else seen when the model runs."""
+    graph = read_light(model, shapes).proto.graph
+    found = {name: one.shape for name, one in declared(graph).items()}
+    if all(found.get(name) is not None for node in graph.node for name in node.output if name):
+        return found
+    with contextlib.suppress(InferlabError):  # what is not known is not followed
+        seen = trace(model, shapes)
+        for number, node in enumerate(numbered(graph)):
+            outputs = [name for name in node.output if name]
+            if number in seen and len(outputs) == len(seen[number].outputs):
+                found.update(zip(outputs, (one.shape for one in seen[number].outputs), strict=True))
+    return found
+
+
+def _refuse(followed: Followed, levels: Mapping[str, float]) -> None:
+    for name, level in levels.items():
+        if not 0 <= level <= 1:
+            raise BadInput(f"The weight '{name}' cannot be pruned to {level:g}: a level lies between 0 and 1.")
+        if name not in followed.stored:
+            raise BadInput(f"The model has no weight '{name}' that is stored densely, so it cannot be pruned.")
+        tensor = followed.stored[name]
+        kind = type_name(tensor.data_type)
+        if kind not in FLOATS:
+            raise BadInput(f"The weight '{name}' is of the type {kind}; only floats can be pruned.")
+        if wrong := _count_nan(tensor):
+            raise not_a_number(name, wrong, "pruned")
+
+
+def _count_nan(tensor: TensorProto) -> int:
+    array = numpy_helper.to_array(tensor)
+    return count_nan(array.view(np.uint16) if type_name(tensor.data_type) == "BFLOAT16" else array)
+
+
+def _choose(followed: Followed, levels: Mapping[str, float]) -> tuple[dict[int, Array], dict[str, str]]:
+    """The channels that stay of each group that loses some, and which weights keep all of theirs, and why."""
+    groups = followed.groups
+    makers: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    tied: dict[int, set[str]] = defaultdict(set)
+    for name, axis, group in followed.makers:
+        makers[groups.find(group)].append((name, axis))
+        tied[groups.find(group)].add(name)
+    for name, layout in followed.followers:
+        for one in layout:
+            tied[groups.find(one.group)].add(name)
+    keep: dict[int, Array] = {}
+    left_alone: dict[str, str] = {}
+    for group, weights in sorted(tied.items()):
+        wanted = {name: levels.get(name, 0.0) for name in weights if name in levels or _makes(name, makers[group])}
+        reason = groups.reason(group) or _untold(wanted)
+        if reason:
+            left_alone.update({name: reason for name, level in wanted.items() if level})
+        elif makers[group]:
+            kept = _largest(followed, makers[group], min(wanted.values()))
+            keep.update({group: kept} if kept is not None else {})
+    known = {name for weights in tied.values() for name in weights}
+    for name in sorted(name for name, level in levels.items() if level and name not in known):
+        left_alone[name] = followed.reasons.get(name, "it goes into no product whose channels could be followed")
+    return keep, left_alone
+
+
+def _makes(name: str, makers: list[tuple[str, int]]) -> bool:
+    return any(name == maker for maker, _ in makers)
+
+
+def _untold(wanted: Mapping[str, float]) -> str:
+    """Why channels stay that weights make together; empty where all of them are to lose some."""
+    still = sorted(name for name, level in wanted.items() if not level)
+    return f"its channels meet those of '{still[0]}', which keeps all of them" if still else ""
+
+
+def _largest(followed: Followed, makers: list[tuple[str, int]], level: float) -> Array | None:
+    """The channels with the largest norms, in order; None where all stay."""
+    norms: Array = np.zeros(0)
+    for name, axis in makers:
+        array = np.moveaxis(numpy_helper.to_array(followed.stored[name]), axis, 0)
+        rows = array.reshape(len(array), -1).astype(np.float64)
+        found = np.sqrt(np.square(rows).sum(axis=1))
+        norms = norms + found if len(norms) else found
+    gone = min(how_many(len(norms), level), len(norms) - 1)
+    return np.sort(np.argsort(norms, kind="stable")[gone:]) if gone else None
+
+
+def _mask(followed: Followed, keep: Mapping[int, Array]) -> None:
+    """Zero the weights that read channels that will be removed."""
+    for name, axis in followed.sums.items():
+        array = numpy_helper.to_array(followed.stored[name]).copy()
+        gone = np.ones(array.shape[axis], bool)
+        gone[followed.groups.kept(followed.axes[name][axis], keep)] = False
+        np.moveaxis(array, axis, 0)[gone] = 0
+        followed.stored[name].CopyFrom(numpy_helper.from_array(array, followed.stored[name].name))
+
+
+def _shrink(proto: ModelProto, followed: Followed, keep: Mapping[int, Array]) -> None:
+    """Take the removed channels out of all tensors, and set the numbers that count them."""
+    groups = followed.groups
+    for name, axes in followed.axes.items():
+        tensor = followed.stored[name]
+        array = numpy_helper.to_array(tensor)
+        for axis, layout in axes.items():
+            array = np.take(array, groups.kept(layout, keep), axis)
+        if list(array.shape) != list(tensor.dims):
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+    for node, layout in followed.group_counts:
+        for one in node.attribute:
+            if one.name == "group":
+                one.i = len(groups.kept(layout, keep))
+    for name, place, layout in followed.sizes:
+        told = numpy_helper.to_array(followed.stored[name]).copy()
+        told.reshape(-1)[place] = len(groups.kept(layout, keep))
+        followed.stored[name].CopyFrom(numpy_helper.from_array(told, followed.stored[name].name))
+    del proto.graph.value_info[:]
+    dims = {one.name: one.dims for one in proto.graph.initializer}
+    for value in proto.graph.input:
+        # Old models list their constants among the inputs.
+        for place, size in enumerate(dims.get(value.name, ())):
+            value.type.tensor_type.shape.dim[place].dim_value = size
+
+
+def _compare(model: Model, shapes: Mapping[str, Shape], masked: Path, made: Path) -> None:
+    """The copy must compute what the original does without the removed channels: else they were not followed."""
+    packed, blocks = sets.pack([make_inputs(model.inputs, shapes, 0)], None)
+    arguments = {"model": str(masked), "copy": str(made), **packed}
+    with Worker(registry.launch("onnxruntime"), patience_s=_PATIENCE_S) as worker:
+        found = worker.ask("task", blocks, task="check_copy", arguments=arguments).data["difference"]
+    if found is None:
+        raise BadInput(
+            f"{model.source} does not run on inputs that are made up for it, so it cannot be checked that nothing "
+            "else lost its channels. Prune it by another pattern, or fix the shapes of its inputs."
+        )
+    if found > (_ROUNDING if model.precision in ("FP32", "FP64") else _HALF_ROUNDING):
+        raise InferlabError(
+            f"Channels of {model.source} were removed that others still need; nothing was written."
+        )

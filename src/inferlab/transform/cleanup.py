@@ -1,0 +1,157 @@
+"""Write a copy of an ONNX model without what does nothing: constants folded, dead nodes gone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto, defs, helper
+
+from inferlab.engines import registry
+from inferlab.errors import BadInput, EngineRefused
+from inferlab.model.graph import parse_onnx
+from inferlab.model.sparsity import bodies, bytes_of, constant, elements, tensors
+from inferlab.records import Event, Listener, Model, ignore
+from inferlab.transform.copies import LARGE_BYTES, Copy, bring_in, target_of, write
+from inferlab.worker import Worker
+
+_PATIENCE_S = 600.0
+# Constants with more elements keep their name and place: they are weights, not shapes or axes.
+_FEW = 1024
+# From this version on constants need not be listed among the inputs.
+_FREE_CONSTANTS_IR = 4
+
+
+def clean_up(model: Model, folder: Path, listener: Listener = ignore) -> Copy:
+    """Write the copy into `folder`; weights keep their names and bytes, the file its opset and IR version.
+
+    Weights are hidden from the optimiser, as inputs: so it folds none of them into others, also not batch
+    normalisation, which engines do when they load, and never holds more than the graph in memory.
+    """
+    target = target_of(model, folder, "cleaned up")
+    original = Path(model.path)
+    proto = parse_onnx(original)
+    listener(Event("cleaning-up", {"model": model.source}))
+    if proto.functions:
+        reasons = {one.name: "the model's own functions are not cleaned up" for one in proto.functions}
+        return Copy(write(proto, original, target, "cleaned-up"), reasons)
+    light, hidden = _light(proto, original)
+    found = _optimised(light, model)
+    foreign = _foreign(found, proto)
+    if foreign:
+        reasons = dict.fromkeys(foreign, "cleaning up would need this operator, which not all engines have")
+        return Copy(write(proto, original, target, "cleaned-up"), reasons)
+    _put_back(proto, found, hidden)
+    return Copy(write(proto, original, target, "cleaned-up"))
+
+
+def _light(proto: ModelProto, original: Path) -> tuple[ModelProto, set[str]]:
+    """A copy of the model whose weights are inputs, and their names; what is stored outside is brought in."""
+    light = ModelProto()
+    light.CopyFrom(proto)
+    light.ir_version = max(light.ir_version, _FREE_CONSTANTS_IR)
+    graph = light.graph
+    _hoist(light)
+    constants = {one.name for one in graph.initializer} | {one.values.name for one in graph.sparse_initializer}
+    fed = [one for one in graph.input if one.name not in constants]
+    large = {one.name: one for one in graph.initializer if _is_weight(one)}
+    shapes = [(one.name, one.data_type, one.dims) for one in large.values()]
+    shapes += [(one.values.name, one.values.data_type, one.dims) for one in graph.sparse_initializer]
+    kept = [one for one in graph.initializer if one.name not in large]
+    for field in ("input", "initializer", "sparse_initializer"):
+        graph.ClearField(field)
+    graph.input.extend(fed)
+    graph.input.extend(helper.make_tensor_value_info(*one) for one in shapes)
+    graph.initializer.extend(kept)
+    outside = sum(bytes_of(one) for one in tensors(light) if one.data_location == TensorProto.EXTERNAL)
+    if outside > LARGE_BYTES:
+        raise BadInput(
+            f"{original.name} keeps more than {LARGE_BYTES / 1e9:g} GB of weights in branches or loops, "
+            "which cannot be cleaned up. Optimise it without the clean-up."
+        )
+    bring_in(light, original)
+    return light, {name for name, _, _ in shapes}
+
+
+def _hoist(model: ModelProto) -> None:
+    """Make all weights initializers of the main graph, by the same names: also of Constant nodes and branches."""
+    graphs = _graphs(model)
+    names = Counter(name for graph in graphs for name in _defined(graph))
+    for graph in graphs:
+        for place, node in reversed(list(enumerate(graph.node))):
+            value = constant(node)
+            if value is not None and _is_weight(value) and names[node.output[0]] == 1:
+                tensor = model.graph.initializer.add()
+                tensor.CopyFrom(value)
+                tensor.name = node.output[0]
+                del graph.node[place]
+        for place, one in reversed(list(enumerate(graph.initializer if graph is not model.graph else ()))):
+            if _is_weight(one) and names[one.name] == 1:
+                model.graph.initializer.add().CopyFrom(one)
+                del graph.initializer[place]
+
+
+def _defined(graph: GraphProto) -> Iterator[str]:
+    for one in (*graph.initializer, *graph.input):
+        yield one.name
+    for node in graph.node:
+        yield from filter(None, node.output)
+
+
+def _is_weight(tensor: TensorProto) -> bool:
+    floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return elements(tensor) > _FEW or (len(tensor.dims) >= 2 and tensor.data_type in floats)
+
+
+def _optimised(light: ModelProto, model: Model) -> ModelProto:
+    with tempfile.TemporaryDirectory(prefix="inferlab-clean-") as folder:
+        path, out = Path(folder) / "light.onnx", Path(folder) / "out.onnx"
+        path.write_bytes(light.SerializeToString())
+        with Worker(registry.launch("onnxruntime"), patience_s=_PATIENCE_S) as worker:
+            try:
+                worker.ask("task", task="clean_up", arguments={"model": str(path), "out": str(out)})
+            except BadInput as error:
+                raise EngineRefused(
+                    f"{model.source} cannot be cleaned up. {error} Optimise it without the clean-up."
+                ) from error
+        return onnx.load(out)
+
+
+def _foreign(found: ModelProto, proto: ModelProto) -> list[str]:
+    """Operators that the original's opsets do not have."""
+    opsets = {one.domain: one.version for one in proto.opset_import}
+    before = {(node.domain, node.op_type) for body in bodies(proto) for node in body.node}
+    after = {(node.domain, node.op_type) for body in bodies(found) for node in body.node}
+    return sorted(
+        kind
+        for domain, kind in after - before
+        if domain not in opsets or domain or not defs.has(kind, opsets[domain], domain)
+    )
+
+
+def _put_back(proto: ModelProto, cleaned: ModelProto, hidden: set[str]) -> None:
+    """Replace the nodes and small constants of the original by those that were found."""
+    _hoist(proto)
+    graph, found = proto.graph, cleaned.graph
+    listed = {one.name for one in graph.input} if proto.ir_version < _FREE_CONSTANTS_IR else set()
+    used = {name for body in _graphs(cleaned) for node in body.node for name in node.input}
+    used |= {one.name for body in _graphs(cleaned) for one in body.output}
+    dense = [one for one in graph.initializer if one.name in hidden & used]
+    sparse = [one for one in graph.sparse_initializer if one.values.name in hidden & used]
+    fed = [one for one in graph.input if one.name in {one.name for one in found.input} - hidden]
+    dense += sorted(found.initializer, key=lambda one: str(one.name))
+    for field in ("node", "initializer", "sparse_initializer", "input", "value_info"):
+        graph.ClearField(field)
+    graph.node.extend(found.node)
+    graph.initializer.extend(dense)
+    graph.sparse_initializer.extend(sparse)
+    graph.input.extend(fed)
+    if listed:
+        graph.input.extend(helper.make_tensor_value_info(one.name, one.data_type, one.dims) for one in dense)
+
+
+def _graphs(model: ModelProto) -> list[GraphProto]:
+    return [one for one in bodies(model) if isinstance(one, GraphProto)]
