@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.profiling.estimate import estimate, estimated_ms, gains_from_zeros, smoothed, with_estimate
+from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
+from inferlab.profiling.foretell import gains_from_zeros, smoothed
 from inferlab.profiling.records import Layer, LossLayer, LossProfile, PerformanceProfile
 from tests.profiles import a_profile
 

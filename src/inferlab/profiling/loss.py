@@ -36,6 +36,10 @@ class Evaluated:
     #: With labels only: of the changed model, and of the dense one.
     accuracy: float | None = None
     dense_accuracy: float | None = None
+    #: The power of the change over the power of the outputs, with labels too.
+    relative_power: float | None = None
+    #: Outputs that were numbers are none any more, or have other shapes.
+    broken: bool = False
 
 
 def approximate(model: Model, costs: Costs, name: str = "baseline") -> LossProfile:
@@ -140,12 +144,12 @@ def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = N
     cpus = machine.choose_cpus(threads, "core")
     with Worker(registry.launch("onnxruntime"), cpus, _PATIENCE_S) as worker:
         answer = worker.ask("task", blocks, task="evaluate", arguments=arguments).data
+    power = _relative_power(answer["changes"], answer["powers"])
+    broken = answer["changes"] is None
     if data.labels is None:
-        return Evaluated(_relative_power(answer["changes"], answer["powers"]))
+        return Evaluated(power, relative_power=power, broken=broken)
     before, after = answer["score"], answer["changed_score"]
-    return Evaluated(
-        _rise(after, before), *(None if one is None else one["right"] / one["count"] for one in (after, before))
-    )
+    return Evaluated(_rise(after, before), _accuracy(after), _accuracy(before), power, broken)
 
 
 def layers_to_prune(costs: Costs) -> list[NodeCost]:
@@ -222,6 +226,10 @@ def _guessing(tried: Tried) -> float:
     if tried.score is None or not tried.classes:
         return math.inf
     return max(0.0, math.log(tried.classes) - tried.score["entropy"] / tried.score["count"])
+
+
+def _accuracy(score: Sums) -> float | None:
+    return None if score is None else score["right"] / score["count"]
 
 
 def _rise(after: Sums, before: Sums) -> float | None:

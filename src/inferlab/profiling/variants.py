@@ -67,7 +67,7 @@ def in_int8(
     arms = _Arms(job, costs, found, time_s / 3, listener)
     arms.again()
     try:
-        variant = arms.copy(lambda folder: quantize(job.model, calibration, folder, listener))
+        variant = arms.copy(lambda folder: quantize(job.model, calibration, folder, listener).model)
     except InferlabError as error:
         return _with_problem(found, f"INT8 was not measured: {error}")
     arms.again()

@@ -1,0 +1,147 @@
+"""What is asked of an optimisation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import get_args
+
+from inferlab.errors import BadInput
+from inferlab.optimizing.records import Goal, Pruning, Quantization, Recipe, Schedule, Scheme, Scope
+from inferlab.profiling.estimate import check_budget
+from inferlab.transform.patterns import parse_groups
+
+#: The pattern whose zeros are cut out of the tensors.
+CHANNEL = "channel"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be made of a model, where to, and what it is to be measured on."""
+
+    recipe: Recipe
+    #: The file to write.
+    out: str
+    #: What the version is called.
+    name: str = ""
+    data_file: str | None = None
+    #: The engines on which it is compared with the original; none where this is empty.
+    engines: tuple[str, ...] = ("onnxruntime",)
+    #: Seconds of measuring for each comparison and profile; with loading it takes up to three times as long.
+    time_s: float = 10.0
+    #: What a search is to reach, and how long it may take; the recipe is then what all that it tries begins with.
+    goal: Goal | None = None
+    search_s: float = 300.0
+    #: Profiles in the store, or their files, to take times and losses from; made anew where they are needed.
+    performance_id: str | None = None
+    loss_id: str | None = None
+
+
+def refuse_nonsense_of(asked: Asked) -> None:
+    """Refuse what cannot be made before anything is read."""
+    check_recipe(asked.recipe)
+    if asked.recipe.pruning is None and asked.recipe.quantization is None and asked.goal is None:
+        raise BadInput(
+            "Nothing was asked for that would change the model. Give --sparsity, --budget, --layer, --pattern, "
+            "--int8, --weights-only, --float, --recipe or --goal."
+        )
+    if not 0 < asked.time_s < math.inf:
+        raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {asked.time_s:g}.")
+    if not 0 < asked.search_s < math.inf:
+        raise BadInput(
+            f"The time of a search must be more than 0 seconds and end one day, not {asked.search_s:g}."
+        )
+    if asked.goal is not None and (asked.recipe.pruning is not None or asked.recipe.quantization is not None):
+        raise BadInput("A goal is searched for among all recipes: leave out what says how to prune or quantise.")
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse a recipe that says what cannot be done, or contradicts itself."""
+    if recipe.pruning is not None:
+        _check_pruning(recipe.pruning)
+    if recipe.quantization is not None:
+        _check_quantization(recipe.quantization)
+    if recipe.schedule is not None:
+        _check_schedule(recipe.schedule)
+    if recipe.seed < 0:
+        raise BadInput(f"seed is a whole number from 0 on, not {recipe.seed}.")
+    for name, shape in recipe.shapes.items():
+        if any(size < 1 for size in shape):
+            raise BadInput(f"shapes.{name} has whole numbers from 1 on, not {list(shape)}.")
+
+
+def _check_pruning(pruning: Pruning) -> None:
+    _one_of("pruning.scope", pruning.scope, get_args(Scope))
+    groups = None if pruning.pattern == CHANNEL else parse_groups(pruning.pattern)
+    sparsity = pruning.sparsity
+    if sparsity is not None and not 0 < sparsity < 1:
+        raise BadInput(f"pruning.sparsity is a share of zeros between 0 and 1, such as 0.8, not {sparsity:g}.")
+    for name, level in pruning.layers.items():
+        if not 0 <= level < 1:
+            raise BadInput(f"pruning.layers.{name} is a share of zeros from 0 to below 1, not {level:g}.")
+    for name, value in (("minimum", pruning.minimum), ("maximum", pruning.maximum)):
+        if not 0 <= value <= 1:
+            raise BadInput(f"pruning.{name} is a share of zeros from 0 to 1, not {value:g}.")
+    if pruning.minimum > pruning.maximum:
+        raise BadInput(
+            f"pruning.minimum ({pruning.minimum:g}) is above pruning.maximum ({pruning.maximum:g}): "
+            "no layer could keep both."
+        )
+    if pruning.budget is not None:
+        check_budget(pruning.budget)
+        if sparsity is not None:
+            raise BadInput(
+                "A sparsity and a loss budget contradict each other: the budget sets the sparsity of every layer."
+            )
+    if groups is not None:
+        _check_groups(pruning, groups[0] / groups[1])
+    elif sparsity is None and pruning.budget is None and not pruning.layers:
+        raise BadInput("Pruning needs a sparsity, a loss budget, or levels of layers.")
+
+
+def _check_groups(pruning: Pruning, share: float) -> None:
+    """N:M leaves nothing to choose but the layers."""
+    given = [one for one in (pruning.sparsity, *pruning.layers.values()) if one not in (None, 0.0)]
+    if any(abs((one or 0.0) - share) > 1e-6 for one in given):
+        raise BadInput(
+            f"The pattern {pruning.pattern} makes {share:g} of every layer zero. Leave the sparsity out, or "
+            "choose another pattern."
+        )
+    if pruning.budget is not None or pruning.scope == "global":
+        raise BadInput(
+            f"The pattern {pruning.pattern} prunes every layer alike, so it takes no loss budget and no scope "
+            "global. Choose the layers by name, or another pattern."
+        )
+
+
+def _check_quantization(quantization: Quantization) -> None:
+    _one_of("quantization.scheme", quantization.scheme, get_args(Scheme))
+    if quantization.bits not in (4, 8):
+        raise BadInput(f"quantization.bits is 8 or 4, not {quantization.bits}.")
+    if quantization.bits == 4 and quantization.scheme != "weights":
+        raise BadInput(f"4 bits are for the scheme weights only, not for {quantization.scheme}.")
+    for name, value in (
+        ("keep_sensitive", quantization.keep_sensitive),
+        ("calibration_items", quantization.calibration_items),
+    ):
+        if value < 0:
+            raise BadInput(f"quantization.{name} is a whole number from 0 on, not {value}.")
+
+
+def _check_schedule(schedule: Schedule) -> None:
+    if not 0 <= schedule.start_epoch <= schedule.end_epoch <= schedule.epochs:
+        raise BadInput("schedule: start_epoch, end_epoch and epochs must follow each other, from 0 on.")
+    if schedule.update_frequency <= 0:
+        raise BadInput(f"schedule.update_frequency is more than 0 epochs, not {schedule.update_frequency:g}.")
+    if not 0 <= schedule.initial_sparsity < 1:
+        raise BadInput(
+            f"schedule.initial_sparsity is a share from 0 to below 1, not {schedule.initial_sparsity:g}."
+        )
+    for epoch, rate in schedule.learning_rates:
+        if epoch < 0 or rate <= 0:
+            raise BadInput("schedule.learning_rates are pairs of an epoch from 0 on and a rate above 0.")
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise BadInput(f"{name} is one of {', '.join(known)}, not '{value}'.")

@@ -1,0 +1,91 @@
+"""What became of every layer with weights: how many are left, how many are zero, in which precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from inferlab.model import sparsity
+from inferlab.model.datasets import Data
+from inferlab.model.flops import costs
+from inferlab.model.graph import parse_onnx, precision_name
+from inferlab.optimizing.records import ChangedLayer, Recipe
+from inferlab.profiling.loss import layers_to_prune, weight_elements
+from inferlab.records import Finding, Model
+
+# Channels and blocks are whole, so a share is met only so well.
+_ROUNDED = 0.02
+
+
+def changed_layers(
+    model: Model, pruned: Model, made: Model, recipe: Recipe, data: Data
+) -> tuple[ChangedLayer, ...]:
+    """The original's layers as they are in the model that was made of it.
+
+    Elements and zeros are those of the pruned copy, which has the original's names; of the last step only the
+    precision is read, since small weights that INT8 rounds to zero were not pruned.
+    """
+    shapes = {name: tuple(value.shape) for name, value in data.sets[0].items()}
+    wanted = recipe.pruning.layers if recipe.pruning else {}
+    after = _zeros(pruned)
+    precisions = _precisions(made)
+    found = []
+    for node in layers_to_prune(costs(model, shapes)):
+        params = weight_elements(node)
+        left, zeros = after.get(node.weight, (params, node.zero_fraction))
+        found.append(
+            ChangedLayer(
+                weight=node.weight,
+                id=node.id,
+                type=node.type,
+                params=params,
+                zeros_before=node.zero_fraction or 0.0,
+                zeros_after=zeros or 0.0,
+                wanted=wanted.get(node.weight),
+                params_after=left,
+                precision=_precision(node.weight, precisions, made),
+            )
+        )
+    return tuple(found)
+
+
+def fell_short(layers: Sequence[ChangedLayer], recipe: Recipe) -> tuple[Finding, ...]:
+    """How far a pattern got that cannot take out all that was chosen."""
+    meant = [(one, one.wanted) for one in layers if one.wanted is not None]
+    total = sum(one.params for one, _ in meant)
+    if recipe.pruning is None or not total:
+        return ()
+    wanted = sum(level * one.params for one, level in meant) / total
+    # A channel that is gone counts like zeros.
+    left = sum((1 - one.zeros_after) * one.params_after for one, _ in meant)
+    reached = 1 - left / total
+    if reached >= wanted - _ROUNDED:
+        return ()
+    data = {"wanted": wanted, "reached": reached, "pattern": recipe.pruning.pattern}
+    return (Finding("pattern-fell-short", data),)
+
+
+def _zeros(model: Model) -> dict[str, tuple[int, float]]:
+    """The elements of every weight, and the share of them that is zero."""
+    file = Path(model.path)
+    return {
+        weight.name: (weight.elements, zeros / max(1, weight.elements))
+        for weight, zeros in sparsity.zero_counts(parse_onnx(file), file.parent)
+        if zeros is not None
+    }
+
+
+def _precisions(model: Model) -> dict[str, str]:
+    """The precision that every weight is stored in."""
+    proto = parse_onnx(Path(model.path))
+    packed = {name: f"INT{bits}" for name, bits in sparsity.packed_weights(proto).items()}
+    return {one.name: precision_name(one.type_name) for one in sparsity.weights(proto)} | packed
+
+
+def _precision(weight: str, precisions: Mapping[str, str], made: Model) -> str:
+    """The precision of a weight where it still has its name, or one that a quantiser made of it."""
+    if weight in precisions:
+        return precisions[weight]
+    made_of_it = [kind for name, kind in precisions.items() if name.startswith(f"{weight}_")]
+    whole = [kind for kind in made_of_it if kind.startswith("INT") and kind != "INT32"]
+    return whole[0] if whole else made.precision

@@ -1,0 +1,113 @@
+"""Which of the recipes that were tried are worth a look: pure functions of speed, loss and size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inferlab.optimizing.records import Candidate, Front, Goal
+
+# Even a single pair, which has no interval, does not miss by more than this.
+_FAR = 0.7
+#: Speed, negative loss, negative size: more is better.
+_Merits = tuple[float, float, float]
+
+
+def judged(candidates: Sequence[Candidate], goal: Goal, original_bytes: int) -> tuple[Candidate, ...]:
+    """The candidates, with who is efficient and who reaches the goal.
+
+    The original counts as one of them: what is no faster, no smaller and loses something is not efficient.
+    """
+    merits = [_merits(one) for one in candidates]
+    known = [(1.0, 0.0, -float(original_bytes)), *(one for one in merits if one is not None)]
+    return tuple(
+        replace(
+            one,
+            efficient=own is not None and not any(_beats(other, own) for other in known),
+            reaches=reaches(one, goal, original_bytes),
+        )
+        for one, own in zip(candidates, merits, strict=True)
+    )
+
+
+def reaches(one: Candidate, goal: Goal, original_bytes: int) -> bool:
+    """Whether it surely reaches the goal, with the whole interval of its speed; what did not run does not."""
+    surely = one.speedup_interval[0] if one.speedup_interval is not None else 0.0
+    return one.speedup is not None and _fits(one, goal, original_bytes) and surely >= (goal.speedup or 0.0)
+
+
+def may_reach(one: Candidate, goal: Goal, original_bytes: int) -> bool:
+    """Whether it may reach the goal, as far as its speed is known."""
+    at_best = math.inf if one.speedup is None else one.speedup / _FAR
+    at_best = at_best if one.speedup_interval is None else one.speedup_interval[1]
+    return _fits(one, goal, original_bytes) and at_best >= (goal.speedup or 0.0)
+
+
+def keeps_loss(one: Candidate, goal: Goal) -> bool:
+    """Whether it loses no more than allowed; where that is unknown it does not."""
+    return one.loss is not None and one.loss <= goal.max_loss
+
+
+def size_ratio(one: Candidate, original_bytes: int) -> float:
+    """How many times as small as the original its files are; 0 where that is unknown."""
+    return original_bytes / one.size_bytes if one.size_bytes else 0.0
+
+
+def chosen(candidates: Sequence[Candidate]) -> int | None:
+    """The place of the fastest that reaches the goal, of equally fast ones the first; None where none does."""
+    reaching = [place for place, one in enumerate(candidates) if one.reaches]
+    return max(reaching, key=lambda place: candidates[place].speedup or 0.0, default=None)
+
+
+def nearest(candidates: Sequence[Candidate], goal: Goal, original_bytes: int) -> int | None:
+    """The place of the one that comes nearest to the goal within the loss; None where none is nearer than none."""
+    start = _progress(1.0, 1.0, goal)
+    reached = {
+        place: _progress(_speed(one), size_ratio(one, original_bytes), goal)
+        for place, one in enumerate(candidates)
+        if keeps_loss(one, goal) and one.speedup is not None
+    }
+    nearer = [place for place, progress in reached.items() if progress > start]
+    return max(nearer, key=lambda place: reached[place], default=None)
+
+
+def settled(found: Front) -> bool:
+    """Whether it is sure that the goal is reached or is not: all was tried, and no interval leaves it open."""
+    if found.chosen is not None:
+        return True
+    fits = (
+        may_reach(one, found.goal, found.original_bytes) for one in found.candidates if one.speedup is not None
+    )
+    return found.complete and not any(fits)
+
+
+def _fits(one: Candidate, goal: Goal, original_bytes: int) -> bool:
+    """Whether it keeps the loss and is as small as it shall be."""
+    return keeps_loss(one, goal) and size_ratio(one, original_bytes) >= (goal.size_ratio or 0.0)
+
+
+def _progress(speed: float, smaller: float, goal: Goal) -> tuple[float, float]:
+    """The share of the goal that is reached where least of it is, then the product of all shares."""
+    shares = [speed / goal.speedup] if goal.speedup is not None else []
+    shares += [smaller / goal.size_ratio] if goal.size_ratio is not None else []
+    return min((1.0, *shares)), math.prod(shares)
+
+
+def _speed(one: Candidate) -> float:
+    """Its speed-up; a difference from the original that the interval does not show is none."""
+    if one.speedup is None or one.speedup_interval is None:
+        return one.speedup or 0.0
+    return 1.0 if one.speedup_interval[0] <= 1 <= one.speedup_interval[1] else one.speedup
+
+
+def _merits(one: Candidate) -> _Merits | None:
+    """What counts for a candidate; None where not all of it is known."""
+    if one.speedup is None or one.loss is None or one.size_bytes is None:
+        return None
+    return _speed(one), -one.loss, -float(one.size_bytes)
+
+
+def _beats(one: _Merits, other: _Merits) -> bool:
+    """Whether it is as good in everything and better in something."""
+    return one != other and all(mine >= theirs for mine, theirs in zip(one, other, strict=True))

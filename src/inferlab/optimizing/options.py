@@ -1,0 +1,117 @@
+"""The options of an optimisation, as the command line and the Python API have them, as a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from inferlab.errors import BadInput
+from inferlab.optimizing import yaml
+from inferlab.optimizing.asked import CHANNEL
+from inferlab.optimizing.goals import parse_goal
+from inferlab.optimizing.records import Pruning, Quantization, Recipe, Schedule, Scheme, Scope
+from inferlab.transform.patterns import parse_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is to be done to a model; by default nothing."""
+
+    sparsity: float | None = None
+    scope: Scope = "uniform"
+    pattern: str = "unstructured"
+    layers: Mapping[str, float] = field(default_factory=dict)
+    include: tuple[str, ...] = ()
+    #: Neither pruned nor quantised.
+    exclude: tuple[str, ...] = ()
+    minimum: float = 0.0
+    maximum: float = 1.0
+    ends: bool = False
+    budget: float | None = None
+    int8: Literal["dynamic", "static"] | None = None
+    weights_only: int | None = None
+    float: Literal["fp16", "bf16"] | None = None
+    keep_sensitive: int = 0
+    per_tensor: bool = False
+    cleanup: bool = True
+    #: A file to take all of it from.
+    recipe: str | None = None
+
+
+_NOTHING = Options()
+_OF_PRUNING = ("pattern", "scope", "include", "minimum", "maximum", "ends")
+_OF_QUANTIZATION = ("keep_sensitive", "per_tensor")
+
+
+def recipe_of(options: Options, seed: int = 0) -> Recipe:
+    """The recipe that the options describe, or the one in their file; refuses those that contradict each other."""
+    if options.recipe is not None:
+        for one in fields(options):
+            if getattr(replace(options, recipe=None), one.name) != getattr(_NOTHING, one.name):
+                raise BadInput(
+                    f"The option {one.name} and a recipe contradict each other: write it into the recipe."
+                )
+        return yaml.load(options.recipe)
+    pruning, quantization = _pruning(options), _quantization(options)
+    if options.exclude and pruning is None and quantization is None:
+        raise BadInput("The option exclude says what stays as it is, but nothing is asked for that would change.")
+    # Whoever trains the pruned model back to its accuracy may follow it, or change it in the file.
+    schedule = Schedule() if pruning is not None and pruning.pattern != CHANNEL else None
+    return Recipe(
+        cleanup=options.cleanup, pruning=pruning, quantization=quantization, seed=seed, schedule=schedule
+    )
+
+
+def search_of(goal: str | None, max_loss: str | float | None, search_s: float | None) -> dict[str, Any]:
+    """What these options ask of a search, as fields of `Asked`; nothing where there is no goal."""
+    if goal is None:
+        for name, value in (("max_loss", max_loss), ("search_time", search_s)):
+            if value is not None:
+                raise BadInput(f"The option {name} belongs to a search: give a goal.")
+        return {}
+    wanted = parse_goal(str(goal)) if max_loss is None else parse_goal(str(goal), max_loss)
+    return {"goal": wanted} if search_s is None else {"goal": wanted, "search_s": search_s}
+
+
+def _pruning(options: Options) -> Pruning | None:
+    wanted = options.sparsity is not None or options.budget is not None or bool(options.layers)
+    if not wanted and (options.pattern == "channel" or parse_groups(options.pattern) is None):
+        for name in _OF_PRUNING:
+            if getattr(options, name) != getattr(_NOTHING, name):
+                raise BadInput(
+                    f"The option {name} says how to prune, but not how much: give a sparsity, a budget, or the "
+                    "levels of layers."
+                )
+        return None
+    return Pruning(
+        sparsity=options.sparsity,
+        scope="layers" if options.sparsity is None else options.scope,
+        pattern=options.pattern,
+        layers=dict(options.layers),
+        include=options.include,
+        exclude=options.exclude,
+        minimum=options.minimum,
+        maximum=options.maximum,
+        ends=options.ends,
+        budget=options.budget,
+    )
+
+
+def _quantization(options: Options) -> Quantization | None:
+    given: list[Scheme] = [one for one in (options.int8, options.float) if one is not None]
+    given += ["weights"] if options.weights_only is not None else []
+    if len(given) > 1:
+        raise BadInput("int8, weights_only and float contradict each other: choose one of them.")
+    if not given:
+        for name in _OF_QUANTIZATION:
+            if getattr(options, name) != getattr(_NOTHING, name):
+                raise BadInput(f"The option {name} belongs to int8, weights_only or float, and none is given.")
+        return None
+    return Quantization(
+        scheme=given[0],
+        per_channel=not options.per_tensor,
+        bits=options.weights_only or 8,
+        exclude=options.exclude,
+        keep_sensitive=options.keep_sensitive,
+    )
