@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from inferlab import machine
@@ -73,3 +75,20 @@ def test_instruction_sets_have_the_names_that_deepsparse_users_know(
 ) -> None:
     assert machine.vector_width(sets) == width
     assert machine.has_vnni(sets) is vnni
+
+
+@pytest.mark.parametrize(
+    ("vendor", "product", "known"),
+    [("Amazon EC2", "c7i.large", "c7i.large"), ("Google", "Google Compute Engine", None), ("", "", None)],
+)
+def test_the_instance_type_is_what_amazons_firmware_says(
+    vendor: str, product: str, known: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INFERLAB_INSTANCE_TYPE", raising=False)
+    folder = tmp_path / "sys/devices/virtual/dmi/id"
+    folder.mkdir(parents=True)
+    (folder / "sys_vendor").write_text(vendor + "\n")
+    (folder / "product_name").write_text(product + "\n")
+    assert machine.instance_type(tmp_path) == known
+    monkeypatch.setenv("INFERLAB_INSTANCE_TYPE", "e2-standard-4")
+    assert machine.instance_type(tmp_path) == "e2-standard-4"

@@ -41,6 +41,16 @@ class EngineHung(EngineFailed):
     """An engine's process did not answer for longer than our patience."""
 
 
+class GoalNotReached(InferlabError):
+    """No recipe that was tried surely reaches the goal; `front` is all that was found."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, front: object) -> None:
+        super().__init__(message)
+        self.front = front
+
+
 def keep(error: BaseException) -> str:
     """Keep the details of a fault of ours in a file, and say where."""
     import tempfile

@@ -105,12 +105,24 @@ def describe() -> Machine:
         memory_bytes=memory_field("MemTotal"),
         cpu_quota=cpu_quota(),
         system=f"{platform.system()} {platform.release()}",
+        instance_type=instance_type(),
     )
 
 
 def node_name() -> str:
     """The name of this node; INFERLAB_NODE tells several nodes on one machine apart."""
     return os.environ.get("INFERLAB_NODE") or socket.gethostname()
+
+
+def instance_type(root: Path = _ROOT) -> str | None:
+    """What a cloud calls this machine: INFERLAB_INSTANCE_TYPE, or what Amazon's firmware says; nobody is asked."""
+    if named := os.environ.get("INFERLAB_INSTANCE_TYPE"):
+        return named
+    firmware = root / "sys/devices/virtual/dmi/id"
+    # Other clouds write the same name on all their machines.
+    if read_text(firmware / "sys_vendor").strip() != "Amazon EC2":
+        return None
+    return read_text(firmware / "product_name").strip() or None
 
 
 def available_memory_bytes() -> int | None:

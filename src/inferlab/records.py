@@ -112,6 +112,16 @@ class Plan:
     verify: bool = True
     #: How long an engine may stay silent beyond its measuring time before it counts as hung.
     patience_s: float = 300.0
+    #: The Ray cluster that measures: its address, "auto" or "local"; None stands for this machine.
+    cluster: str | None = None
+    #: Machine types of the cluster; none stands for one node of each distinct CPU.
+    on: tuple[str, ...] = ()
+    #: So many machines of each type measure every cell.
+    nodes: int = 1
+    #: Seconds to wait for machines that the cluster does not have yet.
+    wait_s: float = 0.0
+    #: What an hour of a machine type costs.
+    prices: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +149,19 @@ class Cell:
     verify: bool
     #: As it was asked for; the shapes follow from it.
     sequence_length: int | None = None
+    #: The type of machine of a cluster, and which of several alike; None where a cell has no cluster.
+    machine_type: str | None = None
+    machine_number: int | None = None
 
     @property
     def id(self) -> str:
         """The cell's identity: a hash of all that was fixed."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        fixed = asdict(self)
+        for name in ("machine_type", "machine_number"):
+            # Cells had ids before there were clusters, and keep them.
+            if fixed[name] is None:
+                del fixed[name]
+        text = json.dumps(fixed, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -207,6 +225,8 @@ class Machine:
     #: CPUs' worth of time that the container may use; None where there is no limit.
     cpu_quota: float | None
     system: str
+    #: What its cloud calls it; None where it does not say.
+    instance_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +266,8 @@ class Run:
 class Failure:
     """Why a cell has no result."""
 
-    code: Literal["refused", "died", "hung"]
+    #: "lost": the machine that measured it went away, so that it can be measured again.
+    code: Literal["refused", "died", "hung", "lost"]
     message: str
 
 

@@ -21,8 +21,17 @@ def models_folder() -> Path:
     """The folder for models that were uploaded, which cannot be made again."""
     if own := os.environ.get("INFERLAB_MODELS"):
         return Path(own)
+    return _data_folder() / "models"
+
+
+def versions_folder() -> Path:
+    """The folder for versions of models that were made from the pages, one folder each."""
+    return _data_folder() / "versions"
+
+
+def _data_folder() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "inferlab" / "models"
+    return Path(base) / "inferlab"
 
 
 def config_file() -> Path:

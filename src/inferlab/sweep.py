@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 from inferlab.executors import Executor
-from inferlab.measure.jobs import Planned, job, tell_inputs
+from inferlab.measure.jobs import Planned, job, planned, tell_inputs
 from inferlab.measure.setup import Job
 from inferlab.records import Benchmark, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
 from inferlab.saving import Saver
@@ -27,6 +27,10 @@ class Sweep:
         self._saver, self._listen, self._live = saver, listener, live
         self._several = False
         self._done, self._of = 0, 1
+
+    def planned(self, only: Collection[str | None] | None = None) -> list[Planned]:
+        """The cells of the plan; those of machine types alone, where a cluster has several."""
+        return planned(self._plan, self._model)
 
     def run(self, cells: Sequence[Planned], before: Sequence[Outcome]) -> Benchmark:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
@@ -53,13 +57,13 @@ class Sweep:
         status: Status = "done"
         try:
             for run in self._executor.measure(one, before, self._tell):
-                _check_alike(before, run)
+                check_alike(before, run)
                 runs.append(run)
                 self._saver.run(one.cell, run)
         except KeyboardInterrupt:
             status = "cancelled"
         except BadInput as error:
-            failure = Failure("refused", _explained(one, error))
+            failure = Failure("refused", explained(one, error))
         except EngineHung as error:
             failure = Failure("hung", str(error))
         except EngineFailed as error:
@@ -83,9 +87,13 @@ class Sweep:
             self._listen(event)
 
 
-def _check_alike(before: Sequence[Run], run: Run) -> None:
-    """Refuse to go on with a cell that was begun under other conditions: unlike runs do not average."""
-    for name in ("machine", "versions", "settings"):
+def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) -> None:
+    """Refuse to go on with a cell that was begun under other conditions: unlike runs do not average.
+
+    `across_machines` allows another machine that is alike; a finding says then that there were several.
+    """
+    names = ("versions", "settings") if across_machines else ("machine", "versions", "settings")
+    for name in names:
         if before and getattr(before[0], name) != getattr(run, name):
             raise BadInput(
                 f"This cell was begun with another {_CONDITIONS[name]}, and runs of both cannot be pooled. "
@@ -96,7 +104,7 @@ def _check_alike(before: Sequence[Run], run: Run) -> None:
 _CONDITIONS = {"machine": "machine", "versions": "version of the engine or of inferlab", "settings": "setting"}
 
 
-def _explained(one: Job, error: BadInput) -> str:
+def explained(one: Job, error: BadInput) -> str:
     """A refusal, with what we did to the model that may have caused it."""
     message = str(error)
     if one.rewrite_batch is not None:

@@ -42,6 +42,11 @@ def test_one_process_that_was_not_pinned_is_enough() -> None:
     assert codes(a_cell(thread_pinning="none"), runs) == []
 
 
+def test_a_cell_that_another_machine_finished_says_so() -> None:
+    other = replace(FIVE[0], machine=replace(FIVE[0].machine, node="another"))
+    assert the("several-machines", find(a_cell(), [*FIVE, other])).data == {"machines": 2}
+
+
 def test_a_rewritten_batch_and_a_quota_below_the_cores_are_said() -> None:
     assert codes(a_cell(batch_size=4), [replace(run, rewritten=True) for run in FIVE]) == ["batch-rewritten"]
     tight = [replace(run, machine=replace(run.machine, cpu_quota=1.5)) for run in FIVE]

@@ -398,3 +398,19 @@ def test_equal_arms_are_rarely_told_apart(pairs: int, tails: str, margin: float)
     )
     # Three standard deviations of the simulation above what was designed.
     assert alarms / trials <= intervals.ALPHA + 3 * math.sqrt(intervals.ALPHA / trials)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "value", "open_"),
+    [
+        (0.4, 0.6, 0.5, True),
+        (0.4, 0.5, 0.5, True),
+        (0.4, 0.49, 0.5, False),
+        (0.51, 0.6, 0.5, False),
+        (None, None, 1, True),
+    ],
+)
+def test_an_interval_leaves_a_value_open_that_it_holds(
+    low: float | None, high: float | None, value: float, open_: bool
+) -> None:
+    assert intervals.covers(within(low, high), value) == open_

@@ -47,6 +47,10 @@ class NotForThisMachine(BadInput):
     """An engine that exists, but cannot run on a machine of this kind."""
 
 
+#: Engines that other machines may have.
+NOT_HERE = (NotInstalled, NotForThisMachine)
+
+
 def launch(name: str) -> Launch:
     """How to start a child for an engine: one of ours, `path/to/file.py:ClassName`, or a plug-in's."""
     if name in environments.SPECS:

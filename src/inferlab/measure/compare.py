@@ -38,6 +38,8 @@ class Contest:
     time_s: float
     #: Differences up to this share do not matter.
     margin: float
+    #: A ratio of B's time over A's that must be told apart before it may end early.
+    goal: float | None = None
 
 
 def compare(contest: Contest, listener: Listener) -> Comparison:
@@ -107,7 +109,8 @@ class _Match:
         self._looks = self._looks[len(due) :]
         self._spent = due[-1][1]
         estimate = intervals.paired(self._log_ratios(), level)
-        if intervals.clear(estimate, self._contest.margin):
+        goal = self._contest.goal
+        if intervals.clear(estimate, self._contest.margin) and not (goal and intervals.covers(estimate, goal)):
             self.estimate = estimate
         return self.estimate is not None
 

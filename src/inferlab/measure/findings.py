@@ -43,6 +43,8 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
     if machine.cpu_quota is not None and machine.cpu_quota < cell.num_cores:
         found.append(Finding("quota-below-cores", {"quota": machine.cpu_quota, "num_cores": cell.num_cores}))
     found += _stream_findings(cell)
+    if len(nodes := {run.machine.node for run in runs}) > 1:
+        found.append(Finding("several-machines", {"machines": len(nodes)}))
     if any(window.full for run in runs for window in run.windows):
         found.append(Finding("sample-limit", {}))
     if any(run.interrupted for run in runs):

@@ -107,6 +107,11 @@ def clear(estimate: Estimate, margin: float) -> bool:
     return beyond or verdict(estimate, margin) == "same"
 
 
+def covers(estimate: Estimate, value: float) -> bool:
+    """Whether the interval leaves open on which side of a value the truth lies; without one it does."""
+    return estimate.low is None or estimate.high is None or estimate.low <= value <= estimate.high
+
+
 def pairs_to_settle(estimate: Estimate, margin: float, pairs: int) -> int | None:
     """How many pairs in all would settle an inconclusive comparison; None where nothing tells."""
     half_width = relative_half_width(estimate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -38,7 +39,8 @@ def refuse_nonsense(plan: Plan) -> None:
     for cores in plan.num_cores:
         if cores is not None and cores < 1:
             raise BadInput(f"The number of cores must be at least 1, not {cores}.")
-        machine.choose_cpus(cores or 1, plan.thread_pinning)
+        if plan.cluster is None:  # the machines of a cluster have cores of their own
+            machine.choose_cpus(cores or 1, plan.thread_pinning)
     for batch_size in plan.batch_sizes:
         if batch_size is not None and batch_size < 1:
             raise BadInput(f"The batch size must be at least 1, not {batch_size}.")
@@ -52,10 +54,24 @@ def refuse_nonsense(plan: Plan) -> None:
             raise BadInput(f"The precision must lie between 0 and 100 %, not {100 * plan.precision:g} %.")
         if plan.processes is not None:
             raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
+    _refuse_nonsense_of_cluster(plan)
     if all(_lists(plan).values()):  # a search leaves some open
         choices(plan)
     for engine in plan.engines:
-        registry.launch(engine)
+        with contextlib.suppress(*(() if plan.cluster is None else registry.NOT_HERE)):
+            registry.launch(engine)
+
+
+def _refuse_nonsense_of_cluster(plan: Plan) -> None:
+    if plan.nodes < 1:
+        raise BadInput(f"At least 1 machine of each type measures, not {plan.nodes}.")
+    if not 0 <= plan.wait_s < math.inf:
+        raise BadInput(f"The wait for machines must be 0 seconds or more and end one day, not {plan.wait_s:g}.")
+    for name, price in plan.prices:
+        if not 0 < price < math.inf:
+            raise BadInput(f"The price of {name} must be more than 0 an hour, not {price:g}.")
+    if plan.cluster is None and (plan.on or plan.nodes > 1 or plan.wait_s or plan.prices):
+        raise BadInput("Machine types, their number and their prices belong to a cluster. Name it with --cluster.")
 
 
 def _lists(plan: Plan) -> dict[str, tuple[Any, ...]]:
@@ -112,8 +128,12 @@ def _what_concerns_it(choice: Choice) -> Choice:
     return replace(choice, rate=rate, num_streams=None if choice.scenario == "sync" else choice.num_streams)
 
 
-def planned(plan: Plan, model: Model) -> list[Planned]:
-    """Every cell of a plan once, without its inputs: those of a long sweep would fill the memory."""
+def planned(plan: Plan, model: Model, usable_cores: int | None = None) -> list[Planned]:
+    """Every cell of a plan once, without its inputs: those of a long sweep would fill the memory.
+
+    `usable_cores` are those of the machine that shall measure, where it is not this one.
+    """
+    usable = usable_cores or machine.usable_cores()
     digests: dict[tuple[tuple[str, Shape], ...], str] = {}
     found: dict[str, Planned] = {}
     for choice in choices(plan):
@@ -121,7 +141,7 @@ def planned(plan: Plan, model: Model) -> list[Planned]:
         shapes_here = tuple(made.resolved.shapes.items())
         if shapes_here not in digests:
             digests[shapes_here] = inputs.digest(made.inputs(0))
-        cell = _cell(plan, model, choice, made.resolved, digests[shapes_here])
+        cell = _cell(plan, model, choice, made.resolved, digests[shapes_here], usable)
         found.setdefault(cell.id, Planned(choice, cell))
     return list(found.values())
 
@@ -159,8 +179,10 @@ def _made(plan: Plan, model: Model, choice: Choice) -> _Made:
     return _Made(shapes.resolve(model.inputs, rows, choice.sequence_length, own_shapes), lambda n: sets[n])
 
 
-def _cell(plan: Plan, model: Model, choice: Choice, resolved: shapes.Resolved, input_digest: str) -> Cell:
-    num_cores = choice.num_cores or machine.usable_cores()
+def _cell(
+    plan: Plan, model: Model, choice: Choice, resolved: shapes.Resolved, input_digest: str, usable: int
+) -> Cell:
+    num_cores = choice.num_cores or usable
     default = streams.default_streams(choice.scenario, max(1, num_cores // choice.instances))
     return Cell(
         model_digest=model.digest,

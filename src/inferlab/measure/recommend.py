@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from inferlab import machine
 from inferlab.engines import registry
-from inferlab.errors import BadInput, InferlabError
-from inferlab.measure import candidates, streams
+from inferlab.errors import BadInput
+from inferlab.measure import candidates
 from inferlab.measure.candidates import Candidate, label
-from inferlab.measure.explore import Explorer, Record, Search
+from inferlab.measure.deploy import Deployment, deployment
+from inferlab.measure.explore import Explorer, Search
 from inferlab.measure.finals import Finals
 from inferlab.measure.jobs import jobs
 from inferlab.measure.lock import measuring_alone
@@ -20,7 +21,6 @@ from inferlab.measure.objective import Objective
 from inferlab.measure.setup import Job
 from inferlab.model.shapes import batch_axis, fixed_batch
 from inferlab.records import Comparison, EngineInfo, Listener, Model, Run
-from inferlab.worker import Worker
 
 __all__ = ["Contender", "Recommendation", "Search", "recommend"]
 
@@ -43,22 +43,6 @@ class Contender:
     problem: str = ""
     #: The measured candidate that shows that it need not be measured.
     spared_by: Candidate | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """All that is needed to write the program that runs a model as it was measured."""
-
-    model_path: str
-    #: For each process, the CPUs of each of its streams.
-    children: tuple[tuple[tuple[int, ...], ...], ...]
-    mode: str
-    #: Name, type and shape of every input.
-    inputs: tuple[tuple[str, str, tuple[int, ...]], ...]
-    #: Python that defines load(cpus) and stream(model), from the engine; empty where it has none.
-    engine_code: str
-    #: The batch size that the model fixes, where a rewritten copy was measured.
-    fixed_batch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +183,7 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
         comparisons=tuple(finals.comparisons),
         troubles=tuple(finals.troubles),
         simpler=finals.simpler,
-        deployment=_deployment(explorer.job(winner), explorer.records[winner]) if winner else None,
+        deployment=deployment(explorer.job(winner), explorer.records[winner].layout) if winner else None,
         left_out=left_out,
         time_s=search.time_s,
         seconds=time.monotonic() - explorer.began,
@@ -245,36 +229,3 @@ def _next_best(rest: Sequence[Candidate], winner: Candidate, comparisons: Sequen
 def _time_over(comparison: Comparison, name: str) -> float:
     """The named one's time over the other's."""
     return comparison.ratio.value if comparison.labels[1] == name else 1 / comparison.ratio.value
-
-
-def _deployment(job: Job, record: Record) -> Deployment:
-    """How to deploy it; the part that is the engine's own is asked of the engine."""
-    layout, cell = record.layout, job.cell
-    assert layout is not None
-    launch = registry.launch(cell.engine)
-    request: dict[str, Any] = {
-        "model": job.model.path,
-        "kind": job.model.kind,
-        "groups": [list(group) for group in layout.children[0]],
-        "layout": "one" if layout.shared else "each",
-        "threads": layout.threads,
-        "cores": layout.cores_each,
-        "scheduler": streams.SCHEDULERS[cell.scenario],
-        "pinning": cell.thread_pinning,
-        "batch_size": cell.batch_size,
-        "shapes": {name: list(shape) for name, shape in cell.shapes},
-        "options": dict(cell.engine_options),
-    }
-    try:
-        with Worker(launch, patience_s=job.patience_s) as worker:
-            code = str(worker.ask("deployment", **request).data["code"])
-    except InferlabError:  # an engine of the user's own that cannot say it is no reason to lose the result
-        code = ""
-    return Deployment(
-        model_path=job.model.path,
-        children=tuple(layout.children),
-        mode=layout.mode,
-        inputs=tuple((name, str(value.dtype), value.shape) for name, value in job.inputs[0].items()),
-        engine_code=code,
-        fixed_batch=job.rewrite_batch[0] if job.rewrite_batch else None,
-    )

@@ -10,6 +10,7 @@ from inferlab.records import Comparison, Estimate
 
 #: What two results may differ in, by the key of the file, and how it is called.
 _CONDITIONS = {
+    "machine_type": "machine type",
     "engine": "engine",
     "version": "engine version",
     "batch_size": "batch size",
@@ -91,7 +92,13 @@ def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     if a["model"]["digest"] != b["model"]["digest"]:
         found.append(f"model: {a['orig_model_path']} and {b['orig_model_path']}")
     machines = [one.get("machine") or {} for one in (a, b)]
-    for key, name in (("node", "machine"), ("cpu", "CPU"), ("system", "system"), ("cpu_quota", "CPU quota")):
+    for key, name in (
+        ("node", "machine"),
+        ("instance_type", "instance type"),
+        ("cpu", "CPU"),
+        ("system", "system"),
+        ("cpu_quota", "CPU quota"),
+    ):
         values = [one.get(key) for one in machines]
         if values[0] != values[1]:
             found.append(f"{name}: {values[0]} and {values[1]}")

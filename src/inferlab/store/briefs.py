@@ -12,12 +12,20 @@ Content = Mapping[str, Any]
 _PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_interval", "items_per_second",
                 "items_interval", "measured_at")  # fmt: skip
 _LOSS = ("name", "method", "params", "average_sensitivity")
+_VERSION = ("path", "digest", "size_bytes", "parameters", "zero_fraction", "precision")
+_MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
+             "verdict", "foretold_speedup", "foretold_error")  # fmt: skip
 _COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
 
 
 def brief_of(kind: str, content: Content) -> str:
     """The brief of an entry as JSON; empty where lists need nothing beside its title and cells."""
-    make = {"profile": _profile, "comparison": _comparison, "benchmark": _benchmark}.get(kind)
+    make = {
+        "profile": _profile,
+        "comparison": _comparison,
+        "benchmark": _benchmark,
+        "version": _version,
+    }.get(kind)
     try:
         found = make(content) if make else {}
     except (AttributeError, KeyError, TypeError, IndexError):
@@ -64,4 +72,18 @@ def _comparison(content: Content) -> dict[str, Any]:
     return {
         "labels": [first["a"]["label"], first["b"]["label"]],
         "results": [{name: one[name] for name in _COMPARISON} for one in results(content)],
+    }
+
+
+def _version(content: Content) -> dict[str, Any]:
+    recipe, made = content["recipe"], content["optimized"]
+    return {
+        "name": content["name"],
+        "optimized": {name: made[name] for name in _VERSION},
+        "pattern": (recipe.get("pruning") or {}).get("pattern", ""),
+        "scheme": (recipe.get("quantization") or {}).get("scheme", ""),
+        "distance": content["distance"],
+        "measured": [{name: one[name] for name in _MEASURED} for one in content["measured"]],
+        "interrupted": bool(content.get("interrupted")),
+        "problems": list(content.get("problems") or ()),
     }

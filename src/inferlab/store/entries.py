@@ -11,7 +11,7 @@ from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Status
 
 #: The kind of an entry that is measured run by run; every other kind is a document.
 BENCHMARK = "benchmark"
-JobKind = Literal["benchmark", "comparison", "profile", "install"]
+JobKind = Literal["benchmark", "comparison", "profile", "optimization", "install"]
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 #: What a job is while something may still become of it by itself.
 ALIVE: tuple[JobStatus, ...] = ("queued", "running")
@@ -93,7 +93,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A result that is kept as its JSON: a comparison, a capacity, a recommendation, a profile."""
+    """A result that is kept as its JSON: a comparison, a capacity, a recommendation, a profile, a version."""
 
     id: str
     created_at: datetime

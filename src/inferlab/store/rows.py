@@ -17,6 +17,8 @@ from inferlab.version import __version__
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10
 _SHORTEST_PREFIX = 4
+#: How the stored failure of a cell begins whose machine went away, so that it can be measured again.
+LOST = '{"code":"lost"'
 
 
 def stamp(time: datetime) -> str:

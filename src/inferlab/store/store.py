@@ -104,12 +104,13 @@ class Store:
     def reopen(self, benchmark_id: str) -> str:
         """Let a benchmark that was cut off go on; returns its whole id.
 
-        What was cancelled is pending again, without the runs that were cut short.
+        What was cancelled, or lost with its machine, is pending again, without the runs that were cut short.
         """
         with self._database.writing() as connection:
             found = rows.found(connection, benchmark_id, self.name)
             for cell in rows.cells(connection, found):
-                if cell["status"] in ("cancelled", "pending"):
+                lost = (cell["failure"] or "").startswith(rows.LOST)
+                if cell["status"] in ("cancelled", "pending") or lost:
                     rows.drop_cut_runs(connection, cell["row"])
                     connection.rows(
                         "UPDATE cell SET status = 'pending', failure = NULL WHERE cell.row = :row", row=cell["row"]
@@ -121,7 +122,8 @@ class Store:
         with self._database.reading() as connection:
             newest = connection.rows(
                 "SELECT id FROM entry WHERE id IN (SELECT entry_id FROM cell WHERE status IN "
-                "('cancelled', 'pending')) ORDER BY created_at DESC, id DESC LIMIT 1"
+                "('cancelled', 'pending') OR failure LIKE :lost) ORDER BY created_at DESC, id DESC LIMIT 1",
+                lost=f"{rows.LOST}%",
             )
             return newest[0]["id"] if newest else None
 

@@ -1,0 +1,366 @@
+"""The one file that knows of Ray: join a cluster, ask its nodes, let them work, hear what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
+
+from inferlab.errors import BadInput
+from inferlab.fleet import remote
+from inferlab.fleet.messages import Crashed, Ended, Found, Heard, Lost, Measured, Message, Ready
+from inferlab.fleet.nodes import Listed, Node, node_names
+from inferlab.fleet.parcels import Packed, Parcel
+from inferlab.fleet.remote import Errand, Luggage, Told
+from inferlab.measure.recommend import Search
+from inferlab.records import Event, Failure, Listener, Machine
+from inferlab.store.serialize import restored
+from inferlab.version import __version__
+
+# A node that does not answer so long is not there for us.
+_ANSWER_S = 60.0
+# So long work may take to stop by itself before its process is ended.
+_GRACE_S = 3.0
+_HEAR_S = 0.5
+# The last word of a node on a cell: a stream that Ray cut off also ends.
+_END = "end"
+# What a node tells besides how far it is.
+_WORTH_TELLING = ("reference", "waiting", "unlocked", "node-install", "round", "finals")
+# Resources that every node has, hence no names of types.
+_COMMON = ("CPU", "GPU", "memory", "object_store_memory")
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+@contextlib.contextmanager
+def joined(address: str) -> Iterator[Cluster]:
+    """The cluster at an address; 'local' starts one on this machine, which ends with us."""
+    try:
+        import ray
+    except ImportError:
+        raise BadInput(
+            "A cluster is reached through Ray, which is not installed. "
+            "Install it with: pip install 'inferlab[fleet]'"
+        ) from None
+    if address.startswith("ray://"):
+        raise BadInput(
+            "Ray's client (ray://) cannot pass on results one by one. Run inferlab on a machine of the cluster, "
+            "with --cluster auto; from elsewhere: ray job submit -- inferlab benchmark …"
+        )
+    mine = not ray.is_initialized()
+    with contextlib.redirect_stdout(_WithoutRay(sys.stdout)):
+        try:
+            if mine:
+                _init(ray, address)
+            yield Cluster(ray)
+        finally:
+            if mine:
+                ray.shutdown()
+
+
+def _init(ray: Any, address: str) -> None:
+    os.environ.update(_QUIET)
+    # Ray's processes stand back for others by default, and so would what is measured.
+    own = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}} if address == "local" else {}
+    polite = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, namespace="inferlab", logging_level=logging.CRITICAL, log_to_driver=False, **own)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.AuthenticationError) as error:
+        if isinstance(error.__cause__ or error, ray.exceptions.AuthenticationError):
+            raise BadInput(
+                f"The Ray cluster at '{address}' asks for a token. Give Ray the cluster's, and say so with "
+                "RAY_AUTH_MODE=token: https://docs.ray.io/en/latest/ray-security/token-auth.html"
+            ) from error
+        raise BadInput(
+            f"There is no Ray cluster to join at '{address}': {_first_line(error)} On a machine of the cluster "
+            "say --cluster auto; --cluster local starts one here."
+        ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, polite)
+
+
+class _WithoutRay:
+    """Standard output without what Ray's own threads write to it: only results go there."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name.startswith("ray_"):
+            return len(text)
+        return self._out.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._out, name)
+
+
+class Cluster:
+    """A Ray cluster that was joined."""
+
+    def __init__(self, ray: Any) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._ray, self._strategy = ray, NodeAffinitySchedulingStrategy
+        here = self._at(ray.get_runtime_context().get_node_id())
+        self._ear = ray.remote(_Ear).options(**here, num_cpus=0).remote()
+        self._heard_at = 0.0
+        #: What each node does now.
+        self._work: dict[str, _Answer | _Stream] = {}
+        self._names: dict[str, str] = {}
+        self._gone: set[str] = set()
+        self._sent: dict[str, list[Any]] = {}
+
+    # Who is there.
+
+    def listed(self) -> list[Listed]:
+        """The nodes that are alive, as far as is known: the cluster itself may notice later what was lost."""
+        return [_listed(one) for one in self._ray.nodes() if one["Alive"] and one["NodeID"] not in self._gone]
+
+    def ask(self, listed: Sequence[Listed], listener: Listener) -> list[Node]:
+        """What these nodes are, by name; one that does not answer is left out, and told of."""
+        names = node_names(self.listed())
+        describe = self._ray.remote(remote.describe)
+        tasks = {one.id: describe.options(**self._at(one.id), num_cpus=0).remote() for one in listed}
+        deadline = time.monotonic() + _ANSWER_S
+        found = []
+        for one in listed:
+            try:
+                told: Told = self._ray.get(tasks[one.id], timeout=max(0.0, deadline - time.monotonic()))
+            except self._ray.exceptions.GetTimeoutError:
+                listener(Event("node-silent", {"node": one.host, "cause": f"no answer in {_ANSWER_S:g} s"}))
+                continue
+            except self._ray.exceptions.RayError as error:
+                listener(Event("node-silent", {"node": one.host, "cause": _first_line(error)}))
+                continue
+            _refuse_other_version(one.host, told.version)
+            machine = restored(Machine, told.machine)
+            name = told.name or names.get(one.id, one.host)
+            found.append(Node(one.id, name, one.cpus, machine, told.usable_cores, told.niceness))
+        # Always the same of several, so that a plan that goes on does so where it began.
+        return sorted(found, key=lambda node: node.name)
+
+    def start(self, machine_type: str, count: int, wait_s: float) -> None:
+        """Ask for nodes that the cluster does not have yet, which an autoscaler starts, and wait for them."""
+        scout = self._ray.remote(remote.describe).options(num_cpus=0, resources={machine_type: 1})
+        scouts = [scout.remote() for _ in range(count)]
+        _, missing = self._ray.wait(scouts, num_returns=count, timeout=wait_s)
+        for one in missing:
+            self._ray.cancel(one, force=True)
+        if missing:
+            raise BadInput(
+                f"The cluster lacks nodes of type {machine_type}, and they were not started within {wait_s:g} s. "
+                f"Start one with ray start --resources '{{\"{machine_type}\": 1}}', or wait longer with --wait."
+            )
+
+    # Work.
+
+    def make_ready(self, node: Node, packed: Sequence[Packed], luggage: Luggage) -> None:
+        """Let a node check what it has of the luggage, send what it lacks, and install engines."""
+
+        def send(missing: list[Parcel]) -> list[Message]:
+            sent = [(one, self._pieces(one, packed)) for one in missing]
+            ref = self._task(_prepare, node).remote(sent, luggage.engines, node.name, self._ear)
+            self._work[node.id] = _Answer(ref, lambda problems: [Ready(node.id, problems)])
+            return []
+
+        self._work[node.id] = _Answer(self._task(remote.lacking, node).remote(luggage), send)
+
+    def measure(self, node: Node, errand: Errand) -> None:
+        """Let a node measure a cell."""
+        answers = self._task(_measure, node, num_returns="streaming").remote(errand, node.name, self._ear)
+        self._work[node.id] = _Stream(answers, node.id)
+
+    def search(self, node: Node, wanted: Search, luggage: Luggage) -> None:
+        """Let a node find the best configuration; it answers with what it found."""
+        ref = self._task(_search, node).remote(wanted, luggage, node.name, self._ear)
+        self._work[node.id] = _Answer(ref, lambda answer: [Found(node.id, answer)])
+
+    def wait(self, timeout_s: float) -> list[Message]:
+        """What the nodes say within this time."""
+        messages: list[Message] = []
+        owners = {one.ref: node_id for node_id, one in self._work.items()}
+        if owners:
+            ready, _ = self._ray.wait(list(owners), num_returns=1, timeout=timeout_s)
+            if ready:
+                # All others that are ready by now, without waiting.
+                ready, _ = self._ray.wait(list(owners), num_returns=len(owners), timeout=0)
+            for ref in ready:
+                messages += self._taken(owners[ref])
+        if time.monotonic() - self._heard_at > _HEAR_S:
+            messages += self._heard()
+        return messages
+
+    def _taken(self, node_id: str) -> list[Message]:
+        """What one node says, after which it may have nothing more to do."""
+        errors = self._ray.exceptions
+        work = self._work.pop(node_id)
+        try:
+            messages, more = work.take(self._ray)
+        except errors.TaskCancelledError:
+            return []
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+            return [Crashed(node_id, self._death(node_id, error))]
+        except errors.RayTaskError as error:
+            told = f"inferlab failed on the node {self._names[node_id]}: {_last_line(error)}."
+            return [Ended(node_id, Failure("died", told))]
+        except errors.RayError as error:
+            self._gone.add(node_id)
+            return [Lost(node_id, self._death(node_id, error))]
+        if more:
+            self._work[node_id] = work
+        return messages
+
+    def _death(self, node_id: str, error: Exception) -> str:
+        return f"The node {self._names[node_id]} was lost: {_first_line(error)}"
+
+    def _heard(self) -> list[Message]:
+        self._heard_at = time.monotonic()
+        try:
+            told = self._ray.get(self._ear.take.remote(), timeout=_ANSWER_S)
+        except self._ray.exceptions.RayError:
+            return []  # progress only
+        return [Heard(node, event) for node, event in told]
+
+    def cancel(self) -> list[Message]:
+        """Stop all work: politely at first, then by ending its processes; hands over what was measured by then."""
+        for work in self._work.values():
+            self._ray.cancel(work.ref, force=False)
+        streams = {one.end: node_id for node_id, one in self._work.items() if isinstance(one, _Stream)}
+        ended: list[Any] = []
+        if streams:
+            ended, _ = self._ray.wait(list(streams), num_returns=len(streams), timeout=_GRACE_S)
+        messages: list[Message] = []
+        for node_id in [streams[one] for one in ended]:
+            # Only of what has ended: a stream that was cut off may keep its reader waiting for ever.
+            while node_id in self._work:
+                messages += self._taken(node_id)
+        for work in self._work.values():
+            self._ray.cancel(work.ref, force=True)
+        self._work.clear()
+        return messages
+
+    def _task(self, function: Callable[..., Any], node: Node, **options: Any) -> Any:
+        """A function that will run on a node; it takes all CPUs, which keeps other tasks of the cluster away."""
+        self._names[node.id] = node.name
+        return self._ray.remote(function).options(
+            **self._at(node.id), num_cpus=node.cpus, max_retries=0, **options
+        )
+
+    def _at(self, node_id: str) -> dict[str, Any]:
+        return {"scheduling_strategy": self._strategy(node_id, soft=False)}
+
+    def _pieces(self, parcel: Parcel, packed: Sequence[Packed]) -> list[Any]:
+        """References to the content of a parcel, which nodes fetch from each other as well as from us."""
+        if parcel.digest not in self._sent:
+            (whole,) = (one for one in packed if one.parcel == parcel)
+            self._sent[parcel.digest] = [self._ray.put(piece) for piece in whole.pieces()]
+        return self._sent[parcel.digest]
+
+
+class _Answer:
+    """One answer that a node will give, and what it means."""
+
+    def __init__(self, ref: Any, then: Callable[[Any], list[Message]]) -> None:
+        self.ref, self._then = ref, then
+
+    def take(self, ray: Any) -> tuple[list[Message], bool]:
+        """What it says, and whether more will come."""
+        return self._then(ray.get(self.ref)), False
+
+
+class _Stream:
+    """The runs of a cell, one by one, and perhaps a failure."""
+
+    def __init__(self, ref: Any, node_id: str) -> None:
+        self.ref, self._node_id = ref, node_id
+        #: Ready when nothing more will come.
+        self.end = ref.completed()
+        self._failure: Failure | None = None
+
+    def take(self, ray: Any) -> tuple[list[Message], bool]:
+        """What it says, and whether more will come."""
+        try:
+            item = ray.get(next(self.ref))
+        except StopIteration:
+            return [Crashed(self._node_id, "What it measured was cut off.")], False
+        if item == _END:
+            return [Ended(self._node_id, self._failure)], False
+        if isinstance(item, Failure):
+            self._failure = item
+            return [], True
+        return [Measured(self._node_id, remote.unpacked(item))], True
+
+
+class _Ear:
+    """Collects what nodes tell until it is taken; Ray makes a process of it."""
+
+    def __init__(self) -> None:
+        self._told: list[tuple[str, Event]] = []
+
+    def tell(self, node: str, event: Event) -> None:
+        """Add something."""
+        self._told.append((node, event))
+
+    def take(self) -> list[tuple[str, Event]]:
+        """All that was told since."""
+        told, self._told = self._told, []
+        return told
+
+
+# What a node runs; Ray finds these by their names there.
+
+
+def _prepare(sent: list[tuple[Parcel, list[Any]]], engines: Sequence[str], name: str, ear: Any) -> dict[str, str]:
+    import ray
+
+    for parcel, pieces in sent:
+        remote.receive(parcel, (ray.get(piece) for piece in pieces))
+    return remote.install(engines, _teller(name, ear))
+
+
+def _measure(errand: Errand, name: str, ear: Any) -> Iterator[Any]:
+    yield from remote.measure(errand, name, _teller(name, ear))
+    yield _END
+
+
+def _search(wanted: Search, luggage: Luggage, name: str, ear: Any) -> Any:
+    return remote.search(wanted, luggage, name, _teller(name, ear))
+
+
+def _teller(name: str, ear: Any) -> Listener:
+    def tell(event: Event) -> None:
+        if event.fraction is not None or event.code in _WORTH_TELLING:
+            ear.tell.remote(name, event)
+
+    return tell
+
+
+def _listed(one: dict[str, Any]) -> Listed:
+    resources = {name for name in one["Resources"] if name not in _COMMON and not name.startswith("node:")}
+    labels = {key: value for key, value in (one.get("Labels") or {}).items() if key != "ray.io/node-id"}
+    offers = {*resources, *labels.values(), *(f"{key}={value}" for key, value in labels.items())}
+    return Listed(one["NodeID"], one["NodeManagerHostname"], one["Resources"].get("CPU", 0.0), frozenset(offers))
+
+
+def _refuse_other_version(host: str, version: str) -> None:
+    if version != __version__:
+        raise BadInput(
+            f"The node {host} has inferlab {version}, and this is {__version__}: their numbers may differ. "
+            f"Install the same there: pip install 'inferlab[fleet]=={__version__}'"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text.split(". ")[0].rstrip(".") + "."
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else type(error).__name__

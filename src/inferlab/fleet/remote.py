@@ -1,0 +1,198 @@
+"""What runs on a node: tell what it is, take in files, measure; plain functions, no cluster in sight."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from inferlab import machine
+from inferlab.engines import environments, registry
+from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
+from inferlab.fleet import parcels
+from inferlab.fleet.parcels import Parcel
+from inferlab.measure import cell, jobs
+from inferlab.measure.jobs import Planned
+from inferlab.measure.recommend import Search, recommend
+from inferlab.measure.setup import Job
+from inferlab.model.inputs import digest
+from inferlab.records import Event, Failure, Listener, Model, Plan, Run
+from inferlab.store.samples import pack, unpack
+from inferlab.store.serialize import dumps, plain, restored
+from inferlab.sweep import explained
+from inferlab.version import __version__
+
+#: A Run as the store has it: JSON, and the raw samples in a few bytes each.
+PackedRun = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a node says of itself."""
+
+    version: str
+    #: None where the node has no name of its own.
+    name: str | None
+    machine: Mapping[str, Any]
+    usable_cores: int
+    niceness: int
+
+
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """What measuring needs on a node: the model, the data, and engines that may be installed there."""
+
+    model: Parcel
+    data: Parcel | None
+    #: Those whose licence the user agreed to.
+    engines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A cell to measure, with what it has already."""
+
+    plan: Plan
+    model: Model
+    planned: Planned
+    luggage: Luggage
+    before: tuple[PackedRun, ...]
+    live: bool
+
+
+def describe() -> Told:
+    """What this node is."""
+    name = os.environ.get("INFERLAB_NODE")
+    return Told(__version__, name, plain(machine.describe()), machine.usable_cores(), os.nice(0))
+
+
+def lacking(luggage: Luggage) -> list[Parcel]:
+    """What must be sent before this node can measure; what is here is checked."""
+    return [one for one in (luggage.model, luggage.data) if one is not None and parcels.find(one) is None]
+
+
+def receive(parcel: Parcel, pieces: Iterator[bytes]) -> None:
+    """Take in what was sent."""
+    parcels.unpack(parcel, functools.partial(next, pieces))
+
+
+def install(engines: Sequence[str], listener: Listener) -> dict[str, str]:
+    """Make the environments of engines that this node lacks; returns what went wrong, by engine."""
+    problems = {}
+    for name in engines:
+        try:
+            registry.launch(name)
+            continue
+        except registry.NotInstalled:
+            listener(Event("node-install", {"engine": name}))
+        except BadInput:
+            continue  # the cell that needs it says so
+        try:
+            environments.install(name)
+        except InferlabError as error:
+            problems[name] = str(error)
+    return problems
+
+
+def measure(errand: Errand, name: str, listener: Listener) -> Iterator[PackedRun | Failure]:
+    """Measure a cell as this machine does for itself; what goes wrong with it is its last word."""
+    with as_node(name):
+        try:
+            plan, model = here(errand.plan, errand.model, errand.luggage)
+            job = jobs.job(plan, model, errand.planned, errand.live)
+            if digest(job.inputs[0]) != job.cell.input_digest:
+                raise BadInput(
+                    f"The node {name} makes other inputs than the machine that asks. Install the same version of "
+                    "NumPy on both, or give --input."
+                )
+            before = [unpacked(one) for one in errand.before]
+            for run in _measured(job, before, listener):
+                yield packed(run)
+        except EngineHung as error:
+            yield Failure("hung", str(error))
+        except EngineFailed as error:
+            yield Failure("died", str(error))
+        except BadInput as error:
+            yield Failure("refused", str(error))
+
+
+def _measured(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run]:
+    try:
+        yield from cell.measure(job, before, listener)
+    except BadInput as error:
+        raise BadInput(explained(job, error)) from error
+
+
+def search(search: Search, luggage: Luggage, name: str, listener: Listener) -> dict[str, Any] | Failure:
+    """Find the best configuration on this node; the answer is what the command writes to a file."""
+    import json
+
+    from inferlab.render.recommend import to_json
+
+    with as_node(name):
+        try:
+            plan, model = here(search.plan, search.model, luggage)
+            found = recommend(replace(search, plan=plan, model=model), listener)
+        except BadInput as error:
+            return Failure("refused", str(error))
+        except EngineFailed as error:
+            return Failure("died", str(error))
+        content: dict[str, Any] = json.loads(to_json(found))
+        return content
+
+
+def here(plan: Plan, model: Model, luggage: Luggage) -> tuple[Plan, Model]:
+    """The plan and the model with the paths that they have on this node."""
+    model = replace(model, path=str(_found(luggage.model)))
+    return replace(plan, input_file=str(_found(luggage.data)) if luggage.data else None), model
+
+
+def _found(parcel: Parcel) -> Path:
+    # It was checked when the node was made ready.
+    path = parcels.place(parcel) / parcel.main
+    if not path.exists():
+        raise BadInput(f"{path} was removed from this node while it was measured.")
+    return path
+
+
+@contextlib.contextmanager
+def as_node(name: str) -> Iterator[None]:
+    """Measure under a node's name, with the threads and the priority that a program here has by itself."""
+    own = os.environ.get("INFERLAB_NODE")
+    os.environ["INFERLAB_NODE"] = name
+    machine.describe.cache_clear()
+    if "OMP_NUM_THREADS" not in _environment_of_parent():
+        # Not the user's wish: the cluster sets it in each of its workers.
+        os.environ.pop("OMP_NUM_THREADS", None)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    try:
+        yield
+    finally:
+        if own is None:
+            del os.environ["INFERLAB_NODE"]
+        else:
+            os.environ["INFERLAB_NODE"] = own
+
+
+def _environment_of_parent() -> set[str]:
+    text = machine.read_text(Path(f"/proc/{os.getppid()}/environ"))
+    return {pair.partition("=")[0] for pair in text.split("\0")}
+
+
+def packed(run: Run) -> PackedRun:
+    """A run as it travels: a few bytes for each sample."""
+    arrays: list[Any] = []
+    return dumps(plain(run, arrays)), pack(arrays)
+
+
+def unpacked(run: PackedRun) -> Run:
+    """The run that travelled."""
+    import json
+
+    text, samples = run
+    return restored(Run, json.loads(text), unpack(samples))

@@ -1,0 +1,167 @@
+"""A plan on a cluster: its machine types, its cells on each of them, and their way through it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from inferlab.engines import environments
+from inferlab.errors import BadInput
+from inferlab.fleet import nodes
+from inferlab.fleet.cluster import Cluster, joined
+from inferlab.fleet.messages import Message
+from inferlab.fleet.nodes import MachineType, Node
+from inferlab.fleet.parcels import pack_file, pack_model
+from inferlab.fleet.remote import Errand, Luggage, packed
+from inferlab.fleet.schedule import Schedule, Slot
+from inferlab.measure.jobs import Planned, planned
+from inferlab.records import Benchmark, Event, Listener, Model, Outcome, Plan, Run
+from inferlab.saving import Saver
+
+
+@contextmanager
+def sweeping(plan: Plan, model: Model, saver: Saver, listener: Listener, live: bool) -> Iterator[FleetSweep]:
+    """The plan's cluster, joined."""
+    assert plan.cluster is not None
+    with joined(plan.cluster) as cluster:
+        yield FleetSweep(plan, model, cluster, saver, listener, live)
+
+
+class Site:
+    """The machine types of a cluster that a plan names, and what its nodes need to work."""
+
+    def __init__(self, plan: Plan, model: Model, cluster: Cluster, listener: Listener) -> None:
+        self._plan, self._cluster, self._listen = plan, cluster, listener
+        self.parcels = [pack_model(model), *([pack_file(plan.input_file)] if plan.input_file else [])]
+        # A licence that was agreed to here holds for the user's other machines.
+        agreed = [one for one in plan.engines if one in environments.SPECS and environments.interpreter_of(one)]
+        data = self.parcels[1].parcel if plan.input_file else None
+        self.luggage = Luggage(self.parcels[0].parcel, data, tuple(agreed))
+
+    def types(self, only: Collection[str | None] | None = None) -> list[MachineType]:
+        """The machine types to measure on, those alone where they are given; missing ones may be started."""
+        found = self._named(only) if self._plan.on else self._any(only)
+        self._check(found, only)
+        return found
+
+    def spares(self, machine_type: str) -> list[Node]:
+        """The nodes of a type that there are now."""
+        if not self._plan.on:
+            return [node for one in self._any({machine_type}) for node in one.nodes]
+        listed = nodes.wanted(self._cluster.listed(), [machine_type])[machine_type]
+        return self._cluster.ask(listed, self._listen)
+
+    def _any(self, only: Collection[str | None] | None) -> list[MachineType]:
+        """The machine types that there are; a node without CPUs for tasks is a head that shall not work."""
+        listed = self._cluster.listed()
+        workers = [one for one in listed if one.cpus] or listed
+        found = nodes.found_types(self._cluster.ask(workers, self._listen))
+        return [one for one in found if only is None or one.name in only]
+
+    def _named(self, only: Collection[str | None] | None) -> list[MachineType]:
+        on = [name for name in self._plan.on if only is None or name in only]
+        wanted = nodes.wanted(self._cluster.listed(), on)
+        if self._plan.wait_s:
+            for name, there in wanted.items():
+                if len(there) < self._plan.nodes:
+                    self._listen(Event("node-wait", {"type": name, "seconds": self._plan.wait_s}))
+                    self._cluster.start(name, self._plan.nodes, self._plan.wait_s)
+            wanted = nodes.wanted(self._cluster.listed(), on)
+        nodes.refuse_missing(wanted, self._cluster.listed())
+        answered = {name: self._cluster.ask(there, self._listen) for name, there in wanted.items()}
+        for name in [name for name, there in answered.items() if not there]:
+            raise BadInput(f"No node of the cluster that offers {name} answers. Start it again: ray start")
+        return [nodes.named_type(name, there) for name, there in answered.items()]
+
+    def _check(self, found: Sequence[MachineType], only: Collection[str | None] | None) -> None:
+        names = [one.name for one in found]
+        for name in [one for one in only or () if one not in names]:
+            raise BadInput(f"No node of the cluster is of type {name} now. Start one, and go on with --resume.")
+        unknown = [name for name, _ in self._plan.prices if name not in names] if only is None else []
+        if unknown:
+            raise BadInput(f"{unknown[0]} has a price but is no machine type here; these are: {', '.join(names)}.")
+        for one in found:
+            if len(one.nodes) < self._plan.nodes:
+                raise BadInput(
+                    f"{self._plan.nodes} machines of each type are to measure, but the cluster has "
+                    f"{len(one.nodes)} of {one.name}. Start more, or give --nodes {len(one.nodes)}."
+                )
+            self._listen(Event("machine-type", {"type": one.name, "nodes": [node.name for node in one.nodes]}))
+            niced = [node for node in one.nodes if node.niceness > 0]
+            if niced:
+                self._listen(Event("node-niced", {"node": niced[0].name, "niceness": niced[0].niceness}))
+
+
+class FleetSweep:
+    """A plan on its way through a cluster."""
+
+    def __init__(
+        self, plan: Plan, model: Model, cluster: Cluster, saver: Saver, listener: Listener, live: bool
+    ) -> None:
+        self._plan, self._model, self._cluster = plan, model, cluster
+        self._saver, self._listen, self._live = saver, listener, live
+        self._site = Site(plan, model, cluster, listener)
+        self._types: list[MachineType] = []
+
+    def planned(self, only: Collection[str | None] | None = None) -> list[Planned]:
+        """Every cell of the plan on every machine of every type; of some types alone where they are given."""
+        self._types = self._site.types(only)
+        count = self._plan.nodes
+        numbers: Sequence[int | None] = [None] if count == 1 else range(1, count + 1)
+        return [
+            replace(one, cell=replace(one.cell, machine_type=kind.name, machine_number=number))
+            for kind in self._types
+            for one in planned(self._plan, self._model, kind.nodes[0].usable_cores)
+            for number in numbers
+        ]
+
+    def run(self, cells: Sequence[Planned], before: Sequence[Outcome]) -> Benchmark:
+        """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
+        outcomes = {one.cell.id: one for one in before}
+        waiting: dict[tuple[str | None, int | None], list[Planned]] = {}
+        for one in cells:
+            if outcomes[one.cell.id].status in ("pending", "cancelled"):
+                waiting.setdefault((one.cell.machine_type, one.cell.machine_number), []).append(one)
+        slots = [slot for kind in self._types for slot in self._slots(kind, waiting, outcomes)]
+        schedule = Schedule(self, self._saver, self._listen, self._plan.seed)
+        return Benchmark(self._plan, self._model, schedule.run(slots, before), self._saver.id)
+
+    def _slots(
+        self,
+        kind: MachineType,
+        waiting: dict[tuple[str | None, int | None], list[Planned]],
+        outcomes: dict[str, Outcome],
+    ) -> Iterator[Slot]:
+        """A node for each machine of a type, the one that began its cells where it is there."""
+        free = list(kind.nodes)
+        for (name, _), cells in waiting.items():
+            if name == kind.name:
+                begun = {run.machine.node for one in cells for run in outcomes[one.cell.id].runs}
+                node = next((one for one in free if one.name in begun), free[0])
+                free.remove(node)
+                yield Slot(kind.name, node, deque(cells))
+
+    # What the schedule lets the cluster do.
+
+    def make_ready(self, node: Node) -> None:
+        """Send a node what it lacks."""
+        self._cluster.make_ready(node, self._site.parcels, self._site.luggage)
+
+    def measure(self, node: Node, one: Planned, before: Sequence[Run]) -> None:
+        """Let a node measure a cell."""
+        known = tuple(map(packed, before))
+        self._cluster.measure(node, Errand(self._plan, self._model, one, self._site.luggage, known, self._live))
+
+    def wait(self, timeout_s: float) -> list[Message]:
+        """What the nodes say within this time."""
+        return self._cluster.wait(timeout_s)
+
+    def cancel(self) -> list[Message]:
+        """Stop all work."""
+        return self._cluster.cancel()
+
+    def spares(self, machine_type: str) -> list[Node]:
+        """The nodes of a type that there are now."""
+        return self._site.spares(machine_type)
