@@ -246,6 +246,7 @@ def test_a_comparison_is_the_ratio_of_each_pair_with_interval_and_margin() -> No
     figure = charts.ratios(charts.of_comparison(a_comparison(1.25, 1.5, 1.75)))
     (dots,) = figure.data
     assert list(dots.x) == [1, 2, 3]
+    assert (list(figure.layout.xaxis.range), figure.layout.xaxis.dtick) == ([0.5, 3.5], 1)
     assert list(dots.y) == pytest.approx([1.25, 1.5, 1.75])
     margin, interval = [one for one in figure.layout.shapes if one.type == "rect"]
     assert (margin.y0, margin.y1) == (pytest.approx(1 / 1.01), pytest.approx(1.01))
@@ -319,7 +320,9 @@ def refusals() -> dict[str, Any]:
         "x is one of batch_size, sequence_length, num_cores, cell, time, not 'colour'": lambda: charts.chart(
             many, x="colour"
         ),
-        "y is one of median_ms, items_per_sec, not 'p99'": lambda: charts.chart(many, y="p99"),
+        "y is one of median_ms, items_per_sec, p99_ms, cost_per_million, not 'p99'": lambda: charts.chart(
+            many, y="p99"
+        ),
         "no cell of these results was measured": lambda: charts.chart(failed),
         "do not say their sequence length": lambda: charts.chart(many, x="sequence_length"),
         "here are 4 cells and 0 of them with samples": lambda: charts.chart(many, x="time"),

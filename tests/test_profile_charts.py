@@ -127,7 +127,10 @@ def test_every_layer_is_a_bar_in_its_place_with_its_spread() -> None:
     assert list(fallbacks.x) == [63, 65] and fallbacks.marker.color == "rgba(0,0,0,0)"
     assert (convs.marker.color, others.marker.color) == ("#2f7fd6", "#777b80")
     assert len({trace.width for trace in figure.data}) == 1
-    assert list(figure.layout.xaxis.range) == [-1, 66]
+    assert list(figure.layout.xaxis.range) == [-0.6, 65.6]
+    # Between few layers there is no half of one, and none before the first.
+    few = charts.layer_results(with_layers(PROFILE, layers[:3])).layout.xaxis
+    assert (list(few.range), few.dtick) == ([-0.6, 2.6], 1)
 
 
 def test_who_points_at_a_layer_reads_all_about_it() -> None:
@@ -196,6 +199,15 @@ def test_the_roofline_has_its_ceilings_and_a_point_for_each_layer_with_work() ->
     assert "2 layers without counted work left out" in figure.layout.title.text
     names = [one.text for one in figure.layout.annotations]
     assert names == ["FP32 110 GFLOP/s", "INT8 400 GOP/s", "memory 14 GB/s"]
+    assert [one.yanchor for one in figure.layout.annotations] == ["bottom"] * 3
+
+
+def test_ceilings_that_are_close_are_named_on_either_side() -> None:
+    ceilings = measured().ceilings
+    assert ceilings is not None
+    close = a_performance_profile(ceilings=replace(ceilings, int8_gops=125.0))
+    named = charts.roofline(replace(PROFILE, performance=close)).layout.annotations
+    assert [one.yanchor for one in named] == ["top", "bottom", "bottom"]
 
 
 def test_a_roofline_without_ceilings_says_so_and_one_without_points_is_refused() -> None:
@@ -246,6 +258,8 @@ def test_loss_curves_are_those_of_the_most_sensitive_layers() -> None:
     assert list(figure.data[-1].x) == [0.0, *map(float, LEVELS)]
     assert list(figure.data[-1].y) == [0.0, *(worst[0].losses[key] for key in LEVELS)]
     assert len(charts.loss_curves(PROFILE).data) == 8
+    # What lies beyond the axis would not be drawn.
+    assert max(one.y for one in charts.loss_curves(PROFILE).layout.annotations) < figure.layout.yaxis.range[1]
 
 
 def test_pruning_shows_every_level_with_the_baseline_and_its_interval() -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab import charts
+from inferlab.charts import fronts
 from inferlab.errors import BadInput
+from inferlab.optimizing.records import Front
 from inferlab.records import Benchmark, Comparison, Outcome
-from inferlab.render import comparison, flat, saved
+from inferlab.render import comparison, flat, front, saved
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store.entries import Document
 
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
     from inferlab.store.store import Store
 
 _FAMILY = comparison.FORMAT.partition("/")[0]
+_RATIO = "A comparison has one chart, the ratio of every pair"
 
 
 def plot(
-    *results: BenchmarkResult | ComparisonResult | Benchmark | Comparison | str | os.PathLike[str],
+    *results: BenchmarkResult | ComparisonResult | Benchmark | Comparison | Front | str | os.PathLike[str],
     x: str | None = None,
     y: str | None = None,
     store: Store | str | os.PathLike[str] | None = None,
@@ -37,14 +40,16 @@ def plot(
         )
     held = [_held(one, store) for one in results]
     compared = [one.ratios for one in held if one.ratios is not None]
-    if not compared:
+    searched = [one.front for one in held if one.front is not None]
+    if not compared and not searched:
         points = [point for one in held for point in one.points]
         return charts.chart(points, [outcome for one in held for outcome in one.outcomes], x, y)
     if len(held) > 1:
-        raise BadInput("A comparison has a chart of its own. Plot it alone.")
+        raise BadInput(f"A {'search' if searched else 'comparison'} has a chart of its own. Plot it alone.")
     if x is not None or y is not None:
-        raise BadInput("A comparison has one chart, the ratio of every pair: x and y cannot be chosen.")
-    return charts.ratios(compared[0])
+        what = "A search has one chart, speed against loss" if searched else _RATIO
+        raise BadInput(f"{what}: x and y cannot be chosen.")
+    return fronts.front(searched[0]) if searched else charts.ratios(compared[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class _Held:
     points: Sequence[charts.Point] = ()
     outcomes: Sequence[Outcome] = ()
     ratios: charts.Ratios | None = None
+    front: Front | None = None
 
 
 def _held(thing: Any, store: Any) -> _Held:
@@ -63,6 +69,8 @@ def _held(thing: Any, store: Any) -> _Held:
         return _benchmark(thing, thing.id)
     if isinstance(thing, Comparison):
         return _Held(ratios=charts.of_comparison(thing))
+    if isinstance(thing, Front):
+        return _Held(front=thing)
     if not isinstance(thing, str | os.PathLike):
         raise BadInput(
             f"A {type(thing).__name__} cannot be plotted. Give a result, a file that inferlab wrote, or an id."
@@ -106,8 +114,10 @@ def _entry(name: str, store: Any) -> _Held:
             found = opened.get(entry_id)
     if not isinstance(found, Document):
         return _benchmark(found.benchmark, found.id, number)
+    if found.kind == "search":
+        return _Held(front=front.from_content(found.content, found.id))
     if found.kind != "comparison":
-        raise BadInput(f"{found.id} is a {found.kind}; benchmarks and comparisons have charts.")
+        raise BadInput(f"{found.id} is a {found.kind}; benchmarks, comparisons and searches have charts.")
     return _Held(ratios=charts.of_file(found.content))
 
 

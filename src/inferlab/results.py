@@ -262,7 +262,7 @@ def checked_path(path: StrPath, endings: Sequence[str]) -> Path:
     """Where a result is to be saved, if it ends in one of these and can be written."""
     target = Path(path)
     if target.suffix.lower() not in endings:
-        known = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        known = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
         raise BadInput(f"A result is saved as {known}, by the ending of its name, which {path} does not have.")
     files.check_place(target)
     return target

@@ -107,6 +107,11 @@ def alone(values: dict[str, st.SearchStrategy[Any]]) -> dict[str, st.SearchStrat
             "warmup_s": SECONDS,
             "processes": COUNTS,
             "precision": st.floats(0.0001, 1),
+            "cluster": words(),
+            "on": some(ENGINES),
+            "nodes": COUNTS,
+            "wait_s": SECONDS,
+            "prices": st.lists(st.tuples(ENGINES, st.floats(0.0001, 1e3)), unique=True, max_size=3).map(tuple),
         }
     ),
 )

@@ -12,8 +12,9 @@ import pytest
 
 from inferlab.measure.candidates import Candidate
 from inferlab.measure.capacity import Capacity, Lone
+from inferlab.measure.deploy import Deployment
 from inferlab.measure.objective import parse
-from inferlab.measure.recommend import Contender, Deployment, Recommendation
+from inferlab.measure.recommend import Contender, Recommendation
 from inferlab.measure.trial import Reading, Trial
 from inferlab.records import Comparison, Estimate, Model, OutputCheck, Pair
 from inferlab.render import capacity as render_capacity

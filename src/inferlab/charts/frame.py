@@ -23,6 +23,8 @@ _FONT_SIZE = 13
 _CHARACTER = 7.2
 _SUBTITLE_WIDTH = 104
 _LABEL_HEIGHT = 18
+# So few things have a tick each.
+_FEW = 12
 _BOTTOM = 64
 # To the line on which the title stands.
 _ABOVE_TITLE = 30
@@ -76,8 +78,8 @@ def made(
                 "remove": ["sendChartToCloud", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
             },
             "margin": margin,
-            "xaxis": _axis(x, showgrid=False),
-            "yaxis": _axis(y, showgrid=True),
+            "xaxis": axis(x, showgrid=False),
+            "yaxis": axis(y, showgrid=True),
             **layout,
         },
     )
@@ -119,7 +121,7 @@ def legend_above() -> dict[str, Any]:
     }
 
 
-def _axis(own: dict[str, Any], showgrid: bool) -> dict[str, Any]:
+def axis(own: dict[str, Any], showgrid: bool) -> dict[str, Any]:
     """What all axes have in common, and what is this one's own; its title is its text."""
     return {
         "showgrid": showgrid,
@@ -203,6 +205,17 @@ def place(kind: str, value: float) -> float:
     return math.log10(value) if kind == "log" else value
 
 
+def depths(count: int, title: str) -> dict[str, Any]:
+    """An axis for so many layers, from the first to the last one."""
+    return {**whole(-0.6, count - 0.4), "title": title}
+
+
+def whole(low: float, high: float) -> dict[str, Any]:
+    """The range of an axis along which things are counted: no tick stands between two of them."""
+    step = {"tick0": 0, "dtick": 1} if high - low <= _FEW else {}
+    return {"range": [low, high], "tickformat": "d", **step}
+
+
 def spread(places: Sequence[float], area: Sequence[float], pixels: float) -> list[float]:
     """The same places, moved apart as far as labels of one line need, within an axis of so many pixels."""
     low, high = area
@@ -214,7 +227,8 @@ def spread(places: Sequence[float], area: Sequence[float], pixels: float) -> lis
         groups.append([places[index] - rank * gap])
         while len(groups) > 1 and statistics.fmean(groups[-2]) >= statistics.fmean(groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
-    top = high - (len(places) - 1) * gap
+    # Half a label below the end: beyond it, be it by a rounding error, a label is not drawn.
+    top = high - (len(places) - 0.5) * gap
     settled = [max(low, min(top, statistics.fmean(group))) for group in groups for _ in group]
     found = dict(zip(order, settled, strict=True))
     return [found[index] + order.index(index) * gap for index in range(len(places))]

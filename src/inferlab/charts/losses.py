@@ -159,11 +159,7 @@ def _bars(
         traces,
         title,
         [_METHODS[loss.method], plural(len(loss.layers), "layer"), *notes],
-        {
-            "range": [-1, len(given)],
-            "title": "layer with weights (order of execution)",
-            "tickformat": "d",
-        },
+        frame.depths(len(given), "layer with weights (order of execution)"),
         axis,
         hoverlabel=HOVER,
         hovermode="x" if deep else "closest",

@@ -105,7 +105,7 @@ def ratios(found: Ratios) -> Figure:
         subtitle,
         {
             "title": "pair of fresh processes" if paired else "processes of the saved results",
-            **({"range": [0.5, len(y) + 0.5], "tickformat": "d"} if paired else {"type": "category"}),
+            **(frame.whole(0.5, len(y) + 0.5) if paired else {"type": "category"}),
         },
         {"range": area, "title": "B's time over A's" if paired else "time over A's"},
         margin={"r": 24 + frame.width([name for name, _, _ in named])},

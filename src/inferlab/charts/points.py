@@ -14,18 +14,35 @@ from inferlab.units import plural, shortened
 #: What a scaling chart can have along its x axis, the first of equals preferred.
 AXES = ("batch_size", "sequence_length", "num_cores")
 #: What a chart can have along its y axis.
-MEASURES = ("median_ms", "items_per_sec")
+MEASURES = ("median_ms", "items_per_sec", "p99_ms", "cost_per_million")
 
 #: Scenarios that are about throughput, by their own names and by those of files; the time an item follows from it.
-_AT_FULL_LOAD = ("async", "multistream", "elastic", "offline")
+AT_FULL_LOAD = ("async", "multistream", "elastic", "offline")
 
 #: All that can tell two points apart, in the order in which a label says it.
 _SPLITS = (
-    *("model", "digest", "engine", "version", "scenario", "rate", "instances", "num_cores", "num_streams"),
+    *(
+        "model",
+        "digest",
+        "machine_type",
+        "machine_number",
+        "engine",
+        "version",
+        "scenario",
+        "rate",
+        "instances",
+        "num_cores",
+        "num_streams",
+    ),
     *("batch_size", "sequence_length", "thread_pinning", "engine_options", "cpu", "origin"),
 )
 #: What follows from other things unless the points show otherwise, and then needs no line of its own.
-_FOLLOWS = {"digest": ("model",), "version": ("engine",), "num_streams": ("scenario", "num_cores", "instances")}
+_FOLLOWS = {
+    "digest": ("model",),
+    "version": ("engine",),
+    "num_streams": ("scenario", "num_cores", "instances"),
+    "cpu": ("machine_type",),
+}
 #: What is not known of a cell that failed.
 _MAY_BE_UNKNOWN = ("version", "cpu")
 _LONGEST_NAME = 40
@@ -62,6 +79,13 @@ class Point:
     engine_options: str = ""
     cpu: str = ""
     digest: str = ""
+    #: Where it was measured on a cluster, and what it costs there.
+    machine_type: str = ""
+    machine_number: int | None = None
+    p99_ms: float | None = None
+    cost_per_million: float | None = None
+    cost_per_million_low: float | None = None
+    cost_per_million_high: float | None = None
     #: The file or entry that it comes from.
     origin: str = ""
 
@@ -72,7 +96,7 @@ class Point:
 
     def ends(self, measure: str) -> tuple[float, float] | None:
         """Its interval."""
-        low, high = getattr(self, f"{measure}_low"), getattr(self, f"{measure}_high")
+        low, high = getattr(self, f"{measure}_low", None), getattr(self, f"{measure}_high", None)
         return None if low is None or high is None else (low, high)
 
     @property
@@ -91,7 +115,7 @@ class Point:
         return self._an_item("median_ms_high", "items_per_sec_low")
 
     def _an_item(self, time: str, rate: str) -> float | None:
-        if self.scenario in _AT_FULL_LOAD:
+        if self.scenario in AT_FULL_LOAD:
             return 1e3 / found if (found := self.value(rate)) else None
         return found / self.batch_size if (found := self.value(time)) is not None and self.batch_size else None
 
@@ -107,7 +131,7 @@ def from_row(row: Mapping[str, Any], origin: str = "") -> Point:
     for field in fields(Point):
         if field.name != "origin" and field.name in row:
             values[field.name] = _read(field.name, str(field.type), row[field.name])
-    missing = [name for name in ("model", "engine", *MEASURES) if name not in values]
+    missing = [name for name in ("model", "engine", "median_ms", "items_per_sec") if name not in values]
     if missing:
         raise BadInput(f"{origin or 'This table'} is no result of inferlab: it has no column {missing[0]}.")
     blank = {field.name: None for field in fields(Point) if "None" in str(field.type)}
@@ -228,6 +252,7 @@ def _worded(name: str, point: Point, names: Mapping[str, str], quiet: bool = Fal
 _COUNTED = {"num_cores": "core", "num_streams": "stream", "instances": "instance"}
 _FORMS = {
     "digest": "digest {:.8}",
+    "machine_number": "machine {}",
     "rate": "{:g} requests/s",
     "batch_size": "batch {}",
     "sequence_length": "length {}",

@@ -23,7 +23,7 @@ from inferlab.charts.profile_values import (
 )
 from inferlab.charts.rooflines import roofline
 from inferlab.errors import BadInput
-from inferlab.profiling.estimate import gains_from_zeros
+from inferlab.profiling.foretell import gains_from_zeros
 from inferlab.profiling.records import PerformanceProfile, Profile
 from inferlab.units import decimal, plural, shortened
 
@@ -128,7 +128,7 @@ def layer_results(profile: Profile, summary: str = "baseline", value: str = "val
         traces,
         f"{summaries(profile)[summary]} by layer",
         [*of(profile, summary), *notes, *_notes(profile, bars, summary)],
-        {"range": [-1, last + 1], "title": "layer depth (order of execution)", "tickformat": "d"},
+        frame.depths(last + 1, "layer depth (order of execution)"),
         axis,
         barmode="overlay",
         hoverlabel=HOVER,

@@ -29,6 +29,8 @@ _SIZES = (6.0, 26.0)
 _PAD = 0.12
 # More of them cover each other, and take a browser most of a second.
 _MOST_POINTS = 1000
+# Names of lines that are closer than this share of the axis would cover each other.
+_CLOSE = 0.06
 
 
 def roofline(profile: Profile) -> Figure:
@@ -60,21 +62,19 @@ def roofline(profile: Profile) -> Figure:
         *([f"{plural(left, 'layer')} without counted work left out"] if left else []),
         *([f"{plural(short, 'layer')} that take less time left out"] if short else []),
     ]
+    speeds = [math.log10(low) - _PAD, math.log10(high) + _PAD]
+    crowded = _CLOSE * (speeds[1] - speeds[0])
     return frame.made(
         traces,
         "How far each layer is from what this machine can do",
         subtitle,
         {"type": "log", "range": area, "title": "intensity (FLOPs a byte, logarithmic)", "showgrid": True},
-        {
-            "type": "log",
-            "range": [math.log10(low) - _PAD, math.log10(high) + _PAD],
-            "title": "GFLOP/s (logarithmic)",
-        },
+        {"type": "log", "range": speeds, "title": "GFLOP/s (logarithmic)"},
         height=520,
         hoverlabel=HOVER,
         showlegend=True,
         legend={"x": 1.01, "y": 1, "yanchor": "top", "itemsizing": "constant", "bgcolor": "rgba(0,0,0,0)"},
-        annotations=_names(ceilings, area) if ceilings else [],
+        annotations=_names(ceilings, area, crowded) if ceilings else [],
     )
 
 
@@ -129,14 +129,17 @@ def _roofs(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
     return found
 
 
-def _names(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
+def _names(ceilings: Ceilings, area: Sequence[float], crowded: float) -> list[dict[str, Any]]:
+    """What each line is; of two ceilings that are closer than `crowded`, the lower one is named below its line."""
     named = [(f"FP32 {count(ceilings.fp32_gflops)} GFLOP/s", ceilings.fp32_gflops)]
     if ceilings.int8_gops is not None:
         named.append((f"INT8 {count(ceilings.int8_gops)} GOP/s", ceilings.int8_gops))
+    places = [math.log10(min(peak, 10 ** area[1] * ceilings.bandwidth_gb_per_s)) for _, peak in named]
+    close = len(places) > 1 and abs(places[0] - places[1]) < crowded
     found = [
-        frame.label(text, area[1], math.log10(min(peak, 10 ** area[1] * ceilings.bandwidth_gb_per_s)))
-        | {"xanchor": "right", "yanchor": "bottom"}
-        for text, peak in named
+        frame.label(text, area[1], place)
+        | {"xanchor": "right", "yanchor": "top" if close and place == min(places) else "bottom"}
+        for (text, _), place in zip(named, places, strict=True)
     ]
     # Beside the middle of the slope, on the side where no layer can be.
     knee = min(area[1], math.log10(ceilings.fp32_gflops / ceilings.bandwidth_gb_per_s))

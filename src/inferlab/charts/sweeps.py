@@ -13,8 +13,18 @@ from inferlab.units import count, plural
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_TITLES = {"median_ms": "Median latency", "items_per_sec": "Throughput"}
-_UNITS = {"median_ms": "median latency (ms a batch)", "items_per_sec": "throughput (items/s)"}
+_TITLES = {
+    "median_ms": "Median latency",
+    "items_per_sec": "Throughput",
+    "p99_ms": "99th percentile of latency",
+    "cost_per_million": "Cost per million inferences",
+}
+_UNITS = {
+    "median_ms": "median latency (ms a batch)",
+    "items_per_sec": "throughput (items/s)",
+    "p99_ms": "p99 latency (ms a batch)",
+    "cost_per_million": "cost per million inferences",
+}
 #: What lies along an axis: its name, and the title with its unit.
 AXES = {
     "batch_size": ("batch size", "batch size (items)"),
@@ -41,7 +51,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
         raise BadInput(f"These results do not say their {AXES[axis][0]}, so it cannot be an axis.")
     shown = _measured(there, y)
     drawn = series(shown, axis)
-    best = _best_series(drawn)
+    best = _best_series(drawn, y)
     subtitle = [*common(shown, axis), *_notes(points, shown, y)]
     height = frame.height_for(len(drawn), subtitle)
     kind, area = frame.span(
@@ -137,6 +147,8 @@ def _rank(point: Point, y: str) -> tuple[int, float]:
 
 def _measured(points: Sequence[Point], y: str) -> list[Point]:
     found = [one for one in points if one.value(y) is not None]
+    if not found and y == "cost_per_million" and any(one.value("items_per_sec") for one in points):
+        raise BadInput("No machine type of these results has a price. Measure with --price TYPE=PRICE.")
     if not found:
         raise BadInput("There is nothing to draw: no cell of these results was measured.")
     return found
@@ -148,9 +160,11 @@ def _extent(point: Point, y: str) -> list[float]:
     return [] if value is None else [value, *(point.ends(y) or ())]
 
 
-def _best_series(drawn: Sequence[Series]) -> Series | None:
-    """The line with the highest throughput, of those whose outputs are right."""
+def _best_series(drawn: Sequence[Series], y: str) -> Series | None:
+    """The line with the highest throughput or the lowest cost, of those whose outputs are right."""
     right = [one for one in drawn if not any(point.wrong for point in one.points)]
+    if y == "cost_per_million":
+        return min(right, key=lambda one: min(point.value(y) or 0.0 for point in one.points), default=None)
     return max(right, key=lambda one: max(point.items_per_sec or 0.0 for point in one.points), default=None)
 
 

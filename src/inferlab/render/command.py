@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.records import Plan
 
 if TYPE_CHECKING:
+    from inferlab.optimizing.asked import Asked
     from inferlab.profiling.asked import Wanted
 
 _DEFAULT = Plan("")
@@ -28,6 +30,7 @@ _CELL = {
 #: Those of both arms of a comparison.
 _SHARED = {"input_file": "--input", "seed": "--seed", "patience_s": "--timeout"}
 _MEASURING = {"time_s": "-t", "warmup_s": "-w", "processes": "--processes"}
+_CLUSTER = {"cluster": "--cluster", "on": "--on", "nodes": "--nodes", "wait_s": "--wait"}
 #: What an arm of a comparison calls its own options.
 _OWN = {
     **{field: field for field in _CELL},
@@ -52,8 +55,9 @@ _PROFILE_VALUES = {
     "budget": "--budget",
     "time_s": "-t",
 }
-# What `inferlab compare` takes where nobody says.
+# What `inferlab compare` and `inferlab optimize` take where nobody says.
 _COMPARISON_S = 60.0
+_VERSION_S = 10.0
 _MARGIN = 0.01
 
 
@@ -63,6 +67,9 @@ def benchmark(plan: Plan) -> str:
     options += _given(plan, {**_CELL, "rates": "--rate", **_SHARED, **_MEASURING})
     if plan.precision is not None:
         options += ["--precision", _share(plan.precision)]
+    options += _given(plan, _CLUSTER)
+    if plan.prices:
+        options += ["--price", ",".join(f"{name}={_number(price)}" for name, price in plan.prices)]
     options += _engine_options(plan.engine_options)
     options += [] if plan.verify else ["--no-verify"]
     return _line("benchmark", [plan.model], options)
@@ -115,6 +122,17 @@ def profile(plan: Plan, wanted: Wanted) -> str:
     options += _engine_options(plan.engine_options)
     options += [] if plan.verify else ["--no-check"]
     return _line("profile", [plan.model], options)
+
+
+def optimization(plan: Plan, asked: Asked) -> str:
+    """The command that makes this version again, from the recipe that stands beside it."""
+    out = Path(asked.out)
+    options = ["-o", out.name, "--recipe", str(out.with_suffix(".recipe.yaml")), "--name", asked.name]
+    options += [] if asked.data_file is None else ["--data", asked.data_file]
+    options += ["--measure", ",".join(asked.engines) or "none"]
+    options += _given(plan, {field: _CELL[field] for field in _PROFILED} | _SHARED)
+    options += [] if asked.time_s == _VERSION_S else ["-t", _number(asked.time_s)]
+    return _line("optimize", [plan.model], options)
 
 
 def _line(name: str, models: Sequence[str], options: Sequence[str]) -> str:

@@ -73,15 +73,26 @@ def notes(comparison: Comparison) -> list[str]:
     """What disturbed it and what else differs."""
     found = [f"the results also differ in {one}." for one in comparison.differences]
     if not comparison.pairs:
-        found.append(
-            "saved results were not measured in turns, so a change of the machine between them counts as a "
-            "difference. For a verdict that holds, compare the models: inferlab compare MODEL_A MODEL_B"
-        )
+        found.append(_OF_MACHINES if _of_machines(comparison) else _OF_MOMENTS)
     for name, found_here in zip("AB", findings(comparison), strict=True):
         found += [f"{name}: {finding(one)}" for one in found_here]
     if comparison.interrupted:
         found.append("it was interrupted; the pairs that were complete are kept.")
     return found
+
+
+_OF_MOMENTS = (
+    "saved results were not measured in turns, so a change of the machine between them counts as a difference. "
+    "For a verdict that holds, compare the models: inferlab compare MODEL_A MODEL_B"
+)
+_OF_MACHINES = (
+    "results of two machines cannot be measured in turns, so that the verdict is about these two machines at "
+    "those moments. How much machines of one type differ is told by: inferlab benchmark --cluster … --nodes N"
+)
+
+
+def _of_machines(comparison: Comparison) -> bool:
+    return any(one.startswith(("machine: ", "machine type: ")) for one in comparison.differences)
 
 
 def findings(comparison: Comparison) -> list[list[Finding]]:

@@ -1,4 +1,4 @@
-"""Documents of the store in words: comparisons, capacities, recommendations, profiles, read from their JSON."""
+"""Documents of the store in words: comparisons, capacities, profiles, versions, …, read from their JSON."""
 
 from __future__ import annotations
 
@@ -43,10 +43,12 @@ def versions(content: Content) -> list[Mapping[str, str]]:
 
 
 def _parts(content: Content) -> list[Content]:
-    """The document itself, the arms of a comparison, the measured part of a profile."""
-    several = content.get("results")
+    """The document itself, arms of a comparison, measured parts of a profile or a version, machines."""
+    several, engines = content.get("results"), content.get("measured")
     whole = several if isinstance(several, list) else [content]
-    parts = (content, content.get("performance"), *(one.get(name) for one in whole for name in "ab"))
+    parts = [content, content.get("performance"), *(one.get(name) for one in whole for name in "ab")]
+    parts += engines if isinstance(engines, list) else []
+    parts += [one.get("recommendation") for one in content.get("machines") or () if isinstance(one, Mapping)]
     return [one for one in parts if isinstance(one, Mapping)]
 
 
@@ -244,6 +246,12 @@ def _pairs(one: Content) -> str:
     )
 
 
+def _fleet_recommendation(content: Content) -> list[str]:
+    from inferlab.render import fleet_recommend
+
+    return fleet_recommend.lines(content)
+
+
 def _profile(content: Content) -> list[str]:
     # Late: history and the other kinds need none of it.
     from inferlab.render import profile, profile_files
@@ -251,10 +259,25 @@ def _profile(content: Content) -> list[str]:
     return profile.lines(profile_files.from_content(content, "profile"))
 
 
+def _version(content: Content) -> list[str]:
+    from inferlab.render import optimization, optimization_files
+
+    return optimization.lines(optimization_files.from_content(content, "version"))
+
+
+def _search(content: Content) -> list[str]:
+    from inferlab.render import front
+
+    return front.lines(front.from_content(content, "search"))
+
+
 _KINDS: dict[str, Callable[[Content], list[str]]] = {
     "inferlab-comparison/1": _comparison,
     "inferlab-comparisons/1": _comparisons,
     "inferlab-capacity/1": _capacity,
     "inferlab-recommendation/1": _recommendation,
+    "inferlab-fleet-recommendation/1": _fleet_recommendation,
     "inferlab-profile/1": _profile,
+    "inferlab-optimization/1": _version,
+    "inferlab-search/1": _search,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import statistics
@@ -18,6 +19,7 @@ from inferlab.errors import BadInput
 from inferlab.measure import noise
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
+from inferlab.measure.prices import cost_per_million, price_of
 from inferlab.measure.stats import (
     PERCENTILES,
     items_per_sec,
@@ -146,6 +148,7 @@ def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
         "engine_options": dict(cell.engine_options),
         "warmup_time": cell.warmup_s,
         "precision": cell.precision,
+        **_on_cluster(benchmark, cell, summary),
         "model": {
             "kind": model.kind,
             "digest": model.digest,
@@ -158,6 +161,22 @@ def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
         },
     }
     return content | _measured(outcome)
+
+
+def _on_cluster(benchmark: Benchmark, cell: Cell, summary: Summary | None) -> dict[str, Any]:
+    """The cell's machine type and what it costs, where it was measured on a cluster."""
+    if cell.machine_type is None:
+        return {}
+    price = price_of(benchmark, cell)
+    cost = None if price is None or summary is None else cost_per_million(summary.items_per_sec, price)
+    return {
+        "machine_type": cell.machine_type,
+        "machine_number": cell.machine_number,
+        "price_per_hour": price,
+        "cost_per_million": None if cost is None else cost.value,
+        "cost_per_million_low": None if cost is None else cost.low,
+        "cost_per_million_high": None if cost is None else cost.high,
+    }
 
 
 _OWN_VERSIONS = ("inferlab", "python", "numpy")
@@ -254,6 +273,15 @@ def _numbers(scenario: str, summary: Summary) -> dict[str, Any]:
 
 def _ends(estimate: Estimate) -> list[float] | None:
     return None if estimate.low is None or estimate.high is None else [estimate.low, estimate.high]
+
+
+def finite(value: Any) -> Any:
+    """JSON values in which null stands for what is not a number, or infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, list) else value
 
 
 def plain(value: Any) -> Any:

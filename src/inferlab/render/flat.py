@@ -41,6 +41,10 @@ FIELDS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("node", "cpu", "system"), str),
     "cpu_quota": float,
     **dict.fromkeys(("digest", "cell"), str),
+    **dict.fromkeys(("machine_type", "instance_type"), str),
+    "machine_number": int,
+    **dict.fromkeys(("price_per_hour", "cost_per_million"), float),
+    **dict.fromkeys(("cost_per_million_low", "cost_per_million_high"), float),
 }
 _FAMILY = "inferlab-benchmark/"
 _HIDDEN = re.compile(r"<!-- inferlab results\n(.*?)-->", re.DOTALL)
@@ -88,6 +92,7 @@ def row(result: Mapping[str, Any]) -> Row:
         "system": machine.get("system"),
         "cpu_quota": machine.get("cpu_quota"),
         "digest": result["model"]["digest"],
+        "instance_type": machine.get("instance_type"),
     }
     # An empty text and nothing at all are the same in CSV.
     return {name: None if found.get(name) == "" else found.get(name) for name in FIELDS}
@@ -214,7 +219,7 @@ def _result(flat: Row) -> dict[str, Any]:
         "failure": None if flat["failure"] is None else {"message": flat["failure"]},
         "engine_options": dict(_unpaired(flat["engine_options"])),
         "inputs": {name: [int(n) for n in dims.split("x") if n] for name, dims in _unpaired(flat["inputs"])},
-        "machine": {name: flat[name] for name in ("node", "cpu", "system", "cpu_quota")},
+        "machine": {name: flat[name] for name in ("node", "cpu", "system", "cpu_quota", "instance_type")},
     }
 
 

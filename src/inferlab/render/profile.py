@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from inferlab.profiling.estimate import estimated_ms, gains_from_zeros
+from inferlab.profiling.estimate import estimated_ms
+from inferlab.profiling.foretell import gains_from_zeros
 from inferlab.profiling.records import (
     FlopsProfile,
     Layer,

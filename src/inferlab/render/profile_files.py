@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 from inferlab.errors import BadInput
 from inferlab.profiling.records import FORMAT, LossMethod, LossMetric, Profile
+from inferlab.render.files import finite
 from inferlab.store.serialize import plain, restored
 
 _MAKE = "Make one with: inferlab profile MODEL -x profile.json"
@@ -17,7 +17,7 @@ _MAKE = "Make one with: inferlab profile MODEL -x profile.json"
 
 def content(profile: Profile) -> dict[str, Any]:
     """The whole profile as JSON values; what is not a number is null."""
-    found: dict[str, Any] = _finite(plain(profile))
+    found: dict[str, Any] = finite(plain(profile))
     return found
 
 
@@ -76,11 +76,3 @@ def load(name: str) -> Profile:
         reason = getattr(error, "strerror", None) or error
         raise BadInput(f"{name} cannot be read as a profile: {reason}. {_MAKE}") from error
     return from_content(found, name)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list) else value

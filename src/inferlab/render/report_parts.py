@@ -269,11 +269,10 @@ def numbers(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
     largest = max((abs(value) for value in known if value is not None), default=0.0)
     places = max(0, digits - (math.floor(math.log10(largest)) if largest > 0 else 0))
     form = f",.{places}f"
-    return [
-        Cell("–") if value is None else Cell(format(_no_minus_zero(value, places), form), value) for value in known
-    ]
-
-
-def _no_minus_zero(value: float, places: int) -> float:
     # Adding zero turns a rounded -0 into 0.
-    return value if value >= 0 else round(value, places) + 0.0
+    return [
+        Cell("–")
+        if value is None
+        else Cell(format(value if value >= 0 else round(value, places) + 0.0, form), value)
+        for value in known
+    ]

@@ -12,12 +12,14 @@ from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import items_per_sec, peak_memory_bytes, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Estimate, Outcome
-from inferlab.render import columns, html
+from inferlab.render import columns, fleet, html
 from inferlab.render.text import cell_label, finding
 from inferlab.units import count, decimal, share, size
 
 #: How a cell is told from others: the heading, and its value.
 _TRAITS: dict[str, Callable[[Cell], str]] = {
+    "machine": lambda cell: cell.machine_type or "here",
+    "number": lambda cell: "-" if cell.machine_number is None else str(cell.machine_number),
     "engine": lambda cell: cell.engine,
     "scenario": lambda cell: cell.scenario,
     "cores": lambda cell: str(cell.num_cores),
@@ -28,6 +30,7 @@ _TRAITS: dict[str, Callable[[Cell], str]] = {
     "sequence": lambda cell: "-" if cell.sequence_length is None else str(cell.sequence_length),
 }
 _ALWAYS = ("engine", "cores", "batch")
+_LEFT = ("machine", "engine", "scenario")
 #: The option that names each trait, for choosing a baseline.
 _OPTIONS = {"num_cores": "cores", "num_streams": "streams", "rate": "rate/s", "batch_size": "batch",
             "sequence_length": "sequence"}  # fmt: skip
@@ -37,7 +40,7 @@ _ENGINE_WIDTH = 28
 def lines(benchmark: Benchmark, baseline: Outcome | None = None) -> list[str]:
     """The table, what is best, and everything that the reader must know about single cells."""
     names = traits([outcome.cell for outcome in benchmark.outcomes])
-    left = {index for index, name in enumerate(["#", *names]) if name in ("engine", "scenario")}
+    left = {index for index, name in enumerate(["#", *names]) if name in _LEFT}
     rows = _rows(benchmark, names, baseline)
     left.add(len(rows[0]) - 1)
     return [_head(benchmark), *columns.aligned(rows, left), *verdict(benchmark), *_notes(benchmark)]
@@ -57,14 +60,15 @@ def markup(benchmark: Benchmark, baseline: Outcome | None = None) -> str:
     """The same as HTML, the best cell standing out."""
     names = traits([outcome.cell for outcome in benchmark.outcomes])
     rows = _rows(benchmark, names, baseline)
-    left = {index for index, name in enumerate(rows[0]) if name in ("engine", "scenario", "")}
+    left = {index for index, name in enumerate(rows[0]) if name in (*_LEFT, "")}
     best = {index for index, row in enumerate(rows) if row[-1].startswith("best")}
     return html.table(_head(benchmark), rows, [*verdict(benchmark), *_notes(benchmark)], left, best)
 
 
 def traits(cells: Sequence[Cell]) -> list[str]:
     """What is shown of cells: engine, cores and batch, and all else in which they differ."""
-    return [name for name, value in _TRAITS.items() if name in _ALWAYS or len({value(cell) for cell in cells}) > 1]
+    always = ("machine", *_ALWAYS) if any(cell.machine_type for cell in cells) else _ALWAYS
+    return [name for name, value in _TRAITS.items() if name in always or len({value(cell) for cell in cells}) > 1]
 
 
 def trait(cell: Cell, name: str) -> str:
@@ -107,24 +111,25 @@ def _rows(benchmark: Benchmark, names: Sequence[str], baseline: Outcome | None) 
     outcomes = benchmark.outcomes
     base = baseline or find_baseline(benchmark, ())
     versus = "speed-up" if base is None else f"speed-up over #{outcomes.index(base) + 1}"
-    head = ["#", *names, "items/s", "±", "median ms", versus, "peak memory", ""]
+    head = ["#", *names, "items/s", "±", "median ms", *fleet.heads(benchmark), versus, "peak memory", ""]
     rows = [head]
     for number, (outcome, remark) in enumerate(zip(outcomes, remarks(outcomes), strict=True), 1):
         engine = columns.shortened(outcome.cell.engine, _ENGINE_WIDTH)
         told = [engine if name == "engine" else trait(outcome.cell, name) for name in names]
-        rows.append([str(number), *told, *_figures(outcome, base), remark])
+        rows.append([str(number), *told, *_figures(benchmark, outcome, base), remark])
     return rows
 
 
-def _figures(outcome: Outcome, base: Outcome | None) -> list[str]:
+def _figures(benchmark: Benchmark, outcome: Outcome, base: Outcome | None) -> list[str]:
     summary = summarize(outcome.cell, outcome.runs)
     if summary is None:
-        return ["-"] * 5
+        return ["-"] * (5 + len(fleet.heads(benchmark)))
     peak = peak_memory_bytes(outcome.runs)
     return [
         count(summary.items_per_sec.value),
         _half_width(summary.items_per_sec),
         decimal(summary.median_ms.value, 3),
+        *fleet.figures(benchmark, outcome),
         "-" if base is None else "1" if base is outcome else _ratio(speed_up(outcome, base)),
         "-" if peak is None else size(peak),
     ]
@@ -159,7 +164,7 @@ def remarks(outcomes: Sequence[Outcome]) -> list[str]:
 def _remark(outcome: Outcome, mark: str) -> str:
     """The one thing to see at a glance: wrong outputs before anything else."""
     if outcome.failure:
-        return {"refused": "REFUSED", "died": "FAILED", "hung": "HUNG"}[outcome.failure.code]
+        return {"refused": "REFUSED", "died": "FAILED", "hung": "HUNG", "lost": "LOST"}[outcome.failure.code]
     if not outcome.runs:
         return outcome.status
     words = [mark] if mark else []
@@ -191,10 +196,13 @@ def verdict(benchmark: Benchmark) -> list[str]:
     number, best = ranked[0]
     rivals = [str(other) for other, one in ranked[1:] if _may_equal(one, best)]
     line = f"Best throughput: #{number}, {cell_label(best.cell)}."
+    more = fleet.lines(benchmark, right(benchmark.outcomes))
     if not rivals:
-        return [line]
+        return [line, *more]
     named = ", ".join(f"#{one}" for one in rivals)
-    return [f"{line} {named} may be as fast: to be sure, compare them in turns (inferlab compare)."]
+    # Machines cannot take turns.
+    sure = "" if fleet.on_cluster(benchmark) else ": to be sure, compare them in turns (inferlab compare)"
+    return [f"{line} {named} may be as fast{sure}.", *more]
 
 
 def _may_equal(one: Outcome, best: Outcome) -> bool:

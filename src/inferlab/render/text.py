@@ -147,6 +147,10 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"{plural(d['num_cores'], 'core')} do not divide by {plural(d['num_streams'], 'stream')}: "
         f"{plural(d['idle'], 'core')} idle."
     ),
+    "several-machines": lambda d: (
+        f"its processes ran on {d['machines']} machines of the type, because one was lost: the interval contains "
+        "part of what they differ by."
+    ),
     "sample-limit": lambda d: "it stopped early: a stream keeps 10 million samples at most.",
     "interrupted": lambda d: (
         f"interrupted after {duration(d['seconds'])} of {duration(d['wanted_s'])}; what was measured is kept."
@@ -278,17 +282,54 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "counting": lambda d: "Counting what the architecture needs",
     "layers": lambda d: f"Asking {d['engine']} what its layers take, process {d['process']}",
     "pruned-copy": lambda d: f"Measuring a copy with {d['level']:g} of the weights zero",
-    "quantizing": lambda d: "Quantising a copy to INT8",
+    "quantizing": lambda d: f"Quantising a copy to {d['precision']}",
+    "cleaning-up": lambda d: f"Cleaning up a copy of {d['model']}",
+    "removing-channels": lambda d: f"Removing channels from a copy of {d['model']}",
     "ceilings": lambda d: f"Measuring the ceilings of this machine on {plural(d['num_cores'], 'core')}",
     "loss": lambda d: f"Pruning {plural(d['layers'], 'layer')} one by one, on {plural(d['items'], 'item')}",
     "verifying": lambda d: f"Making the estimated model: {plural(d['layers'], 'layer')} pruned",
+    "machine-type": lambda d: f"Machine type {d['type']}: {', '.join(d['nodes'])}",
+    "node-wait": lambda d: f"Waiting up to {d['seconds']:g} s for nodes of type {d['type']}",
+    "node-silent": lambda d: f"The node {d['node']} is left out: {d['cause'].rstrip('.')}",
+    "node-lost": lambda d: f"{d['cause']}",
+    "node-install": lambda d: f"Installing the engine {d['engine']}",
+    "node-niced": lambda d: (
+        f"The node {d['node']} lets other programs go first (niceness {d['niceness']}), as Ray does by default. "
+        "Start it with RAY_worker_niceness=0 for steadier numbers"
+    ),
+    "on-node": lambda d: _on_node(d),
+    "optimizing": lambda d: _OPTIMIZING[d["step"]](d),
+    "sensitivity": lambda d: f"Quantising {plural(d['layers'], 'layer')} one by one",
+    "versus": lambda d: f"Measuring it in turns with the original on {d['engine']} ({d['number']} of {d['of']})",
+    "trying": lambda d: f"Recipe {d['number']}: {d['label']}",
     "rung": lambda d: f"Process {d['process']}: requests arrive at {d['rate']:.1f}/s",
 }
 
 
+_OPTIMIZING: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "cleanup": lambda d: "Cleaning up the graph",
+    "prune": lambda d: f"Pruning {plural(d['layers'], 'layer')}",
+    "quantize": lambda d: f"Changing the precision ({d['scheme']})",
+    "check": lambda d: "Running it against the original",
+}
+
+
+def _on_node(data: Mapping[str, Any]) -> str:
+    line = event(data["event"])
+    return f"{data['node']}: {line.strip()}" if line else ""
+
+
+def progress(one: Event) -> str:
+    """How far each node of a cluster is, in a line."""
+    states = one.data["nodes"].items()
+    return ", ".join(f"{node} {stage} {share(part)}" for node, (stage, part) in states)
+
+
 def cell_label(cell: Cell) -> str:
     """A cell in a few words."""
-    words = [cell.engine, cell.scenario, plural(cell.num_cores, "core")]
+    words = [] if cell.machine_type is None else [cell.machine_type]
+    words += [] if cell.machine_number is None else [f"machine {cell.machine_number}"]
+    words += [cell.engine, cell.scenario, plural(cell.num_cores, "core")]
     if cell.scenario != "sync":
         words.append(plural(cell.num_streams, "stream"))
     words += [] if cell.instances == 1 else [plural(cell.instances, "instance")]
