@@ -53,5 +53,5 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.inferlab
-	$(PIP) --editable '.[dev,torch,transformers,hub,postgres,png]'
+	$(PIP) --editable '.[dev,torch,transformers,hub,postgres,png,fleet]'
 	@touch $@

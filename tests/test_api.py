@@ -70,7 +70,9 @@ def test_what_was_saved_can_be_plotted_by_its_id(sweep: BenchmarkResult, tmp_pat
         )
         store.add_document("capacity", "a capacity", {})
         (other,) = [one.id for one in store.history() if one.kind == "capacity"]
-        with pytest.raises(BadInput, match=f"{other} is a capacity; benchmarks and comparisons have charts"):
+        with pytest.raises(
+            BadInput, match=f"{other} is a capacity; benchmarks, comparisons and searches have charts"
+        ):
             inferlab.plot(other, store=store)
 
 
@@ -167,7 +169,7 @@ def refused() -> dict[str, Callable[[], Any]]:
     saved = BenchmarkResult(a_sweep(an_outcome()))
     return {
         "benchmark() has no argument 'batchsize'. Did you mean 'batch_size'?": lambda: measure("m", batchsize=1),
-        "benchmark() has no argument 'colour'. It takes engine,": lambda: measure("m", colour=1),
+        "benchmark() has no argument 'shade'. It takes engine,": lambda: measure("m", shade=1),
         "compare() has no argument 'rate'": lambda: compare("m", rate=5.0),
         "A model is a path, a URL or a name such as demo:resnet50, not a dict.": lambda: measure({}),  # type: ignore[arg-type]
         "batch_size is a whole number, not '8' (str).": lambda: measure("m", batch_size="8"),  # type: ignore[arg-type]

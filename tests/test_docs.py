@@ -31,6 +31,36 @@ def test_every_option_of_profile_is_documented_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`(-{1,2}[\w-]+)`", row)} == real
 
 
+def test_every_option_of_optimize_is_documented_and_no_other() -> None:
+    from inferlab.cli.optimize import command as optimize
+
+    page = (ROOT / "docs/optimize.md").read_text()
+    options = [one for one in optimize.params if one.param_type_name == "option"]
+    (table,) = re.findall(r"^\| option \| meaning \|\n(.*?)\n\n", page, re.M | re.S)
+    rows = re.findall(r"^\| (`-.*?) \|", table, re.M)
+    real = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+    assert {name for row in rows for name in re.findall(r"`(-{1,2}[\w-]+)`", row)} == real
+
+
+def test_the_recipe_of_the_documentation_is_one() -> None:
+    from inferlab.optimizing import yaml
+
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/optimize.md").read_text(), re.S)
+    recipe = yaml.loads(text, "docs/optimize.md")
+    assert recipe.pruning is not None and recipe.pruning.scope == "global"
+    assert recipe.quantization is not None and recipe.quantization.keep_sensitive == 2
+
+
+def test_the_example_of_an_optimised_version_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/optimize.md").read_text(), re.S)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(re.findall(r"# -> (.*)$", code, re.M)) <= set(done.stdout.splitlines()), done.stdout
+    assert {one.name for one in tmp_path.iterdir()} == {
+        f"{stem}.{ending}" for stem in ("small", "again") for ending in ("onnx", "recipe.yaml")
+    }
+
+
 def test_every_address_of_the_http_api_is_documented_and_no_other() -> None:
     from fastapi import FastAPI
 

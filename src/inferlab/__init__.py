@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from inferlab.version import __version__
 
 if TYPE_CHECKING:
-    from inferlab.api import benchmark, compare, profile
-    from inferlab.errors import BadInput, InferlabError
+    from inferlab.api import benchmark, compare, optimize, profile
+    from inferlab.errors import BadInput, GoalNotReached, InferlabError
     from inferlab.lab import Lab
     from inferlab.model.export import export_to_onnx
+    from inferlab.optimization_result import OptimizationResult
     from inferlab.plotting import plot
     from inferlab.profile_result import ProfileResult
     from inferlab.records import Plan
@@ -21,8 +22,10 @@ __all__ = [
     "BadInput",
     "BenchmarkResult",
     "ComparisonResult",
+    "GoalNotReached",
     "InferlabError",
     "Lab",
+    "OptimizationResult",
     "Plan",
     "ProfileResult",
     "__version__",
@@ -30,6 +33,7 @@ __all__ = [
     "compare",
     "export_to_onnx",
     "open_store",
+    "optimize",
     "plot",
     "profile",
 ]
@@ -38,14 +42,17 @@ _WHERE = {
     "BadInput": "inferlab.errors",
     "BenchmarkResult": "inferlab.results",
     "ComparisonResult": "inferlab.results",
+    "GoalNotReached": "inferlab.errors",
     "InferlabError": "inferlab.errors",
     "Lab": "inferlab.lab",
+    "OptimizationResult": "inferlab.optimization_result",
     "Plan": "inferlab.records",
     "ProfileResult": "inferlab.profile_result",
     "benchmark": "inferlab.api",
     "compare": "inferlab.api",
     "export_to_onnx": "inferlab.model.export",
     "open_store": "inferlab.store",
+    "optimize": "inferlab.api",
     "plot": "inferlab.plotting",
     "profile": "inferlab.api",
 }

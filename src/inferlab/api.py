@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,22 +10,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from inferlab import arms, asked, saving
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, GoalNotReached
 from inferlab.lab import Lab
 from inferlab.measure.saved import Saved, compare_saved
+from inferlab.optimization_result import OptimizationResult
+from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.options import recipe_of, search_of
 from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.estimate import BUDGET
 from inferlab.records import Benchmark, Event, Listener, Plan, ignore
-from inferlab.render import files, saved, text
+from inferlab.render import files, front, saved, text
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store import open_store
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
 
-__all__ = ["benchmark", "compare", "open_store", "plot", "profile"]
+__all__ = ["benchmark", "compare", "open_store", "optimize", "plot", "profile"]
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
@@ -59,13 +63,19 @@ def benchmark(
     warmup_time: float = 2.0,
     processes: int | None = None,
     precision: float | None = None,
+    cluster: str | None = None,
+    on: Some[str] = (),
+    nodes: int = 1,
+    price: Mapping[str, float] | None = None,
+    wait: float = 0.0,
     store: Store | Where = None,
     progress: Progress | None = None,
     **unknown: Any,
 ) -> BenchmarkResult:
     """Measure how fast a model runs, as `inferlab benchmark` does; lists make a sweep of all combinations.
 
-    A cell that fails is a value in the result, not an exception; Ctrl-C keeps what was measured.
+    A cell that fails is a value in the result, not an exception; Ctrl-C keeps what was measured. With a cluster
+    every cell is measured on every machine type of it.
     """
     given = locals()  # All options by name: the table in asked.py says what each must be.
     asked.refuse_unknown("benchmark()", unknown, [*asked.KEYWORDS, "store", "progress"])
@@ -180,9 +190,91 @@ def profile(
         return ProfileResult(lab.profile(asked.plan(name, given), wanted, listener))
 
 
+def optimize(
+    model: StrPath,
+    out: StrPath,
+    *,
+    name: str = "",
+    sparsity: float | None = None,
+    scope: str = "uniform",
+    pattern: str = "unstructured",
+    layers: Mapping[str, float] | None = None,
+    include: Some[str] = (),
+    exclude: Some[str] = (),
+    minimum: float = 0.0,
+    maximum: float = 1.0,
+    ends: bool = False,
+    budget: float | None = None,
+    profile: StrPath | None = None,
+    int8: str | None = None,
+    weights_only: int | None = None,
+    float: str | None = None,
+    keep_sensitive: int = 0,
+    per_tensor: bool = False,
+    cleanup: bool = True,
+    recipe: StrPath | None = None,
+    goal: str | None = None,
+    max_loss: str | builtins.float | None = None,
+    search_time: builtins.float | None = None,
+    nearest: bool = False,
+    data: StrPath | None = None,
+    engine: str = "onnxruntime",
+    measure: Some[str] | None = None,
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
+    num_cores: int | None = None,
+    input_shapes: str | None = None,
+    input: StrPath | None = None,
+    thread_pinning: str = "core",
+    engine_option: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    timeout: builtins.float = 300.0,
+    time: builtins.float = 10.0,
+    store: Store | Where = None,
+    progress: Progress | None = None,
+    **unknown: Any,
+) -> OptimizationResult:
+    """Make an optimised version of a model, and measure what it cost and gained, as `inferlab optimize` does.
+
+    `measure` names the engines to compare it with the original on, "none" for none; by default that of `engine`.
+    What an engine could not do is a sentence in `problems`, not an exception.
+
+    With a `goal` such as "2x faster" recipes are tried until one reaches it within `max_loss`, for `search_time`
+    seconds at most; otherwise GoalNotReached is raised, whose `front` is what was found, or, with `nearest`, what
+    comes nearest to it is made.
+    """
+    given = locals()
+    asked.refuse_unknown("optimize()", unknown, [key for key in given if key not in ("unknown", "model", "out")])
+    listener = _listener(progress)
+    engines = asked.words("measure", measure if measure is not None else engine)
+    profile_id = asked.path("profile", profile)
+    wanted = Asked(
+        recipe=recipe_of(asked.optimization(given), asked.whole("seed", seed)),
+        out=asked.path("out", out) or "",
+        name=str(name),
+        data_file=asked.path("data", data),
+        engines=() if engines == ("none",) else engines,
+        time_s=asked.number("time", time),
+        performance_id=profile_id,
+        loss_id=profile_id,
+        **search_of(goal, max_loss, None if search_time is None else asked.number("search_time", search_time)),
+    )
+    if asked.flag("nearest", nearest) and wanted.goal is None:
+        raise BadInput("The option nearest belongs to a search: give a goal.")
+    plan = asked.plan(asked.model_name(model), given)
+    with _store(store, listener) as opened:
+        lab = Lab(opened)
+        if wanted.goal is None:
+            return OptimizationResult(lab.optimize(plan, wanted, listener))
+        found, version = lab.reach(plan, wanted, listener, nearest)
+        if version is None:
+            raise GoalNotReached(" ".join(front.verdict(found)), found)
+        return OptimizationResult(version)
+
+
 _OF_MAKING = [name for name in inspect.signature(profile).parameters
               if name not in ("model", "budget", "store", "progress", "unknown")]  # fmt: skip
-_NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision")
+_NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision", *asked.CLUSTER)
 _OF_COMPARE = [
     *(name for name in asked.KEYWORDS if name not in _NOT_OF_COMPARE),
     *("a_options", "b_options", "margin", "store", "progress"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from inferlab.errors import BadInput
+from inferlab.optimizing.options import Options
 from inferlab.records import Plan
 
 Check = Callable[[str, Any], Any]
@@ -93,6 +94,20 @@ def _each(check: Check) -> Check:
     return checked
 
 
+def _machine_types(name: str, value: Any) -> tuple[str, ...]:
+    """One word, several, or none."""
+    return () if value is None or value == () else _each(_word)(name, value)
+
+
+def _prices(name: str, value: Any) -> tuple[tuple[str, float], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise _refuse(name, "a dictionary such as {'c7i': 0.0892}", value)
+    checked = _above(_number, 0, open_end=True)
+    return tuple((_word(name, key), checked(f"{name}[{key!r}]", one)) for key, one in value.items())
+
+
 #: What a cell is made of: for each keyword, the plan's field and what it must be.
 CELL: dict[str, tuple[str, Check]] = {
     "engine": ("engines", _each(_word)),
@@ -107,9 +122,18 @@ CELL: dict[str, tuple[str, Check]] = {
     "stream_mode": ("stream_mode", _word),
     "engine_option": ("engine_options", _options),
 }
+#: Where a benchmark is measured.
+CLUSTER: dict[str, tuple[str, Check]] = {
+    "cluster": ("cluster", _maybe(_word)),
+    "on": ("on", _machine_types),
+    "nodes": ("nodes", _above(_whole, 1)),
+    "price": ("prices", _prices),
+    "wait": ("wait_s", _above(_number, 0)),
+}
 #: All keywords.
 KEYWORDS: dict[str, tuple[str, Check]] = {
     **CELL,
+    **CLUSTER,
     "rate": ("rates", _each(_maybe(_number))),
     "input": ("input_file", _maybe(_path)),
     "seed": ("seed", _above(_whole, 0)),
@@ -167,6 +191,50 @@ def words(name: str, value: Any) -> tuple[str, ...]:
     """One word or several."""
     found: tuple[str, ...] = _each(_word)(name, value)
     return found
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number that is not part of a plan."""
+    return _whole(name, value)
+
+
+def _some_words(name: str, value: Any) -> tuple[str, ...]:
+    return () if isinstance(value, tuple) and not value else words(name, value)
+
+
+def _levels_by_name(name: str, value: Any) -> dict[str, float]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise _refuse(name, "a dictionary such as {'conv1.weight': 0.9}", value)
+    return {key: _number(f"{name}[{key!r}]", one) for key, one in value.items()}
+
+
+#: The options of an optimisation, and what each must be.
+_OPTIMIZATION: dict[str, Check] = {
+    "sparsity": _maybe(_number),
+    "scope": _word,
+    "pattern": _word,
+    "layers": _levels_by_name,
+    "include": _some_words,
+    "exclude": _some_words,
+    "minimum": _number,
+    "maximum": _number,
+    "ends": _flag,
+    "budget": _maybe(_number),
+    "int8": _maybe(_word),
+    "weights_only": _maybe(_whole),
+    "float": _maybe(_word),
+    "keep_sensitive": _whole,
+    "per_tensor": _flag,
+    "cleanup": _flag,
+    "recipe": _maybe(_path),
+}
+
+
+def optimization(given: Mapping[str, Any]) -> Options:
+    """What is to be done to a model by these keywords."""
+    return Options(**{name: check(name, given[name]) for name, check in _OPTIMIZATION.items()})
 
 
 def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) -> None:

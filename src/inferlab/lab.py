@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferlab.contests import Series, contest_title
 from inferlab.doctor import Fact
@@ -18,23 +19,39 @@ from inferlab.measure.capacity import Capacity
 from inferlab.measure.compare import Contest
 from inferlab.measure.intervals import smallest_visible
 from inferlab.measure.jobs import jobs as plan_jobs
-from inferlab.measure.jobs import planned, refuse_nonsense, tell_inputs, with_inputs_of
+from inferlab.measure.jobs import refuse_nonsense, tell_inputs, with_inputs_of
 from inferlab.measure.objective import Objective
 from inferlab.measure.recommend import Recommendation, Search
 from inferlab.measure.saved import Saved, compare_saved
 from inferlab.measure.setup import Job
 from inferlab.model import demo, source
 from inferlab.model.datasets import Data, load_data
+from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
+from inferlab.optimizing.records import Front, Optimization
 from inferlab.profiling.asked import Request, Wanted, refuse_nonsense_of
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.records import Profile
 from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
-from inferlab.render import capacity, comparison, files, profile_files, recommend, saved
+from inferlab.render import (
+    capacity,
+    comparison,
+    files,
+    fleet_recommend,
+    front,
+    optimization_files,
+    profile_files,
+    recommend,
+    saved,
+)
 from inferlab.saving import Saver
+from inferlab.searches import searching
 from inferlab.store.entries import BENCHMARK, Document, Stored
 from inferlab.sweep import Sweep
+from inferlab.versions import Doors, Versioning
 
 if TYPE_CHECKING:
+    from inferlab.fleet.sweep import FleetSweep
     from inferlab.store.store import Store
 
 # An id of the store, or the beginning of one, and the number of a cell.
@@ -68,16 +85,31 @@ class Lab:
         """
         refuse_nonsense(plan)
         model = read_model(plan.model, listener, plan.engines)
-        cells = planned(plan, model)
         saver = self._saver(listener)
-        saver.begin(_from_anywhere(plan), model, [one.cell for one in cells], against)
-        sweep = Sweep(plan, model, self._executor, saver, listener, live)
-        return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
+        with self._sweeping(plan, model, saver, listener, live) as sweep:
+            cells = sweep.planned()
+            saver.begin(_from_anywhere(plan), model, [one.cell for one in cells], against)
+            return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
+
+    @contextmanager
+    def _sweeping(
+        self, plan: Plan, model: Model, saver: Saver, listener: Listener, live: bool = False
+    ) -> Iterator[Sweep | FleetSweep]:
+        """The plan on its way, on this machine or through a cluster."""
+        if plan.cluster is None:
+            yield Sweep(plan, model, self._executor, saver, listener, live)
+            return
+        from inferlab.fleet.sweep import sweeping
+
+        with sweeping(plan, model, saver, listener, live) as sweep:
+            yield sweep
 
     def cells(self, plan: Plan, listener: Listener = ignore) -> tuple[Cell, ...]:
         """The cells that a plan would measure."""
         refuse_nonsense(plan)
-        return tuple(one.cell for one in planned(plan, read_model(plan.model, listener, plan.engines)))
+        model = read_model(plan.model, listener, plan.engines)
+        with self._sweeping(plan, model, Saver(None, listener), listener) as sweep:
+            return tuple(one.cell for one in sweep.planned())
 
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
@@ -89,21 +121,18 @@ class Lab:
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
         refuse_nonsense(plan)
         model = _unchanged(stored.benchmark, listener)
-        cells = {one.cell.id: one for one in planned(plan, model)}
-        if not all(outcome.cell.id in cells for outcome in outcomes):
-            raise BadInput(
-                f"{stored.id} was begun on a machine with other cores, or its inputs changed since. "
-                f"Measure it anew: inferlab rerun {stored.id}"
-            )
-        store.reopen(stored.id)
-        before = [
-            replace(one, runs=tuple(run for run in one.runs if not run.interrupted), status="pending")
-            if one.status == "cancelled"
-            else one
-            for one in outcomes
-        ]
-        sweep = Sweep(plan, model, self._executor, self._saver(listener, stored.id), listener, live)
-        return sweep.run([cells[one.cell.id] for one in outcomes], before)
+        before = [_reopened(one) for one in outcomes]
+        left = [one.cell for one in before if one.status == "pending"]
+        saver = self._saver(listener, stored.id)
+        with self._sweeping(plan, model, saver, listener, live) as sweep:
+            cells = {one.cell.id: one for one in sweep.planned({cell.machine_type for cell in left})}
+            if not all(cell.id in cells for cell in left):
+                raise BadInput(
+                    f"{stored.id} was begun on a machine with other cores, or its inputs changed since. "
+                    f"Measure it anew: inferlab rerun {stored.id}"
+                )
+            store.reopen(stored.id)
+            return sweep.run([cells[one.cell.id] for one in before if one.cell.id in cells], before)
 
     def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Measure a saved benchmark again under the same conditions, as a new entry."""
@@ -249,6 +278,24 @@ class Lab:
             self._save("recommendation", plan.model, recommend.to_json(found), listener)
         return found
 
+    def recommend_machine(
+        self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
+    ) -> dict[str, Any]:
+        """Find the best configuration on each machine type of the plan's cluster, the cheapest first, as JSON.
+
+        The time is that of each machine; they search side by side.
+        """
+        if plan.cluster is None:
+            raise BadInput("Machine types are those of a cluster. Name it with --cluster.")
+        refuse_nonsense(replace(plan, time_s=time_s))
+        model = read_model(plan.model, listener, plan.engines)
+        from inferlab.fleet.search import search
+
+        answers = search(plan, model, objective, time_s, listener)
+        found = fleet_recommend.content(model, objective, dict(plan.prices), answers.by_type, answers.interrupted)
+        self._saver(listener).document("recommendation", plan.model, found)
+        return found
+
     def profile(self, plan: Plan, wanted: Wanted | None = None, listener: Listener = ignore) -> Profile:
         """Where the time of a model goes, and what pruning would buy and cost, in a plan of one cell.
 
@@ -287,6 +334,73 @@ class Lab:
         if not isinstance(document, Document) or document.kind != "profile":
             raise BadInput(f"{document.id} is not a profile. List them with: inferlab history")
         return replace(profile_files.from_content(document.content, name), id=document.id)
+
+    def optimize(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Optimization:
+        """Make an optimised version of a model, and measure what it cost and gained, in a plan of one cell.
+
+        It is saved when it is made and again after every engine; Ctrl-C keeps that. What an engine could not do
+        is a sentence in it.
+        """
+        plan, job = self._to_optimize(plan, asked, listener)
+        return Versioning(plan, asked, job, self._doors(listener), listener).run()
+
+    def search(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Front:
+        """Try recipes, cheapest first, for one that reaches the goal that is asked, in a plan of one cell.
+
+        It is saved after each recipe; Ctrl-C keeps that. Whether the goal was reached says `chosen`, whose recipe
+        `optimize` carries out.
+        """
+        if asked.goal is None:
+            raise BadInput('A search needs a goal, such as "2x faster".')
+        plan, job = self._to_optimize(plan, asked, listener)
+        saver = self._saver(listener)
+        found: Front | None = None
+        for found in searching(plan, asked, job, self._doors(listener), listener):
+            saver.document("search", plan.model, front.content(found))
+        assert found is not None, "a search ends with what it found"
+        return found
+
+    def reach(
+        self, plan: Plan, asked: Asked, listener: Listener = ignore, nearest: bool = False
+    ) -> tuple[Front, Optimization | None]:
+        """Search for a recipe that reaches the goal and make its version, with `nearest` what comes nearest to it.
+
+        The version is measured anew: of many recipes, the one that is chosen may have been lucky.
+        """
+        found = self.search(plan, asked, listener)
+        place = found.nearest if nearest and found.chosen is None else found.chosen
+        if place is None or found.interrupted:
+            return found, None
+        recipe = found.candidates[place].recipe
+        try:
+            version = self.optimize(plan, replace(asked, recipe=recipe, goal=None), listener)
+        except KeyboardInterrupt:
+            return replace(found, interrupted=True), None
+        return found, replace(version, search=found)
+
+    def _to_optimize(self, plan: Plan, asked: Asked, listener: Listener) -> tuple[Plan, Job]:
+        """The plan of the one cell that a version is measured in, and that cell for the original."""
+        refuse_nonsense_of_version(asked)
+        plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=asked.time_s)
+        refuse_nonsense(replace(plan, engines=(*plan.engines, *asked.engines)))
+        return plan, self._only_job(plan, listener)
+
+    def _doors(self, listener: Listener) -> Doors:
+        return Doors(
+            executor=self._executor,
+            saver=lambda: self._saver(listener),
+            profile=lambda own, wanted: self.profile(own, wanted, listener),
+            saved_profile=self.saved_profile,
+        )
+
+    def saved_optimization(self, name: str) -> Optimization:
+        """A version that was made before, by its file or its id in the store."""
+        if profile_files.is_file(name):
+            return optimization_files.load(name)
+        document = self._kept().get(name)
+        if not isinstance(document, Document) or document.kind != "version":
+            raise BadInput(f"{document.id} is not an optimised version. List them with: inferlab history")
+        return replace(optimization_files.from_content(document.content, name), id=document.id)
 
     @staticmethod
     def layer_diff(a: Profile, b: Profile) -> LayerDiff:
@@ -338,6 +452,15 @@ def _benchmark(store: Store, entry_id: str) -> Stored:
     if isinstance(found, Document):
         raise BadInput(f"{found.id} is a {found.kind}, not a benchmark. See it with: inferlab show {found.id}")
     return found
+
+
+def _reopened(outcome: Outcome) -> Outcome:
+    """An outcome that can go on: without the runs that were cut short, or the failure of a lost machine."""
+    lost = outcome.failure is not None and outcome.failure.code == "lost"
+    if outcome.status != "cancelled" and not lost:
+        return outcome
+    runs = tuple(run for run in outcome.runs if not run.interrupted)
+    return Outcome(outcome.cell, "pending", runs)
 
 
 def _unchanged(benchmark: Benchmark, listener: Listener) -> Model:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inferlab.cli.parameters import Bytes, Listed, Numbers, Rates, Words
+from inferlab.cli.parameters import Bytes, Listed, Numbers, Prices, Rates, Words
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,7 @@ from inferlab.cli.parameters import Bytes, Listed, Numbers, Rates, Words
         (Numbers(), "-1", (-1,)),
         (Numbers(most=True), "1,max", (1, None)),
         (Rates(), "50,100.5", (50.0, 100.5)),
+        (Prices(), "c7i=0.0892, zone=a=1", (("c7i", 0.0892), ("zone=a", 1.0))),
         (Words(), "onnxruntime, my.py:Engine", ("onnxruntime", "my.py:Engine")),
         (Words("sync", "async"), "async,sync,async", ("async", "sync")),
     ],
@@ -51,6 +52,9 @@ def test_a_plan_file_gives_lists_as_lists() -> None:
         (Rates(), "fast", "'fast' is not a number"),
         (Words("sync"), "async", "'async' is not one of sync"),
         (Words(), "a,,b", "a name is missing between commas"),
+        (Prices(), "c7i", "'c7i' is not a price an hour such as c7i=0.0892."),
+        (Prices(), "c7i=free", "'c7i=free' is not a price an hour"),
+        (Prices(), "c7i=0", "'c7i=0' is not a price an hour"),
     ],
 )
 def test_what_is_no_list_is_refused_with_a_sentence(kind: Listed, text: str, said: str) -> None:

@@ -138,6 +138,7 @@ def test_an_objective_that_none_keeps_is_said_with_the_nearest(inferlab: Run, li
     assert "The code that sets it" not in done.stdout
 
 
+@pytest.mark.alone
 def test_equally_fast_ones_are_decided_by_simplicity(
     inferlab: Run, linear: Path, tmp_path: Path, engines: Path
 ) -> None:

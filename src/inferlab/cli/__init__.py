@@ -19,6 +19,7 @@ _COMMANDS = {
     "capacity": "Find the highest rate that keeps a latency objective.",
     "recommend": "Find the best engine, cores, streams and batch size.",
     "profile": "Where the time goes, layer by layer, and what pruning would buy and cost.",
+    "optimize": "Make a pruned or quantised version of a model, and measure what it cost and gained.",
     "plot": "Draw results as a chart.",
     "serve": "Show projects, profiles and benchmarks as a web page.",
     "engines": "List the engines, install or remove one.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab.cli.options import MODELS, cell_options, cluster_options, plan
 from inferlab.cli.parameters import Share
 from inferlab.cli.planfile import plan_option
 from inferlab.cli.progress import Log
@@ -29,6 +29,7 @@ Options that take a list (1,8,32 or 1-4 or 1-64*2) make a sweep: every combinati
 
 {MODELS}"""
 _PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [default: 5, fewer where loading is long]"
+_NODES = "Machines of each type that measure every cell, for an interval that holds for the type."
 _PRECISION = "Go on until the 95 % interval is ±1% (or so) narrow; --time is then the most."
 _BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
 _RESUME = "Go on with a sweep that was cut off: the newest, or that with this id."
@@ -40,6 +41,8 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 @click.command("benchmark", help=_HELP)
 @click.argument("model", required=False)
 @cell_options()
+@cluster_options
+@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help=_NODES)
 @click.option("-t", "--time", "time_s", default=10.0, show_default=True, help="Seconds to measure each cell.")
 @click.option("-w", "--warmup_time", "warmup_s", default=2.0, show_default=True, help="Seconds to warm up, or 0.")
 @click.option("--processes", type=int, help=_PROCESSES)

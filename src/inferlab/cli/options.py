@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from inferlab.cli.parameters import Listed, Numbers, Rates, Words
+from inferlab.cli.parameters import Listed, Numbers, Prices, Rates, Words
 from inferlab.errors import BadInput
 from inferlab.records import Plan
 
@@ -127,6 +127,25 @@ _FIELDS = {
     "rate": "rates",
     "engine": "engines",
 }
+
+
+_CLUSTER = "Measure on the nodes of a Ray cluster: its address, auto for the one here, local to start one."
+_ON = "Machine types, by Ray resources or labels.  [default: one node of each distinct CPU]"
+_PRICE = "What an hour of each machine type costs; gives the cost per million inferences."
+_WAIT = "Seconds to wait for nodes that an autoscaler starts."
+
+
+def cluster_options(command: Any) -> Any:
+    """Give a command the options that name a cluster and its machines."""
+    options = (
+        click.option("--cluster", metavar="ADDRESS", help=_CLUSTER),
+        click.option("--on", type=Words(), default=(), metavar="c7i,c7g", help=_ON),
+        click.option("--price", "prices", type=Prices(), default=(), metavar="c7i=0.0892,…", help=_PRICE),
+        click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help=_WAIT),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def cell_options(without: tuple[str, ...] = ()) -> Callable[[Any], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -109,6 +110,23 @@ class Rates(Listed):
             raise ValueError(f"'{part}' is not a number.") from None
 
 
+class Prices(Listed):
+    """Prices by name, such as c7i=0.0892,c7g=0.0725."""
+
+    name = "prices"
+
+    def read(self, part: str) -> Sequence[tuple[str, float]]:
+        """A name and its price."""
+        name, equals, price = part.rpartition("=")
+        try:
+            found = float(price)
+        except ValueError:
+            found = 0.0
+        if not (equals and name) or not 0 < found < math.inf:
+            raise ValueError(f"'{part}' is not a price an hour such as c7i=0.0892.")
+        return [(name.strip(), found)]
+
+
 class Levels(Rates):
     """Shares of zeros such as 0.5,0.9; all stands for those that profiles have, none for no level."""
 
@@ -140,3 +158,23 @@ class Words(Listed):
         if self._choices and part not in self._choices:
             raise ValueError(f"'{part}' is not one of {', '.join(self._choices)}.")
         return [part]
+
+
+class Levelled(click.ParamType[tuple[str, float]]):
+    """A name and its level, such as conv1.weight=0.9; of several equals signs the last counts."""
+
+    name = "levelled"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        """Read both."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, level = str(value).rpartition("=")
+        try:
+            if not equals or not name:
+                raise ValueError
+            return name, float(level)
+        except ValueError:
+            self.fail(f"'{value}' is not of the form NAME=LEVEL, such as conv1.weight=0.9.", param, ctx)

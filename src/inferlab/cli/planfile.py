@@ -69,6 +69,8 @@ def _names(known: list[click.Parameter]) -> dict[str, str]:
 def _value(path: Path, key: str, name: str, value: Any) -> Any:
     if name == "engine_options" and isinstance(value, dict):
         return [f"{option}={setting}" for option, setting in value.items()]
+    if name == "prices" and isinstance(value, dict):
+        return [f"{machine}={price}" for machine, price in value.items()]
     if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, list | dict) for one in value)):
         raise BadInput(f"The plan {path}: '{key}' is a value or a list of values, not something nested.")
     if value is None:

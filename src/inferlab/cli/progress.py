@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from types import TracebackType
 from typing import Self
@@ -9,6 +10,7 @@ from typing import Self
 import click
 
 from inferlab.records import Event
+from inferlab.units import shortened
 
 _BAR = 24
 
@@ -53,7 +55,13 @@ class Log:
 
     def _rewrite(self, event: Event) -> None:
         done = round(_BAR * (event.fraction or 0.0))
-        sys.stderr.write(f"\r[{'#' * done}{'.' * (_BAR - done)}] {event.fraction:4.0%} {event.code}\033[K")
+        stage = event.code
+        if "nodes" in event.data:
+            from inferlab.render.text import progress
+
+            # What does not fit into the line would scroll the screen with each rewriting.
+            stage = shortened(progress(event), max(10, shutil.get_terminal_size().columns - _BAR - 9))
+        sys.stderr.write(f"\r[{'#' * done}{'.' * (_BAR - done)}] {event.fraction:4.0%} {stage}\033[K")
         sys.stderr.flush()
         self._open_line = True
 

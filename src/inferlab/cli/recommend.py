@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab.cli.options import MODELS, cell_options, cluster_options, plan
 from inferlab.cli.parameters import Numbers, Words
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+
+if TYPE_CHECKING:
+    from inferlab.measure.objective import Objective
+    from inferlab.records import Plan
 
 _OWN = (
     *("batch_size", "num_cores", "scenario", "rate", "num_streams", "instances", "engine"),
@@ -48,6 +52,7 @@ _BATCHES = "Batch sizes to try.  [default: 1,2,4,8,16, or what the model fixes]"
     help="Numbers of streams to try.  [default: all that divide the cores]",
 )
 @cell_options(without=_OWN)
+@cluster_options
 @click.option("-t", "--time", "time_s", default=120.0, show_default=True, help="Seconds in all, loading included.")
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
@@ -75,6 +80,8 @@ def command(
     if export_path:
         files.check_writable(export_path)
     wanted = replace(plan(given), engines=engines, num_cores=cores, num_streams=streams, batch_sizes=batches)
+    if wanted.cluster is not None:
+        return _on_cluster(wanted, objective, time_s, Log(quiet), store_url, no_save, export_path)
     with Log(quiet) as log, saving(store_url, no_save, log) as store:
         found = Lab(store).recommend(wanted, objective, time_s, log)
     for line in render.lines(found):
@@ -87,3 +94,30 @@ def command(
     if found.recommended is None:
         return 3 if not any(one.runs for one in found.contenders) else 0
     return 0
+
+
+def _on_cluster(
+    wanted: Plan,
+    objective: Objective | None,
+    time_s: float,
+    log: Log,
+    store_url: str | None,
+    no_save: bool,
+    export_path: Path | None,
+) -> int:
+    """Search on each machine type of a cluster."""
+    import json
+
+    from inferlab.lab import Lab
+    from inferlab.render import files, fleet_recommend
+
+    with log, saving(store_url, no_save, log) as store:
+        found = Lab(store).recommend_machine(wanted, objective, time_s, log)
+    for line in fleet_recommend.lines(found):
+        click.echo(line)
+    if export_path:
+        files.write(export_path, json.dumps(found, indent=2) + "\n")
+        log.say(f"Saved to {export_path}")
+    if found["interrupted"]:
+        return 130
+    return 3 if all(one["failure"] for one in found["machines"]) else 0

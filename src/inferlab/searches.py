@@ -1,0 +1,193 @@
+"""A search for a recipe that reaches a goal, on the engine that it is for: models really made and really timed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from inferlab.errors import BadInput
+from inferlab.measure.check import worst
+from inferlab.measure.compare import Contest
+from inferlab.measure.jobs import with_inputs_of
+from inferlab.measure.setup import Job
+from inferlab.model.datasets import ITEMS, Data, generate_data
+from inferlab.model.flops import costs
+from inferlab.optimizing import calibration, front
+from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.ladder import Terrain
+from inferlab.optimizing.make import make
+from inferlab.optimizing.placing import check_target
+from inferlab.optimizing.records import Distance, Front, Recipe
+from inferlab.optimizing.resolve import resolve
+from inferlab.optimizing.search import Copy, Found, Speed, search
+from inferlab.optimizing.sensitive import keep_sensitive
+from inferlab.profiling.asked import Wanted
+from inferlab.profiling.performance import can_impose
+from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
+from inferlab.units import plural
+from inferlab.versions import MARGIN, Basis, Doors, only_job, own_shapes, shapes_of
+
+# All that the ladder asks for: layers are tried one by one only once.
+_MOST_SENSITIVE = 8
+# Of the search's time, for each of the profiles that a loss budget needs.
+_PROFILE_SHARE = 1 / 24
+
+
+def searching(plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener) -> Iterator[Front]:
+    """The front as it grows; the last is the whole one."""
+    assert asked.goal is not None
+    target = check_target(asked.out, job.model)
+    with _beside(target) as folder:
+        bench = Workbench(plan, asked, job, doors, folder, listener)
+        terrain = Terrain(job.cell.engine, asked.goal, asked.recipe, can_impose(job))
+        size = job.model.size_bytes
+        for found in search(terrain, size, bench, asked.search_s, listener, time.monotonic):
+            yield _front(found, asked, bench, job)
+
+
+class Workbench:
+    """Makes the copies of a search in a folder, and compares each with the original."""
+
+    def __init__(self, plan: Plan, asked: Asked, job: Job, doors: Doors, folder: Path, listener: Listener) -> None:
+        self._plan, self._asked, self._job, self._doors = plan, asked, job, doors
+        self._folder = folder
+        self._listener = _without_fractions(listener)
+        self._data_file = calibration.data_name(asked.recipe, asked.data_file)
+        model = job.model
+        self.data: Data = (
+            calibration.load(self._data_file, model)
+            if self._data_file
+            else generate_data(model.inputs, own_shapes(job), ITEMS, seed=plan.seed)
+        )
+        self._costs = costs(model, shapes_of(self.data))
+        self._basis: Basis | None = None
+        self._sensitive: tuple[str, ...] | None = None
+        self._models: dict[str, Model] = {}
+        #: With labels only.
+        self.original_accuracy: float | None = None
+        #: The last run of a copy, which knows the machine and the engine.
+        self.run: Run | None = None
+
+    def make(self, recipe: Recipe) -> Copy:
+        """Carry out a recipe in a folder of its own."""
+        model, job = self._job.model, self._job
+        settled, _ = calibration.settle(recipe, self._data_file, model, own_shapes(job), self._plan.seed)
+        settled = self._keeping(settled)
+        basis = self._profiles() if recipe.pruning is not None and recipe.pruning.budget is not None else Basis()
+        resolved = resolve(settled, self._costs, basis.loss, basis.performance, model)
+        place = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            made = make(
+                *(model, resolved.recipe, self.data, place / "model.onnx", self._listener, job.cell.num_cores)
+            )
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        self._models[made.model.path] = made.model
+        self.original_accuracy = made.distance.original_accuracy
+        return Copy(
+            made.recipe, made.model.path, made.model.size_bytes, _loss(made.distance), made.distance.accuracy
+        )
+
+    def time(self, copy: Copy, seconds: float, goal: float | None) -> Speed:
+        """Compare a copy with the original on the plan's engine; wrong outputs there make its speed worthless."""
+        a = only_job(self._plan, self._job.model)
+        b = with_inputs_of(only_job(self._plan, self._models[copy.path]), a)
+        contest = Contest(a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal)
+        found = self._doors.executor.compare(contest, self._listener)
+        self.run = found.pairs[-1].b
+        return _speed(found)
+
+    def discard(self, copy: Copy) -> None:
+        """Remove its files."""
+        shutil.rmtree(Path(copy.path).parent, ignore_errors=True)
+
+    def _keeping(self, recipe: Recipe) -> Recipe:
+        """The recipe with as many sensitive layers excluded as it asks for, of those that were found once."""
+        quantization = recipe.quantization
+        if quantization is None or not quantization.keep_sensitive:
+            return recipe
+        if self._sensitive is None:
+            most = replace(recipe, quantization=replace(quantization, keep_sensitive=_MOST_SENSITIVE))
+            found, _ = keep_sensitive(most, self._job.model, self._costs, self.data, self._folder, self._listener)
+            assert found.quantization is not None
+            self._sensitive = found.quantization.exclude
+        excluded = self._sensitive[: quantization.keep_sensitive]
+        if len(excluded) < quantization.keep_sensitive:
+            raise BadInput(f"there are no more than {plural(len(excluded), 'layer')} that could be kept")
+        # Zero, since they are found by now: carried out again, the recipe shall not look for them.
+        return replace(recipe, quantization=replace(quantization, exclude=excluded, keep_sensitive=0))
+
+    def _profiles(self) -> Basis:
+        """The losses and times of all layers at all levels, measured once."""
+        if self._basis is None:
+            seconds = _PROFILE_SHARE * self._asked.search_s
+            found = self._doors.profile(self._plan, Wanted(data_file=self._asked.data_file, time_s=seconds))
+            if found.interrupted:
+                raise KeyboardInterrupt
+            self._basis = Basis(found.loss, found.performance)
+        return self._basis
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A folder for the copies, where there is room for the one that is chosen too."""
+    with tempfile.TemporaryDirectory(prefix=".inferlab-search-", dir=target.parent) as folder:
+        yield Path(folder)
+
+
+def _loss(distance: Distance) -> float | None:
+    """The drop of the accuracy with labels, else how far the outputs moved."""
+    if distance.accuracy is None or distance.original_accuracy is None:
+        return distance.relative_power
+    return distance.original_accuracy - distance.accuracy
+
+
+def _speed(found: Comparison) -> Speed:
+    check = worst([pair.b.check for pair in found.pairs])
+    if check.status == "mismatch":
+        return Speed(None, None, reason="its outputs on this engine are wrong", interrupted=found.interrupted)
+    ends = found.ratio.ends
+    interval = None if ends is None else (1 / ends[1], 1 / ends[0])
+    return Speed(1 / found.ratio.value, interval, found.ratio.level, interrupted=found.interrupted)
+
+
+def _front(found: Found, asked: Asked, bench: Workbench, job: Job) -> Front:
+    assert asked.goal is not None
+    size = job.model.size_bytes
+    return Front(
+        goal=asked.goal,
+        engine=job.cell.engine,
+        candidates=found.candidates,
+        chosen=front.chosen(found.candidates),
+        nearest=front.nearest(found.candidates, asked.goal, size),
+        original_bytes=size,
+        seconds=found.seconds,
+        model=job.model.source,
+        digest=job.model.digest,
+        num_cores=job.cell.num_cores,
+        batch_size=job.cell.batch_size,
+        metric="relative power" if bench.data.labels is None else "accuracy",
+        items=bench.data.items,
+        generated=bench.data.generated,
+        original_accuracy=bench.original_accuracy,
+        versions={} if bench.run is None else dict(bench.run.versions),
+        machine=None if bench.run is None else bench.run.machine,
+        complete=found.complete,
+        interrupted=found.interrupted,
+    )
+
+
+def _without_fractions(listener: Listener) -> Listener:
+    """A listener that does not hear how far each part is: the search says how far it is as a whole."""
+
+    def listen(event: Event) -> None:
+        if event.fraction is None:
+            listener(event)
+
+    return listen

@@ -1,0 +1,245 @@
+"""Follow a recipe while training in PyTorch: prune on schedule, and keep what is zero at zero.
+
+    pruner = Pruner(network, "small.recipe.yaml", optimizer, steps_per_epoch=len(loader))
+    with pruner:
+        while pruner.epoch < pruner.epochs:
+            for images, labels in loader:
+                optimizer.zero_grad()
+                loss(network(images), labels).backward()
+                optimizer.step()
+                pruner.step()
+
+It is for the user's own training process: torch is imported where a Pruner is made, never by `import inferlab`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from inferlab.errors import BadInput
+from inferlab.optimizing import weight_names
+from inferlab.optimizing.asked import CHANNEL, check_recipe
+from inferlab.optimizing.records import Recipe, Schedule
+from inferlab.optimizing.schedule import learning_rate_at, sparsity_at
+from inferlab.transform.patterns import mask, parse_groups
+
+__all__ = ["Pruner"]
+
+
+@dataclass(slots=True)
+class _Pruned:
+    """A parameter that is pruned, how far it shall be in the end, and where it is zero now."""
+
+    name: str
+    parameter: Any
+    final: float
+    #: The places of its elements, a row for each sum that gives an output, as patterns go.
+    places: Any
+    #: Of the last raise; masks are found anew only where it changes.
+    level: float = 0.0
+    zeros: Any = None
+
+
+class Pruner:
+    """Prunes a module's weights while it is trained, as a recipe's layers, pattern and schedule say."""
+
+    def __init__(
+        self,
+        module: Any,
+        recipe: Recipe | str | os.PathLike[str],
+        optimizer: Any = None,
+        *,
+        steps_per_epoch: int,
+        names: Mapping[str, str] | None = None,
+        model: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Find the parameters that the recipe means, and begin with its first epoch.
+
+        With an optimiser its learning rates follow the schedule, and its momentum of what is pruned is cleared.
+        Exporters rename weights, such as those of a Linear whose product is a MatMul: `names` gives the module's
+        name of each, or `model` is the exported ONNX file, whose weights are recognised by shape and values.
+        """
+        if steps_per_epoch < 1:
+            raise BadInput(f"An epoch has at least one step, not {steps_per_epoch}.")
+        recipe = recipe if isinstance(recipe, Recipe) else _read(Path(recipe))
+        check_recipe(recipe)
+        self._schedule = recipe.schedule or Schedule()
+        self._pattern, levels = _levels_of(recipe)
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        found = weight_names.match(
+            {name: tuple(one.shape) for name, one in parameters.items()},
+            lambda name: parameters[name].detach().float().cpu().numpy(),
+            tuple(levels),
+            names or {},
+            {} if model is None else weight_names.stored(Path(model), levels),
+        )
+        owners = _owners(module)
+        self._weights = []
+        for name, level in levels.items():
+            parameter = parameters[found[name]]
+            places = _places(name, self._pattern, owners[found[name]], parameter)
+            self._weights.append(_Pruned(name, parameter, level, places))
+        self._optimizer = optimizer
+        self._steps, self._steps_per_epoch = 0, steps_per_epoch
+        self._hooks = [one.parameter.register_hook(_Silence(one)) for one in self._weights]
+        self._follow()
+
+    @property
+    def epoch(self) -> float:
+        """How many epochs were trained, with the part of this one."""
+        return self._steps / self._steps_per_epoch
+
+    @property
+    def epochs(self) -> float:
+        """How many epochs the recipe trains in all."""
+        return self._schedule.epochs
+
+    @property
+    def sparsities(self) -> dict[str, float]:
+        """The share of zeros that each weight has now, counted."""
+        return {one.name: float((one.parameter == 0).float().mean()) for one in self._weights}
+
+    def step(self) -> None:
+        """Call it after each step of the optimiser: raise the sparsity where it is due, keep zeros at zero."""
+        self._steps += 1
+        self._follow()
+
+    def finalize(self) -> dict[str, float]:
+        """Prune to the recipe's last levels, whatever the epoch, and let go of the module; what share is zero.
+
+        Training that followed the schedule to its end is there already, and nothing changes.
+        """
+        for one in self._weights:
+            self._raise(one, one.final)
+        self._apply()
+        self._let_go()
+        return self.sparsities
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finalise, unless training broke off."""
+        if kind is None:
+            self.finalize()
+        else:
+            self._let_go()
+
+    def _follow(self) -> None:
+        """Do what the schedule says of this epoch."""
+        for one in self._weights:
+            self._raise(one, sparsity_at(self._schedule, one.final, self.epoch))
+        self._apply()
+        rate = learning_rate_at(self._schedule, self.epoch)
+        if rate is not None and self._optimizer is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+
+    def _raise(self, one: _Pruned, level: float) -> None:
+        """Find the mask of a higher level; what is zero by now is smallest, so it stays in it."""
+        if level <= one.level:
+            return
+        import torch
+
+        one.level = level
+        pattern = _pattern_at(self._pattern, level, one.final)
+        if pattern is None:
+            return
+        values = one.parameter.detach().float().cpu().numpy()
+        flat = np.zeros(values.size, bool)
+        flat[one.places.reshape(-1)] = mask(values.reshape(-1)[one.places], level, pattern)
+        one.zeros = torch.from_numpy(flat.reshape(values.shape)).to(one.parameter.device)
+
+    def _apply(self) -> None:
+        for one in self._weights:
+            if one.zeros is None:
+                continue
+            one.parameter.data.masked_fill_(one.zeros, 0)
+            # A momentum from before would go on moving what is pruned.
+            for kept in () if self._optimizer is None else self._optimizer.state.get(one.parameter, {}).values():
+                if getattr(kept, "shape", None) == one.parameter.shape:
+                    kept.masked_fill_(one.zeros, 0)
+
+    def _let_go(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+
+@dataclass(slots=True)
+class _Silence:
+    """A hook: what is pruned has no gradient, so that clipping by norm and the like do not count it."""
+
+    weight: _Pruned
+
+    def __call__(self, gradient: Any) -> Any:
+        zeros = self.weight.zeros
+        return gradient if zeros is None else gradient.masked_fill(zeros, 0)
+
+
+def _read(path: Path) -> Recipe:
+    from inferlab.optimizing import yaml  # late: it needs a reader of YAML
+
+    return yaml.load(path)
+
+
+def _levels_of(recipe: Recipe) -> tuple[str, dict[str, float]]:
+    """The pattern and the level of every weight that is pruned."""
+    pruning = recipe.pruning
+    if pruning is None or not any(pruning.layers.values()):
+        raise BadInput(
+            "This recipe prunes no weight by its name. Make the model that it speaks of (inferlab optimize MODEL "
+            "-o small.onnx) and give the recipe that is written beside it."
+        )
+    if pruning.pattern == CHANNEL:
+        raise BadInput(
+            "Channels are not zero but gone from the optimised model, so that no mask can follow. Train a module "
+            "of the smaller shapes instead, or prune by another pattern."
+        )
+    parse_groups(pruning.pattern)
+    return pruning.pattern, {name: level for name, level in pruning.layers.items() if level > 0}
+
+
+def _owners(module: Any) -> dict[str, Any]:
+    """The module that each parameter is an attribute of."""
+    return {
+        f"{path}.{own}".removeprefix("."): one
+        for path, one in module.named_modules(remove_duplicate=False)
+        for own, _ in one.named_parameters(recurse=False, remove_duplicate=False)
+    }
+
+
+def _places(name: str, pattern: str, owner: Any, parameter: Any) -> Any:
+    """Where the elements lie in the product that the parameter's own module computes."""
+    from onnx import helper
+
+    from inferlab.transform.layouts import Layouts
+
+    if pattern == "unstructured":
+        return np.arange(parameter.numel())
+    if parameter.ndim > 2:
+        kind = "ConvTranspose" if type(owner).__name__.startswith("ConvTranspose") else "Conv"
+        node = helper.make_node(kind, ["x", name], ["y"], group=getattr(owner, "groups", 1))
+    else:
+        node = helper.make_node("Gemm", ["x", name], ["y"], transB=1)
+    product = helper.make_model(helper.make_graph([node], "product", [], []))
+    return Layouts(product).rows(name, tuple(parameter.shape))
+
+
+def _pattern_at(pattern: str, level: float, final: float) -> str | None:
+    """The pattern on the way to the last level: of N:M fewer than N at first, and none while there is none."""
+    groups = parse_groups(pattern)
+    if groups is None:
+        return pattern
+    zeros = math.floor(groups[0] * level / final + 1e-9)
+    return f"{zeros}:{groups[1]}" if zeros else None

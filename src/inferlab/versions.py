@@ -1,0 +1,244 @@
+"""An optimised version of a model: from what was asked to what it costs and gains, saved as it grows."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from inferlab.errors import InferlabError
+from inferlab.executors import Executor
+from inferlab.measure.compare import Contest
+from inferlab.measure.jobs import jobs as plan_jobs
+from inferlab.measure.jobs import with_inputs_of
+from inferlab.measure.setup import Job
+from inferlab.model.datasets import ITEMS, Data, generate_data
+from inferlab.model.flops import costs
+from inferlab.model.shapes import resolve as resolve_shapes
+from inferlab.optimizing import calibration
+from inferlab.optimizing.asked import CHANNEL, Asked
+from inferlab.optimizing.make import Made, make
+from inferlab.optimizing.placing import check_target
+from inferlab.optimizing.records import FORMAT, Measured, Optimization, Recipe
+from inferlab.optimizing.resolve import Resolved, resolve
+from inferlab.optimizing.sensitive import keep_sensitive
+from inferlab.profiling.asked import Wanted
+from inferlab.profiling.foretell import foretell
+from inferlab.profiling.performance import can_impose
+from inferlab.profiling.records import LossProfile, PerformanceProfile, Profile
+from inferlab.records import Comparison, Event, Finding, Listener, Model, Plan, Shape
+from inferlab.render import comparison, optimization_files
+from inferlab.saving import Saver
+from inferlab.version import __version__
+
+#: Differences up to this share do not matter.
+MARGIN = 0.01
+# A model that takes at most so much less time is no faster, though it may not be sure that it is as fast.
+_NOT_MUCH = 0.1
+# A comparison counts its time with loading, and each pair loads both models.
+_LOADING = 3.0
+# Enough to see whether an engine gains from zeros at all, where it cannot impose them.
+_TRIED = (0.8, 0.9, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What of the front door a version needs."""
+
+    executor: Executor
+    #: A saver of a new entry.
+    saver: Callable[[], Saver]
+    profile: Callable[[Plan, Wanted], Profile]
+    saved_profile: Callable[[str], Profile]
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """The profiles that levels come from and that an estimate is read off."""
+
+    loss: LossProfile | None = None
+    performance: PerformanceProfile | None = None
+
+
+class Versioning:
+    """One version on its way."""
+
+    def __init__(self, plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener) -> None:
+        self._plan, self._asked, self._job = plan, asked, job
+        self._doors, self._listener = doors, listener
+        self._saver = doors.saver()
+        self._target = check_target(asked.out, job.model)
+
+    def run(self) -> Optimization:
+        """Make the version, then measure it; Ctrl-C keeps what there is from when the model is made."""
+        made, resolved, basis = self.make()
+        begun = found = self._begun(made, resolved)
+        self._save(found)
+        try:
+            for found in self._measured(begun, made, basis):
+                self._save(found)
+        except KeyboardInterrupt:
+            found = replace(found, interrupted=True)
+            self._save(found)
+        return replace(found, id=self._saver.id)
+
+    def make(self) -> tuple[Made, Resolved, Basis]:
+        """The optimised model in its place, what the recipe became, and the profiles that it goes by."""
+        model, job = self._job.model, self._job
+        data_file = calibration.data_name(self._asked.recipe, self._asked.data_file)
+        data = calibration.load(data_file, model) if data_file else self._generated()
+        counted = costs(model, shapes_of(data))
+        basis = self._basis()
+        recipe, findings = calibration.settle(
+            self._asked.recipe, data_file, model, own_shapes(job), self._plan.seed
+        )
+        recipe, more = keep_sensitive(recipe, model, counted, data, self._target.parent, self._listener)
+        resolved = resolve(recipe, counted, basis.loss, basis.performance, model)
+        resolved = replace(resolved, findings=(*findings, *more, *resolved.findings))
+        made = make(model, resolved.recipe, data, self._target, self._listener, job.cell.num_cores)
+        return made, resolved, basis
+
+    def _generated(self) -> Data:
+        return generate_data(self._job.model.inputs, own_shapes(self._job), ITEMS, seed=self._plan.seed)
+
+    def _basis(self) -> Basis:
+        """Profiles that were made before, or are made now where levels come from a loss budget."""
+        asked, pruning = self._asked, self._asked.recipe.pruning
+        loss = self._doors.saved_profile(asked.loss_id).loss if asked.loss_id else None
+        performance = self._doors.saved_profile(asked.performance_id).performance if asked.performance_id else None
+        if pruning is None or pruning.budget is None or self._asked.recipe.digest:
+            return Basis(loss, performance)
+        wanted = Wanted(
+            performance=performance is None and bool(asked.engines),
+            loss=loss is None,
+            levels=None if can_impose(self._job) else _TRIED,
+            data_file=asked.data_file if loss is None else None,
+            time_s=asked.time_s,
+        )
+        if not (wanted.performance or wanted.loss):
+            return Basis(loss, performance)
+        wanted = wanted if wanted.performance else replace(wanted, levels=None)
+        found = self._doors.profile(self._plan, wanted)
+        if found.interrupted:
+            raise KeyboardInterrupt
+        return Basis(loss or found.loss, performance or found.performance)
+
+    def _begun(self, made: Made, resolved: Resolved) -> Optimization:
+        return Optimization(
+            format=FORMAT,
+            inferlab=__version__,
+            created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            name=self._asked.name or self._target.stem,
+            model=self._job.model,
+            optimized=made.model,
+            recipe=made.recipe,
+            layers=made.layers,
+            distance=made.distance,
+            left_alone={**resolved.left_alone, **made.left_alone},
+            findings=(*resolved.findings, *made.findings),
+        )
+
+    def _save(self, found: Optimization) -> None:
+        title = f"{self._plan.model}: {found.name}"
+        self._saver.document("version", title, optimization_files.content(found))
+
+    def _measured(self, found: Optimization, made: Made, basis: Basis) -> Iterator[Optimization]:
+        """The version as it grows by one engine after the other; what an engine cannot do is a problem."""
+        for number, engine in enumerate(self._asked.engines, 1):
+            self._listener(Event("versus", {"engine": engine, "number": number, "of": len(self._asked.engines)}))
+            try:
+                contest = self._contest(engine, found)
+                compared = self._doors.executor.compare(contest, self._listener)
+            except InferlabError as error:
+                found = replace(found, problems=(*found.problems, f"{engine}: {error}"))
+                yield found
+                continue
+            saver = self._doors.saver()
+            title = f"{contest.labels[0]} / {contest.labels[1]}"
+            saver.document("comparison", title, comparison.content(compared), comparison.outcomes(compared))
+            one = measured(compared, made.recipe, found.optimized, foretold(made.recipe, engine, basis))
+            found = replace(found, measured=(*found.measured, replace(one, entry_id=saver.id)))
+            yield replace(found, interrupted=compared.interrupted)
+            if compared.interrupted:
+                return
+
+    def _contest(self, engine: str, found: Optimization) -> Contest:
+        plan = replace(self._plan, engines=(engine,))
+        a, b = (only_job(plan, model) for model in (found.model, found.optimized))
+        labels = self._plan.model, found.name
+        return Contest(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
+
+
+def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: float | None) -> Measured:
+    """What a comparison of the original with the optimised model says."""
+    assert found.cells is not None
+    cell, run = found.cells[1], found.pairs[-1].b
+    original_ms = statistics.median(found.times_ms[0]) * cell.batch_size
+    speedup = 1 / found.ratio.value
+    ends = found.ratio.ends
+    return Measured(
+        engine=cell.engine,
+        num_cores=cell.num_cores,
+        batch_size=cell.batch_size,
+        original_ms=original_ms,
+        ms=original_ms / speedup,
+        speedup=speedup,
+        speedup_interval=None if ends is None else (1 / ends[1], 1 / ends[0]),
+        level=found.ratio.level,
+        verdict=found.verdict,
+        seconds=found.seconds,
+        output_check=run.check,
+        versions=dict(run.versions),
+        machine=run.machine,
+        foretold_speedup=foretold_speedup,
+        foretold_error=None if foretold_speedup is None else speedup / foretold_speedup - 1,
+        findings=(*_gains(found, recipe, model), *comparison.findings(found)[1]),
+    )
+
+
+def foretold(recipe: Recipe, engine: str, basis: Basis) -> float | None:
+    """The speed-up that profiles of this engine foretell for a recipe; None where they say nothing of it."""
+    performance = basis.performance
+    if performance is None or performance.engine != engine:
+        return None
+    if recipe.quantization is None:
+        if recipe.pruning is None or recipe.pruning.pattern != "unstructured" or basis.loss is None:
+            return None
+        return foretell(performance, basis.loss, recipe.pruning.layers).estimated_speedup
+    # What INT8 makes of pruned layers was not measured.
+    if recipe.pruning is not None or recipe.quantization.scheme != "static" or not performance.int8_ms_per_batch:
+        return None
+    return performance.ms_per_batch / performance.int8_ms_per_batch
+
+
+def _gains(found: Comparison, recipe: Recipe, model: Model) -> Sequence[Finding]:
+    """The truth where an engine does not profit."""
+    assert found.cells is not None
+    if found.verdict == "faster":
+        return ()
+    data = {"engine": found.cells[1].engine, "verdict": found.verdict}
+    if found.verdict == "inconclusive" and (found.ratio.low is None or found.ratio.low < 1 - _NOT_MUCH):
+        return (Finding("unsettled", {**data, "speedup": 1 / found.ratio.value, "pairs": len(found.pairs)}),)
+    if recipe.pruning is None or recipe.pruning.pattern == CHANNEL or recipe.quantization is not None:
+        return (Finding("no-faster", data),)
+    return (Finding("zeros-no-faster", {**data, "zeros": model.zero_fraction}),)
+
+
+def only_job(plan: Plan, model: Model) -> Job:
+    """The one cell that a version is measured in."""
+    job, *more = plan_jobs(plan, model)
+    assert not more, "a version is measured in one cell"
+    return job
+
+
+def own_shapes(job: Job) -> dict[str, Shape]:
+    """The shapes of inputs that the model itself takes: a copy for another batch size is made only to be timed."""
+    if job.rewrite_batch is None:
+        return dict(job.cell.shapes)
+    return resolve_shapes(job.model.inputs, None, job.cell.sequence_length, {}).shapes
+
+
+def shapes_of(data: Data) -> dict[str, Shape]:
+    """The shapes of a set of inputs."""
+    return {name: tuple(value.shape) for name, value in data.sets[0].items()}

@@ -1,0 +1,265 @@
+"""`inferlab optimize`, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferlab.model.graph import read_onnx
+from inferlab.optimizing import yaml
+from tests.cli.conftest import Run
+from tests.optimizing.models import perceptron
+
+QUICK = ("-ncores", "1", "-q", "--measure", "none", "--no-save")
+
+
+@pytest.fixture(scope="module")
+def whole(inferlab: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+    """The digits pruned and in INT8, measured on two engines: what is printed, what is told, and the folder."""
+    folder = tmp_path_factory.mktemp("optimize")
+    done = inferlab(
+        *("optimize", "demo:digits", "-o", folder / "out.onnx", "--sparsity", "0.5", "--int8", "static"),
+        *("--data", "demo:digits", "--measure", "onnxruntime,openvino", "-t", "0.5", "-ncores", "1"),
+        *("--name", "both", "-x", folder / "report.json", "--store", folder / "lab.db"),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr, folder
+
+
+def test_what_is_printed_tells_both_models_the_cost_the_speed_and_the_layers(whole: tuple[str, str, Path]) -> None:
+    printed, told, folder = whole
+    for part in (
+        "Model: demo:digits (29.9 k parameters, 118 KiB, FP32)",
+        f"Optimised: {folder / 'out.onnx'} (",
+        "INT8, ",
+        "Recipe: pruned by magnitude, 50 % of every layer (2 layers); INT8, static, by channel, ranges from 128 "
+        "items; graph cleaned up",
+        "Output Distance: 0.0",
+        "on 540 items of your data)",
+        "Accuracy: ",
+        "Speed, measured in turns with the original:",
+        "onnxruntime ",
+        "openvino ",
+        "Changed Layers:",
+        "Note: left alone: ",
+    ):
+        assert part in printed, part
+    for line in (
+        "Cleaning up the graph",
+        "Pruning 2 layers",
+        "Running it against the original",
+        "Kept as ",
+        "Next: ",
+    ):
+        assert line in told, line
+
+
+def test_the_report_has_all_of_it_and_the_store_shows_it_again(
+    whole: tuple[str, str, Path], inferlab: Run
+) -> None:
+    printed, told, folder = whole
+    report = json.loads((folder / "report.json").read_text())
+    assert report["format"] == "inferlab-optimization/1" and report["name"] == "both"
+    assert [one["engine"] for one in report["measured"]] == ["onnxruntime", "openvino"]
+    assert report["recipe"]["data"] == "demo:digits" and report["distance"]["accuracy"] > 0.8
+    entry = told.split("Kept as ")[1].split(":")[0]
+    assert entry == report["id"]
+    shown = inferlab("show", entry, "--store", folder / "lab.db")
+    assert printed in shown.stdout
+    listed = inferlab("history", "--store", folder / "lab.db").stdout
+    assert listed.count("comparison") == 2 and "version" in listed and "demo:digits: both" in listed
+    again = inferlab("rerun", entry, "--store", folder / "lab.db")
+    assert again.returncode == 2 and f"{entry} is a version, not a benchmark." in again.stderr
+
+
+def test_an_entry_travels_to_another_store_and_can_be_removed(
+    whole: tuple[str, str, Path], inferlab_here: Run
+) -> None:
+    printed, told, folder = whole
+    entry = told.split("Kept as ")[1].split(":")[0]
+    inferlab_here("export", entry, "-o", folder / "version.jsonl", "--store", folder / "lab.db")
+    inferlab_here("import", folder / "version.jsonl", "--store", folder / "other.db")
+    assert printed in inferlab_here("show", entry, "--store", folder / "other.db").stdout
+    assert inferlab_here("remove", entry, "--yes", "--store", folder / "other.db").returncode == 0
+    # The model itself is the user's.
+    assert (folder / "out.onnx").is_file()
+
+
+def test_a_recipe_repeats_it_to_the_byte(whole: tuple[str, str, Path], inferlab: Run, tmp_path: Path) -> None:
+    *_, folder = whole
+    done = inferlab(
+        "optimize", "demo:digits", "-o", tmp_path / "again.onnx", "--recipe", folder / "out.recipe.yaml", *QUICK
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again.onnx").read_bytes() == (folder / "out.onnx").read_bytes()
+
+
+def test_layers_and_limits_are_taken_from_the_command_line(inferlab_here: Run, tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+    done = inferlab_here(
+        *("optimize", model.path, "-o", tmp_path / "out.onnx", "--sparsity", "0.9", "--scope", "global"),
+        *("--layer", "l.*=0.25", "--layer", "first=0.5", "--exclude", "nobody|late", "--max", "0.8", *QUICK),
+    )
+    assert done.returncode == 0, done.stderr
+    pruning = yaml.load(tmp_path / "out.recipe.yaml").pruning
+    assert pruning is not None
+    assert pruning.layers == {"first": 0.5, "middle": 0.8, "late": 0.25, "last": 0.25}
+    assert "90 % zeros were wanted, " in done.stdout and "(at most 80 % a layer)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "Nothing was asked for that would change the model. Give --sparsity, "),
+        (("--sparsity", "1"), "1.0 is not in the range 0<x<1"),
+        (("--scope", "global"), "The option scope says how to prune, but not how much"),
+        (("--exclude", "a"), "The option exclude says what stays as it is, but nothing is asked for"),
+        (("--per-tensor",), "The option per_tensor belongs to int8, weights_only or float, and none is given."),
+        (("--int8", "static", "--float", "fp16"), "int8, weights_only and float contradict each other"),
+        (("--layer", "middle"), "'middle' is not of the form NAME=LEVEL"),
+        (("--layer", "middle=1.5"), "pruning.layers.middle is a share of zeros from 0 to below 1, not 1.5."),
+        (("--sparsity", "0.5", "--budget", "1"), "A sparsity and a loss budget contradict each other"),
+        (("--sparsity", "0.5", "--min", "0.9", "--max", "0.1"), "pruning.minimum (0.9) is above"),
+        (("--sparsity", "0.5", "--include", "zzz"), "The model has no layer 'zzz', which include names."),
+        (("--pattern", "1:2:3"), "'1:2:3' is no pattern of pruning."),
+        (("--float", "bf16"), "No ONNX file can be written in BF16"),
+        (("--recipe", "none.yaml"), "The recipe none.yaml cannot be read: No such file or directory."),
+        (("--sparsity", "0.5", "--recipe", "none.yaml"), "The option sparsity and a recipe contradict each other"),
+        (("--sparsity", "0.5", "--data", "none.npz"), "none.npz"),
+        (("--sparsity", "0.5", "--profile", "none.json"), "none.json cannot be read as a profile"),
+        (("--sparsity", "0.5", "--measure", "nix"), "nix"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    options: tuple[str, ...], said: str, inferlab_here: Run, tmp_path: Path
+) -> None:
+    model = perceptron(tmp_path / "model")
+    done = inferlab_here("optimize", model.path, "-o", tmp_path / "o.onnx", "-q", "--no-save", *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == "" and "Traceback" not in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_target_that_cannot_be_is_refused(inferlab_here: Run, tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+    for out, said in {
+        model.path: "would be written over the model itself. Give -o another name.",
+        tmp_path / "none" / "o.onnx": "does not exist. Make it first: mkdir -p ",
+        tmp_path / "o.bin": "The output file must end in .onnx, not 'o.bin'.",
+    }.items():
+        done = inferlab_here("optimize", model.path, "-o", out, "--sparsity", "0.5", *QUICK)
+        assert done.returncode == 2 and said in done.stderr
+    assert read_onnx(Path(model.path), "").digest == model.digest
+
+
+def test_a_cut_off_recipe_and_one_of_another_model_are_said(
+    whole: tuple[str, str, Path], inferlab_here: Run, tmp_path: Path
+) -> None:
+    recipe = (whole[2] / "out.recipe.yaml").read_text()
+    model = perceptron(tmp_path / "model")
+    for text, said in {
+        recipe[: recipe.index("inferlab: 0")]: "is cut off: its last line, the version of inferlab, is missing.",
+        recipe[: recipe.index("2.weight") + 4]: "pruning.layers takes names with values, not '2.we'.",
+        recipe: "The data in ",
+        "".join(
+            part for part in (recipe[: recipe.index("quantization:")], recipe[recipe.index("inferlab: 0") :])
+        ): "The recipe was made for demo:digits: ",
+    }.items():
+        (tmp_path / "r.yaml").write_text(text)
+        done = inferlab_here(
+            *("optimize", model.path, "-o", tmp_path / "o.onnx", "--recipe", tmp_path / "r.yaml"), *QUICK
+        )
+        assert done.returncode == 2 and said in done.stderr
+    assert not (tmp_path / "o.onnx").exists()
+
+
+def test_weights_that_are_not_numbers_are_named(inferlab_here: Run, tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model", middle=np.full((6, 6), np.nan, np.float32))
+    for options in (("--sparsity", "0.5"), ("--sparsity", "0.5", "--scope", "global"), ("--int8", "dynamic")):
+        done = inferlab_here("optimize", model.path, "-o", tmp_path / "o.onnx", *options, *QUICK)
+        assert done.returncode == 2 and "'middle'" in done.stderr and "NaN" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_engine_that_fails_is_a_sentence_and_the_model_is_there(inferlab: Run, tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+    done = inferlab(
+        *("optimize", model.path, "-o", tmp_path / "o.onnx", "--sparsity", "0.5", "-e", "fake", "-t", "0.5", "-q"),
+        *("--engine-option", "fail=abort", "--no-save"),
+    )
+    assert done.returncode == 3
+    assert "Note: fake: " in done.stdout and (tmp_path / "o.onnx").is_file()
+
+
+def _start(arguments: list[object], environment: dict[str, str], most_bytes: int = -1) -> subprocess.Popen[str]:
+    """The command in a process of its own, whose files may not grow beyond a size."""
+    command = [str(Path(sys.executable).parent / "inferlab"), *map(str, arguments)]
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes)),
+    )
+
+
+def _until(process: subprocess.Popen[str], part: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if part in line:
+            return
+    raise AssertionError(f"{part} was never said")
+
+
+def test_a_disk_that_is_full_leaves_no_half_written_model(environment: dict[str, str], tmp_path: Path) -> None:
+    # No file may grow beyond 64 KiB, which the digits' 118 do.
+    done = _start(
+        ["optimize", "demo:digits", "-o", tmp_path / "o.onnx", "--sparsity", "0.5", *QUICK],
+        environment,
+        most_bytes=65536,
+    )
+    _, told = done.communicate(timeout=120)
+    assert done.returncode == 2 and "cannot be written to" in told and "File too large" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kill_leaves_no_model(environment: dict[str, str], tmp_path: Path) -> None:
+    arguments = ["optimize", "demo:digits", "-o", tmp_path / "o.onnx", "--sparsity", "0.5", "--no-save"]
+    process = _start(arguments, environment)
+    _until(process, "Running it against the original")
+    process.kill()
+    process.communicate(timeout=60)
+    assert not [one.name for one in tmp_path.iterdir() if not one.name.startswith(".")]
+
+
+def test_ctrl_c_while_measuring_keeps_the_model_and_says_so(environment: dict[str, str], tmp_path: Path) -> None:
+    store = tmp_path / "lab.db"
+    arguments = [
+        "optimize",
+        "demo:digits",
+        "-o",
+        tmp_path / "o.onnx",
+        "--sparsity",
+        "0.5",
+        "-e",
+        "fake,onnxruntime",
+    ]
+    process = _start([*arguments, "-t", "60", "--store", store], environment)
+    _until(process, "Comparing in turns")
+    time.sleep(0.5)
+    os.kill(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "it was interrupted; what was done by then is kept." in printed
+    assert (tmp_path / "o.onnx").is_file() and (tmp_path / "o.recipe.yaml").is_file()

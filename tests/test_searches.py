@@ -1,0 +1,223 @@
+"""Lab.search and Lab.reach: models really made, their speeds scripted so that answers are exact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inferlab
+from inferlab.executors import Local
+from inferlab.lab import Lab
+from inferlab.measure.compare import Contest
+from inferlab.measure.jobs import jobs
+from inferlab.model import demo
+from inferlab.model.graph import read_onnx
+from inferlab.optimizing import yaml
+from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.goals import parse_goal
+from inferlab.optimizing.records import Front, Quantization, Recipe
+from inferlab.optimizing.search import Speed
+from inferlab.records import Comparison, Estimate, Listener, Model, OutputCheck, Pair, Plan, ignore
+from inferlab.render import front as render
+from inferlab.saving import Saver
+from inferlab.searches import Workbench
+from inferlab.store import open_store
+from inferlab.store.entries import Document
+from inferlab.versions import Doors
+from tests.made import steady_run
+
+WRONG = OutputCheck("mismatch", 9.0, "max", 0.01, "onnxruntime", "logits")
+
+
+class Scripted(Local):
+    """Compares without measuring: `speed` says how many times as fast the changed model is."""
+
+    def __init__(self, speed: Callable[[Model], float], wrong: bool = False) -> None:
+        self.speed, self.wrong = speed, wrong
+        self.contests: list[Contest] = []
+
+    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+        """A ratio that is sure within a tenth."""
+        self.contests.append(contest)
+        ratio = 1 / self.speed(contest.b.model)
+        a, b = steady_run(2.0), steady_run(2.0 * ratio)
+        b = replace(b, check=WRONG) if self.wrong else b
+        return Comparison(
+            labels=contest.labels,
+            ratio=Estimate(ratio, ratio / 1.1, ratio * 1.1, 0.98, "signed-rank"),
+            verdict="faster" if ratio < 0.9 else "inconclusive",
+            margin=contest.margin,
+            metric="median",
+            seconds=1.5,
+            outputs_match=True,
+            output_error=0.0,
+            output_detail="",
+            settle_s=None,
+            cells=(contest.a.cell, contest.b.cell),
+            models=(contest.a.model, contest.b.model),
+            pairs=(Pair(a, b, math.log(ratio)),),
+            times_ms=((2.0,), (2.0 * ratio,)),
+        )
+
+
+def speed(model: Model) -> float:
+    """What static INT8 is about on many engines, and the rest."""
+    return {"QDQ": 3.0}.get(model.quantization, 0.9)
+
+
+def asked(folder: Path, goal: str, max_loss: str = "1%", data: str | None = "demo:digits") -> Asked:
+    return Asked(
+        Recipe(), str(folder / "out.onnx"), data_file=data, goal=parse_goal(goal, max_loss), search_s=600.0
+    )
+
+
+PLAN = Plan("demo:digits", num_cores=(1,))
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Front, Any, Scripted]:
+    """A goal that static INT8 reaches, with all that came of it."""
+    folder = tmp_path_factory.mktemp("reached")
+    executor = Scripted(speed)
+    with open_store(str(folder / "lab.db")) as store:
+        found, version = Lab(store, executor).reach(PLAN, asked(folder, "2x faster"))
+        kept = {one.kind: store.get(one.id) for one in store.history()}
+    assert version is not None
+    return folder, found, (version, kept), executor
+
+
+def test_the_cheapest_recipe_that_reaches_the_goal_is_made(reached: tuple[Path, Front, Any, Scripted]) -> None:
+    folder, found, (version, _), _ = reached
+    assert [one.label for one in found.candidates] == ["FP16", "INT8 weights", "INT8 dynamic", "INT8 static"]
+    assert found.chosen == 3
+    chosen = found.candidates[3]
+    assert chosen.speedup == pytest.approx(3.0)
+    assert chosen.speedup_interval == pytest.approx((3 / 1.1, 3.3))
+    made = read_onnx(folder / "out.onnx", "out.onnx")
+    assert (made.size_bytes, made.quantization) == (chosen.size_bytes, "QDQ")
+    assert version.optimized.digest == made.digest
+    assert yaml.load(folder / "out.recipe.yaml") == chosen.recipe
+    assert sorted(one.name for one in folder.iterdir() if "lab.db" not in one.name) == [
+        *("out.onnx", "out.recipe.yaml")
+    ]
+
+
+def test_with_labels_a_loss_is_the_drop_of_the_accuracy(reached: tuple[Path, Front, Any, Scripted]) -> None:
+    found = reached[1]
+    assert (found.metric, found.items, found.generated) == ("accuracy", 540, False)
+    assert found.original_accuracy == pytest.approx(536 / 540)
+    for one in found.candidates:
+        assert one.accuracy is not None
+        assert one.loss == pytest.approx(536 / 540 - one.accuracy)
+
+
+def test_the_chosen_one_is_measured_anew_and_a_comparison_ends_early_only_past_the_goal(
+    reached: tuple[Path, Front, Any, Scripted],
+) -> None:
+    *_, (version, _), executor = reached
+    assert [one.speedup for one in version.measured] == pytest.approx([3.0])
+    *tried, last = executor.contests
+    assert [one.goal for one in tried] == [0.5] * 4
+    assert last.goal is None
+
+
+def test_the_search_is_kept_and_read_again_as_it_was(reached: tuple[Path, Front, Any, Scripted]) -> None:
+    _, found, (version, kept), _ = reached
+    document = kept["search"]
+    assert isinstance(document, Document)
+    again = render.from_content(document.content, "it")
+    assert again == found
+    assert version.search == found
+    assert {"search", "version", "comparison"} <= set(kept)
+
+
+def test_what_is_said_of_it_names_the_goal_the_recipe_and_what_a_loss_is(
+    reached: tuple[Path, Front, Any, Scripted],
+) -> None:
+    text = "\n".join(render.lines(reached[1]))
+    assert "1 core, batch size 1: to be 2 times as fast within a loss of 1 %" in text
+    assert "Reached: #4, INT8 static: 3.00 times as fast (98% interval 2.73 to 3.30), loss " in text
+    assert "A loss is the drop of the accuracy, on 540 items of the data." in text
+
+
+def test_what_comes_nearest_to_a_goal_out_of_reach_is_made_where_that_is_asked(tmp_path: Path) -> None:
+    found, version = Lab(executor=Scripted(speed)).reach(PLAN, asked(tmp_path, "9x faster"), nearest=True)
+    assert found.complete
+    assert (found.chosen, found.nearest) == (None, 3)
+    assert [one.label for one in found.candidates[4:6]] == ["pruned", "10% of the channels cut"]
+    text = " ".join(render.verdict(found))
+    assert "Not reached: no recipe is surely 9 times as fast within a loss of 1 %; all that there was" in text
+    assert "Nearest within the loss: #4, INT8 static: 3.00 times as fast" in text
+    assert version is not None
+    assert version.optimized.quantization == "QDQ"
+    assert (tmp_path / "out.onnx").is_file()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Workbench:
+    """A bench for the digits and generated inputs, whose changed models are all wrong on the engine."""
+    (job,) = jobs(replace(PLAN, scenarios=("sync",)), read_onnx(demo.build("digits"), "demo:digits"))
+
+    def refuse(*_: object) -> Any:
+        raise AssertionError("no profile is needed")
+
+    doors = Doors(Scripted(speed, wrong=True), lambda: Saver(None, ignore), refuse, refuse)
+    plan = replace(PLAN, scenarios=("sync",))
+    return Workbench(plan, asked(tmp_path, "2x faster", data=None), job, doors, tmp_path, ignore)
+
+
+def test_a_copy_that_computes_something_else_on_the_engine_has_no_speed(bench: Workbench, tmp_path: Path) -> None:
+    copy = bench.make(Recipe(quantization=Quantization("fp16")))
+    assert bench.time(copy, 1.0, 2.0) == Speed(None, None, reason="its outputs on this engine are wrong")
+    bench.discard(copy)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sensitive_layers_are_found_once_and_the_worst_are_kept_first(bench: Workbench) -> None:
+    one, two = (bench.make(Recipe(quantization=Quantization("static", keep_sensitive=count))) for count in (1, 2))
+    first, both = (copy.recipe.quantization for copy in (one, two))
+    assert first is not None
+    assert both is not None
+    assert (len(first.exclude), both.exclude[:1], len(both.exclude)) == (1, first.exclude, 2)
+    assert (first.keep_sensitive, both.keep_sensitive) == (0, 0)
+    assert one.loss is not None
+    assert two.loss is not None
+    assert 0 < two.loss < one.loss
+    with pytest.raises(inferlab.BadInput, match="no more than 4 layers"):
+        bench.make(Recipe(quantization=Quantization("static", keep_sensitive=8)))
+
+
+def test_the_api_raises_what_was_found_where_the_goal_is_not_reached(tmp_path: Path) -> None:
+    with pytest.raises(inferlab.GoalNotReached, match=r"Not reached: .* 99 times as fast") as raised:
+        inferlab.optimize(
+            *("demo:digits", tmp_path / "out.onnx"),
+            goal="99x faster",
+            max_loss=0.5,
+            search_time=0.5,
+            num_cores=1,
+            store=False,
+        )
+    assert isinstance(raised.value.front, Front)
+    assert not raised.value.front.complete
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"goal": 2}, "The goal '2' cannot be read"),
+        ({"goal": "2x faster", "int8": "static"}, "leave out what says how to prune or quantise"),
+        ({"goal": "2x faster", "max_loss": "1"}, "1 % is written as 1% or 0.01"),
+        ({"goal": "2x faster", "search_time": 0}, "more than 0 seconds"),
+        ({"int8": "static", "max_loss": "1%"}, "max_loss belongs to a search"),
+        ({"int8": "static", "nearest": True}, "nearest belongs to a search"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(inferlab.BadInput, match=said):
+        inferlab.optimize("demo:digits", tmp_path / "out.onnx", store=False, **options)

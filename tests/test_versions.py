@@ -1,0 +1,276 @@
+"""Lab.optimize: the version, what it costs and gains, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferlab.errors import BadInput, EngineFailed
+from inferlab.executors import Local
+from inferlab.lab import Lab
+from inferlab.measure.compare import Contest
+from inferlab.optimizing import yaml
+from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.records import Optimization, Pruning, Quantization, Recipe
+from inferlab.records import Comparison, Estimate, Finding, Listener, Pair, Plan
+from inferlab.render import optimization, optimization_files
+from inferlab.store import open_store
+from inferlab.store.entries import Document
+from inferlab.store.store import Store
+from tests.made import steady_run
+from tests.optimizing.models import perceptron
+
+PRUNED = Recipe(pruning=Pruning(0.5))
+
+
+class Timed(Local):
+    """Compares without measuring: the optimised model takes a given share of the original's time."""
+
+    def __init__(
+        self, ratios: dict[str, float | BaseException], interrupted: bool = False, spread: float = 1.1
+    ) -> None:
+        self.ratios, self.interrupted, self.spread = ratios, interrupted, spread
+        self.contests: list[Contest] = []
+
+    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+        """The ratio of the engine, or what it raises."""
+        self.contests.append(contest)
+        ratio = self.ratios[contest.a.cell.engine]
+        if isinstance(ratio, BaseException):
+            raise ratio
+        a, b = steady_run(2.0), steady_run(2.0 * ratio)
+        verdict: Any = "inconclusive" if ratio == 0.99 else "faster" if ratio < 0.98 else "same"
+        return Comparison(
+            labels=contest.labels,
+            ratio=Estimate(ratio, ratio / self.spread, ratio * self.spread, 0.98, "signed-rank"),
+            verdict=verdict,
+            margin=contest.margin,
+            metric="median",
+            seconds=1.5,
+            outputs_match=True,
+            output_error=0.0,
+            output_detail="",
+            settle_s=None,
+            cells=(contest.a.cell, contest.b.cell),
+            models=(contest.a.model, contest.b.model),
+            pairs=(Pair(a, b, float(np.log(ratio))),),
+            times_ms=((2.0,), (2.0 * ratio,)),
+            interrupted=self.interrupted,
+        )
+
+
+@pytest.fixture
+def optimise(tmp_path: Path) -> Callable[..., Optimization]:
+    model = perceptron(tmp_path / "model")
+
+    def run(recipe: Recipe = PRUNED, lab: Lab | None = None, **asked: Any) -> Optimization:
+        wanted = Asked(recipe, **{"out": str(tmp_path / "out.onnx"), "engines": (), **asked})
+        return (lab or Lab()).optimize(Plan(model.path, num_cores=(1,)), wanted)
+
+    return run
+
+
+def test_a_version_says_what_it_is_and_how_far_its_outputs_moved(optimise: Callable[..., Optimization]) -> None:
+    found = optimise(name="half")
+    assert (found.name, found.model.parameters, found.optimized.parameters) == ("half", 114, 114)
+    assert found.optimized.zero_fraction == pytest.approx(36 / 114)
+    assert found.distance is not None and found.distance.relative_power is not None
+    assert 0 < found.distance.relative_power < 1
+    assert (found.distance.items, found.distance.generated) == (8, True)
+    assert found.measured == () and found.problems == ()
+    assert Path(found.optimized.path).is_file()
+
+
+def test_every_engine_is_measured_and_one_that_fails_costs_the_others_nothing(
+    optimise: Callable[..., Optimization],
+) -> None:
+    executor = Timed({"onnxruntime": 0.5, "fake": EngineFailed("it died."), "openvino": 1.0})
+    found = optimise(lab=Lab(executor=executor), engines=("onnxruntime", "fake", "openvino"))
+    first, last = found.measured
+    assert (first.engine, first.speedup, first.original_ms, first.ms) == ("onnxruntime", 2.0, 2.0, 1.0)
+    assert first.speedup_interval == pytest.approx((1 / 0.55, 2.2))
+    assert first.verdict == "faster" and first.findings == ()
+    assert found.problems == ("fake: it died.",)
+    zeros = found.optimized.zero_fraction
+    assert last.findings == (
+        Finding("zeros-no-faster", {"engine": "openvino", "verdict": "same", "zeros": zeros}),
+    )
+    assert not found.interrupted
+    assert [one.a.inputs[0]["x"].tolist() for one in executor.contests] == [
+        one.b.inputs[0]["x"].tolist() for one in executor.contests
+    ]
+
+
+def test_the_truth_about_zeros_is_told_in_words(optimise: Callable[..., Optimization]) -> None:
+    lab = Lab(executor=Timed({"onnxruntime": 1.0}))
+    text = "\n".join(optimization.lines(optimise(lab=lab, engines=("onnxruntime",))))
+    assert "onnxruntime gained nothing from zeros: with 31.6 % of the weights zero the model is as fast as" in text
+    int8 = optimise(Recipe(quantization=Quantization("dynamic")), lab, engines=("onnxruntime",))
+    assert "on onnxruntime the optimised model is as fast as the original." in "\n".join(optimization.lines(int8))
+
+
+def test_a_verdict_that_is_open_is_told_as_open(optimise: Callable[..., Optimization]) -> None:
+    found = optimise(lab=Lab(executor=Timed({"onnxruntime": 0.99}, spread=1.05)), engines=("onnxruntime",))
+    assert [one.code for one in found.measured[0].findings] == ["zeros-no-faster"]
+    wide = optimise(lab=Lab(executor=Timed({"onnxruntime": 0.99}, spread=1.5)), engines=("onnxruntime",))
+    assert "it is not settled whether the optimised model is faster (1.01x in 1 pair of processes)" in "\n".join(
+        optimization.lines(wide)
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with open_store(str(tmp_path / "lab.db")) as opened:
+        yield opened
+
+
+def test_it_is_kept_as_a_version_with_its_comparisons(optimise: Callable[..., Optimization], store: Store) -> None:
+    found = optimise(lab=Lab(store, Timed({"onnxruntime": 0.5})), engines=("onnxruntime",), name="half")
+    comparison, version = store.history(10)
+    assert (version.kind, comparison.kind, comparison.id) == ("version", "comparison", found.measured[0].entry_id)
+    assert version.title.endswith("model.onnx: half") and version.model_digest == found.model.digest
+    brief = version.brief
+    assert (brief["name"], brief["optimized"]["digest"]) == ("half", found.optimized.digest)
+    assert brief["measured"][0]["speedup"] == 2.0
+    assert Lab(store).saved_optimization(found.id) == found
+    document = store.get(found.id)
+    assert isinstance(document, Document)
+    assert optimization_files.from_content(document.content, "v") == replace(found, id="")
+    with pytest.raises(BadInput, match="is not an optimised version"):
+        Lab(store).saved_optimization(comparison.id)
+
+
+def test_ctrl_c_keeps_the_model_and_what_was_measured(optimise: Callable[..., Optimization], store: Store) -> None:
+    executor = Timed({"onnxruntime": 0.5, "openvino": KeyboardInterrupt(), "fake": 1.0})
+    found = optimise(lab=Lab(store, executor), engines=("onnxruntime", "openvino", "fake"))
+    assert found.interrupted and [one.engine for one in found.measured] == ["onnxruntime"]
+    assert Lab(store).saved_optimization(found.id) == found
+    cut = optimise(
+        lab=Lab(executor=Timed({"onnxruntime": 0.5}, interrupted=True)), engines=("onnxruntime", "fake")
+    )
+    assert cut.interrupted and len(cut.measured) == 1
+
+
+def test_what_cannot_be_is_refused_before_anything_is_made(
+    optimise: Callable[..., Optimization], tmp_path: Path
+) -> None:
+    refused: dict[str, dict[str, Any]] = {
+        "Nothing was asked for that would change the model": {"recipe": Recipe()},
+        "does not exist. Make it first": {"out": str(tmp_path / "none" / "out.onnx")},
+        "nix": {"engines": ("nix",)},
+        "must be more than 0 seconds": {"time_s": 0.0},
+    }
+    for said, asked in refused.items():
+        with pytest.raises(BadInput, match=said):
+            optimise(**asked)
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+
+
+def test_static_int8_without_data_warns_and_is_repeated_with_the_same_inputs(
+    optimise: Callable[..., Optimization], tmp_path: Path
+) -> None:
+    found = optimise(Recipe(quantization=Quantization("static")))
+    assert found.findings == (Finding("generated-inputs", {"items": 8}),)
+    assert found.recipe.shapes == {"x": (1, 4)} and found.recipe.data == ""
+    recipe = yaml.load(tmp_path / "out.recipe.yaml")
+    again = optimise(recipe, out=str(tmp_path / "again.onnx"))
+    assert again.optimized.digest == found.optimized.digest
+    # Data to judge it by does not change what ranges were found on.
+    np.savez(tmp_path / "data.npz", x=np.ones((6, 4), np.float32))
+    judged = optimise(recipe, out=str(tmp_path / "third.onnx"), data_file=str(tmp_path / "data.npz"))
+    assert judged.optimized.digest == found.optimized.digest
+    assert judged.distance is not None and (judged.distance.items, judged.distance.generated) == (6, False)
+
+
+def test_static_int8_with_data_is_repeated_with_that_data_alone(
+    optimise: Callable[..., Optimization], tmp_path: Path
+) -> None:
+    data = tmp_path / "data.npz"
+    np.savez(data, x=np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32))
+    found = optimise(Recipe(quantization=Quantization("static", calibration_items=16)), data_file=str(data))
+    assert (found.recipe.data, found.recipe.shapes, found.findings) == ("data.npz", {}, ())
+    assert found.recipe.quantization is not None and found.recipe.quantization.calibration_items == 16
+    # What this CPU decided is written down for others.
+    assert found.recipe.quantization.reduce_range is not None
+    recipe = yaml.load(tmp_path / "out.recipe.yaml")
+    with pytest.raises(BadInput, match=r"The recipe found its ranges on data\.npz\. Name that file with --data\."):
+        optimise(recipe)
+    again = optimise(recipe, out=str(tmp_path / "again.onnx"), data_file=str(data))
+    assert again.optimized.digest == found.optimized.digest
+    np.savez(tmp_path / "other.npz", x=np.ones((20, 4), np.float32))
+    other = optimise(recipe, out=str(tmp_path / "other.onnx"), data_file=str(tmp_path / "other.npz"))
+    assert other.findings == (Finding("other-data", {"data": "data.npz"}),)
+
+
+def test_accuracy_is_told_where_there_are_labels(tmp_path: Path) -> None:
+    asked = Asked(Recipe(pruning=Pruning(0.3)), str(tmp_path / "digits.onnx"), data_file="demo:digits", engines=())
+    found = Lab().optimize(Plan("demo:digits"), asked)
+    distance = found.distance
+    assert distance is not None and distance.items == 540
+    assert distance.original_accuracy is not None and distance.original_accuracy > 0.99
+    assert distance.accuracy is not None and distance.accuracy > 0.9
+    assert distance.loss_rise is not None and distance.relative_power is not None
+    assert found.recipe.model == "demo:digits" and found.recipe.data == ""
+
+
+def test_layers_that_lose_most_by_quantising_keep_their_precision(tmp_path: Path) -> None:
+    wild = np.ones((6, 6), np.float32)
+    wild[0, 0] = 1e4  # one large value leaves no steps for the others in its channel
+    model = perceptron(tmp_path / "model", middle=wild)
+    asked = Asked(
+        Recipe(quantization=Quantization("dynamic", per_channel=False, keep_sensitive=1)),
+        str(tmp_path / "out.onnx"),
+        engines=(),
+    )
+    found = Lab().optimize(Plan(model.path), asked)
+    assert found.recipe.quantization is not None and found.recipe.quantization.exclude == ("middle",)
+    assert {one.weight: one.precision for one in found.layers}["middle"] == "FP32"
+    (kept,) = [one for one in found.findings if one.code == "kept-sensitive"]
+    assert (kept.data["layers"], kept.data["tried"], kept.data["of"]) == (["middle"], 4, 4)
+    again = Lab().optimize(Plan(model.path), replace(asked, recipe=found.recipe, out=str(tmp_path / "b.onnx")))
+    assert again.optimized.digest == found.optimized.digest
+
+
+def test_a_budget_makes_its_profiles_and_foretells_what_it_gives(tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+    recipe = Recipe(pruning=Pruning(budget=0.3, scope="layers"))
+    asked = Asked(recipe, str(tmp_path / "out.onnx"), engines=("onnxruntime",), time_s=0.3)
+    found = Lab(executor=Timed({"onnxruntime": 1.0})).optimize(Plan(model.path, num_cores=(1,)), asked)
+    assert found.recipe.pruning is not None and found.recipe.pruning.layers
+    assert all(level >= 0.2 for level in found.recipe.pruning.layers.values())
+    assert found.measured[0].foretold_speedup is not None
+    size = Lab().optimize(Plan(model.path), replace(asked, engines=(), out=str(tmp_path / "b.onnx")))
+    assert size.measured == () and size.recipe.pruning is not None and size.recipe.pruning.layers
+
+
+def test_a_profile_made_before_foretells_any_levels(tmp_path: Path, store: Store) -> None:
+    from inferlab.profiling.asked import Wanted
+
+    model = perceptron(tmp_path / "model")
+    lab = Lab(store, Timed({"onnxruntime": 1.0}))
+    plan = Plan(model.path, num_cores=(1,))
+    profile = lab.profile(plan, Wanted(levels=(0.5,), int8=True, time_s=0.3))
+    asked = Asked(PRUNED, str(tmp_path / "o.onnx"), performance_id=profile.id, loss_id=profile.id, time_s=0.3)
+    found = lab.optimize(plan, asked)
+    assert found.measured[0].foretold_speedup is not None
+    assert found.measured[0].foretold_error == pytest.approx(1 / found.measured[0].foretold_speedup - 1)
+    assert profile.performance is not None and profile.performance.int8_ms_per_batch is not None
+    int8 = lab.optimize(plan, replace(asked, recipe=Recipe(quantization=Quantization("static"))))
+    gain = profile.performance.ms_per_batch / profile.performance.int8_ms_per_batch
+    assert int8.measured[0].foretold_speedup == pytest.approx(gain)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_real_engines_run_what_was_made_of_both(engine: str, tmp_path: Path) -> None:
+    recipe = Recipe(pruning=Pruning(0.5), quantization=Quantization("static"))
+    asked = Asked(recipe, str(tmp_path / "o.onnx"), data_file="demo:digits", engines=(engine,), time_s=0.5)
+    found = Lab().optimize(Plan("demo:digits", num_cores=(1,)), asked)
+    assert found.problems == ()
+    (one,) = found.measured
+    assert one.engine == engine and one.speedup > 0 and one.output_check.status == "match"
+    assert found.distance is not None and found.distance.accuracy is not None and found.distance.accuracy > 0.8
