@@ -60,11 +60,15 @@ def _measured(http: httpx.Client) -> dict[str, tuple[str, int]]:
     ]
     done = [_ended(http, _made(http, address, form)) for address, form in jobs]
     entry = done[0]["entry_id"]
+    version = {"name": "INT8", "quantization": "static", "engines": ["openvino"], "time_s": 20}
+    made = _ended(http, _made(http, f"{base}/versions", version))["entry_id"]
     return {
         "start": ("/", 760),
         "new-project": ("/new", 760),
         "performance": (f"{base}/performance/{entry}", 1500),
         "loss": (f"{base}/loss/{entry}", 1100),
+        "optimization": (f"{base}/optimization", 1100),
+        "version": (f"{base}/optimization/{made}", 1100),
         "benchmarks": (f"{base}/benchmarks", 1100),
     }
 

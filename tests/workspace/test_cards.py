@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,12 @@ def test_time_an_item_of_many_streams_is_what_throughput_comes_to() -> None:
     assert found.ms_per_item.ends == pytest.approx((1e3 / high, 1e3 / low))
 
 
+def test_time_an_item_of_requests_at_a_rate_is_their_latency() -> None:
+    found = numbers(an_outcome(batch_size=4, scenario="server"))
+    assert found is not None
+    assert found.ms_per_item.value == found.ms_per_batch.value / 4
+
+
 def test_wrong_outputs_are_marked_and_a_cell_that_failed_has_no_numbers() -> None:
     wrong = numbers(an_outcome(wrong=True))
     assert wrong is not None
@@ -90,6 +97,23 @@ def test_streams_that_follow_the_cores_make_no_arms_of_their_own() -> None:
     ]
     scenarios = [an_outcome(scenario=name) for name in ("sync", "async")]
     assert [arm.label for arm in arms_of(scenarios)] == ["Fake (scripted), sync", "Fake (scripted), async"]
+
+
+def test_machines_of_a_cluster_are_arms_of_their_own_and_can_be_told_apart(store: Store) -> None:
+    cells: list[dict[str, Any]] = [
+        {"engine": engine, "machine_type": kind, "machine_number": number}
+        for kind, number in (("c7i", None), ("c7g", 1), ("c7g", 2))
+        for engine in ("onnxruntime", "openvino")
+    ]
+    card = _card(store, *(an_outcome(**one) for one in cells))
+    assert card.machines == ["c7i", "c7g 1", "c7g 2"]
+    assert [(arm.label, arm.machine) for arm in card.arms[:4]] == [
+        ("ONNX Runtime, c7i", "c7i"),
+        ("OpenVINO, c7i", "c7i"),
+        ("ONNX Runtime, c7g 1", "c7g 1"),
+        ("OpenVINO, c7g 1", "c7g 1"),
+    ]
+    assert _card(store, an_outcome()).machines == []
 
 
 def test_a_comparison_shows_b_first_with_its_speed_up_over_a(store: Store) -> None:

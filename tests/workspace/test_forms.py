@@ -7,13 +7,13 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.profiling.records import LEVELS
 from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked, from_content, kind_of, to_content
-from inferlab.workspace.forms import BenchmarkForm, ProfileForm, benchmark_asked, profile_asked
+from inferlab.workspace.forms import BenchmarkForm, ProfileForm, Side, benchmark_asked, profile_asked
 from tests.store.saved import MODEL
 
 
 def test_a_form_becomes_a_plan_of_its_lists() -> None:
     form = BenchmarkForm("openvino", num_cores=(1, 1), batch_sizes=(1, 8, 8), scenario="async", num_streams=2)
-    asked = benchmark_asked(form, MODEL)
+    asked = benchmark_asked(form, Side(MODEL))
     assert isinstance(asked, BenchmarkAsked)
     plan = asked.plan
     assert (plan.model, plan.engines, plan.num_cores, plan.batch_sizes) == (
@@ -27,7 +27,7 @@ def test_a_form_becomes_a_plan_of_its_lists() -> None:
 
 def test_of_a_comparison_the_engine_that_was_chosen_is_b() -> None:
     form = BenchmarkForm("openvino", num_cores=(1,), batch_sizes=(1, 8), compare_engine="onnxruntime", time_s=30.0)
-    asked = benchmark_asked(form, MODEL)
+    asked = benchmark_asked(form, Side(MODEL))
     assert isinstance(asked, ComparisonAsked)
     assert (asked.a.engines, asked.b.engines) == (("onnxruntime",), ("openvino",))
     assert (asked.labels, asked.time_s) == (("onnxruntime", "openvino"), 30.0)
@@ -55,7 +55,7 @@ def test_of_a_comparison_the_engine_that_was_chosen_is_b() -> None:
 )
 def test_what_cannot_be_measured_is_refused_before_it_is_queued(form: BenchmarkForm, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
-        benchmark_asked(form, MODEL)
+        benchmark_asked(form, Side(MODEL))
 
 
 def test_what_is_switched_off_is_not_asked_for() -> None:
@@ -73,8 +73,8 @@ def test_a_profile_needs_a_name_of_a_sensible_length(name: str) -> None:
 
 def test_what_is_asked_for_comes_back_from_the_queue_as_it_was() -> None:
     for asked in (
-        benchmark_asked(BenchmarkForm(against="abcdefghij"), MODEL),
-        benchmark_asked(BenchmarkForm(compare_engine="openvino"), MODEL),
+        benchmark_asked(BenchmarkForm(against="abcdefghij"), Side(MODEL)),
+        benchmark_asked(BenchmarkForm(compare_engine="openvino"), Side(MODEL)),
         profile_asked(ProfileForm(levels=True), MODEL),
     ):
         assert from_content(kind_of(asked), to_content(asked)) == asked

@@ -70,15 +70,3 @@ def test_a_profile_is_refused_before_there_is_a_project(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="is not below a folder from which models may be opened"):
             workspace.checked_profile(MODEL, ProfileForm(performance=False, data="/etc/passwd"))
         assert workspace.projects() == []
-
-
-def test_the_command_that_verifies_is_as_the_profile_was_asked_for(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "lab.db")) as store:
-        workspace = Workspace(store)
-        project = store.projects.add("net", "", MODEL)
-        assert workspace.verify_command(project.id) == f"inferlab profile {MODEL.source} --verify"
-        entry_id = store.add_document("profile", "net", {"model": {"digest": MODEL.digest}}, project_id=project.id)
-        job = workspace.add_profile(project.id, ProfileForm(loss=False, num_cores=1, roofline=False, time_s=2.0))
-        store.jobs.belongs(job.id, entry_id)
-        expected = f"inferlab profile {MODEL.source} --verify -ncores 1 -t 2"
-        assert workspace.verify_command(project.id, entry_id) == expected

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 
 from nicegui import html, ui
 from nicegui.element import Element
 
+from inferlab.render.history import age
 from inferlab.store.entries import QueuedJob
 from inferlab.units import plural
 from inferlab.web.desk import Desk, Snapshot
 
 _LOOK_S = 1.0
+_JUST_NOW = timedelta(minutes=1)
 #: What a job is about, in the bar and on cards.
 NAMES = {
     "benchmark": "Running benchmark",
     "comparison": "Comparing",
     "profile": "Profiling",
+    "optimization": "Making a version",
     "install": "Installing an engine",
 }
 
@@ -35,6 +39,12 @@ def follow(desk: Desk, changed: Callable[[Snapshot, Snapshot], Awaitable[None] |
                 await waiting
 
     ui.timer(_LOOK_S, look)
+
+
+def aged(then: datetime) -> str:
+    """How long ago it was, as it stays true until a page says it anew."""
+    now = datetime.now(UTC)
+    return "just now" if now - then < _JUST_NOW else age(then, now)
 
 
 def queue_indicator(desk: Desk, slot: Element) -> None:
@@ -68,5 +78,5 @@ def _where(jobs: tuple[QueuedJob, ...]) -> str:
     """The page that shows the first job."""
     if not jobs or jobs[0].project_id is None:
         return "/"
-    page = "performance" if jobs[0].kind == "profile" else "benchmarks"
+    page = {"profile": "performance", "optimization": "optimization"}.get(jobs[0].kind, "benchmarks")
     return f"/projects/{jobs[0].project_id}/{page}"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from inferlab.render.history import age
+from nicegui import ui
+
 from inferlab.store.entries import Entry, Project
 from inferlab.web import shell
 from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.live import follow, queue_indicator
+from inferlab.web.live import aged, follow, queue_indicator
 from inferlab.web.parts.profile_dialogs import open_loss, open_performance
 from inferlab.web.shell import Frame, Item, Section
+
+# The ages in the navigation are renewed so often.
+_RENEW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,13 @@ class Opened:
     project: Project
     profiles: tuple[Entry, ...]
     frame: Frame
+    #: The names of versions by the digests of their models.
+    versions: Mapping[str, str]
+
+    @property
+    def own(self) -> tuple[Entry, ...]:
+        """The profiles of the model as it is, without those of its versions."""
+        return tuple(one for one in self.profiles if one.model_digest == self.project.model.digest)
 
 
 def measured(profiles: Sequence[Entry]) -> list[Entry]:
@@ -51,25 +61,51 @@ async def project_page(desk: Desk, project_id: str, here: str, title: str = "") 
     """A page of a project under its frame; `here` is what follows the project's address, such as benchmarks."""
     workspace = desk.workspace
     project = await asyncio.to_thread(workspace.project, project_id)
-    profiles = tuple(await asyncio.to_thread(workspace.profiles, project_id))
+    listed = await asyncio.to_thread(_read, desk, project_id)
     address = f"/projects/{project_id}/{here}"
-    sections = _sections(desk, project, profiles)
+    sections = _sections(desk, project, listed)
     with shell.project_frame(project.name, project_id, sections, address, title) as frame:
         queue_indicator(desk, frame.queue)
-        _follow_profiles(desk, project, profiles, frame, address)
+        _follow_entries(desk, project, listed, frame, address)
         with frame.content:
-            yield Opened(project, profiles, frame)
+            yield Opened(project, listed.profiles, frame, listed.names)
 
 
-def _sections(desk: Desk, project: Project, profiles: Sequence[Entry]) -> tuple[Section, ...]:
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What the navigation lists."""
+
+    profiles: tuple[Entry, ...]
+    versions: tuple[Entry, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of versions by the digests of their models."""
+        return {one.brief["optimized"]["digest"]: one.brief["name"] for one in self.versions}
+
+    def ages(self) -> list[str]:
+        """How old it says they are."""
+        return [aged(one.created_at) for one in (*self.profiles, *self.versions)]
+
+
+def _read(desk: Desk, project_id: str) -> _Listed:
+    workspace = desk.workspace
+    return _Listed(tuple(workspace.profiles(project_id)), tuple(workspace.versions.entries(project_id)))
+
+
+def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, ...]:
     base = f"/projects/{project.id}"
+    profiles, names = listed.profiles, listed.names
+    versions = [
+        Item(one.brief["name"], f"{base}/optimization/{one.id}", aged(one.created_at)) for one in listed.versions
+    ]
     return (
         Section(
             "Performance Profiles",
             "speed",
             f"{base}/performance",
             (
-                *_items(measured(profiles), "performance", base),
+                *_items(measured(profiles), "performance", base, names),
                 Item("FLOPS", f"{base}/performance/flops"),
             ),
             lambda: open_performance(desk, project),
@@ -78,34 +114,39 @@ def _sections(desk: Desk, project: Project, profiles: Sequence[Entry]) -> tuple[
             "Loss Profiles",
             "trending_down",
             f"{base}/loss",
-            (*_items(losses(profiles), "loss", base), Item("Approximated", f"{base}/loss/approximated")),
+            (*_items(losses(profiles), "loss", base, names), Item("Approximated", f"{base}/loss/approximated")),
             lambda: open_loss(desk, project),
         ),
-        Section("Optimization", "tune", f"{base}/optimization"),
+        Section("Optimization", "tune", f"{base}/optimization", tuple(versions)),
         Section("Benchmarks", "leaderboard", f"{base}/benchmarks"),
         Section("Settings", "settings", f"{base}/settings"),
     )
 
 
-def _follow_profiles(desk: Desk, project: Project, profiles: Sequence[Entry], frame: Frame, address: str) -> None:
-    """Show profiles in the navigation as they come and go."""
-    shown = [(one.id, one.brief) for one in profiles]
+def _follow_entries(desk: Desk, project: Project, listed: _Listed, frame: Frame, address: str) -> None:
+    """Show profiles and versions in the navigation as they come and go, and grow older."""
+    shown = (listed, listed.ages())
 
-    async def changed(before: Snapshot, now: Snapshot) -> None:
+    async def renew() -> None:
         nonlocal shown
-        if before.stamp == now.stamp or frame.rail is None:
-            return
-        found = await asyncio.to_thread(desk.workspace.profiles, project.id)
-        listed = [(one.id, one.brief) for one in found]
-        if listed != shown:
-            shown = listed
+        found = await asyncio.to_thread(_read, desk, project.id)
+        if frame.rail is not None and (found, found.ages()) != shown:
+            shown = (found, found.ages())
             shell.fill_rail(frame.rail, project.name, _sections(desk, project, found), address)
 
+    async def changed(before: Snapshot, now: Snapshot) -> None:
+        if before.stamp != now.stamp:
+            await renew()
+
     follow(desk, changed)
+    ui.timer(_RENEW_S, renew, immediate=False)
 
 
-def _items(entries: list[Entry], part: str, base: str) -> list[Item]:
-    now = datetime.now(UTC)
-    return [
-        Item(str(one.brief[part]["name"]), f"{base}/{part}/{one.id}", age(one.created_at, now)) for one in entries
-    ]
+def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, str]) -> list[Item]:
+    """Profiles; those of a version say of which."""
+    found = []
+    for one in entries:
+        version = versions.get(one.model_digest, "")
+        name = f"{one.brief[part]['name']} · {version}" if version else str(one.brief[part]["name"])
+        found.append(Item(name, f"{base}/{part}/{one.id}", aged(one.created_at)))
+    return found

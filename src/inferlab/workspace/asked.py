@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferlab.errors import InferlabError
+from inferlab.optimizing.asked import Asked as Optimizing
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Plan
 from inferlab.store.entries import JobKind
@@ -42,18 +43,27 @@ class ProfileAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizationAsked:
+    """Make a version of a model and measure it."""
+
+    plan: Plan
+    asked: Optimizing
+
+
+@dataclass(frozen=True, slots=True)
 class InstallAsked:
     """Install an engine into its own environment."""
 
     engine: str
 
 
-Asked = BenchmarkAsked | ComparisonAsked | ProfileAsked | InstallAsked
+Asked = BenchmarkAsked | ComparisonAsked | ProfileAsked | OptimizationAsked | InstallAsked
 
 _KINDS: dict[JobKind, type[Asked]] = {
     "benchmark": BenchmarkAsked,
     "comparison": ComparisonAsked,
     "profile": ProfileAsked,
+    "optimization": OptimizationAsked,
     "install": InstallAsked,
 }
 

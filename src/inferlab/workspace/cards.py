@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from inferlab.charts.points import AT_FULL_LOAD
 from inferlab.errors import BadInput
 from inferlab.machine import vector_width
 from inferlab.measure.check import worst
@@ -20,6 +21,7 @@ from inferlab.store.briefs import results
 from inferlab.store.entries import Document, Stored
 from inferlab.store.store import Store
 from inferlab.workspace.engines import title
+from inferlab.workspace.versions import ORIGINAL
 
 _MARGIN = 0.01
 # What tells the arms of a sweep apart; core counts and batch sizes are what a card lets one choose.
@@ -33,6 +35,8 @@ class Arm:
     label: str
     engine: str
     outcomes: tuple[Outcome, ...]
+    #: The machine of a cluster that measured it; empty where there was no cluster.
+    machine: str = ""
 
     def at(self, num_cores: int, batch_size: int) -> Outcome | None:
         """The cell at this place."""
@@ -88,10 +92,20 @@ class Card:
         return sorted({one.cell.batch_size for arm in self.arms for one in arm.outcomes})
 
     @property
+    def machines(self) -> list[str]:
+        """The machines of a cluster that measured, as they were planned."""
+        return list(dict.fromkeys(arm.machine for arm in self.arms if arm.machine))
+
+    @property
     def instruction_set(self) -> str:
         """The widest vector instructions of the machine that measured; empty where nothing was."""
         runs = [run for arm in self.arms for one in arm.outcomes for run in one.runs]
         return vector_width(runs[0].machine.instruction_sets).upper() if runs else ""
+
+    @property
+    def of_different_models(self) -> bool:
+        """Whether the arms are of two models, such as versions, rather than of one on two engines."""
+        return len({one.cell.model_digest for arm in self.arms for one in arm.outcomes}) > 1
 
     def duel(self, arm: int, num_cores: int, batch_size: int) -> Duel | None:
         """The comparison of an arm at one place: of the first with the second, of any other with the first."""
@@ -140,8 +154,8 @@ def checked(outcome: Outcome) -> OutputCheck:
 
 
 def ms_per_item(cell: Cell, summary: Summary) -> Estimate:
-    """Time an item: of one request at a time its latency, else what throughput comes to."""
-    if cell.scenario == "sync":
+    """Time an item: its latency, or what throughput comes to where the scenario is about that."""
+    if cell.scenario not in AT_FULL_LOAD:
         found, scale = summary.median_ms, 1 / cell.batch_size
         ends = None if found.ends is None else (found.ends[0] * scale, found.ends[1] * scale)
         value = found.value * scale
@@ -159,7 +173,7 @@ def open_card(store: Store, entry_id: str) -> Card:
     if isinstance(found, Stored):
         return _of_benchmark(store, found)
     if found.kind == "comparison":
-        return _of_comparison(found)
+        return _of_comparison(found, _original(store, found.project_id))
     return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
 
 
@@ -181,13 +195,25 @@ def _of_benchmark(store: Store, found: Stored) -> Card:
         return Card(found.id, "benchmark", arms, problems=(f"{other.id} is a {other.kind}, not a benchmark.",))
     (theirs, *_) = arms_of(other.benchmark.outcomes)
     theirs = Arm(f"{theirs.label} ({other.id})", theirs.engine, theirs.outcomes)
-    both = (arms[0], theirs)
+    # Side by side, wherever they were measured.
+    both = (replace(arms[0], machine=""), theirs)
     return Card(
         found.id, "benchmark", both, tuple(_unpaired(found.benchmark, arms[0], other.benchmark, theirs, 1))
     )
 
 
-def _of_comparison(found: Document) -> Card:
+def _original(store: Store, project_id: str | None) -> str:
+    """The source of a project's model, which its versions are compared with; empty where there is no project."""
+    known = project_id is not None and store.projects.has(project_id)
+    return store.projects.get(project_id).model.source if known and project_id else ""
+
+
+def side(label: str, original: str) -> str:
+    """What one side of a comparison is called: an engine as people call it, the project's own model original."""
+    return ORIGINAL if label == original else title(label)
+
+
+def _of_comparison(found: Document, original: str) -> Card:
     told = results(found.content)
     try:
         labels = told[0]["b"]["label"], told[0]["a"]["label"]
@@ -197,8 +223,8 @@ def _of_comparison(found: Document) -> Card:
     # A and B take turns in the store; the card shows B, which is compared with A.
     sides = [found.outcomes[1::2], found.outcomes[0::2]]
     arms = tuple(
-        Arm(title(label), side[0].cell.engine if side else label, tuple(side))
-        for label, side in zip(labels, sides, strict=True)
+        Arm(side(label, original), its[0].cell.engine if its else label, tuple(its))
+        for label, its in zip(labels, sides, strict=True)
     )
     failures = tuple(str(one.get("message")) for one in found.content.get("failures") or ())
     text = () if found.outcomes else tuple(stored.lines(found))
@@ -230,20 +256,33 @@ def arms_of(outcomes: Sequence[Outcome]) -> tuple[Arm, ...]:
     splits = alone if _distinct(outcomes, alone) else splits
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for one in outcomes:
-        groups.setdefault((one.cell.engine, *(getattr(one.cell, name) for name in splits)), []).append(one)
-    return tuple(Arm(_label(key, splits), key[0], tuple(members)) for key, members in groups.items())
+        key = (machine_of(one.cell), one.cell.engine, *(getattr(one.cell, name) for name in splits))
+        groups.setdefault(key, []).append(one)
+    return tuple(
+        Arm(_label(key[1:], splits, key[0]), key[1], tuple(members), key[0]) for key, members in groups.items()
+    )
+
+
+def machine_of(cell: Cell) -> str:
+    """The machine of a cluster that a cell is measured on, in words; empty where there is no cluster."""
+    if cell.machine_type is None:
+        return ""
+    return cell.machine_type if cell.machine_number is None else f"{cell.machine_type} {cell.machine_number}"
 
 
 def _distinct(outcomes: Sequence[Outcome], splits: Sequence[str]) -> bool:
-    keys = [(one.cell.engine, _place(one.cell), *(getattr(one.cell, name) for name in splits)) for one in outcomes]
+    keys = [
+        (machine_of(one.cell), one.cell.engine, _place(one.cell), *(getattr(one.cell, name) for name in splits))
+        for one in outcomes
+    ]
     return len(set(keys)) == len(keys)
 
 
-def _label(key: tuple[Any, ...], splits: Sequence[str]) -> str:
+def _label(key: tuple[Any, ...], splits: Sequence[str], machine: str) -> str:
     words = [title(key[0])]
     for name, value in zip(splits, key[1:], strict=True):
         words.append(str(value) if name == "scenario" else f"{name.replace('_', ' ')} {value}")
-    return ", ".join(words)
+    return ", ".join([*words, *([machine] if machine else [])])
 
 
 def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: int) -> list[Duel]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferlab import charts
 from inferlab.errors import BadInput
 from inferlab.profile_result import ProfileResult
 from inferlab.render import files, flat, profile_files, profile_html, stored
@@ -35,8 +34,14 @@ def export(store: Store, entry_id: str, ending: str) -> Export:
         raise BadInput(f"An entry is exported as {', '.join(_TYPES)}, not as {ending!r}.")
     found = store.get(entry_id)
     text = _benchmark(found, ending) if isinstance(found, Stored) else _document(found, ending)
-    about = found.benchmark.model.source if isinstance(found, Stored) else found.title
+    about = found.benchmark.model.source if isinstance(found, Stored) else _about(found)
     return Export(f"{_slug(about)}-{found.id}.{ending}", _TYPES[ending], text)
+
+
+def _about(found: Document) -> str:
+    """What a document is of: the model where it names one."""
+    compared = results(found.content) if found.kind == "comparison" else ()
+    return str(compared[0]["a"]["model"]["source"]) if compared and "model" in compared[0]["a"] else found.title
 
 
 def _benchmark(found: Stored, ending: str) -> str:
@@ -58,7 +63,9 @@ def _document(found: Document, ending: str) -> str:
     if found.kind == "comparison":
         if ending == "csv":
             return _csv(map(_row, results(found.content)))
-        return charts.page(charts.ratios(charts.of_file(results(found.content)[0])), found.title)
+        from inferlab.render import comparison_html  # late: it draws charts
+
+        return comparison_html.report(found.title, results(found.content), found.content.get("failures", ()))
     raise BadInput(f"A {found.kind} is exported as json, not as {ending}.")
 
 

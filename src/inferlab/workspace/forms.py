@@ -27,7 +27,7 @@ _ANY_LENGTH = 17
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkForm:
-    """A benchmark, or with `compare_engine` a comparison of two engines in turns."""
+    """A benchmark, or with `compare_engine` a comparison in turns: of two engines, two versions, or both."""
 
     engine: str = "onnxruntime"
     #: None stands for all cores, and for the model's own batch size.
@@ -40,10 +40,13 @@ class BenchmarkForm:
     sequence_length: int | None = None
     #: For each cell, or for each comparison.
     time_s: float = 10.0
-    #: The engine to compare with, in turns.
+    #: The engine to compare with, in turns; it may be the same one on another version.
     compare_engine: str | None = None
     #: Or the id of a benchmark that was measured before, whose cores and batch sizes are then measured.
     against: str | None = None
+    #: The ids of versions of the project's model, of both sides; None for the model as it is.
+    version: str | None = None
+    compare_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,28 @@ class ProfileForm:
     #: A file with inputs, and labels if there are any.
     data: str | None = None
     time_s: float = 10.0
+    #: The id of a version of the project's model; None for the model as it is.
+    version: str | None = None
 
 
-def benchmark_asked(form: BenchmarkForm, model: Model) -> Asked:
-    """The job that a form asks for; refuses what cannot be measured."""
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison: its model, and what that is called where versions are told apart."""
+
+    model: Model
+    version: str = ""
+
+
+def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) -> Asked:
+    """The job that a form asks for; refuses what cannot be measured.
+
+    `side` is what is measured, `rival` what it is compared with, by default the same.
+    """
+    model = side.model
     if not form.num_cores or not form.batch_sizes:
         raise BadInput("Choose at least one core count and one batch size.")
+    if form.compare_version and not form.compare_engine:
+        raise BadInput("Name the engine to compare with, too: compare_engine; it may be the same.")
     if form.compare_engine and form.against:
         raise BadInput("Compare with an engine or with a benchmark that was measured before, not with both.")
     plan = Plan(
@@ -93,13 +112,25 @@ def benchmark_asked(form: BenchmarkForm, model: Model) -> Asked:
         return BenchmarkAsked(plan, form.against)
     if form.scenario == "server":
         raise BadInput("Engines are compared at full load, not at a rate of requests. Choose another scenario.")
-    if form.compare_engine == form.engine:
-        raise BadInput(f"Both sides of the comparison are {title(form.engine)}. Choose another engine for one.")
-    other = replace(plan, engines=(form.compare_engine,))
+    against = rival or side
+    if form.compare_engine == form.engine and against.model.digest == model.digest:
+        what = title(form.engine) if against == side else f"the same model on {title(form.engine)}"
+        raise BadInput(f"Both sides of the comparison are {what}. Choose another engine or version for one.")
+    other = replace(plan, model=against.model.source, engines=(form.compare_engine,))
     refuse_nonsense(other)
     split(plan, other)
     # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
-    return ComparisonAsked(other, plan, labels(other, plan), form.time_s)
+    return ComparisonAsked(other, plan, _labels((other, against), (plan, side)), form.time_s)
+
+
+def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
+    """What tells the arms apart; versions by their names, for their files are called by nobody."""
+    if a[1].model.digest == b[1].model.digest:
+        return labels(a[0], b[0])
+    if a[0].engines == b[0].engines:
+        return a[1].version, b[1].version
+    named = [f"{title(plan.engines[0])}, {side.version}" for plan, side in (a, b)]
+    return named[0], named[1]
 
 
 def profile_asked(form: ProfileForm, model: Model) -> ProfileAsked:

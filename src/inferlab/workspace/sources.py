@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.errors import BadInput, NotThere, TooLarge
-from inferlab.settings import models_folder
+from inferlab.settings import models_folder, versions_folder
 from inferlab.store.rows import new_id
 from inferlab.units import shortened
 
@@ -77,12 +77,14 @@ class Sources:
         return str(self.below(source))
 
     def shown(self, source: str) -> str:
-        """The source of a model as whoever uploaded it knows it; other sources as they are."""
-        return f"upload:{Path(source).parent.name}" if self.is_uploaded(source) else source
+        """The source of a model as users know it: an upload by its id, a version by its file."""
+        return f"upload:{Path(source).parent.name}" if self.is_uploaded(source) else self.without_folder(source)
 
     def without_folder(self, text: str) -> str:
-        """A sentence without the place where uploads are kept."""
-        return re.sub(rf"{re.escape(str(models_folder()))}/[a-z2-7]{{10}}/", "", text)
+        """A sentence without the places where uploads and versions are kept."""
+        for folder in (models_folder(), versions_folder(), versions_folder().resolve()):
+            text = re.sub(rf"{re.escape(str(folder))}/[a-z2-7]{{10}}/", "", text)
+        return text
 
     def below(self, path: str) -> Path:
         """A path below a folder that the user allowed, links followed; the refusal tells nothing about others."""

@@ -10,7 +10,14 @@ from inferlab.profiling.records import LEVELS
 from inferlab.records import Event
 from inferlab.render.text import event as prose
 from inferlab.store.jobs import Progress
-from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, ProfileAsked
+from inferlab.workspace.asked import (
+    Asked,
+    BenchmarkAsked,
+    ComparisonAsked,
+    OptimizationAsked,
+    ProfileAsked,
+)
+from inferlab.workspace.engines import title
 
 # A part that takes longer than expected creeps up to here and waits.
 _MOST = 0.97
@@ -18,6 +25,7 @@ _MOST = 0.97
 _GUESS_AFTER_S = 3.0
 _LOAD_S = 1.5
 _LOSS_S = 30.0
+_MAKING_S = 8.0
 _LONGEST_LOG = 2000
 
 
@@ -42,6 +50,12 @@ def parts_of(asked: Asked) -> tuple[Part, ...]:
         count = len(plan.engines) * len(plan.num_cores) * len(plan.batch_sizes) * len(plan.scenarios)
         each_s = plan.time_s + plan.warmup_s + 5 * _LOAD_S
         return (Part(("measuring",), "Running benchmark", count * each_s),)
+    if isinstance(asked, OptimizationAsked):
+        making = Part(("optimizing",), "Making the version", _MAKING_S)
+        wanted = asked.asked
+        return making, *(
+            Part(("comparing",), f"Measuring on {title(one)}", wanted.time_s) for one in wanted.engines
+        )
     return (Part(("install",), f"Installing {asked.engine}", 90.0),)
 
 

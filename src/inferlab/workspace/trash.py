@@ -13,8 +13,10 @@ from pathlib import Path
 
 from inferlab.errors import NotThere
 from inferlab.store.store import Store
+from inferlab.workspace.versions import condemn, pardon, path_of, sweep
 
-_KEPT_S = 600.0
+#: How long an entry can be put back.
+KEPT_S = 600.0
 _MOST = 20
 
 
@@ -28,12 +30,14 @@ class _Removed:
 
 
 class Trash:
-    """Keeps the last entries that were removed, for some minutes, in memory."""
+    """Keeps the last entries that were removed, for some minutes, in memory; the files of versions on the disk."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._removed: OrderedDict[str, _Removed] = OrderedDict()
         self._lock = threading.Lock()
+        # What an earlier server did not live to remove.
+        sweep(KEPT_S)
 
     def remove(self, entry_id: str) -> str:
         """Remove an entry from the store; its whole id puts it back."""
@@ -44,13 +48,18 @@ class Trash:
             self._removed[entry.id] = _Removed(entry.project_id, lines, self._clock())
             while len(self._removed) > _MOST:
                 self._removed.popitem(last=False)
+        if made := path_of(entry):
+            condemn(made)
+            later = threading.Timer(KEPT_S + 1, sweep, (KEPT_S,))
+            later.daemon = True
+            later.start()
         return entry.id
 
     def put_back(self, entry_id: str) -> None:
         """Put an entry back that was removed a moment ago."""
         with self._lock:
             found = self._removed.pop(entry_id, None)
-        if found is None or self._clock() - found.removed_at > _KEPT_S:
+        if found is None or self._clock() - found.removed_at > KEPT_S:
             raise NotThere(f"{entry_id} was removed too long ago to be put back.")
         with tempfile.NamedTemporaryFile(suffix=".jsonl.gz") as file:
             file.write(found.lines)
@@ -58,3 +67,4 @@ class Trash:
             self._store.import_file(Path(file.name))
         if found.project_id is not None and self._store.projects.has(found.project_id):
             self._store.projects.take(found.project_id, entry_id)
+        pardon(path_of(self._store.entry(entry_id)))

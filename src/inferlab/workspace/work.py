@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from inferlab.engines import environments
 from inferlab.errors import BadInput
@@ -12,7 +13,18 @@ from inferlab.lab import Lab, read_model
 from inferlab.records import Benchmark, Event, Listener, Plan
 from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.store import Store
-from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, InstallAsked, ProfileAsked
+from inferlab.workspace.asked import (
+    Asked,
+    BenchmarkAsked,
+    ComparisonAsked,
+    InstallAsked,
+    OptimizationAsked,
+    ProfileAsked,
+)
+from inferlab.workspace.versions import VERSION, Versions, discard, path_of
+
+# The version that was just made is one of them.
+_NEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,7 @@ def work(
     def listen(event: Event) -> None:
         nonlocal unsaved
         listener(event)
-        if event.code == "saved":
+        if event.code == "saved" and _is_its(asked, str(event.data["id"]), store):
             store.jobs.belongs(job.id, str(event.data["id"]))
         elif event.code == "unsaved":
             # What nobody could see needs no measuring; this ends it as Ctrl-C does.
@@ -48,6 +60,11 @@ def work(
         if not unsaved:
             raise
     return Ended("failed", unsaved) if unsaved else ended
+
+
+def _is_its(asked: Asked, entry_id: str, store: Store) -> bool:
+    """Whether an entry is what a job makes, rather than something that was measured on the way to it."""
+    return not isinstance(asked, OptimizationAsked) or store.entry(entry_id).kind == VERSION
 
 
 def _worked(job: QueuedJob, asked: Asked, store: Store, listen: Listener, executor: Executor | None) -> Ended:
@@ -72,6 +89,8 @@ def _worked(job: QueuedJob, asked: Asked, store: Store, listen: Listener, execut
     if before:
         # Its parts belong together: half of an older one is no use.
         store.remove(before)
+    if isinstance(asked, OptimizationAsked):
+        return _of_version(lab, asked, listen, store)
     return _of_profile(lab, asked, listen)
 
 
@@ -91,6 +110,21 @@ def _of_profile(lab: Lab, asked: ProfileAsked, listener: Listener) -> Ended:
     return Ended("failed", problems[0]) if problems else Ended("done")
 
 
+def _of_version(lab: Lab, asked: OptimizationAsked, listener: Listener, store: Store) -> Ended:
+    file = Path(asked.asked.out)
+    discard(str(file))
+    file.parent.mkdir(parents=True)
+    try:
+        found = lab.optimize(asked.plan, asked.asked, listener)
+    finally:
+        # Cut off before it was made; or its project was removed meanwhile.
+        if str(file) not in map(path_of, store.history(_NEWEST, kinds=(VERSION,))):
+            discard(str(file))
+    if found.interrupted:
+        return Ended("cancelled")
+    return Ended("failed", found.problems[0]) if found.problems else Ended("done")
+
+
 def plans_of(asked: Asked) -> Sequence[Plan]:
     """The plans that a job has."""
     if isinstance(asked, ComparisonAsked):
@@ -103,9 +137,12 @@ def _refuse_changed(job: QueuedJob, asked: Asked, store: Store, listener: Listen
     if job.project_id is None or not store.projects.has(job.project_id):
         return
     project = store.projects.get(job.project_id)
-    for name in dict.fromkeys(plan.model for plan in plans_of(asked)):
-        if name == project.model.source and read_model(name, listener).digest != project.model.digest:
-            raise BadInput(
-                f"The model {name} has changed since the project '{project.name}' was made. Make a new project of "
-                "it as it is now."
-            )
+    names, name = {plan.model for plan in plans_of(asked)}, project.model.source
+    if name in names and read_model(name, listener).digest != project.model.digest:
+        raise BadInput(
+            f"The model {name} has changed since the project '{project.name}' was made. Make a new project of "
+            "it as it is now."
+        )
+    for version in Versions(store).of_project(project.id) if names - {name} else ():
+        if version.path in names and version.trouble:
+            raise BadInput(version.trouble)

@@ -19,13 +19,29 @@ from inferlab.render import command
 from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
 from inferlab.store.store import Store
 from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, InstallAsked, ProfileAsked
+from inferlab.workspace.asked import (
+    Asked,
+    BenchmarkAsked,
+    ComparisonAsked,
+    InstallAsked,
+    OptimizationAsked,
+    ProfileAsked,
+)
 from inferlab.workspace.cards import Card, open_card
 from inferlab.workspace.engines import Engines, can_install, licence_of, title
 from inferlab.workspace.exports import Export, export
-from inferlab.workspace.forms import BenchmarkForm, ProfileForm, benchmark_asked, checked_name, profile_asked
+from inferlab.workspace.forms import (
+    BenchmarkForm,
+    ProfileForm,
+    Side,
+    benchmark_asked,
+    checked_name,
+    profile_asked,
+)
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.trash import Trash
+from inferlab.workspace.version_forms import renewed
+from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of
 from inferlab.workspace.work import plans_of
 
 #: The kinds of entries that the benchmarks page shows.
@@ -40,6 +56,7 @@ class Workspace:
         self.store = store
         self.sources = Sources(folders, most_upload_bytes)
         self.engines = Engines()
+        self.versions = Versions(store)
         self._trash = Trash(store)
 
     # Projects.
@@ -83,9 +100,12 @@ class Workspace:
             if job.project_id == project_id:
                 self.store.jobs.cancel(job.id)
         owned = self.owns_model(self.project(project_id))
+        made = [one for one in self.versions.of_project(project_id) if one.entry.project_id == project_id]
         removed = self.store.projects.remove(project_id)
         if owned:
             self.sources.discard(removed.model.path)
+        for one in made:
+            discard(one.path)
 
     def owns_model(self, project: Project) -> bool:
         """Whether a project's model was uploaded for it alone, so that it goes with it."""
@@ -95,18 +115,32 @@ class Workspace:
 
     # The queue.
 
+    def queue(self, project_id: str | None, asked: Asked) -> QueuedJob:
+        """Put a job at the end of the queue."""
+        return self.store.jobs.add(requests.kind_of(asked), project_id, requests.to_content(asked))
+
     def add_benchmark(self, project_id: str, form: BenchmarkForm) -> QueuedJob:
         """Queue a benchmark or a comparison."""
-        project = self.project(project_id)
-        for engine in filter(None, (form.engine, form.compare_engine)):
-            self.engines.refuse(engine, project.model)
+        side = self._side(project_id, form.version)
+        self.engines.refuse(form.engine, side.model)
+        rival = side
+        if form.compare_engine:
+            rival = self._side(project_id, form.compare_version)
+            self.engines.refuse(form.compare_engine, rival.model)
         if form.against:
             form = self._like(form, form.against)
-        return self._add(project_id, benchmark_asked(form, project.model))
+        return self.queue(project_id, benchmark_asked(form, side, rival))
+
+    def _side(self, project_id: str, version_id: str | None) -> Side:
+        """A project's model as it is, or a version of it."""
+        project = self.project(project_id)
+        if version_id is None:
+            return Side(project.model, ORIGINAL)
+        return Side(self.versions.model(version_id, project_id), self.versions.get(version_id).name)
 
     def add_profile(self, project_id: str, form: ProfileForm) -> QueuedJob:
         """Queue profiles."""
-        return self._add(project_id, self.checked_profile(self.project(project_id).model, form))
+        return self.queue(project_id, self.checked_profile(self._side(project_id, form.version).model, form))
 
     def checked_profile(self, model: Model, form: ProfileForm) -> ProfileAsked:
         """What a form asks for; refuses what cannot be profiled, before there is a project."""
@@ -126,7 +160,7 @@ class Workspace:
             raise Conflict(f"{title(engine)} is installed already.")
         if not can_install(found):
             raise BadInput(f"{title(engine)} cannot be installed here: {found.problem}.")
-        return self._add(None, InstallAsked(engine))
+        return self.queue(None, InstallAsked(engine))
 
     def rerun(self, entry_id: str) -> QueuedJob:
         """Queue what made an entry once more, under the same conditions."""
@@ -135,7 +169,9 @@ class Workspace:
         for engine in dict.fromkeys(name for plan in plans_of(asked) for name in plan.engines):
             # It may have been measured on the command line with an engine that is a file.
             self.engines.named(engine)
-        return self._add(self._project_of(entry), asked)
+        if isinstance(asked, OptimizationAsked):
+            asked = renewed(asked)
+        return self.queue(self._project_of(entry), asked)
 
     def cancel(self, job_id: str) -> QueuedJob:
         """Ask a job to end; what is measured is kept."""
@@ -171,16 +207,10 @@ class Workspace:
         if isinstance(found, ComparisonAsked):
             pairs = split(found.a, found.b)
             return "\n".join(command.comparison(a, b, found.time_s, found.margin) for a, b in pairs)
+        if isinstance(found, OptimizationAsked):
+            return command.optimization(found.plan, found.asked)
         assert isinstance(found, ProfileAsked)
         return command.profile(found.plan, found.wanted)
-
-    def verify_command(self, project_id: str, entry_id: str | None = None) -> str:
-        """The command line that makes the estimated model and measures it, as a profile was made or by default."""
-        asked = ProfileAsked(Plan(self.project(project_id).model.source), Wanted())
-        with contextlib.suppress(BadInput):
-            found = self.asked_for(entry_id) if entry_id else asked
-            asked = found if isinstance(found, ProfileAsked) else asked
-        return command.profile(asked.plan, replace(asked.wanted, performance=True, loss=True, verify=True))
 
     # What was measured.
 
@@ -201,27 +231,29 @@ class Workspace:
 
         Without a budget it is the one that the profile was made with.
         """
-        found = self._saved(entry_id)
+        found = self.profile_as_kept(entry_id)
         own = loss_id is None or loss_id == entry_id
         if own and budget is None and found.estimate is not None:
             # As it was kept, perhaps verified; of a deep model it would take as long as all the rest.
             return found
         if not own and loss_id is not None:
-            found = replace(found, loss=self._saved(loss_id).loss)
+            found = replace(found, loss=self.profile_as_kept(loss_id).loss)
         return with_estimate(found, BUDGET if budget is None else budget)
 
     def loss_profile(self, entry_id: str, budget: float = BUDGET) -> Profile:
         """The losses of a profile alone, with what pruning by them within a budget does to the parameters."""
-        return with_estimate(replace(self._saved(entry_id), performance=None), budget)
+        return with_estimate(replace(self.profile_as_kept(entry_id), performance=None), budget)
 
     def theory(self, project_id: str) -> Profile:
         """What the architecture of a project's model says, or raises why it says nothing."""
-        known = [one.id for one in self.profiles(project_id) if one.brief.get("flops") is not None]
-        return self.profile(known[-1]) if known else _in_theory(Lab(), self.project(project_id).model)
+        model = self.project(project_id).model
+        known = [one for one in self.profiles(project_id) if one.brief.get("flops") is not None]
+        own = [one.id for one in known if one.model_digest == model.digest]
+        return self.profile(own[-1]) if own else _in_theory(Lab(), model)
 
     def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
         """How the layers of a profile compare with another's."""
-        return diff(self._saved(other_id), self._saved(entry_id))
+        return diff(self.profile_as_kept(other_id), self.profile_as_kept(entry_id))
 
     def export(self, entry_id: str, ending: str) -> Export:
         """An entry as a file: json, csv or html."""
@@ -229,17 +261,23 @@ class Workspace:
 
     def remove(self, entry_id: str) -> str:
         """Remove an entry; for some minutes `put_back` undoes it. Returns its whole id."""
-        whole = self.store.entry(entry_id).id
+        entry = self.store.entry(entry_id)
+        whole = entry.id
         job = self.store.jobs.of_entries([whole]).get(whole)
         if job is not None and job.alive:
             raise Conflict("This is being measured. Cancel it first.")
+        made = path_of(entry)
+        for one in self.store.jobs.alive() if made else ():
+            if made in {plan.model for plan in plans_of(requests.from_content(one.kind, one.content))}:
+                raise Conflict("This version is being measured, or waits for it. Cancel that first.")
         return self._trash.remove(whole)
 
     def put_back(self, entry_id: str) -> None:
         """Undo the removal of an entry."""
         self._trash.put_back(entry_id)
 
-    def _saved(self, entry_id: str) -> Profile:
+    def profile_as_kept(self, entry_id: str) -> Profile:
+        """A profile as it was saved."""
         # By its whole id: what looks like the name of a file would be opened.
         return Lab(self.store).saved_profile(self.store.entry(entry_id).id)
 
@@ -250,9 +288,6 @@ class Workspace:
             if Path(line.project.model.path).parent == folder:
                 raise Conflict(f"The project '{line.project.name}' is made of this upload. Remove the project.")
         self.sources.give_up(upload_id)
-
-    def _add(self, project_id: str | None, asked: Asked) -> QueuedJob:
-        return self.store.jobs.add(requests.kind_of(asked), project_id, requests.to_content(asked))
 
     def _project_of(self, entry: Entry) -> str | None:
         """The project that an entry belongs to, or one of its model."""

@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends
 
-from inferlab.web.api import benchmarks, engines, entries, jobs, models, profiles, projects, system, uploads
+from inferlab.web.api import (
+    benchmarks,
+    engines,
+    entries,
+    jobs,
+    models,
+    profiles,
+    projects,
+    system,
+    uploads,
+    versions,
+)
 from inferlab.web.api.common import PROBLEMS, giving, only_known
 
 if TYPE_CHECKING:
     from inferlab.web.desk import Desk
 
-_NOUNS = (system, engines, models, uploads, projects, benchmarks, profiles, entries, jobs)
+_NOUNS = (system, engines, models, uploads, projects, benchmarks, profiles, versions, entries, jobs)
 
 
 def router(desk: Desk | None) -> APIRouter:

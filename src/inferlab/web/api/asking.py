@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from inferlab.optimizing.records import Scheme
 from inferlab.profiling.asked import NAME
 from inferlab.records import Scenario
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm
+from inferlab.workspace.version_forms import VersionForm
 
 # Larger numbers are slips of the finger, and not all databases take them.
 _MOST = 2**31 - 1
@@ -52,7 +54,7 @@ class Agreement(Asking):
 
 
 class BenchmarkAsking(Asking):
-    """A benchmark, or a comparison of two engines in turns."""
+    """A benchmark, or a comparison in turns: of two engines, two versions, or both."""
 
     engine: str = Field("onnxruntime", description="An engine of GET /engines; a file is refused.")
     num_cores: list[_Count | None] = Field([None], description="Core counts to measure; null is all cores.")
@@ -64,7 +66,11 @@ class BenchmarkAsking(Asking):
     rate: float | None = Field(None, description="Requests a second, for the scenario server.")
     sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
     time_s: float = Field(10.0, description="Seconds of measuring for each combination, or each comparison.")
+    version: str | None = Field(None, description="The id of a version; null is the model as it is.")
     compare_engine: str | None = Field(None, description="Measure in turns with this engine, and compare.")
+    compare_version: str | None = Field(
+        None, description="The version on the other side; the engine may be the same where the versions differ."
+    )
     against: str | None = Field(
         None, description="Or compare with the benchmark of this id; its cores and batch sizes are measured."
     )
@@ -96,7 +102,51 @@ class ProfileAsking(Asking):
         description="An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`.",
     )
     time_s: float = Field(10.0, description="Seconds for each measurement.")
+    version: str | None = Field(None, description="The id of a version; null is the model as it is.")
 
     def form(self) -> ProfileForm:
         """As the workspace takes it."""
         return ProfileForm(**self.model_dump())
+
+
+_Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class LevelsAsking(Asking):
+    """Shares of zeros: alike for all layers, by the names of weights, or by a loss budget; one of the three."""
+
+    sparsity: _Share | None = Field(None, description="Of every layer but the first, the last and grouped ones.")
+    levels: dict[str, _Share] = Field({}, description="By the name of the weight.", examples=[{"fc.weight": 0.8}])
+    budget: float | None = Field(
+        None, ge=0, description="The loss that may be spent; the profiles choose the layers."
+    )
+    performance: str | None = Field(None, description="The profile to take times from; null is the newest.")
+    loss: str | None = Field(None, description="The profile to take losses from; null is the newest.")
+    pattern: str = Field(
+        "unstructured", description="How zeros lie: unstructured, block4, N:M (such as 2:4) or channel."
+    )
+    quantization: Scheme | None = Field(None, description="static or dynamic INT8, weights only, fp16 or bf16.")
+
+    def form(self) -> VersionForm:
+        """As the workspace takes it."""
+        return VersionForm(name="", **self.model_dump())
+
+
+class VersionAsking(LevelsAsking):
+    """A version to make: pruned, quantised, or both; then compared with the original on each engine."""
+
+    name: str = Field(description="Its name, up to 80 characters.", examples=["Pruned 80 %"])
+    engines: list[str] = Field(["onnxruntime"], description="Engines to measure on; none makes it only.")
+    batch_size: _Count | None = Field(None, description="Null is the model's own.")
+    num_cores: _Count | None = Field(None, description="Null is all cores.")
+    sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
+    data: str | None = Field(
+        None,
+        description="An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`. "
+        "Ranges of static INT8 are found on it; without it, on generated inputs.",
+    )
+    time_s: float = Field(10.0, description="Seconds for each comparison.")
+
+    def form(self) -> VersionForm:
+        """As the workspace takes it."""
+        return VersionForm(**{**self.model_dump(), "engines": tuple(self.engines)})

@@ -110,6 +110,9 @@ class ArmFacts(Answer):
 
     label: str = Field(description="What it is called.")
     engine: str = Field(description="The engine.")
+    machine: str = Field(
+        description="The machine of a cluster that measured it; empty where there was no cluster."
+    )
     cells: list[CellFacts] = Field(description="Its combinations.")
 
 
@@ -159,7 +162,12 @@ class CardFacts(Answer):
             core_counts=card.core_counts,
             batch_sizes=card.batch_sizes,
             arms=[
-                ArmFacts(label=arm.label, engine=arm.engine, cells=[CellFacts.of(one) for one in arm.outcomes])
+                ArmFacts(
+                    label=arm.label,
+                    engine=arm.engine,
+                    machine=arm.machine,
+                    cells=[CellFacts.of(one) for one in arm.outcomes],
+                )
                 for arm in card.arms
             ],
             duels=[DuelFacts.of(one) for one in card.duels],

@@ -14,7 +14,7 @@ from inferlab.errors import InferlabError
 from inferlab.measure.intervals import LEVEL
 from inferlab.store.entries import CellEntry, Entry, JobKind, JobStatus, Project, ProjectLine, QueuedJob
 from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import Asked, InstallAsked
+from inferlab.workspace.asked import Asked, InstallAsked, OptimizationAsked
 from inferlab.workspace.engines import Licence
 from inferlab.workspace.forms import has_sequence, own_batch_size
 from inferlab.workspace.sources import Sources
@@ -167,7 +167,7 @@ class EntryFacts(Answer):
     """What an entry is called, and where it comes from."""
 
     id: str = Field(description="Its id.")
-    kind: str = Field(description="benchmark, comparison, capacity, recommendation or profile.")
+    kind: str = Field(description="benchmark, comparison, capacity, recommendation, profile or version.")
     created_at: datetime = Field(description="When it was begun, in UTC.")
     title: str = Field(description="The model, or what was compared.")
     status: records.Status = Field(description="done, failed, cancelled or pending; the worst of its cells.")
@@ -184,7 +184,7 @@ class EntryFacts(Answer):
 
 
 class EntryLine(EntryFacts):
-    """A line of the history: a benchmark, a comparison, a capacity, a recommendation or a profile."""
+    """A line of the history: a benchmark, a comparison, a capacity, a recommendation, a profile or a version."""
 
     cells: list[CellLine] = Field(description="Its combinations; of a comparison A and B in turn.")
     labels: list[str] = Field(description="What a comparison calls A and B.")
@@ -261,7 +261,12 @@ class AskedFor(Answer):
     def of(cls, asked: Asked) -> AskedFor:
         """A record as it is given back."""
         plans = plans_of(asked)
-        engines = [asked.engine] if isinstance(asked, InstallAsked) else [one for p in plans for one in p.engines]
+        if isinstance(asked, OptimizationAsked):
+            engines = list(asked.asked.engines)
+        elif isinstance(asked, InstallAsked):
+            engines = [asked.engine]
+        else:
+            engines = [one for plan in plans for one in plan.engines]
         return cls(
             engines=engines,
             num_cores=list(plans[0].num_cores) if plans else [],
@@ -275,7 +280,7 @@ class JobFacts(Answer):
     """Something in the queue, being measured or measured."""
 
     id: str = Field(description="Its id.")
-    kind: JobKind = Field(description="benchmark, comparison, profile or install.")
+    kind: JobKind = Field(description="benchmark, comparison, profile, optimization or install.")
     status: JobStatus = Field(description="queued, running, done, failed, cancelled or interrupted.")
     position: int | None = Field(description="How many jobs go before it; null when it has ended.")
     cancelling: bool = Field(description="The user wants it to end, and it will in a moment.")

@@ -47,7 +47,7 @@ def register(desk: Desk) -> None:
             if await asyncio.to_thread(removed_entry, desk.workspace, removed):
                 offer_undo(desk, removed, f"/projects/{project_id}/loss")
             if entry_id == _APPROXIMATED:
-                await _Losses(desk, opened, approximated(opened.profiles), measured=False).build()
+                await _Losses(desk, opened, approximated(opened.own), measured=False).build()
                 return
             entry = next((one for one in losses(opened.profiles) if one.id == entry_id), None)
             if entry is None:
@@ -74,6 +74,7 @@ class _Losses:
         )
         with shell.titled("Loss Profile", age):
             if entry is not None and self._measured:
+                summary.of_version(self._opened.versions.get(entry.model_digest))
                 ProfileMenu(self._desk, entry, self._section)
         shown = entry if self._measured else None
         await ProfileJobs(self._desk, self._opened, self._section, shown).refresh()

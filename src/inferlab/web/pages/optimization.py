@@ -1,138 +1,125 @@
-"""A project's versions, and what the profiles foretell of optimised ones."""
+"""Optimization: the versions of a project's model, the next one with what is foretold of it, and each as it is."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from nicegui import html, ui
 
-from inferlab.errors import InferlabError
-from inferlab.profiling.estimate import BUDGET
-from inferlab.profiling.records import Profile, PruningEstimate
-from inferlab.store.entries import Project
-from inferlab.units import decimal, share, size
+from inferlab.errors import BadInput, InferlabError
+from inferlab.render.history import age
+from inferlab.store.entries import Entry
 from inferlab.web import shell
 from inferlab.web.desk import Desk
-from inferlab.web.parts import model_facts
-from inferlab.web.parts.copying import command_line
+from inferlab.web.parts.loading import loaded
+from inferlab.web.parts.profile_menu import offer_undo, removed_entry
+from inferlab.web.parts.version_dialog import ask_version
+from inferlab.web.parts.version_editor import VersionEditor
+from inferlab.web.parts.version_jobs import VersionJobs
+from inferlab.web.parts.version_page import VersionPage
+from inferlab.web.parts.version_table import VersionTable
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
-from inferlab.workspace.engines import title
-from inferlab.workspace.workspace import Workspace
-
-_NOT_YET = (
-    "Versions of the model, pruned or in INT8, are not made on this page yet. What is below is an estimate from "
-    "the profiles; the command makes the estimated model, measures it, and shows both side by side."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Foretold:
-    """What the newest profiles say of pruning, or why they say nothing."""
-
-    profile: Profile | None
-    problem: str
-    command: str
+from inferlab.workspace.optimizing import add_version, read_basis
+from inferlab.workspace.version_forms import Basis, VersionForm, free_name
+from inferlab.workspace.versions import Version
 
 
 def register(desk: Desk) -> None:
-    """Define the page."""
+    """Define the pages."""
 
     @ui.page("/projects/{project_id}/optimization")
-    async def optimization(project_id: str) -> None:
+    async def optimization(project_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, "optimization") as opened:
-            found = await asyncio.to_thread(_read, desk.workspace, opened)
-            shell.titled("Optimization")
-            shell.banner("info", _NOT_YET)
-            _versions(opened.project)
-            shell.section("What pruning would buy", "estimated from the newest profiles")
-            _estimate(opened.project, found)
-            shell.section("Make and measure it", "on the command line")
-            with shell.card():
-                html.p(
-                    "Prunes each layer as the estimate says, measures the result, and says how far the estimate "
-                    "was off."
-                )
-                command_line(found.command)
+            if await asyncio.to_thread(removed_entry, desk.workspace, removed):
+                offer_undo(desk, removed, f"/projects/{project_id}/optimization", "version")
+            await _Overview(desk, opened).build()
+
+    @ui.page("/projects/{project_id}/optimization/{version_id}")
+    async def version(project_id: str, version_id: str) -> None:
+        async with project_page(desk, project_id, f"optimization/{version_id}") as opened:
+            if not await asyncio.to_thread(desk.workspace.store.projects.belongs, project_id, version_id):
+                with html.div().props('data-testid="no-version"'):
+                    shell.empty("No such version", "This project has no such version: it may have been removed.")
+                return
+            await VersionPage(desk, opened, version_id).build()
 
 
-def _read(workspace: Workspace, opened: Opened) -> _Foretold:
-    project_id, profiles = opened.project.id, opened.profiles
-    timed, tried = measured(profiles), losses(profiles)
-    first = timed[0].id if timed else None
-    command = workspace.verify_command(project_id, first)
-    rough = approximated(profiles)
-    loss_id = tried[0].id if tried else rough.id if rough else None
-    try:
-        found = workspace.profile(first, loss_id) if first else None
-        if found is None:
-            found = workspace.loss_profile(loss_id) if loss_id else workspace.theory(project_id)
-    except InferlabError as error:
-        return _Foretold(None, str(error), command)
-    return _Foretold(found, "", command)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the page begins with; without a basis nothing can be pruned, for the reason given."""
+
+    versions: list[Version]
+    basis: Basis | None
+    problem: str
 
 
-def _versions(project: Project) -> None:
-    model = project.model
-    shell.section("Versions")
-    with shell.card("il-card-flush"), html.table().classes("il-table").props('data-testid="versions"'):
-        with html.thead(), html.tr():
-            for head in ("Version", "Made of", "Precision", "Zeros", "Parameters", "Size"):
-                html.th(head)
-        with html.tbody(), html.tr():
-            html.td("original").classes("il-strong")
-            html.td(model_facts.source(model)).classes("il-break")
-            html.td(model_facts.precision(model))
-            html.td(model_facts.zeros(model))
-            html.td(model_facts.parameters(model))
-            html.td(size(model.size_bytes))
+class _Overview:
+    """All versions, and the editor of the next one."""
 
+    def __init__(self, desk: Desk, opened: Opened) -> None:
+        self._desk, self._opened, self._project = desk, opened, opened.project
+        self._base = f"/projects/{opened.project.id}/optimization"
+        self._editor: VersionEditor | None = None
 
-def _estimate(project: Project, found: _Foretold) -> None:
-    with shell.card(), html.div().props('data-testid="estimate"').classes("il-column"):
-        if found.profile is None:
-            html.p(found.problem)
+    async def build(self) -> None:
+        """Fill the page."""
+        with shell.titled("Optimization"):
+            self._button = ui.button("Create Version", icon="add", on_click=self._create)
+            self._button.props('data-testid="create-version"').set_enabled(False)
+        found = await loaded(self._read)
+        shell.section("Versions")
+        table = VersionTable(self._project.model, self._base)
+        table.show(found.versions)
+        self._jobs = VersionJobs(self._desk, self._project.id, self._base, found.versions, table.show)
+        await self._jobs.refresh()
+        shell.section("New Version", "what is foretold follows the sliders")
+        if found.basis is None:
+            shell.empty("Nothing can be pruned", found.problem)
             return
-        estimate = found.profile.estimate
-        if estimate is None:
-            html.p("Nothing can be foretold: this model has no weights that could be pruned.")
-            return
-        with shell.stats():
-            for label, value, detail in _numbers(found.profile, estimate):
-                shell.stat(label, value, detail)
-        html.p(_meaning(found.profile, estimate)).classes("il-muted")
-        base = f"/projects/{project.id}"
-        with html.div().classes("il-row"):
-            html.a("Performance profiles", href=f"{base}/performance")
-            html.a("Loss profiles", href=f"{base}/loss")
+        own = self._opened.own
+        self._editor = VersionEditor(found.basis, self._rebase, _timed(own), _tried(own))
+        self._button.set_enabled(True)
+        await self._editor.begin()
+
+    def _read(self) -> _Found:
+        versions = self._desk.workspace.versions.of_project(self._project.id)
+        try:
+            basis = read_basis(self._desk.workspace, self._project.id)
+            if not basis.loss.layers:
+                raise BadInput("This model has no weights that could be pruned.")
+        except InferlabError as error:
+            return _Found(versions, None, str(error))
+        return _Found(versions, basis, "")
+
+    async def _rebase(self, performance_id: str | None, loss_id: str | None) -> Basis:
+        return await asyncio.to_thread(read_basis, self._desk.workspace, self._project.id, performance_id, loss_id)
+
+    async def _create(self) -> None:
+        assert self._editor is not None
+        workspace, project, draft = self._desk.workspace, self._project, self._editor.draft
+        names = await asyncio.to_thread(workspace.versions.names, project.id)
+        form = draft.form(free_name(draft.suggested(), set(names.values())), self._editor.basis)
+
+        async def run(asked: VersionForm) -> None:
+            await asyncio.to_thread(add_version, workspace, project.id, asked)
+            await self._desk.watch.refresh()
+            await self._jobs.refresh()
+
+        await ask_version(project.model, lambda: workspace.engines.choices(project.model), form, run)
 
 
-def _numbers(profile: Profile, estimate: PruningEstimate) -> list[tuple[str, str, str]]:
-    numbers = []
-    performance = profile.performance
-    if performance is not None:
-        where = f"{title(performance.engine)}, batch {performance.batch_size}"
-        numbers.append(("MS per Batch", decimal(performance.ms_per_batch, 3), where))
-    if estimate.estimated_ms_per_batch is not None and estimate.estimated_speedup is not None:
-        gain = f"loss budget {estimate.budget:g}"
-        numbers.append(("Estimated MS per Batch", decimal(estimate.estimated_ms_per_batch, 3), gain))
-        numbers.append(("Estimated Speed-up", f"{estimate.estimated_speedup:.2f} ×", ""))
-    numbers.append(("Pruned Parameters", share(estimate.parameter_reduction), "would become zero"))
-    if estimate.recovery is not None:
-        numbers.append(("Estimated Recovery", share(estimate.recovery), "before any retraining"))
-    return numbers
+def _timed(profiles: Sequence[Entry]) -> dict[str, str]:
+    now = datetime.now(UTC)
+    return {
+        one.id: f"{one.brief['performance']['name']} ({age(one.created_at, now)})" for one in measured(profiles)
+    }
 
 
-def _meaning(profile: Profile, estimate: PruningEstimate) -> str:
-    """What the numbers rest on, and what they do not say."""
-    budget = f"For a loss budget of {BUDGET:g}"
-    if profile.loss is not None and profile.loss.method == "approximated":
-        budget += ", by losses that were only approximated from the weights"
-    if estimate.gained == "parameters":
-        return (
-            f"{budget}. The times of pruned copies were not measured, so it goes by parameters and foretells no "
-            "speed-up: add a performance profile with “Times of pruned copies” on, or on DeepSparse."
-        )
-    if estimate.estimated_speedup is not None and estimate.estimated_speedup <= 1.0:
-        return f"{budget}. This engine gains nothing from zeros in the weights: pruning would not make it faster."
-    return f"{budget}, which layers take which share of zeros is chosen by the time that each gains for its loss."
+def _tried(profiles: Sequence[Entry]) -> dict[str, str]:
+    now = datetime.now(UTC)
+    found = {one.id: f"{one.brief['loss']['name']} ({age(one.created_at, now)})" for one in losses(profiles)}
+    theory = approximated(profiles)
+    return {**found, theory.id: "Approximated"} if theory else found

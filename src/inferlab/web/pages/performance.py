@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from nicegui import html, ui
@@ -16,13 +15,13 @@ from inferlab.errors import InferlabError
 from inferlab.profiling.estimate import BUDGET
 from inferlab.profiling.records import FlopsProfile, Profile
 from inferlab.render import profile_words as words
-from inferlab.render.history import age
 from inferlab.render.profile_how import PRUNING, facts
 from inferlab.render.profile_tables import layer_columns, theory_columns
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, size
 from inferlab.web import shell
 from inferlab.web.desk import Desk
+from inferlab.web.live import aged
 from inferlab.web.parts import profile_summary as summary
 from inferlab.web.parts.budget import BudgetControl
 from inferlab.web.parts.figures import Chart, ChosenChart
@@ -74,6 +73,7 @@ class _Measured:
         """Fill the page."""
         known = self._entry.brief["performance"]
         with shell.titled("Performance Profile", summary.moment(known["measured_at"])):
+            summary.of_version(self._opened.versions.get(self._entry.model_digest))
             ProfileMenu(self._desk, self._entry, self._section)
         await ProfileJobs(self._desk, self._opened, self._section, self._entry).refresh()
         self._profile = await loaded(self._desk.workspace.profile, self._entry.id)
@@ -108,7 +108,7 @@ class _Measured:
                 summary.measured(performance)
             with html.div().classes("il-summary-part"):
                 self._estimated = html.div().classes("il-estimated")
-                estimate, known = self._profile.estimate, _losses(self._opened)
+                estimate, known = self._profile.estimate, _losses(self._opened, self._entry)
                 budget = estimate.budget if estimate else BUDGET
                 self._budget = BudgetControl(self._recompute, budget, known, _chosen(self._entry, known))
         summary.estimated(self._estimated, self._profile)
@@ -186,13 +186,11 @@ class _Measured:
             self._table.fill(await asyncio.to_thread(lambda: content(layer_columns(profile))))
 
 
-def _losses(opened: Opened) -> dict[str, str]:
-    """The loss profiles that an estimate can go by."""
-    now = datetime.now(UTC)
-    found = {
-        one.id: f"{one.brief['loss']['name']} ({age(one.created_at, now)})" for one in losses(opened.profiles)
-    }
-    theory = approximated(opened.profiles)
+def _losses(opened: Opened, entry: Entry) -> dict[str, str]:
+    """The loss profiles of the same model, or version of it, that an estimate can go by."""
+    same = [one for one in opened.profiles if one.model_digest == entry.model_digest]
+    found = {one.id: f"{one.brief['loss']['name']} ({aged(one.created_at)})" for one in losses(same)}
+    theory = approximated(same)
     return {**found, theory.id: "Approximated"} if theory else found
 
 

@@ -94,7 +94,8 @@ class Board:
         open_ones = [card.item for card in self._cards.values() if _is_elsewhere(card.item)]
         if not open_ones:
             return
-        for item in await asyncio.to_thread(card_items.reread, self._desk.workspace, open_ones):
+        workspace, project_id = self._desk.workspace, self._project_id
+        for item in await asyncio.to_thread(card_items.reread, workspace, project_id, open_ones):
             card = self._cards.get(item.key)
             if card is not None and item.mark != card.item.mark:
                 await card.update(item, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 
 from nicegui import html, ui
@@ -12,9 +11,9 @@ from nicegui.element import Element
 
 from inferlab.errors import InferlabError
 from inferlab.machine import describe, vector_width
-from inferlab.render.history import age
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
 from inferlab.web import shell
+from inferlab.web.live import aged
 from inferlab.web.parts.card_faces import Face, Shelf
 from inferlab.web.parts.card_items import Head, Item, is_here
 from inferlab.web.parts.card_jobs import JobActions, JobPanel
@@ -73,7 +72,7 @@ class BenchmarkCard:
 
     def grow_older(self) -> None:
         """Say how old it is by now."""
-        self._age.set_text(_aged(self.item))
+        self._age.set_text(aged(self.item.created_at))
 
     def _show(self, position: int) -> None:
         item = self.item
@@ -94,7 +93,7 @@ class BenchmarkCard:
         self._head.clear()
         with self._head:
             html.h2(item.head.title).classes("il-cut").props('data-testid="engines"')
-            self._age = ui.label(_aged(item)).classes("il-muted il-bench-age")
+            self._age = ui.label(aged(item.created_at)).classes("il-muted il-bench-age")
             if wrong:
                 shell.chip("wrong outputs", "wrong")
             with html.div().classes("il-bench-facts"):
@@ -199,10 +198,6 @@ def _has_body(entry: Entry | None) -> bool:
     return not entry.cells or any(one.runs for one in entry.cells) or len(causes) > 1
 
 
-def _aged(item: Item) -> str:
-    return age(item.created_at, datetime.now(UTC))
-
-
 def _here(entry: Entry | None) -> str:
     """The instruction set, as far as it is known without opening the entry: that of this machine."""
     return vector_width(describe().instruction_sets).upper() if entry is None or is_here(entry) else ""
@@ -210,6 +205,8 @@ def _here(entry: Entry | None) -> str:
 
 def _facts(head: Head, instruction_set: str) -> list[tuple[str, str]]:
     found = [
+        ("Version", head.version),
+        ("Engine", head.engine),
         ("Scenario", head.scenario),
         ("Batch Size", head.batch_sizes),
         ("Core Count", head.core_counts),

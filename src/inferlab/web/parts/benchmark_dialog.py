@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,9 +20,11 @@ from inferlab.web.desk import Desk
 from inferlab.web.parts.card_words import SCENARIOS, seconds
 from inferlab.web.parts.engine_select import EngineSelect
 from inferlab.web.parts.number_chips import NumberChips
+from inferlab.web.parts.version_select import VersionSelect
 from inferlab.workspace.engines import EngineChoice, title
-from inferlab.workspace.forms import BenchmarkForm, benchmark_asked, has_sequence, own_batch_size
+from inferlab.workspace.forms import BenchmarkForm, Side, benchmark_asked, has_sequence, own_batch_size
 from inferlab.workspace.tracking import parts_of
+from inferlab.workspace.versions import Version
 
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # With more cores than this, powers of two are offered; any other can be typed in.
@@ -38,12 +41,6 @@ _OPTION = """
   </q-item-section>
 </q-item>
 """
-
-
-def versions_of(model: Model) -> dict[str, str]:
-    """The versions of a model that can be measured, by their ids: so far only the model as it is."""
-    del model
-    return {"": "Original"}
 
 
 class ScenarioSelect(ui.select):
@@ -81,8 +78,11 @@ class BenchmarkDialog:
         recent: Sequence[Entry],
         run: Callable[[BenchmarkForm], Awaitable[None]],
         against: str | None = None,
+        versions: Sequence[Version] = (),
+        version: str | None = None,
     ) -> None:
         self._model, self._choices, self._run = model, choices, run
+        self._versions, self._begin_with = versions, version
         self._recent = {one.id: one for one in recent}
         self._asked = 0
         with (
@@ -112,23 +112,28 @@ class BenchmarkDialog:
         with html.div().classes("il-fields-2-1"):
             self._engine = EngineSelect(self._choices, "Inference Engine").props('data-testid="engine"')
             self._engine.on_value_change(self._changed)
-            self._version = ui.select(versions_of(self._model), label="Optimization Version", value="")
-            self._version.props('data-testid="version"')
+            self._version = VersionSelect(self._versions, self._begin_with).props('data-testid="version"')
+            self._version.on_value_change(self._changed)
 
     def _comparison(self, against: str | None) -> None:
         with html.div().classes("il-row il-bench-compare"):
-            self._compares = ui.checkbox("Enable Comparison", value=against is not None, on_change=self._changed)
+            compares = against is not None or self._begin_with is not None
+            self._compares = ui.checkbox("Enable Comparison", value=compares, on_change=self._changed)
             self._compares.props('dense data-testid="enable-comparison"')
-            kinds = {"engine": "with another engine, in turns", "benchmark": "with an existing benchmark"}
+            kinds = {"engine": "in turns", "benchmark": "with an existing benchmark"}
             self._rival = ui.radio(
                 kinds, value="engine" if against is None else "benchmark", on_change=self._changed
             ).props('inline dense data-testid="compare-with"')
         with html.div().classes("il-fields-2-1") as self._engine_row:
             others = [one for one in self._choices if one.name != self._engine.value]
             value = next((one.name for one in others if not one.reason), None)
+            if self._begin_with is not None:
+                # Who comes from a version wants to know what it gained.
+                value = self._engine.value
             self._other = EngineSelect(self._choices, "Comparing to", value).props('data-testid="other-engine"')
             self._other.on_value_change(self._changed)
-            ui.select(versions_of(self._model), label="Optimization Version", value="")
+            self._other_version = VersionSelect(self._versions).props('data-testid="other-version"')
+            self._other_version.on_value_change(self._changed)
         with html.div() as self._benchmark_row:
             self._against = ui.select(
                 {one.id: _named(one) for one in self._recent.values()},
@@ -173,8 +178,10 @@ class BenchmarkDialog:
             raise BadInput("No engine here can run this model. Install one on the start page.")
         if compares and self._rival.value == "benchmark" and like is None:
             raise BadInput("There is no benchmark in this project yet that could be compared with.")
+        in_turns = compares and self._rival.value == "engine"
         return BenchmarkForm(
             engine=self._engine.value,
+            version=self._version.chosen,
             num_cores=tuple(self._cores.values),
             batch_sizes=tuple(self._batches.values),
             scenario=scenario,
@@ -182,7 +189,8 @@ class BenchmarkDialog:
             rate=self._rate.value if scenario == "server" else None,
             sequence_length=_whole(self._sequence.value, "sequence length") if self._sequence else None,
             time_s=0.0 if self._time.value is None else float(self._time.value),
-            compare_engine=self._other.value if compares and self._rival.value == "engine" else None,
+            compare_engine=self._other.value if in_turns else None,
+            compare_version=self._other_version.chosen if in_turns else None,
             against=like.id if like else None,
         )
 
@@ -231,7 +239,9 @@ class BenchmarkDialog:
         asked = self._asked
         try:
             form = self.form()
-            told = await asyncio.to_thread(_foretold, form, self._model)
+            told = await asyncio.to_thread(
+                _foretold, form, self._side(form.version), self._side(form.compare_version)
+            )
             error = ""
         except InferlabError as problem:
             told, error = "", str(problem)
@@ -239,6 +249,13 @@ class BenchmarkDialog:
             self._estimate.set_text(told)
             self._error.set_text(error)
             self._go.set_enabled(not error)
+
+    def _side(self, version_id: str | None) -> Side:
+        """What stands for a version while nothing is measured: its digest tells it from the others."""
+        found = next((one for one in self._versions if one.id == version_id), None)
+        if found is None:
+            return Side(self._model)
+        return Side(replace(self._model, source=found.path, digest=found.digest), found.name)
 
     async def _submit(self) -> None:
         self._go.set_enabled(False)
@@ -252,9 +269,13 @@ class BenchmarkDialog:
 
 
 async def open_dialog(
-    desk: Desk, project: Project, queued: Callable[[], Awaitable[None]], against: str | None = None
+    desk: Desk,
+    project: Project,
+    queued: Callable[[], Awaitable[None]],
+    against: str | None = None,
+    version: str | None = None,
 ) -> None:
-    """Ask for a benchmark of a project; `queued` is called when one is in the queue."""
+    """Ask for a benchmark of a project, or of a version against the original; `queued` is called afterwards."""
     workspace = desk.workspace
 
     async def run(form: BenchmarkForm) -> None:
@@ -271,12 +292,13 @@ async def open_dialog(
     recent = [one for one in entries if one.kind == BENCHMARK and any(cell.runs for cell in one.cells)]
     if against is not None and all(one.id != against for one in recent):
         recent.append(await asyncio.to_thread(workspace.store.entry, against))
-    await BenchmarkDialog(project.model, choices, recent, run, against).open()
+    versions = await asyncio.to_thread(workspace.versions.of_project, project.id)
+    await BenchmarkDialog(project.model, choices, recent, run, against, versions, version).open()
 
 
-def _foretold(form: BenchmarkForm, model: Model) -> str:
+def _foretold(form: BenchmarkForm, side: Side, rival: Side) -> str:
     """How much there is to measure, and about how long that takes."""
-    asked = benchmark_asked(form, model)
+    asked = benchmark_asked(form, side, rival)
     cores, batches = len(set(form.num_cores)), len(set(form.batch_sizes))
     cells = cores * batches
     noun = "comparison" if form.compare_engine else "combination"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from inferlab.records import Plan
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked
+from inferlab.workspace.cards import machine_of, side
 from inferlab.workspace.engines import title
 from inferlab.workspace.workspace import Workspace
 
@@ -29,6 +30,10 @@ class Head:
     batch_sizes: str = ""
     core_counts: str = ""
     scenario: str = ""
+    #: The version of the model, where it is not the original.
+    version: str = ""
+    #: The engine of both sides, where these are called by something else.
+    engine: str = ""
     #: The machine that measured, where it is another one.
     node: str = ""
     note: str = ""
@@ -83,23 +88,44 @@ def read(workspace: Workspace, project_id: str, limit: int) -> Listing:
         **store.jobs.of_entries([one.id for one in shown]),
         **{one.entry_id: one for one in jobs if one.entry_id in known},
     }
-    items = [_of_entry(workspace, one, by_entry.get(one.id)) for one in shown]
+    named = _Names.of(workspace, project_id)
+    items = [_of_entry(workspace, one, by_entry.get(one.id), named) for one in shown]
     for job in jobs:
         if job.entry_id in known:
             continue
         old = _entry(workspace, job.entry_id)
         if old is not None:
-            items.append(_of_entry(workspace, old, job))
+            items.append(_of_entry(workspace, old, job, named))
         elif job.alive or job.entry_id is None:  # else its entry was removed
-            items.append(Item(job.id, job.created_at, _head_of_job(job), None, job))
+            items.append(Item(job.id, job.created_at, _head_of_job(job, named), None, job))
     items.sort(key=lambda one: (one.job.created_at if one.job else one.created_at, one.key), reverse=True)
     return Listing(tuple(items), len(entries) > limit)
 
 
-def reread(workspace: Workspace, items: Iterable[Item]) -> list[Item]:
+def reread(workspace: Workspace, project_id: str, items: Iterable[Item]) -> list[Item]:
     """The same cards as the store has them now, without those that are gone."""
     found = ((one, _entry(workspace, one.id)) for one in items)
-    return [_of_entry(workspace, entry, one.job) for one, entry in found if entry is not None]
+    named = _Names.of(workspace, project_id)
+    return [_of_entry(workspace, entry, one.job, named) for one, entry in found if entry is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the versions of a project are called, by the digest of their models and by the path."""
+
+    by_digest: Mapping[str, str]
+    by_path: Mapping[str, str]
+    #: The source of the project's own model.
+    original: str
+
+    @classmethod
+    def of(cls, workspace: Workspace, project_id: str) -> _Names:
+        found = [(one.brief["optimized"], one.brief["name"]) for one in workspace.versions.entries(project_id)]
+        return cls(
+            {made["digest"]: name for made, name in found},
+            {made["path"]: name for made, name in found},
+            workspace.project(project_id).model.source,
+        )
 
 
 def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:
@@ -109,19 +135,22 @@ def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:
         return None
 
 
-def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None) -> Item:
+def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, named: _Names) -> Item:
     key = job.id if job else entry.id
-    return Item(key, entry.created_at, _head_of_entry(workspace, entry), entry, job)
+    return Item(key, entry.created_at, _head_of_entry(workspace, entry, named), entry, job)
 
 
-def _head_of_entry(workspace: Workspace, entry: Entry) -> Head:
+def _head_of_entry(workspace: Workspace, entry: Entry, named: _Names) -> Head:
     cells = [one.cell for one in entry.cells]
     return Head(
-        _title(workspace, entry),
+        _title(workspace, entry, named),
         _numbers(one.batch_size for one in cells),
         _numbers(one.num_cores for one in cells),
         _scenarios([one.scenario for one in cells]),
-        "" if is_here(entry) else entry.node,
+        # The arms of a comparison say it themselves.
+        named.by_digest.get(entry.model_digest, "") if entry.kind == BENCHMARK else "",
+        _only_engine([one.engine for one in cells]) if entry.kind == "comparison" else "",
+        ", ".join(dict.fromkeys(filter(None, map(machine_of, cells)))) or ("" if is_here(entry) else entry.node),
         entry.note,
     )
 
@@ -131,13 +160,14 @@ def is_here(entry: Entry) -> bool:
     return entry.node in (platform.node(), node_name())
 
 
-def _title(workspace: Workspace, entry: Entry) -> str:
+def _title(workspace: Workspace, entry: Entry, named: _Names) -> str:
     if entry.kind in _DOCUMENTS:
         return _DOCUMENTS[entry.kind]
     labels = entry.brief.get("labels")
     if entry.kind != BENCHMARK:
         # The card shows B, which is compared with A.
-        return f"{title(labels[1])} vs {title(labels[0])}" if labels else entry.title
+        own = named.original
+        return f"{side(labels[1], own)} vs {side(labels[0], own)}" if labels else entry.title
     names = _engines(entry)
     other = _entry(workspace, entry.brief.get("against"))
     return f"{names} vs {_engines(other)} ({other.id})" if other else names
@@ -147,25 +177,34 @@ def _engines(entry: Entry) -> str:
     return " vs ".join(dict.fromkeys(title(one.cell.engine) for one in entry.cells)) or entry.title
 
 
-def _head_of_job(job: QueuedJob) -> Head:
+def _head_of_job(job: QueuedJob, named: _Names) -> Head:
     try:
         asked = requests.from_content(job.kind, job.content)
     except InferlabError:
         return Head(job.kind.capitalize())
     if isinstance(asked, ComparisonAsked):
-        return _head_of_plan(asked.b, f"{title(asked.labels[1])} vs {title(asked.labels[0])}")
+        engine = _only_engine([*asked.a.engines, *asked.b.engines])
+        return _head_of_plan(asked.b, f"{title(asked.labels[1])} vs {title(asked.labels[0])}", engine=engine)
     assert isinstance(asked, BenchmarkAsked)
     against = f" vs {asked.against}" if asked.against else ""
-    return _head_of_plan(asked.plan, " vs ".join(map(title, asked.plan.engines)) + against)
+    version = named.by_path.get(asked.plan.model, "")
+    return _head_of_plan(asked.plan, " vs ".join(map(title, asked.plan.engines)) + against, version)
 
 
-def _head_of_plan(plan: Plan, name: str) -> Head:
+def _head_of_plan(plan: Plan, name: str, version: str = "", engine: str = "") -> Head:
     return Head(
         name,
         _numbers(plan.batch_sizes, "the model's"),
         _numbers(plan.num_cores, "all"),
         _scenarios(plan.scenarios),
+        version,
+        engine,
     )
+
+
+def _only_engine(engines: Sequence[str]) -> str:
+    """The engine of both sides; empty where they have two."""
+    return title(engines[0]) if len(set(engines)) == 1 else ""
 
 
 def _numbers(values: Iterable[int | None], unset: str = "") -> str:

@@ -23,6 +23,10 @@ _STATES = {
     "cancelled": "Cancelled before it was measured.",
     "done": "Nothing was measured.",
 }
+_DIFFERENT = (
+    "Both sides are different models, and their outputs differ: what is faster has its price. The page of a "
+    "version says how far its outputs are off."
+)
 _WORTHLESS = "Wrong outputs: this speed is worth nothing."
 
 
@@ -34,6 +38,8 @@ class Chosen:
     view: str = "baseline"
     num_cores: int = 0
     batch_size: int = 0
+    #: The machine of a cluster whose arms are shown.
+    machine: str = ""
 
     @property
     def place(self) -> Place:
@@ -44,6 +50,7 @@ class Chosen:
         """Choose something else where a card does not have what was chosen."""
         if self.arm >= len(face.cells):
             self.arm = 0
+        self.machine = face.card.arms[self.arm].machine
         if self.view not in views_of(face):
             self.view = "baseline"
         if self.num_cores not in face.card.core_counts or self.batch_size not in face.card.batch_sizes:
@@ -65,7 +72,8 @@ class CardViews:
         chosen.fit(face)
         with html.div().classes("il-bench-body") as self._root:
             self._alert = html.div().classes("il-bench-alert")
-            self._tabs()
+            self._tab_slot: Element = html.div()
+            self._fill(self._tab_slot, self._tabs)
             with html.div().classes("il-bench-grid"):
                 self._stats: Element = html.div().classes("il-bench-stats")
                 with html.div().classes("il-bench-chart"):
@@ -92,13 +100,14 @@ class CardViews:
     # What can be chosen.
 
     def _tabs(self) -> None:
-        arms, views = self._face.card.arms, views_of(self._face)
+        every, views = self._face.card.arms, views_of(self._face)
+        arms = {index: arm for index, arm in enumerate(every) if arm.machine == self._chosen.machine}
         if len(arms) == 1 and len(views) == 1:
             return
         stacked = "il-bench-stacked" if len(arms) > 2 and len(views) > 1 else ""
         with html.div().classes(f"il-bench-tabs {stacked}"):
             if len(arms) > 1:
-                names = {str(index): arm.label for index, arm in enumerate(arms)}
+                names = {str(index): arm.label for index, arm in arms.items()}
                 self._tab_row(names, str(self._chosen.arm), "arm", self._choose_arm)
             if len(views) > 1:
                 row = self._tab_row(
@@ -123,9 +132,13 @@ class CardViews:
         card = self._face.card
         self._cores: ui.select | None = None
         self._batch: ui.select | None = None
-        if len(card.core_counts) == 1 and len(card.batch_sizes) == 1:
+        if len(card.core_counts) == 1 and len(card.batch_sizes) == 1 and len(card.machines) < 2:
             return
         with html.div().classes("il-bench-selectors"):
+            if len(card.machines) > 1:
+                ui.select(
+                    card.machines, label="Machine", value=self._chosen.machine, on_change=self._choose_machine
+                ).props('data-testid="select-machine"')
             if len(card.core_counts) > 1:
                 self._cores = ui.select(
                     card.core_counts, label="Cores", value=self._chosen.num_cores, on_change=self._choose_cores
@@ -146,6 +159,18 @@ class CardViews:
 
     async def _choose_arm(self, event: ValueChangeEventArguments[Any]) -> None:
         await self._choose("arm", int(event.value))
+
+    async def _choose_machine(self, event: ValueChangeEventArguments[Any]) -> None:
+        """Show another machine, by the same engine where it has it."""
+        arms, machine = self._face.card.arms, str(event.value)
+        if machine == self._chosen.machine:
+            return
+        engine = arms[self._chosen.arm].engine
+        there = [index for index, arm in enumerate(arms) if arm.machine == machine]
+        self._chosen.arm = next((one for one in there if arms[one].engine == engine), there[0])
+        self._chosen.machine = machine
+        self._fill(self._tab_slot, self._tabs)
+        await self.draw()
 
     async def _choose_view(self, event: ValueChangeEventArguments[Any]) -> None:
         await self._choose("view", str(event.value))
@@ -206,6 +231,8 @@ class CardViews:
                 told = cell.numbers.check.removeprefix("WRONG (").removesuffix(")")
                 text = f"{_WORTHLESS} {_sentence(told)}"
                 shell.banner("wrong", text).props('data-testid="wrong-outputs"')
+            elif duel is not None and duel.outputs_match is False and self._face.card.of_different_models:
+                shell.banner("warn", _DIFFERENT).props('data-testid="different-outputs"')
             elif duel is not None and duel.outputs_match is False:
                 text = "The outputs of both sides DIFFER: a speed-up of something else is worth nothing."
                 shell.banner("wrong", text).props('data-testid="wrong-outputs"')

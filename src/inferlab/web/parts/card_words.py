@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from inferlab.charts.points import AT_FULL_LOAD
 from inferlab.records import Cell, Estimate
 from inferlab.store.entries import CellEntry
 from inferlab.units import plural, share
@@ -77,7 +78,7 @@ def estimates(one: CellEntry) -> tuple[Estimate, Estimate, Estimate] | None:
 
 
 def _an_item(cell: Cell, batch: Estimate, rate: Estimate) -> Estimate:
-    if cell.scenario == "sync":
+    if cell.scenario not in AT_FULL_LOAD:
         low, high = (end / cell.batch_size for end in batch.ends) if batch.ends else (None, None)
         return Estimate(batch.value / cell.batch_size, low, high, LEVEL, "student")
     low, high = (1e3 / rate.ends[1], 1e3 / rate.ends[0]) if rate.ends else (None, None)

@@ -7,9 +7,9 @@ import json
 from nicegui import html, ui
 from nicegui.element import Element
 
-# In the browser itself, which may write to the clipboard only while it handles a click. Where the page comes from
-# another machine without https, it keeps the newer way to itself.
-_COPY = """async () => {
+#: Copies what a JavaScript expression gives. In the browser itself, which may write to the clipboard only while it
+#: handles a click; where the page comes from another machine without https, it keeps the newer way to itself.
+COPY = """async () => {
   const text = %s;
   try { await navigator.clipboard.writeText(text); }
   catch {
@@ -31,6 +31,6 @@ def command_line(text: str, name: str = "copy-command") -> Element:
         button = ui.button(icon="content_copy").props(f'flat dense round data-testid="{name}" aria-label="Copy"')
         with button:
             ui.tooltip("Copy")
-    button.on("click", js_handler=_COPY % json.dumps(text))
+    button.on("click", js_handler=COPY % json.dumps(text))
     element: Element = whole
     return element

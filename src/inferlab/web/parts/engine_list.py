@@ -136,7 +136,8 @@ def _is_foreign(engine: EngineInfo) -> bool:
 
 def _reason(engine: EngineInfo) -> None:
     if engine.problem and engine.problem != "not installed":
-        html.div(engine.problem.removeprefix("cannot run here: ")).classes("il-muted il-small")
+        told = engine.problem.removeprefix("cannot run here: ")
+        html.div(told[:1].upper() + told[1:]).classes("il-muted il-small")
     if engine.remedy and not can_install(engine):
         command_line(engine.remedy, f"copy-{engine.name}")
 

@@ -27,7 +27,7 @@ class EngineSelect(ui.select):
     ) -> None:
         self._choices = tuple(choices)
         super().__init__(_titles(choices), label=label, value=_chosen(choices, value))
-        self.add_slot("option", _OPTION)
+        self.props('popup-content-class="il-options"').add_slot("option", _OPTION)
 
     def offer(self, choices: Sequence[EngineChoice], value: str | None = None) -> None:
         """Show other choices; the value stays where it can, else it is `value`, else the first that can be."""

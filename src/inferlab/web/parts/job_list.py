@@ -16,12 +16,23 @@ from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts.dialogs import dialog
 from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import InstallAsked, ProfileAsked
+from inferlab.workspace.asked import InstallAsked, OptimizationAsked, ProfileAsked
 from inferlab.workspace.engines import title
 from inferlab.workspace.work import plans_of
 
-_KINDS = {"benchmark": "Benchmark", "comparison": "Comparison", "profile": "Profile", "install": "Installation"}
-_PAGES = {"benchmark": "benchmarks", "comparison": "benchmarks", "profile": "performance"}
+_KINDS = {
+    "benchmark": "Benchmark",
+    "comparison": "Comparison",
+    "profile": "Profile",
+    "optimization": "Version",
+    "install": "Installation",
+}
+_PAGES = {
+    "benchmark": "benchmarks",
+    "comparison": "benchmarks",
+    "profile": "performance",
+    "optimization": "optimization",
+}
 #: What a user should hear of after it ended.
 TROUBLED = ("failed", "interrupted")
 _LONGEST_FAILURE = 400
@@ -45,6 +56,8 @@ def described(job: QueuedJob) -> str:
         return _KINDS[job.kind]
     if isinstance(asked, InstallAsked):
         return f"{_KINDS[job.kind]} of {title(asked.engine)}"
+    if isinstance(asked, OptimizationAsked):
+        return f"{_KINDS[job.kind]} “{asked.asked.name}”"
     if isinstance(asked, ProfileAsked) and not asked.wanted.performance:
         return f"Loss profile “{asked.wanted.loss_name}”"
     engines = dict.fromkeys(title(one) for plan in plans_of(asked) for one in plan.engines)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from nicegui import html, ui
 
 from inferlab.charts.layer_diffs import layer_diff
 from inferlab.profiling.diff import LayerDiff
-from inferlab.render.history import age
 from inferlab.render.profile_tables import diff_columns
 from inferlab.store.entries import Entry
-from inferlab.units import decimal
+from inferlab.units import decimal, plural
 from inferlab.web import shell
 from inferlab.web.desk import Desk
+from inferlab.web.live import aged
 from inferlab.web.parts.figures import Chart
 from inferlab.web.parts.layer_table import LayerTable, content
 from inferlab.workspace.engines import title
@@ -26,8 +25,8 @@ _NOTE = "Profiles are not measured in turns, so a change of the machine between 
 def described(entry: Entry) -> str:
     """A measured profile in a line."""
     found = entry.brief["performance"]
-    where = f"{title(found['engine'])}, batch {found['batch_size']}, {found['num_cores']} cores"
-    return f"{found['name']} ({where}, {age(entry.created_at, datetime.now(UTC))})"
+    where = f"{title(found['engine'])}, batch {found['batch_size']}, {plural(found['num_cores'], 'core')}"
+    return f"{found['name']} ({where}, {aged(entry.created_at)})"
 
 
 class DiffSection:

@@ -17,7 +17,7 @@ export default {
         :rows="rows" :columns="heads" :row-key="(row) => row.at" v-model:pagination="order" :rows-per-page-options="[0]"
         :virtual-scroll-item-size="${ROW_HEIGHT}" :virtual-scroll-sticky-size-start="${ROW_HEIGHT}"
         :virtual-scroll-slice-size="40" table-class="il-scroll" column-sort-order="da"
-        :table-style="{ minWidth: width + 'px' }" :style="{ '--il-rows': Math.max(rows.length, 1) }">
+        :style="{ '--il-width': width + 'px' }">
         <template v-slot:body="props">
           <tr :data-row="props.row.at">
             <td v-for="head in props.cols" :key="head.name" :class="head.numeric ? 'il-right' : 'il-name'"

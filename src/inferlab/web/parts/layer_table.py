@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import json
@@ -36,20 +37,15 @@ class LayerTable(Element, component="layer_table.js"):
 def content(columns: Columns) -> str:
     """Columns as the browser gets them: titles, texts, and the numbers that they are sorted by."""
     # One text: NiceGUI wraps every item of a list to observe it, which takes longer than all the rest.
-    return json.dumps([_column(title, [_cell(one) for one in cells]) for title, cells in columns.items()])
+    return json.dumps([_column(title, cells) for title, cells in columns.items()])
 
 
-def _column(title: str, cells: list[Cell]) -> dict[str, Any]:
-    texts = [one.text for one in cells]
+def _column(title: str, cells: Sequence[str | Cell]) -> dict[str, Any]:
+    texts = [one if isinstance(one, str) else one.text for one in cells]
     longest = min(max(map(len, texts), default=0), _LONGEST)
-    named = title in NAMES
     return {
         "title": title,
         "texts": texts,
-        "numbers": None if named else [one.number for one in cells],
+        "numbers": None if title in NAMES else [one.number for one in cells if isinstance(one, Cell)],
         "width": round(_PADDING + max(_CHARACTER * longest, _CHARACTER * len(title) + _ARROW)),
     }
-
-
-def _cell(one: str | Cell) -> Cell:
-    return Cell(one) if isinstance(one, str) else one

@@ -86,6 +86,7 @@ class ModelPicker:
                 for name, meaning in demo.NAMES.items():
                     self._demo(name, meaning)
         self._result: Element = html.div().props('data-testid="model"')
+        tabs.on_value_change(self._forget_problem)
         self._timer = ui.timer(_LOOK_S, self._show_progress, active=False)
         ui.context.client.on_delete(self.leave)
         if source:
@@ -138,6 +139,11 @@ class ModelPicker:
         if self.model is not None:
             self.model = None
             self._changed()
+
+    def _forget_problem(self) -> None:
+        """Who goes another way has read what was wrong with the last one."""
+        if self.model is None and self._analysis is None:
+            self._result.clear()
 
     def _field(self, label: str, value: str, name: str) -> ui.input:
         with html.div().classes("il-fields-row il-name-row"):

@@ -10,6 +10,7 @@ from nicegui import html, ui
 from inferlab.store.entries import Entry, Project
 from inferlab.web.desk import Desk
 from inferlab.web.parts.profile_form import ProfileFields
+from inferlab.web.parts.version_select import VersionSelect
 from inferlab.workspace.forms import ProfileForm
 
 _TOLD = {
@@ -34,9 +35,11 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
     profiles = await asyncio.to_thread(desk.workspace.profiles, project.id)
     name = _free_name(profiles, part)
     filled = replace(ProfileForm(), performance_name=name, loss_name=name)
+    versions = await asyncio.to_thread(desk.workspace.versions.of_project, project.id)
 
     async def add() -> None:
-        await asyncio.to_thread(desk.workspace.add_profile, project.id, fields.form())
+        form = replace(fields.form(), version=select.chosen)
+        await asyncio.to_thread(desk.workspace.add_profile, project.id, form)
         await desk.watch.refresh()
         dialog.close()
 
@@ -44,6 +47,8 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
     with client, ui.dialog(value=True) as dialog, ui.card().classes("il-dialog").props(card):
         html.h2(f"New {part.capitalize()} Profile").classes("il-dialog-title")
         html.p(_TOLD[part]).classes("il-muted")
+        select = VersionSelect(versions).props('data-testid="version"')
+        select.set_visibility(bool(versions))
         fields = ProfileFields(desk, project.model, part == "performance", part == "loss", filled)
         with html.div().classes("il-dialog-actions"):
             ui.button("Cancel", on_click=dialog.close).props('flat data-testid="cancel-dialog"')

@@ -77,8 +77,8 @@ def no_profile(part: str, entry_id: str) -> None:
         shell.empty("No such profile", told)
 
 
-def offer_undo(desk: Desk, entry_id: str, section: str) -> None:
-    """Say for a while that a profile was removed, and put it back if the user wants to."""
+def offer_undo(desk: Desk, entry_id: str, section: str, noun: str = "profile") -> None:
+    """Say for a while that something was removed, and put it back if the user wants to."""
 
     async def put_back() -> None:
         await asyncio.to_thread(desk.workspace.put_back, entry_id)
@@ -86,7 +86,7 @@ def offer_undo(desk: Desk, entry_id: str, section: str) -> None:
         ui.navigate.to(f"{section}/{entry_id}")
 
     with html.div(role="status").classes("il-undo") as bar:
-        html.span(f"Removed the profile {entry_id}.")
+        html.span(f"Removed the {noun} {entry_id}.")
         ui.button("Undo", on_click=put_back).props('flat dense data-testid="undo"')
         ui.timer(_UNDO_S, bar.delete, once=True)
     # Who loads the page again is not told again.

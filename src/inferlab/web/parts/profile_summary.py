@@ -24,6 +24,12 @@ def notices(profile: Profile) -> None:
         shell.banner("warn", "\n".join(found)).props('data-testid="notes"')
 
 
+def of_version(name: str | None) -> None:
+    """Say which version of the model was profiled, where it is not the original."""
+    if name is not None:
+        shell.chip(f"version: {name}").props('data-testid="profiled-version"')
+
+
 def setting(performance: PerformanceProfile) -> None:
     """Under which conditions it was measured."""
     version = performance.versions.get(performance.engine, "")

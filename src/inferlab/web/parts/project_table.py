@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from nicegui import html, ui
 from nicegui.element import Element
 
-from inferlab.render.history import age, half_width
+from inferlab.render.history import half_width
 from inferlab.store.entries import CellEntry, ProjectLine
 from inferlab.units import count, plural, size
+from inferlab.web.live import aged
 from inferlab.web.parts import model_facts
 from inferlab.workspace.engines import title
 
@@ -48,11 +48,10 @@ class ProjectTable:
 
     def _paint(self) -> None:
         found = [line for line in self._lines if fits(line, self._search.value or "")]
-        now = datetime.now(UTC)
         hidden = len(found) - self._limit
         self._more.set_visibility(hidden > 0)
         self._more.set_text(f"Show {min(_PAGE, hidden)} more of {len(found)}")
-        rows = [(line, age(line.active_at, now)) for line in found[: self._limit]]
+        rows = [(line, aged(line.active_at)) for line in found[: self._limit]]
         if rows == self._rows:
             return
         self._rows = rows
@@ -81,19 +80,23 @@ def fits(line: ProjectLine, search: str) -> bool:
     return all(word in text for word in search.lower().split())
 
 
-def best(cell: CellEntry | None) -> tuple[str, str]:
-    """A result with its interval, and where it was reached; empty where there is none."""
+def best(cell: CellEntry | None, digest: str = "") -> tuple[str, str]:
+    """A result with its interval, and where it was reached; empty where there is none.
+
+    `digest` is that of the project's model: what has another is a version of it.
+    """
     if cell is None or cell.items_per_sec is None:
         return "", ""
     half = half_width(cell.items_per_sec_low, cell.items_per_sec_high)
     fixed = cell.cell
-    where = (title(fixed.engine), plural(fixed.num_cores, "core"), f"batch {fixed.batch_size}")
+    where = [title(fixed.engine), plural(fixed.num_cores, "core"), f"batch {fixed.batch_size}"]
+    where += ["optimised version"] if digest not in ("", fixed.model_digest) else []
     return f"{count(cell.items_per_sec)} items/s{half}", ", ".join(where)
 
 
 def _row(line: ProjectLine, changed: str) -> None:
     project, model = line.project, line.project.model
-    reached, where = best(line.best)
+    reached, where = best(line.best, model.digest)
     with html.tr().props(f'data-testid="project-{project.id}"'):
         with html.td().classes("il-project-name"):
             html.a(project.name, href=f"/projects/{project.id}").classes("il-row-link")

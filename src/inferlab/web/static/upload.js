@@ -51,5 +51,9 @@
 
   const stop = () => { const job = running; running = null; job?.xhr?.abort(); };
 
+  // Files that miss the zone would be opened in place of the page, and all that was entered would be gone.
+  for (const name of ["dragover", "drop"])
+    addEventListener(name, (event) => { if (event.dataTransfer?.types.includes("Files")) event.preventDefault(); });
+
   window.inferlabUpload = { send, stop };
 })();

@@ -1,0 +1,274 @@
+"""What a new version shall be: presets, sliders and a table of layers, with estimates that follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from nicegui import html, ui
+from nicegui.element import Element
+
+from inferlab.charts.layer_curves import layer_curves
+from inferlab.profiling.estimate import BUDGET
+from inferlab.profiling.foretell import gains_from_zeros, layer_times, loss_at
+from inferlab.profiling.records import PruningEstimate
+from inferlab.units import shortened
+from inferlab.web import shell
+from inferlab.web.parts.budget import BudgetControl
+from inferlab.web.parts.figures import Chart
+from inferlab.web.parts.layer_editor import LayerEditor
+from inferlab.web.parts.version_draft import PRESETS, Draft, Mode
+from inferlab.web.parts.version_estimate import show_estimate
+from inferlab.workspace.version_forms import PATTERNS, SCHEMES, Basis, group_share
+
+# Who drags a slider passes many values on the way.
+_SETTLED_S = 0.2
+_USUAL = 0.8
+_KEPT = "FP32, as it is"
+_PATTERN_HELP = {
+    "unstructured": "Any weights may become zero.",
+    "block4": "Four weights in a row become zero together.",
+    "2:4": "Two of every four weights become zero: half of each layer.",
+    "channel": "Whole channels go, and the tensors really shrink.",
+}
+_TOLD = {
+    "none": "No layer is pruned.",
+    "alike": "Every layer that is switched on is pruned alike.",
+    "budget": "Shares of zeros are those that gain most within the loss budget.",
+    "hand": "Shares of zeros are set by hand.",
+}
+
+
+class VersionEditor:
+    """Made within the page; `rebase` reads another basis where another profile is chosen."""
+
+    def __init__(
+        self,
+        basis: Basis,
+        rebase: Callable[[str | None, str | None], Awaitable[Basis]],
+        performances: Mapping[str, str],
+        losses: Mapping[str, str],
+    ) -> None:
+        self.basis, self._rebase = basis, rebase
+        weights = dict.fromkeys(one.weight for one in basis.loss.layers)
+        self.draft = Draft("alike", dict.fromkeys(weights, 0.0), set(basis.usual()))
+        self._turn = 0
+        self._setting = False
+        self._chosen = next(iter(weights))
+        self._settings(performances, losses)
+        self._layers()
+
+    async def begin(self) -> None:
+        """Show what a version is that is pruned as usual."""
+        await self._preset("pruned")
+
+    # The controls.
+
+    def _settings(self, performances: Mapping[str, str], losses: Mapping[str, str]) -> None:
+        with shell.card("il-version-new"):
+            with html.div().classes("il-version-presets"):
+                html.span("Begin with").classes("il-muted il-small")
+                self._chips = {name: self._chip(name, one.label) for name, one in PRESETS.items()}
+            with html.div().classes("il-version-grid"):
+                with html.div().classes("il-column"):
+                    self._sparsity_control()
+                    self._budget = BudgetControl(self._budgeted, BUDGET, losses, self.basis.loss_id)
+                    self._choices(performances)
+                self._estimate: Element = html.div().classes("il-version-estimate il-estimated")
+
+    def _chip(self, name: str, text: str) -> Element:
+        chip: Element = html.button(text, type="button").classes("il-choice")
+        chip.props(f'data-testid="preset-{name}"').on("click", partial(self._preset, name), [])
+        return chip
+
+    def _sparsity_control(self) -> None:
+        with html.div().classes("il-budget il-version-first"):
+            with html.div().classes("il-stat-label"):
+                html.span("Sparsity")
+                with ui.icon("help_outline"):
+                    ui.tooltip("The share of zeros of every layer that is switched on below.")
+            with html.div().classes("il-budget-row"):
+                marks = [{"value": one, "label": f"{one} %"} for one in (0, 25, 50, 75, 99)]
+                self._slider = ui.slider(min=0, max=99, step=1, value=100 * _USUAL)
+                self._slider.props(f':marker-labels="{marks}" data-testid="sparsity-slider" aria-label="Sparsity"')
+                self._number = ui.number(value=100 * _USUAL, min=0, max=99, step=1).props(
+                    'suffix="%" data-testid="sparsity"'
+                )
+        self._slider.on_value_change(lambda: self._slid(self._slider.value, self._number))
+        self._number.on_value_change(lambda: self._slid(self._number.value, self._slider))
+
+    def _choices(self, performances: Mapping[str, str]) -> None:
+        with html.div().classes("il-fields-3"):
+            schemes: dict[str, str] = {"": _KEPT} | {str(one): text for one, text in SCHEMES.items()}
+            self._scheme = ui.select(schemes, label="Precision", value="").props('data-testid="scheme"')
+            self._scheme.on_value_change(self._schemed)
+            self._pattern = ui.select(PATTERNS, label="Pattern of zeros", value="unstructured")
+            self._pattern.props('data-testid="pattern"').on_value_change(self._patterned)
+            self._timed = ui.select(dict(performances), label="Times of", value=self.basis.performance_id)
+            self._timed.props('data-testid="performance"').on_value_change(self._based)
+            self._timed.set_visibility(bool(performances))
+
+    def _layers(self) -> None:
+        with shell.section("Layers"):
+            self._told = ui.label().classes("il-muted il-small").props('data-testid="levels-told"')
+        with shell.card("il-card-flush il-version-layers"):
+            self._editor = LayerEditor(self.basis.loss.layers, self._moved, self._turned, self._choose)
+            with html.div().classes("il-version-curves").props('data-testid="curves"'):
+                self._title = ui.label().classes("il-version-curves-title il-cut")
+                self._chart = Chart("curves-chart", ())
+
+    # What the user does.
+
+    async def _preset(self, name: str) -> None:
+        preset = PRESETS[name]
+        self._set(lambda: self._scheme.set_value(preset.scheme or ""))
+        self.draft.scheme = preset.scheme
+        if self.draft.mode == "none" or preset.mode != "budget":
+            self._set(lambda: self._pattern.set_value("unstructured"))
+            self.draft.pattern = "unstructured"
+        if preset.mode == "alike":
+            self._set(lambda: (self._slider.set_value(100 * _USUAL), self._number.set_value(100 * _USUAL)))
+        await self._apply(preset.mode, name)
+
+    def _slid(self, value: float | None, other: ui.slider | ui.number) -> Awaitable[None] | None:
+        # Not itself asynchronous: such handlers run when what `_set` set is over.
+        if self._setting or value is None:
+            return None
+        self._set(lambda: other.set_value(value))
+        return self._settle(partial(self._apply, "alike"))
+
+    async def _budgeted(self) -> None:
+        if self._budget.loss_id != self.basis.loss_id:
+            await self._based()
+        else:
+            await self._apply("budget")
+
+    async def _schemed(self) -> None:
+        if not self._setting:
+            self.draft.scheme = self._scheme.value or None
+            self._light("")
+            await self._recompute()
+
+    async def _patterned(self) -> None:
+        if self._setting:
+            return
+        self.draft.pattern = self._pattern.value
+        mode = "alike" if self.draft.mode == "none" or group_share(self.draft.pattern) else self.draft.mode
+        await self._apply(mode)
+
+    async def _based(self) -> None:
+        self.basis = await self._rebase(self._timed.value, self._budget.loss_id)
+        await self._apply(self.draft.mode)
+        await self._choose(self._chosen)
+
+    async def _moved(self, levels: Mapping[str, float]) -> None:
+        if self.draft.mode == "none":
+            self.draft.levels = dict.fromkeys(self.draft.levels, 0.0)
+        self.draft.mode = "hand"
+        self.draft.levels.update(levels)
+        self._light("")
+        self._follow()
+        await self._recompute()
+        if self._chosen in levels:
+            await self._choose(self._chosen)
+
+    async def _turned(self, weights: Sequence[str], on: bool) -> None:
+        self.draft.on = self.draft.on | set(weights) if on else self.draft.on - set(weights)
+        self._light("")
+        await self._apply(self.draft.mode, keep=self.draft.mode in ("hand", "none"))
+
+    async def _choose(self, weight: str) -> None:
+        self._chosen = weight
+        self._title.set_text(shortened(weight, 60))
+        profile, level = self.basis.profile, self.draft.effective[weight]
+        await self._chart.show(lambda: layer_curves(profile, weight, level))
+
+    # What follows.
+
+    async def _apply(self, mode: Mode, preset: str = "", keep: bool = False) -> None:
+        """Set the levels as a mode says, and show all that follows; `keep` leaves them as they are."""
+        draft = self.draft
+        draft.mode = mode
+        self._light(preset)
+        fixed = group_share(draft.pattern)
+        if not keep:
+            zeros = dict.fromkeys(draft.levels, 0.0)
+            if fixed is not None:
+                draft.levels = dict.fromkeys(zeros, fixed)
+            elif mode == "alike":
+                draft.levels = dict.fromkeys(zeros, float(self._number.value or 0.0) / 100)
+            elif mode == "budget":
+                budget, on = self._budget.budget, list(draft.on)
+                draft.levels = zeros | await asyncio.to_thread(self.basis.within, budget, on)
+            elif mode == "none":
+                draft.levels = zeros
+        self._follow()
+        self._slider.set_enabled(fixed is None)
+        self._number.set_enabled(fixed is None)
+        self._editor.fill(draft.levels, draft.on, fixed is not None)
+        await self._recompute()
+        if not keep:
+            await self._choose(self._chosen)
+
+    def _follow(self) -> None:
+        """Let the sparsity be what the layers that are switched on come to, where it was not set by itself."""
+        draft, levels = self.draft, self.draft.effective
+        params = {one.weight: one.params for one in self.basis.loss.layers if one.weight in draft.on}
+        zeros = sum(params[weight] * levels[weight] for weight in params)
+        mean = round(100 * zeros / total) if (total := sum(params.values())) else 0
+        if draft.mode != "alike" or group_share(draft.pattern) is not None:
+            self._set(lambda: (self._slider.set_value(mean), self._number.set_value(mean)))
+
+    async def _recompute(self) -> None:
+        """Show what is foretold of the draft, unless it has changed meanwhile."""
+        self._turn += 1
+        turn, basis = self._turn, self.basis
+        draft = replace(self.draft, levels=dict(self.draft.levels), on=set(self.draft.on))
+        found, ms, losses = await asyncio.to_thread(_foretold, basis, draft.effective)
+        if turn != self._turn or self._estimate.is_deleted:
+            return
+        self._editor.tell(ms, losses)
+        pattern = _PATTERN_HELP.get(draft.pattern, "") if draft.mode != "none" else ""
+        self._told.set_text(f"{_TOLD[draft.mode]} {pattern}".strip())
+        self._estimate.clear()
+        with self._estimate:
+            show_estimate(basis, found, draft.scheme, draft.pattern)
+
+    def _light(self, preset: str) -> None:
+        """Mark the preset that was chosen last."""
+        for name, chip in self._chips.items():
+            chip.classes(**{"add" if name == preset else "remove": "il-choice-on"})
+
+    def _set(self, change: Callable[[], object]) -> None:
+        """Let one field follow another without an answer."""
+        self._setting = True
+        change()
+        self._setting = False
+
+    async def _settle(self, then: Callable[[], Awaitable[None]]) -> None:
+        self._turn += 1
+        turn = self._turn
+        await asyncio.sleep(_SETTLED_S)
+        if turn == self._turn:
+            await then()
+
+
+def _foretold(
+    basis: Basis, levels: Mapping[str, float]
+) -> tuple[PruningEstimate, dict[str, float], dict[str, float]]:
+    """The estimate, and by weight the time and the loss that its layers come to."""
+    found = basis.foretold(levels)
+    losses: dict[str, float] = {}
+    for one in basis.loss.layers:
+        losses[one.weight] = losses.get(one.weight, 0.0) + loss_at(one, levels[one.weight])
+    performance = basis.profile.performance
+    ms: dict[str, float] = {}
+    if performance is not None:
+        times = layer_times(performance, basis.loss, levels if gains_from_zeros(performance) else {})
+        weight_of = {one.id: one.weight for one in basis.loss.layers}
+        for layer in performance.layers:
+            for weight in {weight_of[node] for node in layer.nodes if node in weight_of}:
+                ms[weight] = ms.get(weight, 0.0) + times[layer.index]
+    return found, ms, losses

@@ -1,0 +1,240 @@
+"""The page of one version: what it is, measured against estimated, and what can be taken away."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nicegui import html, ui
+from nicegui.element import Element
+
+from inferlab.errors import InferlabError
+from inferlab.optimizing.records import ChangedLayer, Distance, Measured, Optimization
+from inferlab.render import optimization_words as words
+from inferlab.render.profile_tables import Columns
+from inferlab.render.report_parts import Cell
+from inferlab.render.text import output_check
+from inferlab.store.serialize import plain
+from inferlab.units import decimal, plural, scaled, share, size
+from inferlab.web import shell
+from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.live import follow
+from inferlab.web.parts import benchmark_dialog, model_facts
+from inferlab.web.parts.layer_table import LayerTable, content
+from inferlab.web.parts.loading import loaded
+from inferlab.web.parts.profile_summary import moment
+from inferlab.web.parts.version_export import ExportCard
+from inferlab.web.parts.version_words import TONES, fidelity
+from inferlab.web.sections import Opened
+from inferlab.workspace.engines import TITLES, title
+from inferlab.workspace.optimizing import read_basis
+from inferlab.workspace.versions import Version
+
+_HEADS = ("Engine", "Original (ms)", "Version (ms)", "Speed-up", "Interval", "", "Estimated", "Off by", "")
+
+
+class VersionPage:
+    """Made within the frame of its project."""
+
+    def __init__(self, desk: Desk, opened: Opened, version_id: str) -> None:
+        self._desk, self._opened, self._id = desk, opened, version_id
+        self._base = f"/projects/{opened.project.id}/optimization"
+
+    async def build(self) -> None:
+        """Fill the page."""
+        workspace = self._desk.workspace
+        version = await asyncio.to_thread(workspace.versions.get, self._id)
+        with shell.titled(version.name, moment(version.entry.created_at.isoformat())):
+            compare = ui.button("Benchmark", icon="leaderboard", on_click=self._compare)
+            compare.props('outline data-testid="benchmark-version"').set_enabled(version.file == "there")
+            self._menu()
+        found, foretold = await loaded(self._read)
+        self._notices(version, found)
+        self._summary(found, foretold)
+        shell.section("Measured against the Original", "in turns, in fresh processes")
+        self._measured(found)
+        ExportCard(self._desk, version, found)
+        self._layers(found)
+        # It grows from engine to engine while it is measured, and may be removed in another tab.
+        mark = version
+        follow(self._desk, lambda before, now: self._look(before, now, mark))
+
+    def _read(self) -> tuple[Optimization, float | None]:
+        """The version, and what pruning alone was foretold to leave of its outputs' quality."""
+        found = self._desk.workspace.versions.opened(self._id)
+        pruning = found.recipe.pruning
+        if pruning is None or pruning.pattern != "unstructured" or found.recipe.quantization is not None:
+            return found, None
+        try:
+            basis = read_basis(self._desk.workspace, self._opened.project.id)
+            return found, basis.foretold(pruning.layers).recovery
+        except InferlabError:
+            return found, None
+
+    def _menu(self) -> None:
+        button = ui.button(icon="more_vert").classes("il-quiet")
+        button.props('flat round dense data-testid="menu" aria-label="More"')
+        with button, ui.menu().props('auto-close anchor="bottom right" self="top right"'):
+            ui.menu_item("Make again", on_click=self._again).props('data-testid="rerun"')
+            with html.a(href=f"/api/v1/entries/{self._id}/export?format=json", download="").classes(
+                "il-menu-link"
+            ):
+                ui.menu_item("Export JSON").props('data-testid="export-json"')
+            ui.menu_item("Remove", on_click=self._remove).props('data-testid="remove"')
+
+    @staticmethod
+    def _notices(version: Version, found: Optimization) -> None:
+        wrong = [one for one in found.measured if one.output_check.status == "mismatch"]
+        for one in wrong:
+            told = f"Wrong outputs on {title(one.engine)}: {output_check(one.output_check)}"
+            shell.banner("wrong", told).props('data-testid="wrong-outputs"')
+        if version.trouble:
+            shell.banner("wrong", version.trouble).props('data-testid="trouble"')
+        if notes := words.notes(found):
+            shell.banner("warn", "\n".join(map(_sentence, notes))).props('data-testid="notes"')
+
+    @staticmethod
+    def _summary(found: Optimization, foretold: float | None) -> None:
+        before, after = found.model, found.optimized
+        shell.section("Model Summary")
+        with shell.card("il-summary"):
+            with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
+                _words("Recipe", _sentence(words.recipe(found.recipe)), "recipe-told").classes("il-whole-row")
+                _words("Made of", model_facts.source(before), "made-of")
+                _words("Precision", model_facts.precision(after), "precision")
+            with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
+                _stat("Size", size(after.size_bytes), f"original {size(before.size_bytes)}", "size")
+                known = "" if before.parameters is None else f"original {scaled(before.parameters)}"
+                _stat("Parameters", model_facts.parameters(after), known, "parameters")
+                _stat("Zeros", model_facts.zeros(after), f"original {model_facts.zeros(before)}", "zeros")
+            with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
+                _fidelity(found, foretold)
+
+    def _measured(self, found: Optimization) -> None:
+        with shell.card("il-card-flush il-scroll"):
+            if not found.measured:
+                html.p("It was not measured on any engine.").classes("il-version-none il-muted")
+                return
+            with html.table().classes("il-table").props('data-testid="measured"'):
+                with html.thead(), html.tr():
+                    for number, head in enumerate(_HEADS):
+                        html.th(head).classes("" if number in (0, 5, 8) else "il-right")
+                with html.tbody():
+                    for one in found.measured:
+                        self._row(one)
+
+    def _row(self, one: Measured) -> None:
+        ends = one.speedup_interval
+        with html.tr().props(f'data-testid="measured-{one.engine}"'):
+            with html.td():
+                html.div(f"{title(one.engine)} {one.versions.get(one.engine, '')}".rstrip()).classes("il-strong")
+                html.div(f"cores {one.num_cores}, batch {one.batch_size}").classes("il-muted il-small")
+            for text in (decimal(one.original_ms, 3), decimal(one.ms, 3)):
+                html.td(text).classes("il-right")
+            html.td(f"{one.speedup:.2f} ×").classes("il-right il-strong")
+            span = "no interval" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f} ({share(one.level)})"
+            html.td(span).classes("il-right")
+            with html.td():
+                shell.chip(one.verdict, TONES.get(one.verdict, "muted"))
+            known = one.foretold_speedup
+            html.td("–" if known is None else f"{known:.2f} ×").classes("il-right")
+            error = one.foretold_error
+            html.td("–" if error is None else f"{100 * error:+.3g} %").classes("il-right")
+            with html.td():
+                if one.entry_id:
+                    html.a("Card", href=f"/projects/{self._opened.project.id}/benchmarks")
+
+    def _layers(self, found: Optimization) -> None:
+        changed = [one for one in found.layers if one.wanted is not None or one.precision != "FP32"]
+        shell.section("Layers", f"{plural(len(changed), 'layer')} changed")
+        if not found.layers:
+            return
+        with shell.card("il-card-flush"):
+            LayerTable("layer-table", "layers", "id, weight").fill(content(_columns(found.layers)))
+
+    # What can be done.
+
+    async def _compare(self) -> None:
+        async def queued() -> None:
+            await self._desk.watch.refresh()
+            ui.navigate.to(f"/projects/{self._opened.project.id}/benchmarks")
+
+        with self._opened.frame.content:
+            await benchmark_dialog.open_dialog(self._desk, self._opened.project, queued, version=self._id)
+
+    async def _again(self) -> None:
+        await asyncio.to_thread(self._desk.workspace.rerun, self._id)
+        await self._desk.watch.refresh()
+        ui.navigate.to(self._base)
+
+    async def _remove(self) -> None:
+        removed = await asyncio.to_thread(self._desk.workspace.remove, self._id)
+        await self._desk.watch.refresh()
+        # The page that comes next offers to undo it.
+        ui.navigate.to(f"{self._base}?removed={removed}")
+
+    async def _look(self, before: Snapshot, now: Snapshot, shown: Version) -> None:
+        workspace = self._desk.workspace
+        if not await asyncio.to_thread(workspace.store.has, self._id):
+            ui.navigate.to(f"{self._base}?removed={self._id}")
+        elif await asyncio.to_thread(workspace.versions.get, self._id) != shown:
+            ui.navigate.reload()
+
+
+def _fidelity(found: Optimization, foretold: float | None) -> None:
+    """What is left of the outputs' quality, measured, beside what was estimated."""
+    distance = found.distance
+    told = None if distance is None else plain(distance)
+    value, *details = fidelity(told)
+    labelled = distance is not None and distance.accuracy is not None
+    _stat(
+        "Accuracy" if labelled else "Output Distance", value, ", ".join(filter(None, details)), "fidelity"
+    ).classes("il-whole-row")
+    if distance is not None and labelled and distance.relative_power is not None:
+        power = f"{distance.relative_power:.3g}"
+        _stat("Output Distance", power, "relative power of the change", "distance")
+    if distance is not None and distance.loss_rise is not None:
+        _stat("Cross-entropy", f"{distance.loss_rise:+.3g}", "over the original's", "loss-rise")
+    if distance is not None and foretold is not None:
+        measured = _recovery(distance)
+        told = "" if measured is None else f"measured {share(measured)}"
+        _stat("Estimated Recovery", share(foretold), told, "estimated-recovery")
+
+
+def _recovery(distance: Distance) -> float | None:
+    """What is left: of the accuracy with labels, else of the outputs' power."""
+    if distance.accuracy is not None and distance.original_accuracy:
+        return distance.accuracy / distance.original_accuracy
+    return None if distance.relative_power is None else max(0.0, 1 - distance.relative_power)
+
+
+def _columns(layers: tuple[ChangedLayer, ...]) -> Columns:
+    """All layers with weights, in the order of execution; what is alike for all is left out."""
+    found: Columns = {
+        "#": [Cell(str(at), at) for at in range(len(layers))],
+        "Type": [one.type for one in layers],
+        "Weight": [one.weight for one in layers],
+        "ID": [one.id for one in layers],
+        "Data type": [one.precision for one in layers],
+        "Parameters": [Cell(scaled(one.params), one.params) for one in layers],
+        "Wanted": [Cell("–" if one.wanted is None else share(one.wanted), one.wanted) for one in layers],
+        "Zeros": [Cell(share(one.zeros_after), one.zeros_after) for one in layers],
+    }
+    if any(one.params != one.params_after for one in layers):
+        found["Parameters left"] = [Cell(scaled(one.params_after), one.params_after) for one in layers]
+    if any(one.zeros_before for one in layers):
+        found["Zeros before"] = [Cell(share(one.zeros_before), one.zeros_before) for one in layers]
+    return found
+
+
+def _sentence(text: str) -> str:
+    """A note as a sentence: engines as people call them, else a capital letter first."""
+    engine = next((one for one in TITLES if text.startswith((f"{one} ", f"{one}: "))), "")
+    return f"{title(engine)}{text.removeprefix(engine)}" if engine else f"{text[:1].upper()}{text[1:]}"
+
+
+def _stat(label: str, value: str, detail: str, name: str) -> Element:
+    return shell.stat(label, value, detail).props(f'data-testid="{name}"')
+
+
+def _words(label: str, value: str, name: str) -> Element:
+    return shell.stat(label, value).classes("il-stat-words").props(f'data-testid="{name}"')

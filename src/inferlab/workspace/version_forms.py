@@ -1,0 +1,186 @@
+"""What the pages and the HTTP API can ask of an optimised version, and what is foretold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from inferlab.errors import BadInput
+from inferlab.measure.jobs import refuse_nonsense
+from inferlab.optimizing.asked import Asked as Optimizing
+from inferlab.optimizing.asked import refuse_nonsense_of
+from inferlab.optimizing.records import Pruning, Quantization, Recipe, Scheme
+from inferlab.profiling.estimate import check_budget, estimate
+from inferlab.profiling.foretell import foretell
+from inferlab.profiling.records import LossProfile, Profile, PruningEstimate
+from inferlab.records import Model, Plan
+from inferlab.workspace.asked import OptimizationAsked
+from inferlab.workspace.forms import checked_name
+from inferlab.workspace.versions import new_file
+
+#: How zeros may lie in a weight, and what that is called.
+PATTERNS = {
+    "unstructured": "Unstructured",
+    "block4": "Blocks of 4",
+    "2:4": "2 of every 4",
+    "channel": "Whole channels",
+}
+SCHEMES: dict[Scheme, str] = {
+    "static": "INT8, static",
+    "dynamic": "INT8, dynamic",
+    "weights": "INT8 weights only",
+    "fp16": "FP16",
+    "bf16": "BF16",
+}
+# More engines than this are a slip of the finger.
+_MOST_ENGINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class VersionForm:
+    """A version to be made: pruned, quantised, or both."""
+
+    name: str
+    #: The share of zeros of every layer that may be pruned; or by the names of weights; or by a loss budget.
+    sparsity: float | None = None
+    levels: Mapping[str, float] = field(default_factory=dict)
+    budget: float | None = None
+    #: The profiles that a budget goes by; None for the newest.
+    performance: str | None = None
+    loss: str | None = None
+    pattern: str = "unstructured"
+    quantization: Scheme | None = None
+    #: Engines to compare it with the original on.
+    engines: tuple[str, ...] = ("onnxruntime",)
+    batch_size: int | None = None
+    num_cores: int | None = None
+    sequence_length: int | None = None
+    #: A file with inputs, and labels if there are any: ranges are found on it, and accuracy.
+    data: str | None = None
+    #: For each comparison.
+    time_s: float = 10.0
+
+    @property
+    def prunes(self) -> bool:
+        """Whether some weights become zero."""
+        asked = self.sparsity is not None or self.budget is not None or bool(self.levels)
+        return asked or group_share(self.pattern) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What the estimate for a version goes by: the profiles of the original."""
+
+    profile: Profile
+    #: Ids of the entries that times and losses were taken from; None where there are no times.
+    performance_id: str | None
+    loss_id: str | None
+
+    @property
+    def loss(self) -> LossProfile:
+        """Its losses, measured or approximated."""
+        if self.profile.loss is None or not self.profile.loss.layers:
+            raise BadInput("No layer of this model can be pruned: nothing can be foretold, or made, by pruning.")
+        return self.profile.loss
+
+    def usual(self) -> list[str]:
+        """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
+        layers = self.loss.layers
+        ends = {layers[0].weight, layers[-1].weight}
+        return list(dict.fromkeys(one.weight for one in layers if one.weight not in ends and one.groups == 1))
+
+    def within(self, budget: float, weights: list[str] | None = None) -> dict[str, float]:
+        """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones."""
+        check_budget(budget)
+        chosen = self.usual() if weights is None else weights
+        found = estimate(self.profile.performance, self.loss, budget, chosen)
+        return dict(found.levels) if found else {}
+
+    def alike(self, sparsity: float, weights: list[str] | None = None) -> dict[str, float]:
+        """The same share of zeros for all weights."""
+        return dict.fromkeys(self.usual() if weights is None else weights, sparsity)
+
+    def foretold(self, levels: Mapping[str, float]) -> PruningEstimate:
+        """What these shares of zeros would give."""
+        known = {one.weight for one in self.loss.layers}
+        for weight, level in levels.items():
+            if weight not in known:
+                raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
+            if not 0 <= level < 1:
+                raise BadInput(f"The share of zeros of {weight} must be 0 or more and below 1, not {level:g}.")
+        return foretell(self.profile.performance, self.loss, levels)
+
+    def int8_speedup(self) -> float | None:
+        """How many times as fast an INT8 copy was; None where none was timed."""
+        performance = self.profile.performance
+        ms = performance.int8_ms_per_batch if performance else None
+        return performance.ms_per_batch / ms if performance and ms else None
+
+
+def group_share(pattern: str) -> float | None:
+    """The share of zeros that a pattern of groups (2:4) makes; None where it can be chosen."""
+    zeros, colon, size = pattern.partition(":")
+    return int(zeros) / int(size) if colon and zeros.isdigit() and size.isdigit() and int(size) else None
+
+
+def levels_of(form: VersionForm, basis: Basis) -> dict[str, float]:
+    """The share of zeros of every weight that a form means."""
+    given = [one for one in (form.sparsity, form.budget, form.levels or None) if one is not None]
+    if len(given) > 1:
+        raise BadInput("Give a sparsity, a loss budget, or the levels of layers: one of them.")
+    if form.budget is not None:
+        return basis.within(form.budget)
+    if form.levels:
+        basis.foretold(form.levels)
+        return dict(form.levels)
+    sparsity = form.sparsity if form.sparsity is not None else group_share(form.pattern)
+    if sparsity is None or not 0 < sparsity < 1:
+        raise BadInput("The sparsity must lie between 0 and 1, such as 0.8.")
+    return basis.alike(sparsity)
+
+
+def version_asked(form: VersionForm, model: Model, levels: Mapping[str, float]) -> OptimizationAsked:
+    """The job that makes a version with these shares of zeros; refuses what cannot be made."""
+    name = checked_name(form.name, "version")
+    if len(form.engines) > _MOST_ENGINES:
+        raise BadInput(f"A version is measured on {_MOST_ENGINES} engines at most.")
+    pruned = {weight: level for weight, level in levels.items() if level > 0}
+    pruning = Pruning(scope="layers", pattern=form.pattern, layers=pruned) if pruned else None
+    quantization = Quantization(form.quantization) if form.quantization else None
+    if pruning is None and quantization is None:
+        raise BadInput("Nothing would change: no layer is pruned, and the precision stays. Choose something.")
+    asked = Optimizing(
+        Recipe(pruning=pruning, quantization=quantization),
+        str(new_file(name)),
+        name,
+        form.data,
+        tuple(dict.fromkeys(form.engines)),
+        form.time_s,
+        performance_id=form.performance,
+        loss_id=form.loss,
+    )
+    refuse_nonsense_of(asked)
+    plan = Plan(
+        model=model.source,
+        engines=asked.engines[:1] or ("onnxruntime",),
+        scenarios=("sync",),
+        num_cores=(form.num_cores,),
+        batch_sizes=(form.batch_size,),
+        sequence_lengths=(form.sequence_length,),
+        time_s=form.time_s,
+    )
+    refuse_nonsense(plan)
+    return OptimizationAsked(plan, asked)
+
+
+def renewed(asked: OptimizationAsked) -> OptimizationAsked:
+    """The same once more, as a version of its own."""
+    again = replace(asked.asked, out=str(new_file(asked.asked.name)))
+    return OptimizationAsked(asked.plan, again)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """A name that no version has yet: this one, or with a number behind it."""
+    if name not in taken:
+        return name
+    return next(one for number in range(2, len(taken) + 3) if (one := f"{name} ({number})") not in taken)
