@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -148,8 +149,8 @@ def new_server(home: Path, arguments: Sequence[str] = (), folder: Path | None = 
         "INFERLAB_STORE": str(home / "lab.db"),
         "INFERLAB_MODELS": str(home / "models"),
         "INFERLAB_CACHE": str(home / "cache"),
-        # Its own measuring lock: whoever else measures on this machine is not waited for.
-        "INFERLAB_NODE": f"{node_name()}-{home.name}",
+        # Its own measuring lock: whoever else measures on this machine, other test runs too, is not waited for.
+        "INFERLAB_NODE": f"{node_name()}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}",
         "XDG_DATA_HOME": str(home / "data"),
         "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_CACHE_HOME": str(home / "cache"),

@@ -30,8 +30,9 @@ from tests.sweeps import a_comparison, a_sweep, an_outcome
 
 #: Records of ours that are described in the documents of their formats.
 RECORDS = {
-    "Ceilings", "Finding", "FlopsLayer", "FlopsProfile", "Layer", "LossLayer", "LossProfile", "Machine",
-    "OutputCheck", "PerformanceProfile", "PruningEstimate", "TypeGain", "Uncounted", "Verified", "Work",
+    "Ceilings", "ChangedLayer", "Finding", "FlopsLayer", "FlopsProfile", "Layer", "LossLayer", "LossProfile",
+    "Machine", "OutputCheck", "PerformanceProfile", "Pruning", "PruningEstimate", "Quantization", "Recipe",
+    "Schedule", "TypeGain", "Uncounted", "Verified", "Work",
 }  # fmt: skip
 
 
@@ -82,7 +83,7 @@ def test_every_field_has_a_description(described: dict[str, Any]) -> None:
 
 def test_what_is_not_known_is_refused_in_every_body(described: dict[str, Any]) -> None:
     bodies = {name: one for name, one in described["components"]["schemas"].items() if name.endswith("Asking")}
-    assert len(bodies) == 4
+    assert len(bodies) == 6
     assert all(one["additionalProperties"] is False for one in bodies.values())
 
 

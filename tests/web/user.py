@@ -62,7 +62,7 @@ class User:
 
     def can_click(self, name: str) -> bool:
         """Whether a button takes clicks."""
-        return not self._asked(name, "disabled")
+        return not self.asked(name, "disabled")
 
     def click(self, name: str, text: str = "") -> None:
         """Click on something as soon as it takes clicks."""
@@ -78,32 +78,53 @@ class User:
 
     def type(self, name: str, text: str) -> None:
         """Put a text into a field in place of what is there."""
-        field = self.see(name)
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(Keys.DELETE)
-        field.send_keys(text)
+        self.press(name, Keys.CONTROL + "a", Keys.DELETE, text)
         until(lambda: self.value(name) == text, f"{name} did not take {text!r}")
+
+    def press(self, name: str, *keys: str) -> None:
+        """Press keys in a field, or on what takes keys."""
+
+        def pressed() -> bool:
+            one = self.see(name)
+            for each in keys:
+                one.send_keys(each)
+            return True
+
+        until(lambda: self._still(pressed), f"{name} takes no keys at {self.place}")
 
     def value(self, name: str) -> str:
         """What stands in a field."""
-        return self._asked(name, "value")
+        return self.asked(name, "value")
 
     def is_on(self, name: str) -> bool:
         """Whether a switch or a box is on."""
-        return self._asked(name, "aria-checked") == "true"
+        return self.asked(name, "aria-checked") == "true"
 
     def give(self, name: str, *files: object) -> None:
         """Choose files, as in the browser's own dialog, which cannot be seen."""
+        # Nobody finds a file sooner than a page is connected; until then it may load itself once more.
+        until(lambda: self.browser.execute_script("return window.did_handshake"), "the page was never connected")
         found = self.browser.find_elements(By.CSS_SELECTOR, f'[data-testid="{name}"]')
         found[0].send_keys("\n".join(map(str, files)))
 
-    def _asked(self, name: str, attribute: str) -> str:
-        """An attribute, empty where there is none."""
+    def asked(self, name: str, attribute: str) -> str:
+        """An attribute of something that is to be seen, empty where it has none."""
         found = until(
             lambda: self._still(lambda: [one.get_attribute(attribute) or "" for one in self._shown(name)]),
             f"never saw {name} at {self.place}",
         )
         return found[0]
+
+    def painted(self, name: str, style: str, within: str = "") -> str:
+        """How something is painted, or the first of what a selector finds in it."""
+        script = """
+            const found = arguments[1] ? arguments[0].querySelector(arguments[1]) : arguments[0];
+            return found && getComputedStyle(found).getPropertyValue(arguments[2]);"""
+        found: str = until(
+            lambda: self._still(lambda: self.browser.execute_script(script, self.see(name), within, style)),
+            f"{name} has no {style} at {self.place}",
+        )
+        return found
 
     def _shown(self, name: str) -> list[WebElement]:
         found = self.browser.find_elements(By.CSS_SELECTOR, f'[data-testid="{name}"]')

@@ -1,0 +1,376 @@
+"""Versions as a user makes them: sliders that foretell, progress, what was measured, what is taken away, undo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from inferlab.lab import read_model
+from inferlab.optimizing import yaml
+from inferlab.profiling.records import Profile, PruningEstimate
+from inferlab.render import profile_files
+from inferlab.store import open_store
+from inferlab.units import decimal, share
+from inferlab.workspace.version_forms import Basis
+from tests.profiles import a_loss_profile, a_profile
+from tests.web.calls import ABSENT, ended, job_of, refused
+from tests.web.serving import Server, left_the_machine, requested, until
+from tests.web.test_benchmarks import Reader as CardReader
+
+PROFILE = replace(a_profile(), loss=a_loss_profile())
+BASIS = Basis(PROFILE, "", "")
+LAYERS = BASIS.loss.layers
+QUICK = {"name": "Half", "sparsity": 0.5, "engines": [], "data": "demo:digits"}
+
+
+class Maker(CardReader):
+    """A user who makes versions."""
+
+    def number(self, name: str) -> str:
+        """The number of a stat."""
+        return self.read(name).split("\n")[1]
+
+    def shows(self, found: PruningEstimate) -> None:
+        """Wait until the page foretells this."""
+        assert found.estimated_ms_per_batch is not None
+        expected = [
+            decimal(found.estimated_ms_per_batch, 3),
+            f"{found.estimated_speedup:.2f} ×",
+            share(found.parameter_reduction),
+            share(found.recovery or 0.0),
+        ]
+        names = ("estimated-ms", "estimated-speedup", "estimated-zeros", "estimated-recovery")
+        until(lambda: [self.number(one) for one in names] == expected, f"never foretold {expected}")
+
+    def at_layer(self, weight: str, what: str) -> str:
+        """The name of what belongs to a layer, brought into sight by searching for it."""
+        self.type("editor-search", weight)
+        self.see("editor-count", "1 of")
+        place = next(index for index, one in enumerate(LAYERS) if one.weight == weight)
+        return f"{what}-{place}"
+
+    def steps(self, name: str, key: str, times: int) -> None:
+        """Move a slider by keys."""
+        self.press(name, key * times)
+
+    def chart(self, name: str) -> Any:
+        """The data and the layout of a chart that has been drawn."""
+        script = """
+            const chart = document.querySelector(`[data-testid="${arguments[0]}"]`);
+            return chart?._fullLayout ? {data: chart.data, layout: chart.layout} : null;"""
+        return until(lambda: self.browser.execute_script(script, name), f"{name} was not drawn")
+
+    def saved(self, name: str) -> Path:
+        """A file that was downloaded, once it is whole."""
+        file = Path(self.browser.downloads) / name  # type: ignore[attr-defined]
+        return until(lambda: file if file.exists() and file.stat().st_size else None, f"{name} was not saved")
+
+
+@pytest.fixture
+def maker(browser: webdriver.Chrome, server: Server) -> Maker:
+    found = Maker(browser, server.url)
+    browser.set_window_size(1280, 1400)
+    # Programs are saved only after the user agreed to it, which is asked where nobody can see it here.
+    allowed = {"behavior": "allow", "downloadPath": str(browser.downloads)}  # type: ignore[attr-defined]
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+    return found
+
+
+@pytest.fixture
+def foretold(server: Server) -> Iterator[str]:
+    """A project whose profile was made by hand: an engine that gains from zeros, everything measured."""
+    with open_store(str(server.store)) as store:
+        project = store.projects.add("MobileNetV2", "", PROFILE.model).id
+        store.add_document("profile", PROFILE.model.source, profile_files.content(PROFILE), project_id=project)
+        yield project
+        store.projects.remove(project)
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """A project of demo:digits with a version that was measured on nothing."""
+
+    project: str
+    version: str
+
+    @property
+    def page(self) -> str:
+        return f"/projects/{self.project}/optimization"
+
+
+@pytest.fixture(scope="module")
+def digits(http: httpx.Client) -> Iterator[Digits]:
+    project = http.post("/projects", json={"source": "demo:digits", "name": "Digits"}).json()["id"]
+    job = ended(http, http.post(f"/projects/{project}/versions", json=QUICK))
+    assert job["status"] == "done", job
+    yield Digits(project, job["entry_id"])
+    http.delete(f"/projects/{project}")
+
+
+# What is foretold.
+
+
+def test_what_is_foretold_follows_the_sliders(maker: Maker, foretold: str) -> None:
+    maker.open(f"/projects/{foretold}/optimization")
+    maker.shows(BASIS.foretold(BASIS.alike(0.8)))
+    maker.type("sparsity", "90")
+    maker.shows(BASIS.foretold(BASIS.alike(0.9)))
+    maker.type("budget", "0.5")
+    maker.shows(BASIS.foretold(BASIS.within(0.5)))
+    maker.see("levels-told", "gain most within the loss budget")
+    # The sparsity is what the layers come to, until it is moved itself.
+    mean = int(maker.value("sparsity"))
+    assert 10 < mean < 90
+    maker.see("sparsity-slider").find_element(By.CSS_SELECTOR, "[tabindex]").send_keys(Keys.ARROW_LEFT * 3)
+    maker.shows(BASIS.foretold(BASIS.alike((mean - 3) / 100)))
+
+
+def test_presets_say_what_they_cannot_know(maker: Maker, foretold: str) -> None:
+    maker.open(f"/projects/{foretold}/optimization")
+    maker.click("preset-int8")
+    maker.see("levels-told", "No layer is pruned")
+    gain = BASIS.int8_speedup()
+    assert gain is not None
+    until(lambda: maker.number("estimated-speedup") == f"{gain:.2f} ×", "INT8 is not foretold")
+    assert maker.number("estimated-zeros") == "0 %"
+    maker.see("estimate-note", "measured when the version is made")
+    maker.click("preset-both")
+    pruned = BASIS.foretold(BASIS.alike(0.8)).estimated_speedup or 0.0
+    until(lambda: maker.number("estimated-speedup") == f"{gain * pruned:.2f} ×", "both are not foretold")
+    maker.see("estimate-note", "both gains are multiplied")
+    maker.click("preset-best")
+    maker.shows(BASIS.foretold(BASIS.within(0.1)))
+
+
+def test_each_layer_has_a_switch_a_slider_and_its_two_curves(maker: Maker, foretold: str) -> None:
+    maker.open(f"/projects/{foretold}/optimization")
+    levels = BASIS.alike(0.8)
+    maker.shows(BASIS.foretold(levels))
+    weight = BASIS.usual()[5]
+    slider = maker.at_layer(weight, "level")
+    maker.steps(slider, Keys.ARROW_RIGHT, 5)
+    levels[weight] = 0.85
+    maker.shows(BASIS.foretold(levels))
+    maker.see("levels-told", "set by hand")
+    maker.click(slider.replace("level", "zeros"), "85 %")
+    maker.see("curves", weight)
+    until(
+        lambda: maker.chart("curves-chart")["layout"]["shapes"][0]["x0"] == 0.85, "the curves mark another level"
+    )
+    assert len(maker.chart("curves-chart")["data"]) == 2
+    maker.click(slider.replace("level", "switch"))
+    del levels[weight]
+    maker.shows(BASIS.foretold(levels))
+    first = LAYERS[0].weight
+    maker.click(maker.at_layer(first, "switch"))
+    levels[first] = 0.8
+    maker.shows(BASIS.foretold(levels))
+    maker.type("editor-search", "no such layer")
+    maker.see("editor", "Nothing is called so")
+
+
+def test_a_pattern_of_groups_fixes_the_share_of_zeros(maker: Maker, foretold: str) -> None:
+    maker.open(f"/projects/{foretold}/optimization")
+    maker.choose("pattern", "2 of every 4")
+    maker.shows(BASIS.foretold(BASIS.alike(0.5)))
+    assert maker.value("sparsity") == "50"
+    assert not maker.can_click("sparsity")
+    maker.see("estimate-note", "zeros in a pattern cost more")
+    maker.choose("pattern", "Whole channels")
+    maker.see("estimate-note", "whole channels cost more")
+    assert maker.number("estimated-speedup") == "–"
+
+
+def test_without_times_of_pruned_copies_it_goes_by_parameters(maker: Maker, server: Server) -> None:
+    plain = replace(PROFILE, performance=None)
+    with open_store(str(server.store)) as store:
+        project = store.projects.add("Untimed", "", PROFILE.model).id
+        store.add_document("profile", "x", profile_files.content(_untimed(PROFILE)), project_id=project)
+        maker.open(f"/projects/{project}/optimization")
+        maker.see("estimate-note", "Times of pruned copies were not measured")
+        assert maker.number("estimated-speedup") == "–"
+        expected = share(Basis(plain, None, "").foretold(BASIS.alike(0.8)).parameter_reduction)
+        assert maker.number("estimated-zeros") == expected
+        store.projects.remove(project)
+
+
+def _untimed(profile: Profile) -> Profile:
+    assert profile.performance is not None
+    layers = tuple(replace(one, pruned={}) for one in profile.performance.layers)
+    return replace(profile, performance=replace(profile.performance, pruned={}, pruning="", layers=layers))
+
+
+# What is made.
+
+
+def test_a_version_is_made_measured_and_taken_away(maker: Maker, digits: Digits, http: httpx.Client) -> None:
+    maker.open(digits.page)
+    maker.click("preset-pruned")
+    maker.type("sparsity", "60")
+    maker.see("zeros-1", "60 %")
+    maker.click("create-version")
+    maker.see("version-what", "2 layers pruned to 60 % zeros")
+    assert maker.value("version-name") == "Pruned 60 %"
+    maker.type("version-name", "Mine")
+    maker.type("time", "1")
+    maker.see("estimate", "Made, then measured on 1 engine")
+    maker.click("create")
+    maker.miss("version-dialog")
+    (job,) = [one for one in http.get(f"/projects/{digits.project}/jobs").json() if one["kind"] == "optimization"]
+    maker.see(f"job-{job['id']}", "Version “Mine”")
+    until(lambda: job_of(http, job["id"])["status"] == "done", "it was not made")
+    made = job_of(http, job["id"])["entry_id"]
+    maker.see(f"version-{made}", "ONNX Runtime")
+    maker.click(f"news-{made}", "“Mine” is made and measured")
+    maker.at(f"{digits.page}/{made}")
+    row = maker.read("measured-onnxruntime", "×")
+    assert "ONNX Runtime" in row
+    assert maker.read("zeros").split("\n")[1] == "58.7 %"
+    maker.see("fidelity", "% right")
+    maker.see("notes", "first layer")
+
+    maker.see("export-text", "2.weight: 0.6")
+    maker.click("save-text")
+    recipe = yaml.load(maker.saved("mine.recipe.yaml"))
+    assert recipe.pruning is not None
+    assert recipe.pruning.layers == {"2.weight": 0.6, "6.weight": 0.6}
+    maker.click("download-model")
+    model = maker.saved("mine.onnx")
+    until(lambda: read_model(str(model)).digest == recipe_digest(http, made), "another model was saved")
+    maker.see("export-tabs").find_elements(By.TAG_NAME, "button")[1].click()
+    maker.see("export-text", "InferenceSession")
+    maker.click("save-text")
+    code = maker.saved("mine-onnxruntime.py")
+    ran = subprocess.run([sys.executable, code.name], cwd=code.parent, capture_output=True, text=True)
+    assert ran.stdout == "[(1, 10)]\n", ran.stderr
+    assert left_the_machine(requested(maker.browser)) == []
+
+
+def recipe_digest(http: httpx.Client, version: str) -> str:
+    """The digest that a version had when it was made."""
+    return str(http.get(f"/versions/{version}").json()["digest"])
+
+
+def test_a_version_is_cancelled_while_it_is_measured(maker: Maker, digits: Digits, http: httpx.Client) -> None:
+    form = {**QUICK, "name": "Long", "engines": ["onnxruntime"], "time_s": 600}
+    job = http.post(f"/projects/{digits.project}/versions", json=form).json()["id"]
+    maker.open(digits.page)
+    maker.see(f"job-{job}", "Measuring on ONNX Runtime")
+    maker.click(f"cancel-{job}")
+    until(lambda: job_of(http, job)["status"] == "cancelled", "it was not cancelled")
+    # What was made by then is kept, and says that it is not all.
+    kept = job_of(http, job)["entry_id"]
+    maker.see(f"version-{kept}", "not all was measured")
+    assert http.delete(f"/versions/{kept}").status_code == 204
+    maker.miss(f"version-{kept}")
+
+
+def test_the_original_is_compared_with_a_version_on_the_same_engine(maker: Maker, digits: Digits) -> None:
+    maker.open(f"{digits.page}/{digits.version}")
+    maker.click("benchmark-version")
+    maker.see("benchmark-dialog")
+    assert maker.is_on("enable-comparison")
+    maker.click("cores-1")
+    maker.type("time", "1")
+    maker.see("estimate", "1 comparison")
+    maker.click("run")
+    maker.at(f"/projects/{digits.project}/benchmarks")
+    maker.see("engines", "Half vs original")
+    until(lambda: maker.sees(f"card-{maker.cards()[0]}/menu"), "it was not measured")
+    newest = f"card-{maker.cards()[0]}"
+    maker.see(newest, "Speed-up over original")
+    assert "Engine\nONNX Runtime" in maker.read(newest)
+    maker.see(f"{newest}/different-outputs", "different models")
+
+
+def test_a_benchmark_of_a_version_says_which(maker: Maker, digits: Digits, http: httpx.Client) -> None:
+    form = {"num_cores": [1], "time_s": 0.3, "version": digits.version}
+    entry = ended(http, http.post(f"/projects/{digits.project}/benchmarks", json=form))["entry_id"]
+    maker.open(f"/projects/{digits.project}/benchmarks")
+    maker.see(f"card-{entry}", "Half")
+    listed = http.get(f"/projects/{digits.project}/benchmarks").json()
+    assert [one["title"] for one in listed if one["id"] == entry] == ["half.onnx"]
+    assert "versions/" in http.get(f"/entries/{entry}/command").json()["command"]
+
+
+def test_a_removed_version_comes_back_with_undo(maker: Maker, digits: Digits) -> None:
+    maker.open(f"{digits.page}/{digits.version}")
+    maker.click("menu")
+    maker.click("remove")
+    maker.at(f"{digits.page}?removed=")
+    maker.miss(f"version-{digits.version}")
+    maker.click("undo")
+    maker.at(f"{digits.page}/{digits.version}")
+    maker.see("recipe-told", "Pruned by magnitude")
+    maker.open(f"{digits.page}/{ABSENT}")
+    maker.see("no-version", "may have been removed")
+
+
+# The same over HTTP.
+
+
+def test_versions_over_http(http: httpx.Client, digits: Digits, server: Server) -> None:
+    listed = http.get(f"/projects/{digits.project}/versions").json()
+    (line,) = [one for one in listed if one["id"] == digits.version]
+    assert (line["name"], line["file"], line["downloadable"], line["measured"]) == ("Half", "there", True, [])
+    whole = http.get(f"/versions/{digits.version}")
+    assert whole.json()["recipe"]["pruning"]["layers"] == {"2.weight": 0.5, "6.weight": 0.5}
+    assert str(server.home) not in whole.text
+    model = http.get(f"/versions/{digits.version}/model")
+    assert model.headers["content-disposition"] == 'attachment; filename="half.onnx"'
+    assert len(model.content) == line["size_bytes"]
+    recipe = http.get(f"/versions/{digits.version}/recipe")
+    assert yaml.loads(recipe.text, "recipe").digest == whole.json()["original"]["digest"]
+    code = http.get(f"/versions/{digits.version}/code", params={"engine": "openvino"})
+    assert "openvino" in code.text and "MODEL = 'half.onnx'" in code.text
+    foretold = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()
+    assert foretold["levels"] == {"2.weight": 0.5, "6.weight": 0.5}
+    assert foretold["loss_method"] == "approximated"
+
+
+@pytest.mark.parametrize(
+    ("ask", "status", "told"),
+    [
+        (lambda http, one: http.get(f"/versions/{ABSENT}"), 404, "aaaaaaaaaa"),
+        (
+            lambda http, one: http.get(f"/versions/{one.version}/model", params={"part": "data"}),
+            404,
+            "All weights",
+        ),
+        (
+            lambda http, one: http.get(f"/versions/{one.version}/code", params={"engine": "/x.py:E"}),
+            400,
+            "no engine",
+        ),
+        (lambda http, one: _post(http, one, name=""), 400, "needs a name"),
+        (lambda http, one: _post(http, one, budget=0.1), 400, "one of them"),
+        (lambda http, one: _post(http, one, sparsity=1.5), 422, "sparsity"),
+        (lambda http, one: _post(http, one, engines=["/x.py:E"]), 400, "no engine"),
+        (lambda http, one: _post(http, one, data="/etc/passwd"), 400, "not below a folder"),
+        (lambda http, one: _post(http, one, pattern="zigzag"), 400, "zigzag"),
+        (lambda http, one: _post(http, one, performance=ABSENT), 404, "no profile"),
+        (lambda http, one: _post(http, one, out="/tmp/x.onnx"), 422, "out"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    http: httpx.Client,
+    digits: Digits,
+    ask: Callable[[httpx.Client, Digits], httpx.Response],
+    status: int,
+    told: str,
+) -> None:
+    assert told in refused(ask(http, digits), status)
+
+
+def _post(http: httpx.Client, one: Digits, **changed: object) -> httpx.Response:
+    return http.post(f"/projects/{one.project}/versions", json={**QUICK, **changed})
