@@ -74,7 +74,7 @@ def _measure(http: httpx.Client, project_id: str) -> float:
         job = http.get(f"/jobs/{job['id']}").raise_for_status().json()
     assert job["status"] == "done", job
     card = http.get(f"/benchmarks/{job['entry_id']}").raise_for_status().json()
-    return float(card["arms"][0]["cells"][0]["ms_per_batch"]["value"])
+    return float(card["arms"][0]["cells"][0]["numbers"]["ms_per_batch"]["value"])
 
 
 if __name__ == "__main__":

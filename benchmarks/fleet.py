@@ -1,0 +1,183 @@
+"""What a cluster costs: Ray's share of a cell, medians on a node and here in turns, many cells on three nodes."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+from ray.cluster_utils import Cluster
+
+from inferlab.fleet.remote import packed
+from inferlab.lab import Lab
+from inferlab.measure.stats import median_ms
+from inferlab.records import Benchmark, Event, Plan
+from inferlab.store import open_store
+
+_MACHINES, _CELLS = 1000, 100
+_CELL_S = 20.0
+_MODEL_BYTES = 100e6
+#: What a usual network between machines of a data centre carries, in bytes a second.
+_NETWORK = 1.25e9
+
+
+@contextmanager
+def cluster(count: int) -> Iterator[str]:
+    """A cluster of so many nodes on this machine, each a type of its own: n1, n2, …"""
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    own = {"RAY_worker_niceness": "0"}
+    try:
+        for number in range(1, count + 1):
+            made.add_node(num_cpus=2, resources={f"n{number}": 1}, env_vars={**own, "INFERLAB_NODE": f"n{number}"})
+        yield str(made.address)
+    finally:
+        made.shutdown()
+
+
+def main(cells: int = 1000, rounds: int = 5, seconds: float = 3.0) -> None:
+    """Print all figures."""
+    with cluster(3) as address:
+        added_s = overhead(address, rounds)
+        medians(address, rounds, seconds)
+        constants = many(address, cells)
+    paper(added_s, **constants)
+
+
+def fake(cells: int, **more: Any) -> Plan:
+    """So many cells of the scripted engine that take next to no time."""
+    usual: dict[str, Any] = {"time_s": 0.02, "warmup_s": 0.0, "processes": 1, "verify": False}
+    batches = tuple(range(1, cells + 1))
+    scripted = {"engines": ("fake",), "scenarios": ("sync",), "num_cores": (1,), "batch_sizes": batches}
+    return Plan("demo:mlp", **{**scripted, **usual, **more})
+
+
+def overhead(address: str, rounds: int) -> float:
+    """What a cell takes longer on a node than here: both measure the same ten cells, in turns."""
+    here, there = [], []
+    for _ in range(rounds):
+        here.append(_between_cells_s(fake(10)))
+        there.append(_between_cells_s(fake(10, cluster=address, on=("n1",))))
+    added = statistics.median(there) - statistics.median(here)
+    print(
+        f"A cell of the scripted engine: {statistics.median(here):.3f} s here, "
+        f"{statistics.median(there):.3f} s on a node; Ray adds {added:.3f} s a cell  (aim: at most 1)"
+    )
+    return added
+
+
+def _between_cells_s(plan: Plan) -> float:
+    """The median time from the end of one cell to the end of the next."""
+    ends: list[float] = []
+
+    def listen(event: Event) -> None:
+        inner = event.data["event"] if event.code == "on-node" else event
+        if inner.code == "measured":
+            ends.append(time.monotonic())
+
+    Lab().benchmark(plan, listen)
+    return statistics.median(b - a for a, b in itertools.pairwise(ends))
+
+
+def medians(address: str, rounds: int, seconds: float) -> None:
+    """The median latency of a real engine on a node over that here, in turns."""
+    usual: dict[str, Any] = {"scenarios": ("sync",), "time_s": seconds, "warmup_s": 0.5, "processes": 3}
+    here = Plan("demo:mobilenet_v2", **usual)
+    there = replace(here, cluster=address, on=("n1",))
+    ratios = []
+    for turn in range(rounds):
+        order = (here, there) if turn % 2 == 0 else (there, here)
+        found = {plan.cluster: _median_ms(Lab().benchmark(plan)) for plan in order}
+        ratios.append(found[address] / found[None])
+    print(
+        f"Median of demo:mobilenet_v2 on a node over that here: {statistics.median(ratios):.4f}, rounds "
+        f"{', '.join(f'{one:.4f}' for one in ratios)}  (aim: within 2 %)"
+    )
+
+
+def _median_ms(found: Benchmark) -> float:
+    return statistics.geometric_mean([median_ms(run) for run in found.outcomes[0].runs])
+
+
+def many(address: str, cells: int) -> dict[str, float]:
+    """So many cells over three nodes, saved in a store; what each costs the driver."""
+    each = -(-cells // 3)
+    plan = fake(each, cluster=address, on=("n1", "n2", "n3"))
+    with tempfile.TemporaryDirectory() as folder, open_store(str(Path(folder) / "lab.db")) as store:
+        before_bytes, before_cpu, began = _memory_bytes(), time.process_time(), time.monotonic()
+        found = Lab(store).benchmark(plan)
+        taken, cpu = time.monotonic() - began, time.process_time() - before_cpu
+        grown = _memory_bytes() - before_bytes
+    count = len(found.outcomes)
+    done = sum(one.status == "done" for one in found.outcomes)
+    sent = [sum(map(len, packed(run))) for one in found.outcomes for run in one.runs]
+    print(
+        f"{done} of {count} cells over 3 nodes in {taken:.1f} s: {3 * taken / count:.3f} s a cell and node; "
+        f"the driver computes {cpu / count * 1e3:.1f} ms a cell (scheduling, unpacking, saving); its memory grew "
+        f"by {grown / count / 1e3:.1f} kB a cell; a run travels in {statistics.median(sent) / 1e3:.1f} kB"
+    )
+    return {"driver_s": cpu / count, "cell_bytes": grown / count, "task_bytes": statistics.median(sent)}
+
+
+def _memory_bytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+def paper(added_s: float, driver_s: float, cell_bytes: float, task_bytes: float) -> None:
+    """What that means for many machines, on paper: nothing of it was measured at that size."""
+    cells = _MACHINES * _CELLS
+    runs_bytes = 5 * _run_bytes()
+    result_bytes = cells * max(task_bytes, runs_bytes)
+    model_s = _MODEL_BYTES / _NETWORK
+    alone_s = _CELLS * (_CELL_S + added_s)
+    driver_total_s = cells * driver_s
+    memory_bytes = cells * (cell_bytes + 5 * 16 * 1000 * _CELL_S / 5)
+    print(
+        f"\nOn paper, {_MACHINES:,} machines with {_CELLS} cells each of {_CELL_S:g} s (5 processes, 1 ms calls):"
+    )
+    print(
+        f"  data: the model of {_MODEL_BYTES / 1e6:g} MB to each, {_MACHINES * _MODEL_BYTES / 1e9:.0f} GB in all, "
+        "of which the driver sends some copies and nodes the rest to each other "
+        f"({model_s:.2f} s a copy at 10 Gbit/s); results of {result_bytes / 1e9:.1f} GB to the driver"
+    )
+    print(
+        f"  driver: {driver_total_s / 60:.0f} min of computing within {max(alone_s, driver_total_s) / 60:.0f} "
+        f"min; it keeps all samples of a plan until its end: {memory_bytes / 1e9:.0f} GB"
+    )
+    limits = {"the machines themselves": alone_s, "the driver's one thread": driver_total_s}
+    worst = max(limits, key=lambda name: limits[name])
+    print(
+        f"  time: {max(limits.values()) / 60:.0f} min; the bottleneck is {worst}. The driver's memory is the "
+        "limit before its time: divide such a plan by machine types, one driver each, all with one store"
+    )
+
+
+def _run_bytes() -> float:
+    """What a process that made 1 ms calls for its share of a cell's time travels in."""
+    found = Lab().benchmark(fake(1, time_s=_CELL_S / 10, engine_options=(("latency_us", "1000"), ("spin", "1"))))
+    (run,) = found.outcomes[0].runs
+    # A tenth of the time was measured in one process; five share the whole.
+    return sum(map(len, packed(run))) * 2.0
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The numbers of cells, rounds and seconds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cells", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main(**vars(parse()))
