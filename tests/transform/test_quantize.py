@@ -256,6 +256,36 @@ def test_the_head_of_the_file_stays_and_no_domain_is_added_that_no_node_needs(tm
         assert (made.ir_version, made.producer_name, made.metadata_props[0].value) == (8, "someone", "me")
 
 
+@pytest.mark.parametrize("stored", ["initializer", "node"])
+def test_a_variance_that_fp16_cannot_hold_is_not_cut_off_but_a_mask_is(tmp_path: Path, stored: str) -> None:
+    weights = {
+        "w": 1000 * np.random.default_rng(0).normal(size=(8, 3, 3, 3)).astype(np.float32),
+        "one": np.ones(8, np.float32),
+        "variance": np.full(8, 2.5e7, np.float32),
+        "never": np.full(1, np.finfo(np.float32).min, np.float32),
+        "zero": np.zeros(1, np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
+        helper.make_node("BatchNormalization", ["a", "one", "one", "one", "variance"], ["b"], name="norm"),
+        helper.make_node("Greater", ["b", "zero"], ["shown"], name="greater"),
+        helper.make_node("Where", ["shown", "b", "never"], ["c"], name="where"),
+        helper.make_node("Softmax", ["c"], ["y"], name="softmax"),
+    ]
+    if stored == "node":
+        value = numpy_helper.from_array(weights.pop("variance"))
+        nodes.insert(0, helper.make_node("Constant", [], ["variance"], name="constant", value=value))
+    model = saved(a_graph(nodes, weights, [1, 3, 8, 8]), tmp_path / "a")
+    copy = quantize(model, [], tmp_path / "b", scheme="fp16")
+    assert copy.left_alone == {"norm": "FP16 cannot hold its constants"}
+    kinds = {one.name: one.data_type for one in onnx.load(copy.model.path).graph.initializer}
+    assert (kinds["variance"], kinds["never"]) == (TensorProto.FLOAT, TensorProto.FLOAT16)
+    (inputs,) = some_inputs(1)
+    (expected,) = run_onnxruntime(model, inputs)
+    for run in (run_onnxruntime, run_openvino):
+        np.testing.assert_allclose(run(copy.model, inputs)[0], expected, atol=0.01)
+
+
 def test_settings_that_cannot_be_are_refused_with_a_sentence(tmp_path: Path) -> None:
     model = two_products(tmp_path / "a")
     half = quantize(model, [], tmp_path / "half", scheme="fp16").model

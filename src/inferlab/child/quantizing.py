@@ -13,6 +13,10 @@ LARGE_BYTES = 1_500_000_000
 # So many neighbours among what an output is a sum over share a scale; ONNX Runtime and OpenVINO both run it.
 _BLOCK = 32
 _FLOATS = (1, 10, 11, 16)
+_HALF_MOST = 65504.0
+# What they compute goes by their constants. Elsewhere a constant beyond FP16 only stands for "never", as masks of
+# attention do, and cut off it still does; in FP32 it would become infinite afterwards.
+_MEASURED = {*PRODUCTS, "BatchNormalization", "InstanceNormalization", "LayerNormalization", "Div"}
 # What ONNX Runtime's quantisers put between a Gemm's name and that of the MatMul that takes its place.
 _MATMUL = "_MatMul"
 _EXCLUDED = "it was excluded"
@@ -42,7 +46,10 @@ def static(model: str, out: str, inputs: Sets, options: Options) -> Reasons:
     operators = _with_products(nodes)
     # Between convolutions all should stay INT8; elsewhere only the products gain. Where an operator stands in the
     # way, only the products are quantised too.
-    wanted: List[Optional[List[str]]] = [None, PRODUCTS] if "Conv" in operators else [PRODUCTS]
+    between = "Conv" in operators
+    wanted: List[Optional[List[str]]] = [None, PRODUCTS] if between else [PRODUCTS]
+    # What follows a product computes in floats there: a range for its outputs would only cost accuracy.
+    extra = {"MatMulConstBOnly": True, "OpTypesToExcludeOutputQuantization": [] if between else PRODUCTS}
     for number, types in enumerate(wanted):
         try:
             quantization.quantize_static(
@@ -57,7 +64,7 @@ def static(model: str, out: str, inputs: Sets, options: Options) -> Reasons:
                 weight_type=quantization.QuantType.QInt8,
                 nodes_to_exclude=options.exclude,
                 use_external_data_format=tensor_bytes(model) > LARGE_BYTES,
-                extra_options={"MatMulConstBOnly": True},
+                extra_options=extra,
             )
             break
         except Exception as error:
@@ -139,8 +146,10 @@ def half(model: str, out: str, _: Sets, options: Options) -> Reasons:
     from onnxruntime.quantization.onnx_model import ONNXModel
     from onnxruntime.transformers import float16
 
+    beyond = _beyond_half(model)
+    kept = [*options.exclude, *beyond]
     try:
-        made = float16.convert_float_to_float16(model, keep_io_types=True, node_block_list=options.exclude)
+        made = float16.convert_float_to_float16(model, keep_io_types=True, node_block_list=kept)
     except Exception as error:
         raise _cannot(error) from error
     whole = ONNXModel(made)
@@ -148,7 +157,8 @@ def half(model: str, out: str, _: Sets, options: Options) -> Reasons:
     large = tensor_bytes(model) // 2 > LARGE_BYTES
     onnx.save(whole.model, out, save_as_external_data=large, location=_data_name(out) if large else None)
     nodes = _load(model).graph.node
-    reasons = {node.name: _EXCLUDED for node in nodes if node.name in options.exclude}
+    reasons = dict.fromkeys(beyond, "FP16 cannot hold its constants")
+    reasons.update({node.name: _EXCLUDED for node in nodes if node.name in options.exclude})
     blocked = sorted({node.op_type for node in nodes} & set(float16.DEFAULT_OP_BLOCK_LIST))
     return {**reasons, **dict.fromkeys(blocked, "engines do not run it in FP16")}
 
@@ -176,6 +186,44 @@ def _data_name(out: str) -> str:
     import os
 
     return os.path.basename(out) + ".data"
+
+
+def _beyond_half(model: str) -> List[str]:
+    """The nodes that FP16 would give other constants: the converter cuts off at the largest number.
+
+    Constants of theirs that are nodes become initializers: only such stay in FP32 for those that read them.
+    """
+    import os
+
+    import numpy
+    import onnx
+
+    def beyond(tensor: Any) -> bool:
+        if tensor.data_type != onnx.TensorProto.FLOAT:
+            return False
+        values = numpy.abs(onnx.numpy_helper.to_array(tensor, os.path.dirname(model)))
+        return bool(((values > _HALF_MOST) & numpy.isfinite(values)).any())
+
+    loaded = _load(model)
+    graph = loaded.graph
+    large = {one.name for one in graph.initializer if beyond(one)}
+    constants = [
+        node
+        for node in graph.node
+        if node.op_type == "Constant" and node.attribute[0].name == "value" and beyond(node.attribute[0].t)
+    ]
+    large.update(node.output[0] for node in constants)
+    found = [node for node in graph.node if node.op_type in _MEASURED and large & set(node.input)]
+    read = {name for node in found for name in node.input}
+    lifted = [node for node in constants if node.output[0] in read]
+    for node in lifted:
+        graph.initializer.add().CopyFrom(node.attribute[0].t)
+        graph.initializer[-1].name = node.output[0]
+        graph.node.remove(node)
+    if lifted:
+        with open(model, "wb") as file:
+            file.write(loaded.SerializeToString())
+    return [node.name for node in found]
 
 
 def _with_products(nodes: Iterable[Any]) -> Set[str]:
