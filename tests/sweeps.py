@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from inferlab.measure.compare import Contest
 from inferlab.records import Benchmark, Comparison, Estimate, Failure, Outcome, OutputCheck, Pair, Plan
 from tests.made import a_cell, steady_run
 from tests.store.saved import MODEL
@@ -54,3 +55,18 @@ def a_comparison(*ratios: float, labels: tuple[str, str] = ("onnxruntime", "open
         times_ms=(tuple(2.0 for _ in ratios), tuple(2.0 * one for one in ratios)),
     )
     return replace(found, **more)
+
+
+def compared(contest: Contest, ratio: float, spread: float = 1.1, **more: Any) -> Comparison:
+    """What a contest comes to where B takes this share of A's time, sure within a factor of `spread`."""
+    return a_comparison(
+        ratio,
+        labels=contest.labels,
+        ratio=Estimate(ratio, ratio / spread, ratio * spread, 0.98, "signed-rank"),
+        margin=contest.margin,
+        seconds=1.5,
+        output_detail="",
+        cells=(contest.a.cell, contest.b.cell),
+        models=(contest.a.model, contest.b.model),
+        **more,
+    )

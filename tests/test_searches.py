@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +19,17 @@ from inferlab.model.graph import read_onnx
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.goals import parse_goal
-from inferlab.optimizing.records import Front, Quantization, Recipe
+from inferlab.optimizing.records import Front, Pruning, Quantization, Recipe
 from inferlab.optimizing.search import Speed
-from inferlab.records import Comparison, Estimate, Listener, Model, OutputCheck, Pair, Plan, ignore
+from inferlab.profiling.asked import Wanted
+from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
 from inferlab.render import front as render
 from inferlab.saving import Saver
 from inferlab.searches import Workbench
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.versions import Doors
-from tests.made import steady_run
+from tests.sweeps import compared
 
 WRONG = OutputCheck("mismatch", 9.0, "max", 0.01, "onnxruntime", "logits")
 
@@ -45,24 +45,9 @@ class Scripted(Local):
         """A ratio that is sure within a tenth."""
         self.contests.append(contest)
         ratio = 1 / self.speed(contest.b.model)
-        a, b = steady_run(2.0), steady_run(2.0 * ratio)
-        b = replace(b, check=WRONG) if self.wrong else b
-        return Comparison(
-            labels=contest.labels,
-            ratio=Estimate(ratio, ratio / 1.1, ratio * 1.1, 0.98, "signed-rank"),
-            verdict="faster" if ratio < 0.9 else "inconclusive",
-            margin=contest.margin,
-            metric="median",
-            seconds=1.5,
-            outputs_match=True,
-            output_error=0.0,
-            output_detail="",
-            settle_s=None,
-            cells=(contest.a.cell, contest.b.cell),
-            models=(contest.a.model, contest.b.model),
-            pairs=(Pair(a, b, math.log(ratio)),),
-            times_ms=((2.0,), (2.0 * ratio,)),
-        )
+        found = compared(contest, ratio, verdict="faster" if ratio < 0.9 else "inconclusive")
+        (pair,) = found.pairs
+        return replace(found, pairs=(replace(pair, b=replace(pair.b, check=WRONG)),)) if self.wrong else found
 
 
 def speed(model: Model) -> float:
@@ -190,6 +175,22 @@ def test_sensitive_layers_are_found_once_and_the_worst_are_kept_first(bench: Wor
     assert 0 < two.loss < one.loss
     with pytest.raises(inferlab.BadInput, match="no more than 4 layers"):
         bench.make(Recipe(quantization=Quantization("static", keep_sensitive=8)))
+
+
+def test_profiles_made_before_are_not_made_again(tmp_path: Path) -> None:
+    plan = replace(PLAN, scenarios=("sync",))
+    profile = Lab().profile(plan, Wanted(levels=(0.5, 0.9), time_s=0.2))
+    (job,) = jobs(plan, profile.model)
+
+    def refuse(*_: object) -> Any:
+        raise AssertionError("the profile is there")
+
+    doors = Doors(Scripted(speed), lambda: Saver(None, ignore), refuse, {"known": profile}.__getitem__)
+    wanted = replace(asked(tmp_path, "2x faster", data=None), performance_id="known", loss_id="known")
+    bench = Workbench(plan, wanted, job, doors, tmp_path, ignore)
+    copy = bench.make(Recipe(pruning=Pruning(scope="layers", budget=0.5)))
+    assert copy.recipe.pruning is not None
+    assert copy.recipe.pruning.layers
 
 
 def test_the_api_raises_what_was_found_where_the_goal_is_not_reached(tmp_path: Path) -> None:

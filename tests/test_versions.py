@@ -17,13 +17,13 @@ from inferlab.measure.compare import Contest
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.records import Optimization, Pruning, Quantization, Recipe
-from inferlab.records import Comparison, Estimate, Finding, Listener, Pair, Plan
+from inferlab.records import Comparison, Finding, Listener, Plan
 from inferlab.render import optimization, optimization_files
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.store import Store
-from tests.made import steady_run
 from tests.optimizing.models import perceptron
+from tests.sweeps import compared
 
 PRUNED = Recipe(pruning=Pruning(0.5))
 
@@ -43,25 +43,8 @@ class Timed(Local):
         ratio = self.ratios[contest.a.cell.engine]
         if isinstance(ratio, BaseException):
             raise ratio
-        a, b = steady_run(2.0), steady_run(2.0 * ratio)
         verdict: Any = "inconclusive" if ratio == 0.99 else "faster" if ratio < 0.98 else "same"
-        return Comparison(
-            labels=contest.labels,
-            ratio=Estimate(ratio, ratio / self.spread, ratio * self.spread, 0.98, "signed-rank"),
-            verdict=verdict,
-            margin=contest.margin,
-            metric="median",
-            seconds=1.5,
-            outputs_match=True,
-            output_error=0.0,
-            output_detail="",
-            settle_s=None,
-            cells=(contest.a.cell, contest.b.cell),
-            models=(contest.a.model, contest.b.model),
-            pairs=(Pair(a, b, float(np.log(ratio))),),
-            times_ms=((2.0,), (2.0 * ratio,)),
-            interrupted=self.interrupted,
-        )
+        return compared(contest, ratio, self.spread, verdict=verdict, interrupted=self.interrupted)
 
 
 @pytest.fixture
@@ -234,6 +217,20 @@ def test_layers_that_lose_most_by_quantising_keep_their_precision(tmp_path: Path
     assert (kept.data["layers"], kept.data["tried"], kept.data["of"]) == (["middle"], 4, 4)
     again = Lab().optimize(Plan(model.path), replace(asked, recipe=found.recipe, out=str(tmp_path / "b.onnx")))
     assert again.optimized.digest == found.optimized.digest
+
+
+def test_layers_that_are_left_out_anyway_do_not_count_as_sensitive(tmp_path: Path) -> None:
+    wild = np.ones((6, 6), np.float32)
+    wild[0, 0] = 1e4
+    model = perceptron(tmp_path / "model", middle=wild)
+    quantization = Quantization("dynamic", per_channel=False, exclude=("two",), keep_sensitive=1)
+    asked = Asked(Recipe(quantization=quantization), str(tmp_path / "out.onnx"), engines=())
+    found = Lab().optimize(Plan(model.path), asked)
+    (kept,) = [one for one in found.findings if one.code == "kept-sensitive"]
+    assert "middle" not in kept.data["layers"]
+    assert (len(kept.data["layers"]), kept.data["of"]) == (1, 3)
+    precisions = {one.weight: one.precision for one in found.layers}
+    assert [precisions["middle"], precisions[kept.data["layers"][0]]] == ["FP32", "FP32"]
 
 
 def test_a_budget_makes_its_profiles_and_foretells_what_it_gives(tmp_path: Path) -> None:

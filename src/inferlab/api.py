@@ -21,7 +21,7 @@ from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.estimate import BUDGET
 from inferlab.records import Benchmark, Event, Listener, Plan, ignore
-from inferlab.render import files, front, saved, text
+from inferlab.render import events, files, front, saved, text
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store import open_store
 
@@ -352,7 +352,7 @@ def _listener(progress: Progress | None) -> Listener:
         nonlocal last
         if event.fraction is not None:
             progress(event.fraction, event.code)
-        elif (line := text.event(event)) and line != last:
+        elif (line := events.event(event)) and line != last:
             last = line
             progress(None, line)
 

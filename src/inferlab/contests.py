@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,24 @@ from inferlab.render import comparison
 from inferlab.saving import Saver
 
 Compare = Callable[[Plan, Plan], Comparison]
+
+
+def check_margin(margin: float) -> None:
+    """Refuse a margin that is no share."""
+    if not 0 < margin < 1:
+        raise BadInput(f"The margin must lie between 0 and 100 %, not {100 * margin:g} %.")
+
+
+def refuse_nonsense_of_contest(a: Plan, b: Plan, time_s: float, margin: float) -> None:
+    """Refuse what cannot be compared before anything is loaded."""
+    check_margin(margin)
+    if not 0 < time_s < math.inf:
+        raise BadInput(f"The time must be more than 0 seconds and end one day, not {time_s:g}.")
+    if "server" in (*a.scenarios, *b.scenarios):
+        raise BadInput(
+            "Arms are compared at full load, not at a rate of requests. Use -s sync or -s async, or compare "
+            "what each can serve: inferlab capacity"
+        )
 
 
 def contest_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:

@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferlab.contests import Series, contest_title
+from inferlab.again import from_anywhere, reopened, unchanged
+from inferlab.contests import Series, check_margin, contest_title, refuse_nonsense_of_contest
 from inferlab.doctor import Fact
 from inferlab.errors import BadInput
 from inferlab.executors import Executor, Local
+from inferlab.kept import Kept
 from inferlab.measure.capacity import Capacity
 from inferlab.measure.compare import Contest
-from inferlab.measure.intervals import smallest_visible
-from inferlab.measure.jobs import jobs as plan_jobs
-from inferlab.measure.jobs import refuse_nonsense, tell_inputs, with_inputs_of
+from inferlab.measure.jobs import only_job, refuse_nonsense, tell_inputs, with_inputs_of
 from inferlab.measure.objective import Objective
 from inferlab.measure.recommend import Recommendation, Search
 from inferlab.measure.saved import Saved, compare_saved
 from inferlab.measure.setup import Job
-from inferlab.model import demo, source
-from inferlab.model.datasets import Data, load_data
+from inferlab.measure.visible import TRIAL, visible_in_a_minute
+from inferlab.model.reading import read_model
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
 from inferlab.optimizing.records import Front, Optimization
-from inferlab.profiling.asked import Request, Wanted, refuse_nonsense_of
+from inferlab.profiles import profiled
+from inferlab.profiling.asked import Wanted, refuse_nonsense_of
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.records import Profile
 from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
-from inferlab.render import (
-    capacity,
-    comparison,
-    files,
-    fleet_recommend,
-    front,
-    optimization_files,
-    profile_files,
-    recommend,
-    saved,
-)
+from inferlab.render import capacity, comparison, fleet_recommend, recommend
 from inferlab.saving import Saver
-from inferlab.searches import searching
-from inferlab.store.entries import BENCHMARK, Document, Stored
+from inferlab.searches import made_of, searched
+from inferlab.store.entries import Document
 from inferlab.sweep import Sweep
 from inferlab.versions import Doors, Versioning
 
@@ -54,13 +42,7 @@ if TYPE_CHECKING:
     from inferlab.fleet.sweep import FleetSweep
     from inferlab.store.store import Store
 
-# An id of the store, or the beginning of one, and the number of a cell.
-_ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
-# Its calls take some milliseconds, as those of many models do.
-_TRIAL_MODEL = "demo:mobilenet_v2"
-# Machines that cannot see this in a minute make small improvements invisible.
-_FINE = 0.03
-_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
+__all__ = ["Lab", "read_model"]
 
 
 class Lab:
@@ -69,7 +51,7 @@ class Lab:
     def __init__(
         self, store: Store | None = None, executor: Executor | None = None, project_id: str | None = None
     ) -> None:
-        self._store = store
+        self._store, self._kept = store, Kept(store)
         self._executor = executor or Local()
         #: The project that what is measured shall belong to.
         self._project_id = project_id
@@ -88,7 +70,7 @@ class Lab:
         saver = self._saver(listener)
         with self._sweeping(plan, model, saver, listener, live) as sweep:
             cells = sweep.planned()
-            saver.begin(_from_anywhere(plan), model, [one.cell for one in cells], against)
+            saver.begin(from_anywhere(plan), model, [one.cell for one in cells], against)
             return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
 
     @contextmanager
@@ -113,15 +95,15 @@ class Lab:
 
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
-        store = self._kept()
+        store = self._kept.store
         wanted = entry_id or store.last_unfinished()
         if wanted is None:
             raise BadInput(f"Nothing is unfinished in the store {store.name}. See: inferlab history")
-        stored = _benchmark(store, wanted)
+        stored = self._kept.benchmark(wanted)
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
         refuse_nonsense(plan)
-        model = _unchanged(stored.benchmark, listener)
-        before = [_reopened(one) for one in outcomes]
+        model = unchanged(stored.benchmark, listener)
+        before = [reopened(one) for one in outcomes]
         left = [one.cell for one in before if one.status == "pending"]
         saver = self._saver(listener, stored.id)
         with self._sweeping(plan, model, saver, listener, live) as sweep:
@@ -136,16 +118,9 @@ class Lab:
 
     def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Measure a saved benchmark again under the same conditions, as a new entry."""
-        stored = _benchmark(self._kept(), entry_id)
-        _unchanged(stored.benchmark, listener)
+        stored = self._kept.benchmark(entry_id)
+        unchanged(stored.benchmark, listener)
         return self.benchmark(stored.benchmark.plan, listener, live)
-
-    def _kept(self) -> Store:
-        if self._store is None:
-            raise BadInput(
-                "Without a store nothing was saved that could be measured again. Name one with --store."
-            )
-        return self._store
 
     def _save(self, kind: str, title: str, text: str, listener: Listener) -> None:
         """Save a result that is final JSON."""
@@ -186,7 +161,7 @@ class Lab:
         a series which was cut off and goes on: what it has is not measured again.
         """
         saver = self._saver(listener, entry_id)
-        before = self._kept().get(entry_id) if entry_id else None
+        before = self._kept.store.get(entry_id) if entry_id else None
         known = before.content if isinstance(before, Document) else None
         series = Series(contest_title(a, b, labels), saver, listener, known)
         return series.run(
@@ -196,50 +171,28 @@ class Lab:
     def _compared(
         self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
     ) -> Comparison:
-        _check_margin(margin)
-        if not 0 < time_s < math.inf:
-            raise BadInput(f"The time must be more than 0 seconds and end one day, not {time_s:g}.")
-        if "server" in (*a.scenarios, *b.scenarios):
-            raise BadInput(
-                "Arms are compared at full load, not at a rate of requests. Use -s sync or -s async, or compare "
-                "what each can serve: inferlab capacity"
-            )
+        refuse_nonsense_of_contest(a, b, time_s, margin)
         jobs = [self._only_job(plan, listener) for plan in (a, b)]
         jobs[1] = with_inputs_of(jobs[1], jobs[0])
         return self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
 
     def compare_saved(self, a: str, b: str, margin: float = 0.01) -> Comparison:
         """Compare two results that were measured before: files, or ids in the store; unpaired, hence less sure."""
-        _check_margin(margin)
+        check_margin(margin)
         return compare_saved(self.saved_result(a), self.saved_result(b), margin)
 
     def is_saved(self, name: str) -> bool:
         """Whether a name means a saved result rather than a model."""
-        if saved.is_file(name):
-            return True
-        entry_id = name.partition("#")[0]
-        known = self._store is not None and _ID.fullmatch(name) is not None and self._store.has(entry_id)
-        return known and not Path(entry_id).exists()
+        return self._kept.is_saved(name)
 
     def saved_result(self, name: str) -> Saved:
         """A result that was measured before, by its file or its id in the store."""
-        if saved.is_file(name):
-            return saved.load(name)
-        entry_id, hash_sign, number = name.partition("#")
-        benchmark = _benchmark(self._kept(), entry_id).benchmark
-        results = [files.result(benchmark, one) for one in benchmark.outcomes]
-        return saved.choose(name, results, number if hash_sign else None)
+        return self._kept.result(name)
 
     def smallest_difference(self, time_s: float = 15.0, listener: Listener = ignore) -> Fact:
         """How small a difference could be seen here in one minute, from a model compared with itself."""
-        plan = Plan(_TRIAL_MODEL, scenarios=("sync",), num_cores=(1,), verify=False)
-        trial = Lab(executor=self._executor).compare(plan, plan, time_s=time_s, listener=listener)
-        pair_s = trial.seconds / len(trial.pairs)
-        visible = smallest_visible(trial.ratio, len(trial.pairs), 60.0 / pair_s)
-        data = {"visible": visible, "pairs": len(trial.pairs), "seconds": trial.seconds, "model": _TRIAL_MODEL}
-        if visible is None:
-            return Fact("smallest-difference", "unknown", data)
-        return Fact("smallest-difference", "good" if visible <= _FINE else "warn", data)
+        trial = Lab(executor=self._executor).compare(TRIAL, TRIAL, time_s=time_s, listener=listener)
+        return visible_in_a_minute(trial)
 
     def capacity(
         self, plan: Plan, objective: Objective, listener: Listener = ignore, live: bool = False
@@ -256,13 +209,7 @@ class Lab:
     def _only_job(self, plan: Plan, listener: Listener) -> Job:
         refuse_nonsense(plan)
         model = read_model(plan.model, listener, plan.engines)
-        job, *more = plan_jobs(plan, model)
-        if more:
-            raise BadInput(
-                f"One cell at a time can be measured so, but this plan of {plan.model} has {1 + len(more)}. "
-                "Give one value for each option."
-            )
-        return job
+        return only_job(plan, model)
 
     def recommend(
         self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
@@ -305,35 +252,15 @@ class Lab:
         refuse_nonsense_of(wanted)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=wanted.time_s)
         job = self._only_job(plan, listener)
-        data = _profile_data(wanted, job)
-        tell_inputs(plan, job, listener)
-        saver = self._saver(listener)
-        found: Profile | None = None
-        try:
-            for found in self._executor.profile(Request(job, wanted, data), listener):
-                saver.document("profile", plan.model, profile_files.content(found))
-        except KeyboardInterrupt:
-            if found is None:
-                raise
-            found = replace(found, interrupted=True)
-            saver.document("profile", plan.model, profile_files.content(found))
-        assert found is not None, "a profile begins with what the architecture says"
-        return replace(found, id=saver.id)
+        return profiled(plan, wanted, job, self._executor, self._saver(listener), listener)
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
-        if profile_files.is_file(name):
-            return True
-        return self.is_saved(name) and self._kept().headings([name])[0].kind != BENCHMARK
+        return self._kept.is_profile(name)
 
     def saved_profile(self, name: str) -> Profile:
         """A profile that was made before, by its file or its id in the store."""
-        if profile_files.is_file(name):
-            return profile_files.load(name)
-        document = self._kept().get(name)
-        if not isinstance(document, Document) or document.kind != "profile":
-            raise BadInput(f"{document.id} is not a profile. List them with: inferlab history")
-        return replace(profile_files.from_content(document.content, name), id=document.id)
+        return self._kept.profile(name)
 
     def optimize(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Optimization:
         """Make an optimised version of a model, and measure what it cost and gained, in a plan of one cell.
@@ -353,12 +280,7 @@ class Lab:
         if asked.goal is None:
             raise BadInput('A search needs a goal, such as "2x faster".')
         plan, job = self._to_optimize(plan, asked, listener)
-        saver = self._saver(listener)
-        found: Front | None = None
-        for found in searching(plan, asked, job, self._doors(listener), listener):
-            saver.document("search", plan.model, front.content(found))
-        assert found is not None, "a search ends with what it found"
-        return found
+        return searched(plan, asked, job, self._doors(listener), listener)
 
     def reach(
         self, plan: Plan, asked: Asked, listener: Listener = ignore, nearest: bool = False
@@ -368,15 +290,11 @@ class Lab:
         The version is measured anew: of many recipes, the one that is chosen may have been lucky.
         """
         found = self.search(plan, asked, listener)
-        place = found.nearest if nearest and found.chosen is None else found.chosen
-        if place is None or found.interrupted:
-            return found, None
-        recipe = found.candidates[place].recipe
-        try:
-            version = self.optimize(plan, replace(asked, recipe=recipe, goal=None), listener)
-        except KeyboardInterrupt:
-            return replace(found, interrupted=True), None
-        return found, replace(version, search=found)
+        return made_of(
+            found,
+            nearest,
+            lambda recipe: self.optimize(plan, replace(asked, recipe=recipe, goal=None), listener),
+        )
 
     def _to_optimize(self, plan: Plan, asked: Asked, listener: Listener) -> tuple[Plan, Job]:
         """The plan of the one cell that a version is measured in, and that cell for the original."""
@@ -395,80 +313,9 @@ class Lab:
 
     def saved_optimization(self, name: str) -> Optimization:
         """A version that was made before, by its file or its id in the store."""
-        if profile_files.is_file(name):
-            return optimization_files.load(name)
-        document = self._kept().get(name)
-        if not isinstance(document, Document) or document.kind != "version":
-            raise BadInput(f"{document.id} is not an optimised version. List them with: inferlab history")
-        return replace(optimization_files.from_content(document.content, name), id=document.id)
+        return self._kept.optimization(name)
 
     @staticmethod
     def layer_diff(a: Profile, b: Profile) -> LayerDiff:
         """Which layers of B differ from A's, by how much, and how sure that is."""
         return diff(a, b)
-
-
-def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
-    """Find a model by its source and read what it is, unless none of the engines could run it."""
-    located = source.locate(name, listener)
-    if located.kind == "transformers" and engines and _NOT_FOR_FOLDERS.issuperset(engines):
-        raise BadInput(
-            f"{name} is a Hugging Face folder, which the engine torch runs (-e torch). "
-            f"Export it first for other engines: inferlab export {name} -o model.onnx"
-        )
-    if located.kind == "onnx":
-        from inferlab.model.graph import read_onnx
-
-        return read_onnx(located.path, name)
-    from inferlab.model.inspect import inspect_foreign
-
-    return inspect_foreign(located.path, located.kind, name)
-
-
-def _profile_data(wanted: Wanted, job: Job) -> Data | None:
-    if wanted.data_file is None:
-        return None
-    file = demo.digits_data() if wanted.data_file == "demo:digits" else wanted.data_file
-    return load_data(file, job.model.inputs, job.model.outputs, job.cell.batch_size)
-
-
-def _check_margin(margin: float) -> None:
-    if not 0 < margin < 1:
-        raise BadInput(f"The margin must lie between 0 and 100 %, not {100 * margin:g} %.")
-
-
-def _from_anywhere(plan: Plan) -> Plan:
-    """The plan with whole paths: it may be measured again from another folder."""
-
-    def whole(path: str) -> str:
-        return str(Path(path).resolve()) if Path(path).exists() else path
-
-    data = None if plan.input_file is None else whole(plan.input_file)
-    return replace(plan, model=whole(plan.model), input_file=data)
-
-
-def _benchmark(store: Store, entry_id: str) -> Stored:
-    found = store.get(entry_id)
-    if isinstance(found, Document):
-        raise BadInput(f"{found.id} is a {found.kind}, not a benchmark. See it with: inferlab show {found.id}")
-    return found
-
-
-def _reopened(outcome: Outcome) -> Outcome:
-    """An outcome that can go on: without the runs that were cut short, or the failure of a lost machine."""
-    lost = outcome.failure is not None and outcome.failure.code == "lost"
-    if outcome.status != "cancelled" and not lost:
-        return outcome
-    runs = tuple(run for run in outcome.runs if not run.interrupted)
-    return Outcome(outcome.cell, "pending", runs)
-
-
-def _unchanged(benchmark: Benchmark, listener: Listener) -> Model:
-    """The benchmark's model as it is now; refused if it is another one."""
-    model = read_model(benchmark.plan.model, listener)
-    if model.digest != benchmark.model.digest:
-        raise BadInput(
-            f"The model {model.source} has changed since it was measured. Measure it as it is now: "
-            f"inferlab benchmark {model.source}"
-        )
-    return model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from inferlab.errors import BadInput
 from inferlab.measure.check import worst
 from inferlab.measure.compare import Contest
-from inferlab.measure.jobs import with_inputs_of
+from inferlab.measure.jobs import only_job, with_inputs_of
 from inferlab.measure.setup import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops import costs
@@ -22,20 +22,48 @@ from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.ladder import Terrain
 from inferlab.optimizing.make import make
 from inferlab.optimizing.placing import check_target
-from inferlab.optimizing.records import Distance, Front, Recipe
+from inferlab.optimizing.records import Distance, Front, Optimization, Recipe
 from inferlab.optimizing.resolve import resolve
 from inferlab.optimizing.search import Copy, Found, Speed, search
 from inferlab.optimizing.sensitive import keep_sensitive
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
+from inferlab.render import front as render_front
 from inferlab.units import plural
-from inferlab.versions import MARGIN, Basis, Doors, only_job, own_shapes, shapes_of
+from inferlab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
 
 # All that the ladder asks for: layers are tried one by one only once.
 _MOST_SENSITIVE = 8
 # Of the search's time, for each of the profiles that a loss budget needs.
 _PROFILE_SHARE = 1 / 24
+
+
+def searched(plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener) -> Front:
+    """The whole front, saved after each recipe; Ctrl-C keeps what there is."""
+    saver = doors.saver()
+    found: Front | None = None
+    for found in searching(plan, asked, job, doors, listener):
+        saver.document("search", plan.model, render_front.content(found))
+    assert found is not None, "a search ends with what it found"
+    return found
+
+
+def made_of(
+    found: Front, nearest: bool, make: Callable[[Recipe], Optimization]
+) -> tuple[Front, Optimization | None]:
+    """The version of the recipe that a search chose, with `nearest` of what comes nearest to the goal.
+
+    `make` measures it anew: of many recipes, the one that is chosen may have been lucky.
+    """
+    place = found.nearest if nearest and found.chosen is None else found.chosen
+    if place is None or found.interrupted:
+        return found, None
+    try:
+        version = make(found.candidates[place].recipe)
+    except KeyboardInterrupt:
+        return replace(found, interrupted=True), None
+    return found, replace(version, search=found)
 
 
 def searching(plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener) -> Iterator[Front]:
@@ -124,13 +152,11 @@ class Workbench:
         return replace(recipe, quantization=replace(quantization, exclude=excluded, keep_sensitive=0))
 
     def _profiles(self) -> Basis:
-        """The losses and times of all layers at all levels, measured once."""
+        """The losses and times of all layers at all levels, from profiles made before, or measured once."""
         if self._basis is None:
-            seconds = _PROFILE_SHARE * self._asked.search_s
-            found = self._doors.profile(self._plan, Wanted(data_file=self._asked.data_file, time_s=seconds))
-            if found.interrupted:
-                raise KeyboardInterrupt
-            self._basis = Basis(found.loss, found.performance)
+            wanted = Wanted(data_file=self._asked.data_file, time_s=_PROFILE_SHARE * self._asked.search_s)
+            known = saved_basis(self._asked, self._doors)
+            self._basis = completed(known, self._plan, wanted, self._doors)
         return self._basis
 
 

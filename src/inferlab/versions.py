@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from inferlab.errors import InferlabError
 from inferlab.executors import Executor
 from inferlab.measure.compare import Contest
-from inferlab.measure.jobs import jobs as plan_jobs
-from inferlab.measure.jobs import with_inputs_of
+from inferlab.measure.jobs import only_job, with_inputs_of
 from inferlab.measure.setup import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops import costs
@@ -105,24 +104,16 @@ class Versioning:
     def _basis(self) -> Basis:
         """Profiles that were made before, or are made now where levels come from a loss budget."""
         asked, pruning = self._asked, self._asked.recipe.pruning
-        loss = self._doors.saved_profile(asked.loss_id).loss if asked.loss_id else None
-        performance = self._doors.saved_profile(asked.performance_id).performance if asked.performance_id else None
-        if pruning is None or pruning.budget is None or self._asked.recipe.digest:
-            return Basis(loss, performance)
+        known = saved_basis(asked, self._doors)
+        if pruning is None or pruning.budget is None or asked.recipe.digest:
+            return known
         wanted = Wanted(
-            performance=performance is None and bool(asked.engines),
-            loss=loss is None,
+            performance=bool(asked.engines),
             levels=None if can_impose(self._job) else _TRIED,
-            data_file=asked.data_file if loss is None else None,
+            data_file=asked.data_file,
             time_s=asked.time_s,
         )
-        if not (wanted.performance or wanted.loss):
-            return Basis(loss, performance)
-        wanted = wanted if wanted.performance else replace(wanted, levels=None)
-        found = self._doors.profile(self._plan, wanted)
-        if found.interrupted:
-            raise KeyboardInterrupt
-        return Basis(loss or found.loss, performance or found.performance)
+        return completed(known, self._plan, wanted, self._doors)
 
     def _begun(self, made: Made, resolved: Resolved) -> Optimization:
         return Optimization(
@@ -168,6 +159,31 @@ class Versioning:
         a, b = (only_job(plan, model) for model in (found.model, found.optimized))
         labels = self._plan.model, found.name
         return Contest(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
+
+
+def saved_basis(asked: Asked, doors: Doors) -> Basis:
+    """The profiles that were made before, as far as they are named."""
+    loss = doors.saved_profile(asked.loss_id).loss if asked.loss_id else None
+    performance = doors.saved_profile(asked.performance_id).performance if asked.performance_id else None
+    return Basis(loss, performance)
+
+
+def completed(known: Basis, plan: Plan, wanted: Wanted, doors: Doors) -> Basis:
+    """The profiles that are known, and of those that are wanted the others, made now."""
+    performance, loss = wanted.performance and known.performance is None, known.loss is None
+    if not (performance or loss):
+        return known
+    wanted = replace(
+        wanted,
+        performance=performance,
+        loss=loss,
+        levels=wanted.levels if performance else None,
+        data_file=wanted.data_file if loss else None,
+    )
+    found = doors.profile(plan, wanted)
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return Basis(known.loss or found.loss, known.performance or found.performance)
 
 
 def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: float | None) -> Measured:
@@ -223,13 +239,6 @@ def _gains(found: Comparison, recipe: Recipe, model: Model) -> Sequence[Finding]
     if recipe.pruning is None or recipe.pruning.pattern == CHANNEL or recipe.quantization is not None:
         return (Finding("no-faster", data),)
     return (Finding("zeros-no-faster", {**data, "zeros": model.zero_fraction}),)
-
-
-def only_job(plan: Plan, model: Model) -> Job:
-    """The one cell that a version is measured in."""
-    job, *more = plan_jobs(plan, model)
-    assert not more, "a version is measured in one cell"
-    return job
 
 
 def own_shapes(job: Job) -> dict[str, Shape]:

@@ -122,6 +122,8 @@ def test_layers_and_limits_are_taken_from_the_command_line(inferlab_here: Run, t
         ((), "Nothing was asked for that would change the model. Give --sparsity, "),
         (("--sparsity", "1"), "1.0 is not in the range 0<x<1"),
         (("--scope", "global"), "The option scope says how to prune, but not how much"),
+        (("--budget", "1", "--scope", "global"), "The option scope says how a sparsity is spread over the layers"),
+        (("--layer", "middle=0.5", "--max", "0.4"), "The option maximum limits what a sparsity or budget gives"),
         (("--exclude", "a"), "The option exclude says what stays as it is, but nothing is asked for"),
         (("--per-tensor",), "The option per_tensor belongs to int8, weights_only or float, and none is given."),
         (("--int8", "static", "--float", "fp16"), "int8, weights_only and float contradict each other"),

@@ -12,6 +12,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.fleet import parcels
 from inferlab.fleet.parcels import PackedFile, Parcel, find, pack_file, pack_model, unpack
+from inferlab.fleet.remote import receive
 from inferlab.lab import read_model
 from tests.cli.test_benchmark import save_linear
 
@@ -44,6 +45,17 @@ def test_what_was_damaged_on_its_way_is_refused_and_leaves_nothing(tmp_path: Pat
     pieces = iter([bytes(50), b"x" * 50, bytes(20)])
     with pytest.raises(BadInput, match=r"data\.npz was damaged on its way"):
         unpack(packed.parcel, partial(next, pieces))
+    assert list(node.iterdir()) == []
+
+
+@pytest.mark.parametrize("now", [b"less", b"much more than it was"])
+def test_a_file_that_changed_after_it_was_packed_is_refused(tmp_path: Path, node: Path, now: bytes) -> None:
+    file = tmp_path / "data.npz"
+    file.write_bytes(b"packed so")
+    packed = pack_file(str(file))
+    file.write_bytes(now)
+    with pytest.raises(BadInput, match=r"data\.npz was damaged on its way"):
+        receive(packed.parcel, packed.pieces())
     assert list(node.iterdir()) == []
 
 

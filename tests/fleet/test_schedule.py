@@ -113,6 +113,22 @@ def test_a_cell_that_kills_its_worker_is_tried_once_more() -> None:
     assert outcome.failure == Failure("died", "The worker died. (Node n1.)")
 
 
+def test_nodes_that_cannot_get_ready_are_given_up_one_by_one() -> None:
+    """Such as those whose disks are full; they stay in the cluster's list."""
+    nodes = Scripted([a_node("n1"), a_node("n2")])
+    tried: list[str] = []
+
+    def fail(node: Node) -> None:
+        tried.append(node.name)
+        nodes.messages.append(Ended(node.id, Failure("died", f"The disk of {node.name} is full.")))
+
+    nodes.make_ready = fail  # type: ignore[method-assign]
+    (outcome,) = run(nodes, a_slot("n1", 1))
+    assert tried == ["n1", "n2"]
+    message = "The disk of n2 is full. No other node of a was free. (Node n2.)"
+    assert outcome.failure == Failure("lost", message)
+
+
 def test_ctrl_c_leaves_what_was_not_begun_pending() -> None:
     nodes = Scripted(script={("n1", 1): [measured], ("n1", 2): [measured]})
     nodes.interrupt = True

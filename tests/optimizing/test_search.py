@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -188,6 +189,14 @@ def test_it_ends_when_the_time_is_over_and_says_so() -> None:
     assert [one.label for one in found.candidates] == ["FP16", "INT8 weights", "INT8 dynamic", "INT8 static"]
     assert found.candidates[-1].reason == "the time was over"
     assert found.candidates[-1].loss == 0.002
+
+
+def test_the_first_recipe_is_made_however_short_the_time() -> None:
+    terrain = Terrain("fake", Goal(9.0), Recipe(), gains_from_zeros=False)
+    # Each look at the clock takes a second.
+    ticks = itertools.count()
+    (found,) = search(terrain, ORIGINAL, Table(ALL), 0.5, ignore, lambda: float(next(ticks)))
+    assert [(one.label, one.reason) for one in found.candidates] == [("FP16", "the time was over")]
 
 
 def test_ctrl_c_keeps_what_there_is() -> None:

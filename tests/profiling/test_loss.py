@@ -28,7 +28,7 @@ from inferlab.profiling import trying
 from inferlab.profiling.loss import approximate, area, evaluate, layers_to_prune, measure
 from inferlab.profiling.records import LEVELS, LossProfile, level_key
 from inferlab.records import Event, Model
-from inferlab.render import text
+from inferlab.render.events import event as prose
 from inferlab.transform.prune import prune
 
 RNG = np.random.default_rng(7)
@@ -322,7 +322,7 @@ def test_progress_is_told_layer_by_layer(digits: tuple[Model, Costs, Data]) -> N
     profile = measure(model, counts, data, events.append, num_cores=1)
     assert data.items == 8 and (profile.method, profile.items) == ("one-shot", 8)
     assert [event.fraction for event in events] == [None, 0.25, 0.5, 0.75, 1]
-    assert text.event(events[0]) == "Pruning 4 layers one by one, on 8 items"
+    assert prose(events[0]) == "Pruning 4 layers one by one, on 8 items"
     assert {event.data.get("layer") for event in events[1:]} == {one.id for one in profile.layers}
 
 

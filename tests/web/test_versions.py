@@ -186,6 +186,13 @@ def test_a_pattern_of_groups_fixes_the_share_of_zeros(maker: Maker, foretold: st
     assert maker.value("sparsity") == "50"
     assert not maker.can_click("sparsity")
     maker.see("estimate-note", "zeros in a pattern cost more")
+    # A budget has nothing to choose then, and what is made is not called by it.
+    maker.click("preset-best")
+    maker.click("create-version")
+    maker.see("version-dialog", "Create Version")
+    assert maker.value("version-name") == "Pruned 50 % + 2 of every 4"
+    maker.click("cancel-dialog")
+    maker.miss("version-dialog")
     maker.choose("pattern", "Whole channels")
     maker.see("estimate-note", "whole channels cost more")
     assert maker.number("estimated-speedup") == "–"

@@ -258,6 +258,13 @@ def test_paths_elsewhere_and_engines_in_files_are_refused(place: Place) -> None:
         code_sample(place.workspace, made.id, "/tmp/x.py:Engine")
 
 
+def test_a_profile_that_is_not_there_is_refused_before_the_version_is_queued(place: Place) -> None:
+    wrong = VersionForm("a", quantization="dynamic", performance="aaaaaaaaaa")
+    with pytest.raises(NotThere, match="aaaaaaaaaa is no profile of this project's model"):
+        add_version(place.workspace, place.project, wrong)
+    assert place.workspace.store.jobs.alive() == []
+
+
 def test_an_imported_version_does_not_open_other_files(place: Place, tmp_path: Path) -> None:
     made = place.on_the_command_line()
     found = place.workspace.store.get(made)
@@ -328,6 +335,7 @@ def test_two_of_four_is_half_of_every_layer(foretold: Place) -> None:
         (VersionForm("a", sparsity=0.5, budget=0.1), "one of them"),
         (VersionForm("a", sparsity=1.0), "between 0 and 1"),
         (VersionForm("a", levels={"nothing": 0.5}), "no weight 'nothing'"),
+        (VersionForm("a", pattern="9:4"), "The pattern 9:4 cannot be"),
         (VersionForm("a", budget=-1.0), "The loss budget must be 0 or more"),
     ],
 )

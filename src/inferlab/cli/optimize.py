@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +183,7 @@ def _asked(given: dict[str, Any]) -> Asked:
     from inferlab.optimizing.asked import Asked
     from inferlab.optimizing.options import Options, recipe_of, search_of
 
-    options = {name: given.pop(name) for name in Options.__slots__}
+    options = {one.name: given.pop(one.name) for one in fields(Options)}
     options["layers"] = dict(options["layers"])
     out, name, profile_id = given.pop("out"), given.pop("name"), given.pop("profile_id")
     engines = given.pop("engines") or given["engine"]

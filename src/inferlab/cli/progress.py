@@ -40,7 +40,7 @@ class Log:
             if self.live:
                 self._rewrite(event)
             return
-        from inferlab.render.text import event as prose  # late: --help must not wait for all that it needs
+        from inferlab.render.events import event as prose  # late: --help must not wait for all that it needs
 
         line = prose(event)
         if line and line != self._last:
@@ -57,7 +57,7 @@ class Log:
         done = round(_BAR * (event.fraction or 0.0))
         stage = event.code
         if "nodes" in event.data:
-            from inferlab.render.text import progress
+            from inferlab.render.events import progress
 
             # What does not fit into the line would scroll the screen with each rewriting.
             stage = shortened(progress(event), max(10, shutil.get_terminal_size().columns - _BAR - 9))

@@ -1,18 +1,12 @@
-"""The one file that knows of Ray: join a cluster, ask its nodes, let them work, hear what they say."""
+"""A Ray cluster that was joined: ask its nodes, let them work, hear what they say."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import Any
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, InferlabError
 from inferlab.fleet import remote
 from inferlab.fleet.messages import Crashed, Ended, Found, Heard, Lost, Measured, Message, Ready
 from inferlab.fleet.nodes import Listed, Node, node_names
@@ -34,70 +28,6 @@ _END = "end"
 _WORTH_TELLING = ("reference", "waiting", "unlocked", "node-install", "round", "finals")
 # Resources that every node has, hence no names of types.
 _COMMON = ("CPU", "GPU", "memory", "object_store_memory")
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-
-
-@contextlib.contextmanager
-def joined(address: str) -> Iterator[Cluster]:
-    """The cluster at an address; 'local' starts one on this machine, which ends with us."""
-    try:
-        import ray
-    except ImportError:
-        raise BadInput(
-            "A cluster is reached through Ray, which is not installed. "
-            "Install it with: pip install 'inferlab[fleet]'"
-        ) from None
-    if address.startswith("ray://"):
-        raise BadInput(
-            "Ray's client (ray://) cannot pass on results one by one. Run inferlab on a machine of the cluster, "
-            "with --cluster auto; from elsewhere: ray job submit -- inferlab benchmark …"
-        )
-    mine = not ray.is_initialized()
-    with contextlib.redirect_stdout(_WithoutRay(sys.stdout)):
-        try:
-            if mine:
-                _init(ray, address)
-            yield Cluster(ray)
-        finally:
-            if mine:
-                ray.shutdown()
-
-
-def _init(ray: Any, address: str) -> None:
-    os.environ.update(_QUIET)
-    # Ray's processes stand back for others by default, and so would what is measured.
-    own = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}} if address == "local" else {}
-    polite = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address, namespace="inferlab", logging_level=logging.CRITICAL, log_to_driver=False, **own)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.AuthenticationError) as error:
-        if isinstance(error.__cause__ or error, ray.exceptions.AuthenticationError):
-            raise BadInput(
-                f"The Ray cluster at '{address}' asks for a token. Give Ray the cluster's, and say so with "
-                "RAY_AUTH_MODE=token: https://docs.ray.io/en/latest/ray-security/token-auth.html"
-            ) from error
-        raise BadInput(
-            f"There is no Ray cluster to join at '{address}': {_first_line(error)} On a machine of the cluster "
-            "say --cluster auto; --cluster local starts one here."
-        ) from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, polite)
-
-
-class _WithoutRay:
-    """Standard output without what Ray's own threads write to it: only results go there."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-
-    def write(self, text: str) -> int:
-        if threading.current_thread().name.startswith("ray_"):
-            return len(text)
-        return self._out.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._out, name)
 
 
 class Cluster:
@@ -136,7 +66,7 @@ class Cluster:
                 listener(Event("node-silent", {"node": one.host, "cause": f"no answer in {_ANSWER_S:g} s"}))
                 continue
             except self._ray.exceptions.RayError as error:
-                listener(Event("node-silent", {"node": one.host, "cause": _first_line(error)}))
+                listener(Event("node-silent", {"node": one.host, "cause": first_line(error)}))
                 continue
             _refuse_other_version(one.host, told.version)
             machine = restored(Machine, told.machine)
@@ -147,12 +77,15 @@ class Cluster:
 
     def start(self, machine_type: str, count: int, wait_s: float) -> None:
         """Ask for nodes that the cluster does not have yet, which an autoscaler starts, and wait for them."""
-        scout = self._ray.remote(remote.describe).options(num_cpus=0, resources={machine_type: 1})
-        scouts = [scout.remote() for _ in range(count)]
-        _, missing = self._ray.wait(scouts, num_returns=count, timeout=wait_s)
-        for one in missing:
-            self._ray.cancel(one, force=True)
-        if missing:
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        # At the same time, each on a node of its own: tasks would all have their turn on one that is there.
+        places = placement_group([{machine_type: 1}] * count, strategy="STRICT_SPREAD")
+        try:
+            there, _ = self._ray.wait([places.ready()], timeout=wait_s)
+        finally:
+            remove_placement_group(places)
+        if not there:
             raise BadInput(
                 f"The cluster lacks nodes of type {machine_type}, and they were not started within {wait_s:g} s. "
                 f"Start one with ray start --resources '{{\"{machine_type}\": 1}}', or wait longer with --wait."
@@ -207,8 +140,9 @@ class Cluster:
         except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
             return [Crashed(node_id, self._death(node_id, error))]
         except errors.RayTaskError as error:
-            told = f"inferlab failed on the node {self._names[node_id]}: {_last_line(error)}."
-            return [Ended(node_id, Failure("died", told))]
+            ours = isinstance(error.cause, InferlabError)
+            told = str(error.cause) if ours else f"{_last_line(error)}."
+            return [Ended(node_id, Failure("died", f"inferlab failed on the node {self._names[node_id]}: {told}"))]
         except errors.RayError as error:
             self._gone.add(node_id)
             return [Lost(node_id, self._death(node_id, error))]
@@ -217,7 +151,7 @@ class Cluster:
         return messages
 
     def _death(self, node_id: str, error: Exception) -> str:
-        return f"The node {self._names[node_id]} was lost: {_first_line(error)}"
+        return f"The node {self._names[node_id]} was lost: {first_line(error)}"
 
     def _heard(self) -> list[Message]:
         self._heard_at = time.monotonic()
@@ -356,7 +290,8 @@ def _refuse_other_version(host: str, version: str) -> None:
         )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first sentence of what Ray says of an error."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return text.split(". ")[0].rstrip(".") + "."
 

@@ -120,7 +120,10 @@ def find(parcel: Parcel) -> Path | None:
 
 
 def unpack(parcel: Parcel, next_piece: Callable[[], bytes]) -> Path:
-    """Write a parcel whole or not at all, checked against its digests; returns the path that a user would name."""
+    """Write a parcel whole or not at all, checked against its digests; returns the path that a user would name.
+
+    A file may have changed since it was packed: `next_piece` gives an empty piece where there are no more.
+    """
     folder = place(parcel)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -146,8 +149,7 @@ def _write(path: Path, expected: PackedFile, next_piece: Callable[[], bytes]) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     total, left = hashlib.sha256(), expected.size_bytes
     with path.open("wb") as file:
-        while left:
-            piece = next_piece()
+        while left > 0 and (piece := next_piece()):
             file.write(piece)
             total.update(piece)
             left -= len(piece)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,7 +76,7 @@ def lacking(luggage: Luggage) -> list[Parcel]:
 
 def receive(parcel: Parcel, pieces: Iterator[bytes]) -> None:
     """Take in what was sent."""
-    parcels.unpack(parcel, functools.partial(next, pieces))
+    parcels.unpack(parcel, lambda: next(pieces, b""))
 
 
 def install(engines: Sequence[str], listener: Listener) -> dict[str, str]:

@@ -65,6 +65,8 @@ class Schedule:
         self._slots: dict[str, Slot] = {}
         self._runs: dict[str, list[Run]] = {}
         self._crashes: dict[str, int] = {}
+        #: Nodes that were lost, or could not get ready; they may still be listed.
+        self._given_up: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
 
     def run(self, slots: Sequence[Slot], before: Sequence[Outcome]) -> tuple[Outcome, ...]:
@@ -107,6 +109,9 @@ class Schedule:
             self._next(slot)
         elif isinstance(message, Measured):
             self._measured(slot, message.run)
+        elif isinstance(message, Ended) and slot.current is None:
+            assert message.failure is not None, "what a node does to get ready ends with Ready, or fails"
+            self._lost(slot, message.failure.message)
         elif isinstance(message, Ended):
             self._ended(slot, message)
             self._next(slot)
@@ -191,6 +196,7 @@ class Schedule:
         self._tell(Event("node-lost", {"node": slot.node.name, "cause": cause}))
         del self._slots[slot.node.id]
         gone = slot.node
+        self._given_up.add(gone.id)
         if slot.current is not None:
             slot.waiting.appendleft(slot.current)
             slot.current = None
@@ -199,7 +205,7 @@ class Schedule:
         except BadInput as error:
             spares, cause = [], f"{cause} {error}"
         for spare in spares:
-            if spare.id != gone.id and spare.id not in self._slots and not unlike(spare.machine, gone.machine):
+            if spare.id not in (*self._given_up, *self._slots) and not unlike(spare.machine, gone.machine):
                 self._place(slot, spare)
                 return
         failure = Failure("lost", f"{cause} No other node of {slot.machine_type} was free.")

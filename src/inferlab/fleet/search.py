@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferlab.fleet.cluster import Cluster, joined
+from inferlab.fleet.cluster import Cluster
+from inferlab.fleet.joining import joined
 from inferlab.fleet.messages import Crashed, Ended, Found, Heard, Lost, Message, Ready
 from inferlab.fleet.nodes import Node
 from inferlab.fleet.sweep import Site

@@ -10,7 +10,8 @@ from dataclasses import replace
 from inferlab.engines import environments
 from inferlab.errors import BadInput
 from inferlab.fleet import nodes
-from inferlab.fleet.cluster import Cluster, joined
+from inferlab.fleet.cluster import Cluster
+from inferlab.fleet.joining import joined
 from inferlab.fleet.messages import Message
 from inferlab.fleet.nodes import MachineType, Node
 from inferlab.fleet.parcels import pack_file, pack_model

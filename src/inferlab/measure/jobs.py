@@ -159,6 +159,17 @@ def jobs(plan: Plan, model: Model) -> Iterator[Job]:
         yield job(plan, model, one)
 
 
+def only_job(plan: Plan, model: Model) -> Job:
+    """The cell of a plan that has only one, with its inputs."""
+    one, *more = planned(plan, model)
+    if more:
+        raise BadInput(
+            f"One cell at a time can be measured so, but this plan of {plan.model} has {1 + len(more)}. "
+            "Give one value for each option."
+        )
+    return job(plan, model, one)
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """The shapes of a choice, and how its sets of inputs are made."""

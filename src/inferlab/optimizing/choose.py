@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from inferlab.errors import BadInput
 from inferlab.model.costs import NodeCost
-from inferlab.optimizing.records import Pruning
+from inferlab.optimizing.records import Pruning, Quantization
 
 FIRST = "not pruned: it is the first layer"
 LAST = "not pruned: it is the last layer"
@@ -47,6 +47,13 @@ def choose(
         else:
             chosen.append(node)
     return chosen, left
+
+
+def not_quantized(wanted: Quantization, nodes: Sequence[NodeCost]) -> list[NodeCost]:
+    """The nodes that a recipe keeps out of quantising."""
+    included = matcher(wanted.include, nodes, "quantization.include")
+    excluded = matcher(wanted.exclude, nodes, "quantization.exclude")
+    return [node for node in nodes if excluded(node) or (wanted.include and not included(node))]
 
 
 def levels_by_weight(layers: Mapping[str, float], nodes: Sequence[NodeCost]) -> dict[str, float]:

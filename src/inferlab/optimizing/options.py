@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from inferlab.errors import BadInput
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.goals import parse_goal
-from inferlab.optimizing.records import Pruning, Quantization, Recipe, Schedule, Scheme, Scope
+from inferlab.optimizing.records import Pruning, Quantization, Recipe, Schedule, Scheme
 from inferlab.transform.patterns import parse_groups
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What is to be done to a model; by default nothing."""
+class Options(Pruning):
+    """What is to be done to a model, by default nothing: how to prune it, and all else.
 
-    sparsity: float | None = None
-    scope: Scope = "uniform"
-    pattern: str = "unstructured"
-    layers: Mapping[str, float] = field(default_factory=dict)
-    include: tuple[str, ...] = ()
-    #: Neither pruned nor quantised.
-    exclude: tuple[str, ...] = ()
-    minimum: float = 0.0
-    maximum: float = 1.0
-    ends: bool = False
-    budget: float | None = None
+    What is to be left out (`exclude`) is neither pruned nor quantised.
+    """
+
     int8: Literal["dynamic", "static"] | None = None
     weights_only: int | None = None
     float: Literal["fp16", "bf16"] | None = None
@@ -84,18 +75,19 @@ def _pruning(options: Options) -> Pruning | None:
                     "levels of layers."
                 )
         return None
-    return Pruning(
-        sparsity=options.sparsity,
-        scope="layers" if options.sparsity is None else options.scope,
-        pattern=options.pattern,
-        layers=dict(options.layers),
-        include=options.include,
-        exclude=options.exclude,
-        minimum=options.minimum,
-        maximum=options.maximum,
-        ends=options.ends,
-        budget=options.budget,
-    )
+    if options.sparsity is None:
+        _refuse_what_spreads(options)
+    pruning = Pruning(**{one.name: getattr(options, one.name) for one in fields(Pruning)})
+    return pruning if options.sparsity is not None else replace(pruning, scope="layers")
+
+
+def _refuse_what_spreads(options: Options) -> None:
+    """Levels by name, and those of a pattern of groups, are as they are; those of a budget have limits only."""
+    if options.scope == "global":
+        raise BadInput("The option scope says how a sparsity is spread over the layers, and none is given.")
+    for name in ("minimum", "maximum") if options.budget is None else ():
+        if getattr(options, name) != getattr(_NOTHING, name):
+            raise BadInput(f"The option {name} limits what a sparsity or budget gives a layer, and none is given.")
 
 
 def _quantization(options: Options) -> Quantization | None:

@@ -11,7 +11,7 @@ from inferlab.model import sparsity
 from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.graph import parse_onnx
 from inferlab.optimizing.asked import CHANNEL
-from inferlab.optimizing.choose import choose, levels_by_weight, matcher
+from inferlab.optimizing.choose import choose, levels_by_weight, not_quantized
 from inferlab.optimizing.records import Pruning, Recipe
 from inferlab.optimizing.thresholds import DIGITS, global_levels
 from inferlab.profiling.estimate import estimate
@@ -112,9 +112,7 @@ def _with_exclusions(recipe: Recipe, costs: Costs) -> Recipe:
     quantization = recipe.quantization
     if quantization is None or recipe.digest or not (quantization.include or quantization.exclude):
         return recipe
-    included = matcher(quantization.include, costs.nodes, "quantization.include")
-    excluded = matcher(quantization.exclude, costs.nodes, "quantization.exclude")
-    out = [node for node in costs.nodes if excluded(node) or (quantization.include and not included(node))]
+    out = not_quantized(quantization, costs.nodes)
     names = tuple(dict.fromkeys(node.weight or node.id for node in out))
     return replace(recipe, quantization=replace(quantization, include=(), exclude=names))
 

@@ -130,16 +130,15 @@ class _Search:
         """Try the ladder's attempts up to the goal; where it is not reached, time what was put off."""
         ladder = climb(self._terrain)
         attempt: Attempt | None = next(ladder)
-        while attempt is not None and not self._over:
+        while attempt is not None:
             found = self._try(attempt)
             yield
-            if front.reaches(found, self._goal, self._original_bytes):
+            if self._over or front.reaches(found, self._goal, self._original_bytes):
                 return
             attempt = _next(ladder, found)
-        if attempt is None:
-            yield from self._time_the_rest()
-            self._complete = not self._over
-            yield
+        yield from self._time_the_rest()
+        self._complete = not self._over
+        yield
 
     def _try(self, attempt: Attempt) -> Candidate:
         place = len(self.candidates)

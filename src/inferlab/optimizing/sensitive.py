@@ -12,6 +12,7 @@ from inferlab.errors import EngineFailed, EngineRefused
 from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.datasets import ITEMS, Data
 from inferlab.optimizing.calibration import inputs_for
+from inferlab.optimizing.choose import not_quantized
 from inferlab.optimizing.records import Quantization, Recipe
 from inferlab.profiling.loss import evaluate, layers_to_prune, weight_elements
 from inferlab.records import Event, Finding, Listener, Model
@@ -27,25 +28,29 @@ def keep_sensitive(
     """The recipe with the layers excluded that move the outputs most when they alone are quantised.
 
     The largest layers are tried first, on a few inputs, for three minutes at most; those whose turn has not come
-    are quantised. A recipe that was carried out before has its exclusions already.
+    are quantised. What the recipe leaves out anyway does not count. A recipe that was carried out before has its
+    exclusions already.
     """
     wanted = recipe.quantization
     if wanted is None or not wanted.keep_sensitive or recipe.digest:
         return recipe, ()
     layers = sorted(layers_to_prune(costs), key=lambda node: -weight_elements(node))
+    out = {node.id for node in not_quantized(wanted, costs.nodes)}
+    candidates = [node for node in layers if node.id not in out]
     few = _few(data)
     losses: dict[str, float] = {}
     began = time.monotonic()
-    for number, node in enumerate(layers):
+    for number, node in enumerate(candidates):
         if time.monotonic() - began > _LONGEST_S:
             break
-        listener(Event("sensitivity", {"layers": len(layers), "weight": node.weight}, number / len(layers)))
+        told = {"layers": len(candidates), "weight": node.weight}
+        listener(Event("sensitivity", told, number / len(candidates)))
         loss = _alone(node, layers, recipe, wanted, model, few, folder)
         if loss is not None:
             losses[node.weight] = loss
     kept = sorted(losses, key=lambda weight: -losses[weight])[: wanted.keep_sensitive]
     data_of = {"layers": kept, "losses": [losses[weight] for weight in kept], "tried": len(losses)}
-    findings = (Finding("kept-sensitive", {**data_of, "of": len(layers)}),)
+    findings = (Finding("kept-sensitive", {**data_of, "of": len(candidates)}),)
     excluded = tuple(dict.fromkeys((*wanted.exclude, *kept)))
     return replace(recipe, quantization=replace(wanted, exclude=excluded)), findings
 

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from inferlab.errors import BadInput
 from inferlab.profiling.records import FORMAT, LossMethod, LossMetric, Profile
-from inferlab.render.files import finite
-from inferlab.store.serialize import plain, restored
-
-_MAKE = "Make one with: inferlab profile MODEL -x profile.json"
+from inferlab.render.record_files import RecordFiles
 
 
-def content(profile: Profile) -> dict[str, Any]:
-    """The whole profile as JSON values; what is not a number is null."""
-    found: dict[str, Any] = finite(plain(profile))
-    return found
-
-
-def to_json(profile: Profile) -> str:
-    """The text that `inferlab profile -x profile.json` writes."""
-    return json.dumps(content(profile), indent=2, allow_nan=False) + "\n"
-
-
-def from_content(found: Any, name: str) -> Profile:
-    """The profile that was written so; refused where it is none, or where no measurement could have made it."""
-    if not isinstance(found, Mapping):
-        raise BadInput(f"{name} is not a profile. {_MAKE}")
-    if found.get("format") != FORMAT:
-        raise BadInput(f"{name} is not a profile that this version reads ({found.get('format') or 'no format'}).")
-    try:
-        profile = restored(Profile, dict(found))
-        _check(profile)
-    except ValueError as error:
-        raise BadInput(f"The profile {name} is damaged: {error}. Make it again.") from error
-    return profile
+def is_file(name: str) -> bool:
+    """Whether a name means a file with a profile in it, which need not be there, rather than a model."""
+    return name.lower().endswith(".json")
 
 
 def _check(profile: Profile) -> None:
@@ -63,16 +36,5 @@ def _check(profile: Profile) -> None:
             raise ValueError(f"{key} is no level of pruning")
 
 
-def is_file(name: str) -> bool:
-    """Whether a name means a file with a profile in it, which need not be there, rather than a model."""
-    return name.lower().endswith(".json")
-
-
-def load(name: str) -> Profile:
-    """Read a profile from a file."""
-    try:
-        found = json.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"{name} cannot be read as a profile: {reason}. {_MAKE}") from error
-    return from_content(found, name)
+_FILES = RecordFiles(Profile, FORMAT, "profile", "inferlab profile MODEL -x profile.json", _check)
+content, to_json, from_content, load = _FILES.content, _FILES.to_json, _FILES.from_content, _FILES.load

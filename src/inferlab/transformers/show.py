@@ -55,7 +55,7 @@ def show(args: BenchmarkArguments, output: BenchmarkOutput, environment: Mapping
 def say(event: Event) -> None:
     """A line on stderr for what is being done."""
     if event.fraction is None:
-        from inferlab.render.text import event as prose
+        from inferlab.render.events import event as prose
 
         if line := prose(event):
             print(line, file=sys.stderr)

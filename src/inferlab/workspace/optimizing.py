@@ -24,7 +24,7 @@ def add_version(workspace: Workspace, project_id: str, form: VersionForm) -> Que
         form = replace(form, performance=basis.performance_id, loss=basis.loss_id)
     except InferlabError:
         # Nothing can be foretold of this model, which needs not be to change its precision.
-        if form.prunes:
+        if form.prunes or form.performance or form.loss:
             raise
     return workspace.queue(project_id, version_asked(form, model, levels))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from inferlab.profiling.records import LEVELS
 from inferlab.records import Event
-from inferlab.render.text import event as prose
+from inferlab.render.events import event as prose
 from inferlab.store.jobs import Progress
 from inferlab.workspace.asked import (
     Asked,

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from inferlab.errors import BadInput
 from inferlab.measure.jobs import refuse_nonsense
+from inferlab.optimizing.asked import CHANNEL, refuse_nonsense_of
 from inferlab.optimizing.asked import Asked as Optimizing
-from inferlab.optimizing.asked import refuse_nonsense_of
 from inferlab.optimizing.records import Pruning, Quantization, Recipe, Scheme
 from inferlab.profiling.estimate import check_budget, estimate
 from inferlab.profiling.foretell import foretell
 from inferlab.profiling.records import LossProfile, Profile, PruningEstimate
 from inferlab.records import Model, Plan
+from inferlab.transform.patterns import parse_groups
 from inferlab.workspace.asked import OptimizationAsked
 from inferlab.workspace.forms import checked_name
 from inferlab.workspace.versions import new_file
@@ -119,8 +120,8 @@ class Basis:
 
 def group_share(pattern: str) -> float | None:
     """The share of zeros that a pattern of groups (2:4) makes; None where it can be chosen."""
-    zeros, colon, size = pattern.partition(":")
-    return int(zeros) / int(size) if colon and zeros.isdigit() and size.isdigit() and int(size) else None
+    groups = None if pattern == CHANNEL else parse_groups(pattern)
+    return None if groups is None else groups[0] / groups[1]
 
 
 def levels_of(form: VersionForm, basis: Basis) -> dict[str, float]:

@@ -20,6 +20,7 @@ from inferlab.settings import versions_folder
 from inferlab.store.entries import Entry
 from inferlab.store.rows import new_id
 from inferlab.store.store import Store
+from inferlab.workspace.kinds import entry_of
 
 #: The kind of entry that a version is.
 VERSION = "version"
@@ -116,9 +117,9 @@ class Versions:
         return read_model(version.path)
 
     def _entry(self, version_id: str) -> Entry:
-        entry = self.store.entry(version_id)
-        if entry.kind != VERSION or not entry.brief.get("optimized"):
-            raise NotThere(f"{version_id} is a {entry.kind}, not a version.")
+        entry = entry_of(self.store, version_id, (VERSION,), "version")
+        if not entry.brief.get("optimized"):
+            raise NotThere(f"The version {version_id} was kept by another inferlab: this one cannot read it.")
         return entry
 
     def _version(self, entry: Entry) -> Version:

@@ -23,6 +23,7 @@ from inferlab.web.api.common import (
     queued,
 )
 from inferlab.web.api.schemas import EntryLine, JobFacts
+from inferlab.workspace.kinds import entry_of
 from inferlab.workspace.workspace import CARDS, Workspace
 
 router = APIRouter(tags=["benchmarks"], route_class=SmallBody)
@@ -108,7 +109,4 @@ def remove_benchmark(workspace: TheWorkspace, entry_id: EntryId) -> None:
 
 
 def _entry(workspace: Workspace, entry_id: str) -> Entry:
-    entry = workspace.store.entry(entry_id)
-    if entry.kind not in CARDS:
-        raise NotThere(f"{entry_id} is a {entry.kind}, not a benchmark.")
-    return entry
+    return entry_of(workspace.store, entry_id, CARDS, "benchmark")

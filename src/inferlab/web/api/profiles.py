@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from inferlab.errors import NotThere
 from inferlab.profiling.estimate import BUDGET
 from inferlab.web.api.asking import ProfileAsking
 from inferlab.web.api.common import (
@@ -22,6 +21,7 @@ from inferlab.web.api.common import (
 )
 from inferlab.web.api.profile_schemas import DiffFacts, ProfileFacts, ProfileLine
 from inferlab.web.api.schemas import JobFacts
+from inferlab.workspace.kinds import entry_of
 from inferlab.workspace.workspace import Workspace
 
 Budget = Annotated[float, Query(allow_inf_nan=False, description="The loss that the estimate may spend.")]
@@ -96,6 +96,4 @@ def remove_profile(workspace: TheWorkspace, entry_id: EntryId) -> None:
 
 
 def _refuse_others(workspace: Workspace, entry_id: str) -> None:
-    kind = workspace.store.entry(entry_id).kind
-    if kind != "profile":
-        raise NotThere(f"{entry_id} is a {kind}, not a profile.")
+    entry_of(workspace.store, entry_id, ("profile",), "profile")

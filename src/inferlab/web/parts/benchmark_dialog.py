@@ -18,7 +18,9 @@ from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
 from inferlab.web.desk import Desk
 from inferlab.web.parts.card_words import SCENARIOS, seconds
+from inferlab.web.parts.dialogs import Foot
 from inferlab.web.parts.engine_select import EngineSelect
+from inferlab.web.parts.fields import number, whole
 from inferlab.web.parts.number_chips import NumberChips
 from inferlab.web.parts.version_select import VersionSelect
 from inferlab.workspace.engines import EngineChoice, title
@@ -81,7 +83,7 @@ class BenchmarkDialog:
         versions: Sequence[Version] = (),
         version: str | None = None,
     ) -> None:
-        self._model, self._choices, self._run = model, choices, run
+        self._model, self._choices = model, choices
         self._versions, self._begin_with = versions, version
         self._recent = {one.id: one for one in recent}
         self._asked = 0
@@ -94,11 +96,7 @@ class BenchmarkDialog:
             self._comparison(against)
             self._how_much()
             self._how()
-            self._estimate = ui.label("").classes("il-bench-estimate").props('data-testid="estimate"')
-            self._error = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
-            with html.div().classes("il-dialog-actions"):
-                ui.button("Cancel", on_click=self._dialog.close).props('flat data-testid="cancel-dialog"')
-                self._go = ui.button("Run", on_click=self._submit).props('data-testid="run"')
+            self._foot = Foot(self._dialog, "Run", "run", lambda: run(self.form()))
         self._dialog.on("hide", self._dialog.delete)
 
     async def open(self) -> None:
@@ -153,13 +151,15 @@ class BenchmarkDialog:
     def _how(self) -> None:
         with html.div().classes("il-fields-3"):
             self._scenario = ScenarioSelect(self._changed).props('data-testid="scenario"')
-            self._streams = _number("Streams", "streams", self._changed, "precision=0")
-            self._rate = _number("Requests a Second", "rate", self._changed)
+            self._streams = number("Streams", "streams", self._changed, props="precision=0")
+            self._rate = number("Requests a Second", "rate", self._changed)
         with html.div().classes("il-fields-3"):
-            self._time = _number("Seconds", "time", self._changed, value=10.0)
+            self._time = number("Seconds", "time", self._changed, value=10.0)
             self._sequence = None
             if has_sequence(self._model):
-                self._sequence = _number("Sequence Length", "sequence-length", self._changed, 'placeholder="128"')
+                self._sequence = number(
+                    "Sequence Length", "sequence-length", self._changed, props='placeholder="128"'
+                )
 
     # What follows from what was chosen.
 
@@ -185,9 +185,9 @@ class BenchmarkDialog:
             num_cores=tuple(self._cores.values),
             batch_sizes=tuple(self._batches.values),
             scenario=scenario,
-            num_streams=_whole(self._streams.value, "number of streams") if scenario != "sync" else None,
+            num_streams=whole(self._streams.value, "number of streams") if scenario != "sync" else None,
             rate=self._rate.value if scenario == "server" else None,
-            sequence_length=_whole(self._sequence.value, "sequence length") if self._sequence else None,
+            sequence_length=whole(self._sequence.value, "sequence length") if self._sequence else None,
             time_s=0.0 if self._time.value is None else float(self._time.value),
             compare_engine=self._other.value if in_turns else None,
             compare_version=self._other_version.chosen if in_turns else None,
@@ -246,9 +246,7 @@ class BenchmarkDialog:
         except InferlabError as problem:
             told, error = "", str(problem)
         if asked == self._asked and not self._dialog.is_deleted:
-            self._estimate.set_text(told)
-            self._error.set_text(error)
-            self._go.set_enabled(not error)
+            self._foot.tell(told, error)
 
     def _side(self, version_id: str | None) -> Side:
         """What stands for a version while nothing is measured: its digest tells it from the others."""
@@ -256,16 +254,6 @@ class BenchmarkDialog:
         if found is None:
             return Side(self._model)
         return Side(replace(self._model, source=found.path, digest=found.digest), found.name)
-
-    async def _submit(self) -> None:
-        self._go.set_enabled(False)
-        try:
-            await self._run(self.form())
-        except InferlabError as problem:
-            self._error.set_text(str(problem))
-            self._go.set_enabled(True)
-        else:
-            self._dialog.close()
 
 
 async def open_dialog(
@@ -314,21 +302,6 @@ def _named(entry: Entry) -> str:
     cores = ", ".join(map(str, sorted({one.num_cores for one in cells})))
     batches = ", ".join(map(str, sorted({one.batch_size for one in cells})))
     return f"{engines} · cores {cores} · batch {batches} · {age(entry.created_at, datetime.now(UTC))} · {entry.id}"
-
-
-def _number(
-    label: str, name: str, changed: Callable[[], Awaitable[None]], props: str = "", value: float | None = None
-) -> ui.number:
-    field = ui.number(label, value=value, min=0, on_change=changed)
-    return field.props(f'stack-label debounce=300 {props} data-testid="{name}"')
-
-
-def _whole(value: float | None, what: str) -> int | None:
-    if value is None:
-        return None
-    if value != int(value):
-        raise BadInput(f"The {what} is a whole number, not {value:g}.")
-    return int(value)
 
 
 def _enable(field: ui.number | ui.select, on: bool, hint: str) -> None:

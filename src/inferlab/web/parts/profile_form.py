@@ -15,6 +15,7 @@ from inferlab.errors import BadInput
 from inferlab.records import Model
 from inferlab.web.desk import Desk
 from inferlab.web.parts.engine_select import EngineSelect
+from inferlab.web.parts.fields import whole
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import ProfileForm, has_sequence, own_batch_size
 
@@ -76,9 +77,9 @@ class ProfileFields:
             measured = {
                 "performance_name": self._performance_name.value or "",
                 "engine": engine,
-                "batch_size": _whole(self._batch.value, "batch size"),
-                "num_cores": _whole(self._cores.value, "number of cores"),
-                "sequence_length": _whole(self._sequence.value, "sequence length") if self._sequence else None,
+                "batch_size": whole(self._batch.value, "batch size"),
+                "num_cores": whole(self._cores.value, "number of cores"),
+                "sequence_length": whole(self._sequence.value, "sequence length") if self._sequence else None,
                 "levels": bool(self._levels.value),
                 "int8": bool(self._int8.value),
                 "roofline": bool(self._roofline.value),
@@ -191,12 +192,3 @@ class ProfileFields:
 
 def _number(label: str, value: int | None, most: int | None = None) -> ui.number:
     return ui.number(label, value=value, min=1, max=most, precision=0).props("stack-label")
-
-
-def _whole(value: float | None, what: str) -> int | None:
-    """A whole number from 1; none where the field was left empty, which stands for what is usual."""
-    if value is None:
-        return None
-    if value < 1 or value != int(value):
-        raise BadInput(f"The {what} is a whole number from 1, not {value:g}.")
-    return int(value)

@@ -9,10 +9,12 @@ from dataclasses import replace
 from nicegui import html, ui
 
 from inferlab import machine
-from inferlab.errors import BadInput, InferlabError
+from inferlab.errors import InferlabError
 from inferlab.records import Model
 from inferlab.units import plural
 from inferlab.web.parts.card_words import seconds
+from inferlab.web.parts.dialogs import Foot
+from inferlab.web.parts.fields import number, whole
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import has_sequence, own_batch_size
 from inferlab.workspace.tracking import parts_of
@@ -32,7 +34,7 @@ class VersionDialog:
         draft: VersionForm,
         run: Callable[[VersionForm], Awaitable[None]],
     ) -> None:
-        self._model, self._draft, self._run = model, draft, run
+        self._model, self._draft = model, draft
         with (
             ui.context.client.content,
             ui.dialog(value=True).props("persistent") as self._dialog,
@@ -45,11 +47,7 @@ class VersionDialog:
             )
             self._engines = self._engine_boxes(choices)
             self._fields(draft)
-            self._estimate = ui.label("").classes("il-bench-estimate").props('data-testid="estimate"')
-            self._error = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
-            with html.div().classes("il-dialog-actions"):
-                ui.button("Cancel", on_click=self._dialog.close).props('flat data-testid="cancel-dialog"')
-                self._go = ui.button("Create", on_click=self._submit).props('data-testid="create"')
+            self._foot = Foot(self._dialog, "Create", "create", lambda: run(self.form()))
         self._dialog.on("hide", self._dialog.delete)
         self._tell()
 
@@ -70,13 +68,13 @@ class VersionDialog:
     def _fields(self, draft: VersionForm) -> None:
         cores = machine.usable_cores()
         with html.div().classes("il-fields-3"):
-            self._time = _number("Seconds", "time", draft.time_s, self._tell).props('hint="For each engine"')
-            self._cores = _number("CPU Cores", "num-cores", cores, self._tell)
-            self._batch = _number("Batch Size", "batch-size", own_batch_size(self._model), self._tell)
+            self._time = number("Seconds", "time", self._tell, draft.time_s).props('hint="For each engine"')
+            self._cores = number("CPU Cores", "num-cores", self._tell, cores)
+            self._batch = number("Batch Size", "batch-size", self._tell, own_batch_size(self._model))
         self._sequence = None
         if has_sequence(self._model):
             with html.div().classes("il-fields-3"):
-                self._sequence = _number("Sequence Length", "sequence-length", None, self._tell)
+                self._sequence = number("Sequence Length", "sequence-length", self._tell)
                 self._sequence.props('placeholder="128"')
         known = "demo:digits" if self._model.source == "demo:digits" else ""
         hint = f"{_DATA} {_GENERATED}" if draft.quantization == "static" else _DATA
@@ -90,9 +88,9 @@ class VersionDialog:
             name=self._name.value or "",
             engines=tuple(name for name, box in self._engines.items() if box.value and box.enabled),
             time_s=float(self._time.value or 0.0),
-            num_cores=_whole(self._cores.value, "number of cores"),
-            batch_size=_whole(self._batch.value, "batch size"),
-            sequence_length=_whole(self._sequence.value, "sequence length") if self._sequence else None,
+            num_cores=whole(self._cores.value, "number of cores"),
+            batch_size=whole(self._batch.value, "batch size"),
+            sequence_length=whole(self._sequence.value, "sequence length") if self._sequence else None,
             data=(self._data.value or "").strip() or None,
         )
 
@@ -106,19 +104,7 @@ class VersionDialog:
             told, error = f"Made, then measured on {engines}: about {takes}.", ""
         except InferlabError as problem:
             told, error = "", str(problem)
-        self._estimate.set_text(told)
-        self._error.set_text(error)
-        self._go.set_enabled(not error)
-
-    async def _submit(self) -> None:
-        self._go.set_enabled(False)
-        try:
-            await self._run(self.form())
-        except InferlabError as problem:
-            self._error.set_text(str(problem))
-            self._go.set_enabled(True)
-        else:
-            self._dialog.close()
+        self._foot.tell(told, error)
 
 
 async def ask_version(
@@ -146,16 +132,3 @@ def _described(draft: VersionForm) -> str:
     if draft.quantization:
         words.append(SCHEMES[draft.quantization])
     return ", then ".join(words) or "Nothing would change."
-
-
-def _number(label: str, name: str, value: float | None, changed: Callable[[], None]) -> ui.number:
-    field = ui.number(label, value=value, min=0, on_change=changed)
-    return field.props(f'stack-label debounce=300 data-testid="{name}"')
-
-
-def _whole(value: float | None, what: str) -> int | None:
-    if value is None:
-        return None
-    if value < 1 or value != int(value):
-        raise BadInput(f"The {what} is a whole number from 1, not {value:g}.")
-    return int(value)

@@ -190,9 +190,10 @@ class VersionEditor:
     async def _apply(self, mode: Mode, preset: str = "", keep: bool = False) -> None:
         """Set the levels as a mode says, and show all that follows; `keep` leaves them as they are."""
         draft = self.draft
-        draft.mode = mode
-        self._light(preset)
         fixed = group_share(draft.pattern)
+        # Groups leave a budget nothing to choose.
+        draft.mode = mode = "alike" if fixed is not None and mode == "budget" else mode
+        self._light(preset)
         if not keep:
             zeros = dict.fromkeys(draft.levels, 0.0)
             if fixed is not None:

@@ -24,11 +24,11 @@ class ExportCard:
     """Made within the page of a version; texts come when they are asked for."""
 
     def __init__(self, desk: Desk, version: Version, found: Optimization) -> None:
-        self._desk, self._version = desk, version
+        self._desk, self._version, self._model = desk, version, found.optimized
         shell.section("Export")
         with shell.card("il-version-export"):
             with html.div().classes("il-row"):
-                self._download(found)
+                self._download()
                 self._tabs = ui.toggle({"recipe": "Recipe", "code": "Code"}, value="recipe", on_change=self._show)
                 self._tabs.props('no-caps dense unelevated data-testid="export-tabs"')
                 self._engine = EngineSelect().props('data-testid="code-engine"').classes("il-version-engine")
@@ -42,9 +42,9 @@ class ExportCard:
             self._code = ui.label().classes("il-version-code").props('data-testid="export-text"')
         ui.timer(0.0, self._begin, once=True)
 
-    def _download(self, found: Optimization) -> None:
+    def _download(self) -> None:
         there = self._version.file == "there"
-        text = f"Model ({size(found.optimized.size_bytes)})"
+        text = f"Model ({size(self._model.size_bytes)})"
         with html.a(href=f"/api/v1/versions/{self._version.id}/model", download="") as link:
             button = ui.button(text, icon="download").props('data-testid="download-model"')
         button.set_enabled(there)
@@ -55,8 +55,7 @@ class ExportCard:
 
     async def _begin(self) -> None:
         engines = self._desk.workspace.engines
-        model = await asyncio.to_thread(self._desk.workspace.versions.opened, self._version.id)
-        choices = await asyncio.to_thread(engines.choices, model.optimized)
+        choices = await asyncio.to_thread(engines.choices, self._model)
         measured = next((one["engine"] for one in self._version.measured), "onnxruntime")
         self._engine.offer([one for one in choices if one.name != "fake"], measured)
         await self._show()

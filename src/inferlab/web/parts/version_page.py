@@ -16,7 +16,7 @@ from inferlab.render.text import output_check
 from inferlab.store.serialize import plain
 from inferlab.units import decimal, plural, scaled, share, size
 from inferlab.web import shell
-from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.desk import Desk
 from inferlab.web.live import follow
 from inferlab.web.parts import benchmark_dialog, model_facts
 from inferlab.web.parts.layer_table import LayerTable, content
@@ -55,8 +55,7 @@ class VersionPage:
         ExportCard(self._desk, version, found)
         self._layers(found)
         # It grows from engine to engine while it is measured, and may be removed in another tab.
-        mark = version
-        follow(self._desk, lambda before, now: self._look(before, now, mark))
+        follow(self._desk, lambda before, now: self._look(version))
 
     def _read(self) -> tuple[Optimization, float | None]:
         """The version, and what pruning alone was foretold to leave of its outputs' quality."""
@@ -172,7 +171,7 @@ class VersionPage:
         # The page that comes next offers to undo it.
         ui.navigate.to(f"{self._base}?removed={removed}")
 
-    async def _look(self, before: Snapshot, now: Snapshot, shown: Version) -> None:
+    async def _look(self, shown: Version) -> None:
         workspace = self._desk.workspace
         if not await asyncio.to_thread(workspace.store.has, self._id):
             ui.navigate.to(f"{self._base}?removed={self._id}")
@@ -183,8 +182,7 @@ class VersionPage:
 def _fidelity(found: Optimization, foretold: float | None) -> None:
     """What is left of the outputs' quality, measured, beside what was estimated."""
     distance = found.distance
-    told = None if distance is None else plain(distance)
-    value, *details = fidelity(told)
+    value, *details = fidelity(None if distance is None else plain(distance))
     labelled = distance is not None and distance.accuracy is not None
     _stat(
         "Accuracy" if labelled else "Output Distance", value, ", ".join(filter(None, details)), "fidelity"

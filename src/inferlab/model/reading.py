@@ -1,0 +1,28 @@
+"""A model by its source: found, and read for what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inferlab.errors import BadInput
+from inferlab.model import source
+from inferlab.records import Listener, Model, ignore
+
+_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
+
+
+def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
+    """Find a model by its source and read what it is, unless none of the engines could run it."""
+    located = source.locate(name, listener)
+    if located.kind == "transformers" and engines and _NOT_FOR_FOLDERS.issuperset(engines):
+        raise BadInput(
+            f"{name} is a Hugging Face folder, which the engine torch runs (-e torch). "
+            f"Export it first for other engines: inferlab export {name} -o model.onnx"
+        )
+    if located.kind == "onnx":
+        from inferlab.model.graph import read_onnx
+
+        return read_onnx(located.path, name)
+    from inferlab.model.inspect import inspect_foreign
+
+    return inspect_foreign(located.path, located.kind, name)

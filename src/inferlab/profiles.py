@@ -1,0 +1,42 @@
+"""A profile on its way: part after part, each saved when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inferlab.executors import Executor
+from inferlab.measure.jobs import tell_inputs
+from inferlab.measure.setup import Job
+from inferlab.model import demo
+from inferlab.model.datasets import Data, load_data
+from inferlab.profiling.asked import Request, Wanted
+from inferlab.profiling.records import Profile
+from inferlab.records import Listener, Plan
+from inferlab.render import profile_files
+from inferlab.saving import Saver
+
+
+def profiled(
+    plan: Plan, wanted: Wanted, job: Job, executor: Executor, saver: Saver, listener: Listener
+) -> Profile:
+    """The whole profile; Ctrl-C keeps the parts that are done, and raises where that is nothing."""
+    data = _data(wanted, job)
+    tell_inputs(plan, job, listener)
+    found: Profile | None = None
+    try:
+        for found in executor.profile(Request(job, wanted, data), listener):
+            saver.document("profile", plan.model, profile_files.content(found))
+    except KeyboardInterrupt:
+        if found is None:
+            raise
+        found = replace(found, interrupted=True)
+        saver.document("profile", plan.model, profile_files.content(found))
+    assert found is not None, "a profile begins with what the architecture says"
+    return replace(found, id=saver.id)
+
+
+def _data(wanted: Wanted, job: Job) -> Data | None:
+    if wanted.data_file is None:
+        return None
+    file = demo.digits_data() if wanted.data_file == "demo:digits" else wanted.data_file
+    return load_data(file, job.model.inputs, job.model.outputs, job.cell.batch_size)
