@@ -1,9 +1,43 @@
-"""Run all benchmarks, one after the other."""
+"""Run benchmarks by name, one after the other; without names those that hold inferlab to a bare loop."""
 
 from __future__ import annotations
 
-from benchmarks import async_streams, bare_engines, c_api, startup, sync_overhead
+import argparse
+import ast
+import importlib
+from pathlib import Path
 
-for program in (startup, sync_overhead, c_api, async_streams, bare_engines):
-    print(f"\n## {program.__doc__}")
-    program.main()
+#: What `make bench` runs.
+LOOP = ("startup", "sync_overhead", "c_api", "async_streams", "bare_engines")
+#: What programs are made of; they print nothing of their own.
+_PARTS = ("__init__", "__main__", "bare", "side_by_side", "slowed")
+
+
+def programs() -> dict[str, str]:
+    """Every program and what it answers."""
+    files = sorted(one for one in Path(__file__).parent.glob("*.py") if one.stem not in _PARTS)
+    found = {one.stem: ast.get_docstring(ast.parse(one.read_text())) or "" for one in files}
+    return {name: told.splitlines()[0] for name, told in found.items()}
+
+
+def main() -> None:
+    """Run what is named; `--help` lists all."""
+    known = programs()
+    listed = "\n".join(f"  {name:18} {told}" for name, told in known.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog=f"{listed}\n\nOptions of one: python -m benchmarks.NAME --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of what is listed below")
+    names: list[str] = parser.parse_args().names
+    if unknown := [one for one in names if one not in known]:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(known)}")
+    for name in names or LOOP:
+        print(f"\n## {known[name]}", flush=True)
+        importlib.import_module(f"benchmarks.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

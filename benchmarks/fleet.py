@@ -21,15 +21,18 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 from ray.cluster_utils import Cluster
 
-from inferlab.fleet.remote import packed
-from inferlab.lab import Lab
+from inferlab.fleet.remote import packed, unpacked
+from inferlab.lab import Lab, read_model
 from inferlab.measure.intervals import paired
 from inferlab.measure.stats import median_ms
-from inferlab.records import Event, Plan
+from inferlab.records import Event, Plan, ignore
+from inferlab.saving import Saver
 from inferlab.store import open_store
 
 _MACHINES, _CELLS = 1000, 100
-_CELL_S = 20.0
+#: Each cell there, of five processes with calls of 1 ms.
+_CELL_S, _PROCESSES, _CALL_S = 20.0, 5, 1e-3
+_REPEATS = 20
 _MODEL_BYTES = 100e6
 #: What a usual network between machines of a data centre carries, in bytes a second.
 _NETWORK = 1.25e9
@@ -138,14 +141,16 @@ def _memory_bytes() -> float:
 def paper(added_s: float, driver_s: float, cell_bytes: float, task_bytes: float) -> None:
     """What that means for many machines, on paper: nothing of it was measured at that size."""
     cells = _MACHINES * _CELLS
-    runs_bytes = 5 * _run_bytes()
-    result_bytes = cells * max(task_bytes, runs_bytes)
+    run_bytes, run_s = _handling()
+    result_bytes = cells * max(task_bytes, _PROCESSES * run_bytes)
     model_s = _MODEL_BYTES / _NETWORK
     alone_s = _CELLS * (_CELL_S + added_s)
-    driver_total_s = cells * driver_s
-    memory_bytes = cells * (cell_bytes + 5 * 16 * 1000 * _CELL_S / 5)
+    driver_total_s = cells * (driver_s + _PROCESSES * run_s)
+    # The start and the end of each call, 8 bytes each.
+    memory_bytes = cells * (cell_bytes + 16 * _CELL_S / _CALL_S)
     print(
-        f"\nOn paper, {_MACHINES:,} machines with {_CELLS} cells each of {_CELL_S:g} s (5 processes, 1 ms calls):"
+        f"\nOn paper, {_MACHINES:,} machines with {_CELLS} cells each of {_CELL_S:g} s ({_PROCESSES} processes, "
+        f"{1e3 * _CALL_S:g} ms calls):"
     )
     print(
         f"  data: the model of {_MODEL_BYTES / 1e6:g} MB to each, {_MACHINES * _MODEL_BYTES / 1e9:.0f} GB in all, "
@@ -164,12 +169,19 @@ def paper(added_s: float, driver_s: float, cell_bytes: float, task_bytes: float)
     )
 
 
-def _run_bytes() -> float:
-    """What a process that made 1 ms calls for its share of a cell's time travels in."""
-    found = Lab().benchmark(fake(1, time_s=_CELL_S / 10, engine_options=(("latency_us", "1000"), ("spin", "1"))))
-    (run,) = found.outcomes[0].runs
-    # A tenth of the time was measured in one process; five share the whole.
-    return sum(map(len, packed(run))) * 2.0
+def _handling() -> tuple[float, float]:
+    """The bytes that a process of such a cell travels in, and the seconds that unpacking and saving it take."""
+    options = (("latency_us", str(int(_CALL_S * 1e6))), ("spin", "1"))
+    plan = fake(1, time_s=_CELL_S / _PROCESSES, engine_options=options)
+    with tempfile.TemporaryDirectory() as folder, open_store(str(Path(folder) / "lab.db")) as store:
+        (outcome,) = Lab().benchmark(plan).outcomes
+        travelling = packed(outcome.runs[0])
+        saver = Saver(store, ignore)
+        saver.begin(plan, read_model(plan.model), [outcome.cell])
+        began = time.process_time()
+        for _ in range(_REPEATS):
+            saver.run(outcome.cell, unpacked(travelling))
+        return sum(map(len, travelling)), (time.process_time() - began) / _REPEATS
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -60,7 +60,11 @@ def main(rounds: int = _ROUNDS) -> None:
             short = a_profile()
             assert short.performance is not None
             deep = repeated(short, _LAYERS // len(short.performance.layers))
-            profile_id = store.add_document("profile", "deep", profile_files.content(deep), project_id=project.id)
+            content = profile_files.content(deep)
+            profile_id = store.add_document("profile", "deep", content, project_id=project.id)
+            # What versions are foretold by must be profiles of the project's own model.
+            own = store.projects.add("Deep", "", deep.model)
+            store.add_document("profile", "deep", content, project_id=own.id)
         server.start()
         browser = open_chromium(Path(folder) / "chromium")
         try:
@@ -74,8 +78,15 @@ def main(rounds: int = _ROUNDS) -> None:
                     ".js-plotly-plot .barlayer",
                     2.0,
                 ),
+                (
+                    f"versions of {_LAYERS} layers",
+                    f"/projects/{own.id}/optimization",
+                    "[data-testid=estimated-speedup]",
+                    2.0,
+                ),
             ):
                 _report(name, aim, [_load(browser, f"{server.url}{address}", element) for _ in range(rounds)])
+            browser.get(f"{server.url}{base}/performance/{profile_id}")
             _scroll(browser)
         finally:
             browser.quit()

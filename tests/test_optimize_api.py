@@ -64,7 +64,7 @@ def test_it_shows_itself_as_text_as_html_and_as_a_file(result: OptimizationResul
         ({"layers": ["late"]}, "layers is a dictionary such as {'conv1.weight': 0.9}, not ['late'] (list)."),
         ({"layers": {"late": "x"}}, "layers['late'] is a number, not 'x' (str)."),
         ({"sparsity": 0.5, "scope": "all"}, "pruning.scope is one of uniform, global, layers, not 'all'."),
-        ({"int8": "both"}, "quantization.scheme is one of dynamic, static, weights, fp16, bf16, not 'both'."),
+        ({"int8": "both"}, "quantization.scheme is one of dynamic, static, weights, fp16, not 'both'."),
         ({"weights_only": 3}, "quantization.bits is 8 or 4, not 3."),
         ({"sparsity": 0.5, "cleanup": 1}, "cleanup is True or False, not 1 (int)."),
         ({"sparsity": 0.5, "recipe": "r.yaml"}, "The option sparsity and a recipe contradict each other"),

@@ -22,7 +22,7 @@ from inferlab.render import optimization, optimization_files
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.store import Store
-from tests.optimizing.models import perceptron
+from tests.optimizing.models import MIDDLE, perceptron
 from tests.sweeps import compared
 
 PRUNED = Recipe(pruning=Pruning(0.5))
@@ -260,6 +260,11 @@ def test_a_profile_made_before_foretells_any_levels(tmp_path: Path, store: Store
     int8 = lab.optimize(plan, replace(asked, recipe=Recipe(quantization=Quantization("static"))))
     gain = profile.performance.ms_per_batch / profile.performance.int8_ms_per_batch
     assert int8.measured[0].foretold_speedup == pytest.approx(gain)
+    both = lab.optimize(plan, replace(asked, recipe=replace(PRUNED, quantization=Quantization("static"))))
+    assert both.measured[0].foretold_speedup == pytest.approx(gain * found.measured[0].foretold_speedup)
+    other = perceptron(tmp_path / "other", late=MIDDLE)
+    with pytest.raises(BadInput, match="is a profile of another model"):
+        lab.optimize(replace(plan, model=other.path), asked)
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])

@@ -155,7 +155,7 @@ class Workbench:
         """The losses and times of all layers at all levels, from profiles made before, or measured once."""
         if self._basis is None:
             wanted = Wanted(data_file=self._asked.data_file, time_s=_PROFILE_SHARE * self._asked.search_s)
-            known = saved_basis(self._asked, self._doors)
+            known = saved_basis(self._asked, self._job.model, self._doors)
             self._basis = completed(known, self._plan, wanted, self._doors)
         return self._basis
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from inferlab.errors import InferlabError
+from inferlab.errors import BadInput, InferlabError
 from inferlab.executors import Executor
 from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import only_job, with_inputs_of
@@ -23,7 +24,7 @@ from inferlab.optimizing.records import FORMAT, Measured, Optimization, Recipe
 from inferlab.optimizing.resolve import Resolved, resolve
 from inferlab.optimizing.sensitive import keep_sensitive
 from inferlab.profiling.asked import Wanted
-from inferlab.profiling.foretell import foretell
+from inferlab.profiling.foretell import foretell, int8_speedup
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.records import LossProfile, PerformanceProfile, Profile
 from inferlab.records import Comparison, Event, Finding, Listener, Model, Plan, Shape
@@ -104,7 +105,7 @@ class Versioning:
     def _basis(self) -> Basis:
         """Profiles that were made before, or are made now where levels come from a loss budget."""
         asked, pruning = self._asked, self._asked.recipe.pruning
-        known = saved_basis(asked, self._doors)
+        known = saved_basis(asked, self._job.model, self._doors)
         if pruning is None or pruning.budget is None or asked.recipe.digest:
             return known
         wanted = Wanted(
@@ -161,10 +162,20 @@ class Versioning:
         return Contest(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
 
 
-def saved_basis(asked: Asked, doors: Doors) -> Basis:
-    """The profiles that were made before, as far as they are named."""
-    loss = doors.saved_profile(asked.loss_id).loss if asked.loss_id else None
-    performance = doors.saved_profile(asked.performance_id).performance if asked.performance_id else None
+def saved_basis(asked: Asked, model: Model, doors: Doors) -> Basis:
+    """The profiles of a model that were made before, as far as they are named."""
+
+    def saved(name: str) -> Profile:
+        found = doors.saved_profile(name)
+        if found.model.digest != model.digest:
+            raise BadInput(
+                f"{name} is a profile of another model, {found.model.source}, and foretells nothing of this one. "
+                f"Profile it with: inferlab profile {model.source}"
+            )
+        return found
+
+    loss = saved(asked.loss_id).loss if asked.loss_id else None
+    performance = saved(asked.performance_id).performance if asked.performance_id else None
     return Basis(loss, performance)
 
 
@@ -214,18 +225,21 @@ def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: 
 
 
 def foretold(recipe: Recipe, engine: str, basis: Basis) -> float | None:
-    """The speed-up that profiles of this engine foretell for a recipe; None where they say nothing of it."""
+    """The speed-up that profiles of this engine foretell for a recipe; None where they say nothing of it.
+
+    What INT8 makes of pruned layers was not measured: of both together the gains are multiplied.
+    """
     performance = basis.performance
     if performance is None or performance.engine != engine:
         return None
-    if recipe.quantization is None:
-        if recipe.pruning is None or recipe.pruning.pattern != "unstructured" or basis.loss is None:
+    gains: list[float | None] = []
+    if recipe.pruning is not None:
+        if recipe.pruning.pattern != "unstructured" or basis.loss is None:
             return None
-        return foretell(performance, basis.loss, recipe.pruning.layers).estimated_speedup
-    # What INT8 makes of pruned layers was not measured.
-    if recipe.pruning is not None or recipe.quantization.scheme != "static" or not performance.int8_ms_per_batch:
-        return None
-    return performance.ms_per_batch / performance.int8_ms_per_batch
+        gains.append(foretell(performance, basis.loss, recipe.pruning.layers).estimated_speedup)
+    if recipe.quantization is not None:
+        gains.append(int8_speedup(performance) if recipe.quantization.scheme == "static" else None)
+    return None if None in gains else math.prod(one for one in gains if one is not None)
 
 
 def _gains(found: Comparison, recipe: Recipe, model: Model) -> Sequence[Finding]:

@@ -94,7 +94,7 @@ HEAD = "format: inferlab-recipe/1\n"
         (HEAD + "quantization: {}", "quantization.scheme is missing."),
         (
             HEAD + "quantization: {scheme: int7}",
-            "quantization.scheme is one of dynamic, static, weights, fp16, bf16",
+            "quantization.scheme is one of dynamic, static, weights, fp16",
         ),
         (HEAD + "quantization: {scheme: static, bits: 4}", "4 bits are for the scheme weights only"),
         (HEAD + "quantization: {scheme: weights, bits: 3}", "quantization.bits is 8 or 4, not 3."),

@@ -291,7 +291,6 @@ def test_settings_that_cannot_be_are_refused_with_a_sentence(tmp_path: Path) -> 
     half = quantize(model, [], tmp_path / "half", scheme="fp16").model
     four = quantize(model, [], tmp_path / "four", scheme="weights", bits=4).model
     refused: list[tuple[Model, dict[str, Any], str]] = [
-        (model, {"scheme": "bf16"}, "engine option precision=bf16"),
         (model, {"scheme": "int3"}, "no way 'int3' to quantise. There are: static"),
         (model, {"scheme": "dynamic", "bits": 4}, "dynamic cannot have 4 bits"),
         (model, {"scheme": "weights", "bits": 3}, "weights cannot have 3 bits"),

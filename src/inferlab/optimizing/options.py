@@ -33,6 +33,10 @@ class Options(Pruning):
 _NOTHING = Options()
 _OF_PRUNING = ("pattern", "scope", "include", "minimum", "maximum", "ends")
 _OF_QUANTIZATION = ("keep_sensitive", "per_tensor")
+_NO_BF16 = (
+    "No ONNX file can be written in BF16 that ONNX Runtime would run: it has no such kernels for a CPU. "
+    "OpenVINO computes the FP32 file in BF16 where the CPU can: give it the engine option precision=bf16."
+)
 
 
 def recipe_of(options: Options, seed: int = 0) -> Recipe:
@@ -91,6 +95,8 @@ def _refuse_what_spreads(options: Options) -> None:
 
 
 def _quantization(options: Options) -> Quantization | None:
+    if options.float == "bf16":
+        raise BadInput(_NO_BF16)
     given: list[Scheme] = [one for one in (options.int8, options.float) if one is not None]
     given += ["weights"] if options.weights_only is not None else []
     if len(given) > 1:

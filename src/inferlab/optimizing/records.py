@@ -15,7 +15,7 @@ FORMAT = "inferlab-optimization/1"
 #: unstructured, block4 (four in a row), N:M such as 2:4 (N of every M are zero), channel (tensors shrink).
 Pattern = str
 Scope = Literal["uniform", "global", "layers"]
-Scheme = Literal["dynamic", "static", "weights", "fp16", "bf16"]
+Scheme = Literal["dynamic", "static", "weights", "fp16"]
 
 
 @dataclass(frozen=True, slots=True)

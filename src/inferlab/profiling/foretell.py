@@ -26,6 +26,13 @@ def gains_from_zeros(performance: PerformanceProfile) -> bool:
     return min(performance.pruned.values(), default=math.inf) < enough
 
 
+def int8_speedup(performance: PerformanceProfile | None) -> float | None:
+    """How many times as fast a copy in static INT8 was; None where none was timed."""
+    if performance is None or not performance.int8_ms_per_batch:
+        return None
+    return performance.ms_per_batch / performance.int8_ms_per_batch
+
+
 def foretell(
     performance: PerformanceProfile | None, loss: LossProfile, levels: Mapping[str, float]
 ) -> PruningEstimate:

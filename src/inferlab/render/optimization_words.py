@@ -10,7 +10,7 @@ from inferlab.records import Finding
 from inferlab.render.text import finding
 from inferlab.units import plural, share
 
-_SCHEMES = {"static": "INT8, static", "dynamic": "INT8, dynamic", "fp16": "FP16", "bf16": "BF16"}
+_SCHEMES = {"static": "INT8, static", "dynamic": "INT8, dynamic", "fp16": "FP16"}
 _SCOPES = {
     "uniform": "{target} of every layer",
     "global": "{target} of all weights together, one threshold for all",

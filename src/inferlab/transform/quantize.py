@@ -27,10 +27,6 @@ _SCHEMES = {"static": "INT8", "dynamic": "INT8", "weights": "INT{bits}", "fp16":
 # What ONNX Runtime adds to the name of a product that it has put a sum into.
 _FUSED = "/MatMulAddFusion"
 _PASSING = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
-_NO_BF16 = (
-    "No ONNX file can be written in BF16 that ONNX Runtime would run: it has no such kernels for a CPU. "
-    "OpenVINO computes the FP32 file in BF16 where the CPU can: give it the engine option precision=bf16."
-)
 
 
 def quantize(
@@ -96,8 +92,6 @@ def needs_reduced_range() -> bool:
 
 def _refuse_what_cannot_be(model: Model, scheme: str, per_channel: bool, bits: int) -> None:
     """Whether there is such a scheme with such settings, and whether the model is not there already."""
-    if scheme == "bf16":
-        raise BadInput(_NO_BF16)
     if scheme not in _SCHEMES:
         raise BadInput(f"There is no way '{scheme}' to quantise. There are: {', '.join(_SCHEMES)}.")
     if bits not in ((8, 4) if scheme == "weights" else (8,)):

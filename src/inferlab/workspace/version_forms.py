@@ -11,7 +11,7 @@ from inferlab.optimizing.asked import CHANNEL, refuse_nonsense_of
 from inferlab.optimizing.asked import Asked as Optimizing
 from inferlab.optimizing.records import Pruning, Quantization, Recipe, Scheme
 from inferlab.profiling.estimate import check_budget, estimate
-from inferlab.profiling.foretell import foretell
+from inferlab.profiling.foretell import foretell, int8_speedup
 from inferlab.profiling.records import LossProfile, Profile, PruningEstimate
 from inferlab.records import Model, Plan
 from inferlab.transform.patterns import parse_groups
@@ -31,7 +31,6 @@ SCHEMES: dict[Scheme, str] = {
     "dynamic": "INT8, dynamic",
     "weights": "INT8 weights only",
     "fp16": "FP16",
-    "bf16": "BF16",
 }
 # More engines than this are a slip of the finger.
 _MOST_ENGINES = 8
@@ -113,9 +112,7 @@ class Basis:
 
     def int8_speedup(self) -> float | None:
         """How many times as fast an INT8 copy was; None where none was timed."""
-        performance = self.profile.performance
-        ms = performance.int8_ms_per_batch if performance else None
-        return performance.ms_per_batch / ms if performance and ms else None
+        return int8_speedup(self.profile.performance)
 
 
 def group_share(pattern: str) -> float | None:

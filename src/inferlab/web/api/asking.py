@@ -125,7 +125,7 @@ class LevelsAsking(Asking):
     pattern: str = Field(
         "unstructured", description="How zeros lie: unstructured, block4, N:M (such as 2:4) or channel."
     )
-    quantization: Scheme | None = Field(None, description="static or dynamic INT8, weights only, fp16 or bf16.")
+    quantization: Scheme | None = Field(None, description="static or dynamic INT8, weights only, or fp16.")
 
     def form(self) -> VersionForm:
         """As the workspace takes it."""

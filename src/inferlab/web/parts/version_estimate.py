@@ -59,7 +59,7 @@ def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: 
         )
     if found.levels and basis.loss.method == "approximated":
         told.append("Losses are only approximated from the weights: add a loss profile for measured ones.")
-    if scheme in ("static", "dynamic") and performance is not None:
+    if scheme == "static" and performance is not None:
         told.append(_of_int8(basis, found))
     elif scheme is not None:
         told.append("What this precision gains and costs is measured when the version is made.")
@@ -83,7 +83,7 @@ def _times(basis: Basis, found: PruningEstimate, scheme: Scheme | None) -> tuple
         return None, None
     speedup = found.estimated_speedup if found.levels else 1.0
     if scheme is not None:
-        gain = basis.int8_speedup() if scheme in ("static", "dynamic") else None
+        gain = basis.int8_speedup() if scheme == "static" else None
         speedup = None if gain is None or speedup is None else speedup * gain
     return (None, None) if speedup is None else (performance.ms_per_batch / speedup, speedup)
 
