@@ -75,20 +75,24 @@ class Cluster:
         # Always the same of several, so that a plan that goes on does so where it began.
         return sorted(found, key=lambda node: node.name)
 
-    def start(self, machine_type: str, count: int, wait_s: float) -> None:
-        """Ask for nodes that the cluster does not have yet, which an autoscaler starts, and wait for them."""
+    def start(self, machine_types: Sequence[str], count: int, wait_s: float) -> None:
+        """Ask for so many nodes of types that the cluster lacks, which an autoscaler starts, and wait for them."""
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        # At the same time, each on a node of its own: tasks would all have their turn on one that is there.
-        places = placement_group([{machine_type: 1}] * count, strategy="STRICT_SPREAD")
+        # Places on nodes of their own: tasks would all have their turn on one that is there. All types at once,
+        # held until all are there: otherwise those that come first are stopped for being idle.
+        places = [placement_group([{one: 1}] * count, strategy="STRICT_SPREAD") for one in machine_types]
+        asked = {one.ready(): name for name, one in zip(machine_types, places, strict=True)}
         try:
-            there, _ = self._ray.wait([places.ready()], timeout=wait_s)
+            _, missing = self._ray.wait(list(asked), num_returns=len(asked), timeout=wait_s)
         finally:
-            remove_placement_group(places)
-        if not there:
+            for one in places:
+                remove_placement_group(one)
+        if missing:
+            name = asked[missing[0]]
             raise BadInput(
-                f"The cluster lacks nodes of type {machine_type}, and they were not started within {wait_s:g} s. "
-                f"Start one with ray start --resources '{{\"{machine_type}\": 1}}', or wait longer with --wait."
+                f"The cluster lacks nodes of type {name}, and they were not started within {wait_s:g} s. "
+                f"Start one with ray start --resources '{{\"{name}\": 1}}', or wait longer with --wait."
             )
 
     # Work.

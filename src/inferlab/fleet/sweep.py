@@ -64,11 +64,10 @@ class Site:
     def _named(self, only: Collection[str | None] | None) -> list[MachineType]:
         on = [name for name in self._plan.on if only is None or name in only]
         wanted = nodes.wanted(self._cluster.listed(), on)
-        if self._plan.wait_s:
-            for name, there in wanted.items():
-                if len(there) < self._plan.nodes:
-                    self._listen(Event("node-wait", {"type": name, "seconds": self._plan.wait_s}))
-                    self._cluster.start(name, self._plan.nodes, self._plan.wait_s)
+        lacking = [name for name, there in wanted.items() if len(there) < self._plan.nodes]
+        if lacking and self._plan.wait_s:
+            self._listen(Event("node-wait", {"types": lacking, "seconds": self._plan.wait_s}))
+            self._cluster.start(lacking, self._plan.nodes, self._plan.wait_s)
             wanted = nodes.wanted(self._cluster.listed(), on)
         nodes.refuse_missing(wanted, self._cluster.listed())
         answered = {name: self._cluster.ask(there, self._listen) for name, there in wanted.items()}

@@ -60,7 +60,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "loss": lambda d: f"Pruning {plural(d['layers'], 'layer')} one by one, on {plural(d['items'], 'item')}",
     "verifying": lambda d: f"Making the estimated model: {plural(d['layers'], 'layer')} pruned",
     "machine-type": lambda d: f"Machine type {d['type']}: {', '.join(d['nodes'])}",
-    "node-wait": lambda d: f"Waiting up to {d['seconds']:g} s for nodes of type {d['type']}",
+    "node-wait": lambda d: f"Waiting up to {d['seconds']:g} s for nodes of type {', '.join(d['types'])}",
     "node-silent": lambda d: f"The node {d['node']} is left out: {d['cause'].rstrip('.')}",
     "node-lost": lambda d: f"{d['cause']}",
     "node-install": lambda d: f"Installing the engine {d['engine']}",
