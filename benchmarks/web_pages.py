@@ -1,4 +1,4 @@
-"""How soon pages show what they are about: with 10,000 stored benchmarks, and with a profile of 5,000 layers."""
+"""How soon pages show what they are about: with 10,000 stored benchmarks, and of a model with 5,000 layers."""
 
 from __future__ import annotations
 

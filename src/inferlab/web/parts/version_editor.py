@@ -100,15 +100,15 @@ class VersionEditor:
         self._number.on_value_change(lambda: self._slid(self._number.value, self._slider))
 
     def _choices(self, performances: Mapping[str, str]) -> None:
-        with html.div().classes("il-fields-3"):
+        self._timed = ui.select(dict(performances), label="Performance Profile", value=self.basis.performance_id)
+        self._timed.props('data-testid="performance"').on_value_change(self._based)
+        self._timed.set_visibility(bool(performances))
+        with html.div().classes("il-fields-2"):
             schemes: dict[str, str] = {"": _KEPT} | {str(one): text for one, text in SCHEMES.items()}
             self._scheme = ui.select(schemes, label="Precision", value="").props('data-testid="scheme"')
             self._scheme.on_value_change(self._schemed)
             self._pattern = ui.select(PATTERNS, label="Pattern of zeros", value="unstructured")
             self._pattern.props('data-testid="pattern"').on_value_change(self._patterned)
-            self._timed = ui.select(dict(performances), label="Times of", value=self.basis.performance_id)
-            self._timed.props('data-testid="performance"').on_value_change(self._based)
-            self._timed.set_visibility(bool(performances))
 
     def _layers(self) -> None:
         with shell.section("Layers"):
