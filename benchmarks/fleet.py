@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
 import random
 import resource
@@ -21,9 +20,9 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 from ray.cluster_utils import Cluster
 
+from benchmarks import side_by_side as side
 from inferlab.fleet.remote import packed, unpacked
 from inferlab.lab import Lab, read_model
-from inferlab.measure.intervals import paired
 from inferlab.measure.stats import median_ms
 from inferlab.records import Event, Plan, ignore
 from inferlab.saving import Saver
@@ -106,12 +105,8 @@ def medians(address: str, rounds: int, seconds: float) -> None:
         order = random.sample([here, there], 2)
         found = {plan.cluster: median_ms(Lab().benchmark(plan).outcomes[0].runs[0]) for plan in order}
         ratios.append(found[address] / found[None])
-    estimate = paired([math.log(one) for one in ratios], 0.95)
-    low, high = (math.nan if end is None else end for end in (estimate.low, estimate.high))
-    print(
-        f"Median of demo:mobilenet_v2 on a node over that here: {estimate.value:.4f} (95 % interval {low:.4f} to "
-        f"{high:.4f}, {rounds} pairs of processes from {min(ratios):.3f} to {max(ratios):.3f}; aim: within 2 %)"
-    )
+    name = "Median of demo:mobilenet_v2 on a node over that here"
+    side.report_paired(name, ratios, "pairs of processes", "within 2 %")
 
 
 def many(address: str, cells: int) -> dict[str, float]:

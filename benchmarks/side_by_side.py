@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from inferlab.lab import read_model
+from inferlab.measure.intervals import paired
 from inferlab.model.inputs import make_inputs
 from inferlab.model.shapes import resolve
 
@@ -69,5 +71,16 @@ def report(name: str, found: Sequence[float], aim: str) -> None:
     print(
         f"{name:<58} {statistics.median(found):6.3f}  ({min(found):.3f} to {max(found):.3f}, "
         f"{len(found)} rounds; aim: {aim})",
+        flush=True,
+    )
+
+
+def report_paired(name: str, found: Sequence[float], pairs: str, aim: str) -> None:
+    """One line for many pairs: the ratio as comparisons have it, with its interval."""
+    estimate = paired([math.log(one) for one in found], 0.95)
+    low, high = (math.nan if end is None else end for end in (estimate.low, estimate.high))
+    print(
+        f"{name}: {estimate.value:.4f} (95 % interval {low:.4f} to {high:.4f}, {len(found)} {pairs} from "
+        f"{min(found):.3f} to {max(found):.3f}; aim: {aim})",
         flush=True,
     )

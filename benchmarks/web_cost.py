@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
 import tempfile
 import time
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from selenium.webdriver.chrome.webdriver import WebDriver
 
-from inferlab.measure.intervals import paired
+from benchmarks import side_by_side as side
 from inferlab.records import Run
 from inferlab.store import open_store
 from inferlab.store.entries import Stored
@@ -61,7 +60,8 @@ def main(seconds: float = 600.0) -> None:
         finally:
             browser.quit()
             ended(server)
-    _report(_ratios(outcome.runs, turns))
+    found = _ratios(outcome.runs, turns)
+    side.report_paired("median, page open / page closed", found, "pairs of turns", "0.98 to 1.02")
 
 
 def _turns(http: httpx.Client, job_id: str, browser: WebDriver, page: str) -> list[Turn]:
@@ -100,15 +100,6 @@ def _median(start_ns: NDArray[np.int64], taken_ns: NDArray[np.int64], turn: Turn
     """The median of the calls that began within a turn, 0 where there are too few."""
     within = taken_ns[(start_ns >= turn.start_ns) & (start_ns < turn.end_ns)]
     return float(np.median(within)) if len(within) >= _FEWEST_CALLS else 0.0
-
-
-def _report(found: Sequence[float]) -> None:
-    estimate = paired([math.log(one) for one in found], 0.95)
-    low, high = (math.nan if end is None else end for end in (estimate.low, estimate.high))
-    print(
-        f"median, page open / page closed  {estimate.value:.4f}  (95 % interval {low:.4f} to {high:.4f}, "
-        f"{len(found)} pairs of turns from {min(found):.3f} to {max(found):.3f}; aim: 0.98 to 1.02)"
-    )
 
 
 def _keep_off(server: Server, browser: WebDriver) -> None:
