@@ -15,6 +15,7 @@ from inferlab.lab import Lab
 from inferlab.measure.saved import Saved, compare_saved
 from inferlab.optimization_result import OptimizationResult
 from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.front import outcome
 from inferlab.optimizing.options import recipe_of, search_of
 from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
@@ -240,8 +241,9 @@ def optimize(
     What an engine could not do is a sentence in `problems`, not an exception.
 
     With a `goal` such as "2x faster" recipes are tried until one reaches it within `max_loss`, for `search_time`
-    seconds at most; otherwise GoalNotReached is raised, whose `front` is what was found, or, with `nearest`, what
-    comes nearest to it is made.
+    seconds at most. What is chosen is made and measured again, and that measurement decides. Where it misses the
+    goal, or leaves it open, GoalNotReached is raised, whose `front` is what was found and `version` what was made;
+    with `nearest` what comes nearest to the goal is returned.
     """
     given = locals()
     asked.refuse_unknown("optimize()", unknown, [key for key in given if key not in ("unknown", "model", "out")])
@@ -267,9 +269,10 @@ def optimize(
         if wanted.goal is None:
             return OptimizationResult(lab.optimize(plan, wanted, listener))
         found, version = lab.reach(plan, wanted, listener, nearest)
-        if version is None:
-            raise GoalNotReached(" ".join(front.verdict(found)), found)
-        return OptimizationResult(version)
+        made = None if version is None else OptimizationResult(version)
+        if made is None or (outcome(found) != "reached" and not nearest):
+            raise GoalNotReached(" ".join(front.verdict(found)), found, made)
+        return made
 
 
 _OF_MAKING = [name for name in inspect.signature(profile).parameters

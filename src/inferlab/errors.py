@@ -42,13 +42,17 @@ class EngineHung(EngineFailed):
 
 
 class GoalNotReached(InferlabError):
-    """No recipe that was tried surely reaches the goal; `front` is all that was found."""
+    """No recipe surely reaches the goal, or the chosen one missed it when it was measured again.
+
+    `front` is all that was found, `version` the model that was made, where there is one.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, front: object) -> None:
+    def __init__(self, message: str, front: object, version: object = None) -> None:
         super().__init__(message)
         self.front = front
+        self.version = version
 
 
 def keep(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from inferlab.measure.visible import TRIAL, visible_in_a_minute
 from inferlab.model.reading import read_model
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
-from inferlab.optimizing.records import Front, Optimization
+from inferlab.optimizing.records import Front, Goal, Optimization
 from inferlab.profiles import profiled
 from inferlab.profiling.asked import Wanted, refuse_nonsense_of
 from inferlab.profiling.diff import LayerDiff, diff
@@ -34,6 +34,7 @@ from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outco
 from inferlab.render import capacity, comparison, fleet_recommend, recommend
 from inferlab.saving import Saver
 from inferlab.searches import made_of, searched
+from inferlab.searches import save as save_front
 from inferlab.store.entries import Document
 from inferlab.sweep import Sweep
 from inferlab.versions import Doors, Versioning
@@ -268,33 +269,50 @@ class Lab:
         It is saved when it is made and again after every engine; Ctrl-C keeps that. What an engine could not do
         is a sentence in it.
         """
+        return self._optimized(plan, asked, listener)
+
+    def _optimized(self, plan: Plan, asked: Asked, listener: Listener, goal: Goal | None = None) -> Optimization:
         plan, job = self._to_optimize(plan, asked, listener)
-        return Versioning(plan, asked, job, self._doors(listener), listener).run()
+        return Versioning(plan, asked, job, self._doors(listener), listener, goal).run()
 
     def search(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Front:
         """Try recipes, cheapest first, for one that reaches the goal that is asked, in a plan of one cell.
 
-        It is saved after each recipe; Ctrl-C keeps that. Whether the goal was reached says `chosen`, whose recipe
-        `optimize` carries out.
+        It is saved after each recipe; Ctrl-C keeps that. `chosen` seems to reach the goal: `reach` makes it and
+        measures it again, which decides.
         """
+        return self._searched(plan, asked, self._saver(listener), listener)
+
+    def _searched(self, plan: Plan, asked: Asked, saver: Saver, listener: Listener) -> Front:
         if asked.goal is None:
             raise BadInput('A search needs a goal, such as "2x faster".')
         plan, job = self._to_optimize(plan, asked, listener)
-        return searched(plan, asked, job, self._doors(listener), listener)
+        return searched(plan, asked, job, self._doors(listener), saver, listener)
 
     def reach(
         self, plan: Plan, asked: Asked, listener: Listener = ignore, nearest: bool = False
     ) -> tuple[Front, Optimization | None]:
         """Search for a recipe that reaches the goal and make its version, with `nearest` what comes nearest to it.
 
-        The version is measured anew: of many recipes, the one that is chosen may have been lucky.
+        The version is measured again, and the front's `confirmed` says what came of that: of many recipes, the one
+        that is chosen may have been lucky.
         """
-        found = self.search(plan, asked, listener)
-        return made_of(
+        saver = self._saver(listener)
+        found = self._searched(plan, asked, saver, listener)
+        goal = asked.goal
+        # A speed is confirmed on the engine that it is the goal on, whatever else is measured.
+        needed = plan.engines[:1] if goal is not None and goal.speedup is not None else ()
+        engines = (*needed, *(one for one in asked.engines if one not in needed))
+        found, version = made_of(
             found,
             nearest,
-            lambda recipe: self.optimize(plan, replace(asked, recipe=recipe, goal=None), listener),
+            lambda recipe: self._optimized(
+                plan, replace(asked, recipe=recipe, goal=None, engines=engines), listener, goal
+            ),
         )
+        if version is not None:
+            save_front(found, saver)
+        return found, version
 
     def _to_optimize(self, plan: Plan, asked: Asked, listener: Listener) -> tuple[Plan, Job]:
         """The plan of the one cell that a version is measured in, and that cell for the original."""

@@ -30,6 +30,7 @@ from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
 from inferlab.render import front as render_front
+from inferlab.saving import Saver
 from inferlab.units import plural
 from inferlab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
 
@@ -39,14 +40,18 @@ _MOST_SENSITIVE = 8
 _PROFILE_SHARE = 1 / 24
 
 
-def searched(plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener) -> Front:
+def searched(plan: Plan, asked: Asked, job: Job, doors: Doors, saver: Saver, listener: Listener) -> Front:
     """The whole front, saved after each recipe; Ctrl-C keeps what there is."""
-    saver = doors.saver()
     found: Front | None = None
     for found in searching(plan, asked, job, doors, listener):
-        saver.document("search", plan.model, render_front.content(found))
+        save(found, saver)
     assert found is not None, "a search ends with what it found"
     return found
+
+
+def save(found: Front, saver: Saver) -> None:
+    """Save what a search knows by now."""
+    saver.document("search", found.model, render_front.content(found))
 
 
 def made_of(
@@ -54,7 +59,8 @@ def made_of(
 ) -> tuple[Front, Optimization | None]:
     """The version of the recipe that a search chose, with `nearest` of what comes nearest to the goal.
 
-    `make` measures it anew: of many recipes, the one that is chosen may have been lucky.
+    `make` measures it again, and the front says what came of that: of many recipes, the one that is chosen may
+    have been lucky.
     """
     place = found.nearest if nearest and found.chosen is None else found.chosen
     if place is None or found.interrupted:
@@ -63,6 +69,13 @@ def made_of(
         version = make(found.candidates[place].recipe)
     except KeyboardInterrupt:
         return replace(found, interrupted=True), None
+    if version.interrupted:
+        found = replace(found, interrupted=True)
+    else:
+        loss = None if version.distance is None else _loss(version.distance)
+        candidate = front.confirmed(found.candidates[place], version, found.engine, loss)
+        reaches = front.reaches(candidate, found.goal, found.original_bytes)
+        found = replace(found, confirmed=replace(candidate, reaches=reaches))
     return found, replace(version, search=found)
 
 
@@ -177,7 +190,7 @@ def _loss(distance: Distance) -> float | None:
 def _speed(found: Comparison) -> Speed:
     check = worst([pair.b.check for pair in found.pairs])
     if check.status == "mismatch":
-        return Speed(None, None, reason="its outputs on this engine are wrong", interrupted=found.interrupted)
+        return Speed(None, None, reason=front.WRONG_OUTPUTS, interrupted=found.interrupted)
     ends = found.ratio.ends
     interval = None if ends is None else (1 / ends[1], 1 / ends[0])
     return Speed(1 / found.ratio.value, interval, found.ratio.level, interrupted=found.interrupted)

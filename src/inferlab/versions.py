@@ -20,7 +20,7 @@ from inferlab.optimizing import calibration
 from inferlab.optimizing.asked import CHANNEL, Asked
 from inferlab.optimizing.make import Made, make
 from inferlab.optimizing.placing import check_target
-from inferlab.optimizing.records import FORMAT, Measured, Optimization, Recipe
+from inferlab.optimizing.records import FORMAT, Goal, Measured, Optimization, Recipe
 from inferlab.optimizing.resolve import Resolved, resolve
 from inferlab.optimizing.sensitive import keep_sensitive
 from inferlab.profiling.asked import Wanted
@@ -38,6 +38,8 @@ MARGIN = 0.01
 _NOT_MUCH = 0.1
 # A comparison counts its time with loading, and each pair loads both models.
 _LOADING = 3.0
+# Of the time of a search, for what it chose to be measured again; it ends earlier where that is clear.
+_CONFIRMING = 1 / 4
 # Enough to see whether an engine gains from zeros at all, where it cannot impose them.
 _TRIED = (0.8, 0.9, 0.95)
 
@@ -64,8 +66,12 @@ class Basis:
 class Versioning:
     """One version on its way."""
 
-    def __init__(self, plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener) -> None:
+    def __init__(
+        self, plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener, goal: Goal | None = None
+    ) -> None:
         self._plan, self._asked, self._job = plan, asked, job
+        #: What it was chosen for, so that measuring it goes on until that is settled or the time is over.
+        self._goal = goal
         self._doors, self._listener = doors, listener
         self._saver = doors.saver()
         self._target = check_target(asked.out, job.model)
@@ -159,7 +165,11 @@ class Versioning:
         plan = replace(self._plan, engines=(engine,))
         a, b = (only_job(plan, model) for model in (found.model, found.optimized))
         labels = self._plan.model, found.name
-        return Contest(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
+        contest = Contest(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
+        if self._goal is None or self._goal.speedup is None or engine != self._job.cell.engine:
+            return contest
+        time_s = max(contest.time_s, _CONFIRMING * self._asked.search_s)
+        return replace(contest, time_s=time_s, goal=1 / self._goal.speedup)
 
 
 def saved_basis(asked: Asked, model: Model, doors: Doors) -> Basis:

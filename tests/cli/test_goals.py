@@ -25,7 +25,7 @@ def test_a_goal_that_is_reached_gives_the_model_the_table_the_report_and_the_cha
     )
     assert done.returncode == 0, done.stderr
     assert "to be 3 times as small within a loss of 1 %" in done.stdout
-    assert "Reached: #3, 4-bit weights: " in done.stdout
+    assert "Reached: measured again, #3, 4-bit weights: " in done.stdout
     assert "Recipe 3: 4-bit weights" in done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     chosen = report["search"]["candidates"][report["search"]["chosen"]]
@@ -37,7 +37,7 @@ def test_a_goal_that_is_reached_gives_the_model_the_table_the_report_and_the_cha
     kept = inferlab("history", "--store", tmp_path / "lab.db").stdout
     entry = next(line.split()[0] for line in kept.splitlines() if "search" in line)
     shown = inferlab("show", entry, "--store", tmp_path / "lab.db").stdout
-    assert "Reached: #3, 4-bit weights: " in shown
+    assert "Reached: measured again, #3, 4-bit weights: " in shown
 
 
 def test_a_goal_that_the_time_leaves_open_ends_with_4_and_writes_no_model(inferlab: Run, tmp_path: Path) -> None:

@@ -102,14 +102,14 @@ def test_what_is_no_faster_than_the_original_is_not_nearer_to_a_speed() -> None:
     assert front.nearest(tried, Goal(2.0, 4.0), ORIGINAL) == 1
 
 
-def test_a_goal_is_settled_where_it_is_reached_or_where_all_was_tried_and_nothing_is_open() -> None:
+def test_what_the_search_measured_alone_reaches_nothing_and_a_goal_is_missed_where_nothing_is_open() -> None:
     def found(one: Candidate, complete: bool, chosen: int | None = None) -> Front:
         return Front(Goal(2.0), "fake", (one,), chosen, None, ORIGINAL, 1.0, complete=complete)
 
-    assert front.settled(found(candidate(3.0, 0.0, 500), False, chosen=0))
-    assert front.settled(found(candidate(1.5, 0.0, 500), True))
-    assert not front.settled(found(candidate(1.5, 0.0, 500), False))
-    assert not front.settled(found(candidate(1.96, 0.0, 500), True))
+    assert front.outcome(found(candidate(3.0, 0.0, 500), False, chosen=0)) == "open"
+    assert front.outcome(found(candidate(1.5, 0.0, 500), True)) == "missed"
+    assert front.outcome(found(candidate(1.5, 0.0, 500), False)) == "open"
+    assert front.outcome(found(candidate(1.96, 0.0, 500), True)) == "open"
 
 
 @given(some)

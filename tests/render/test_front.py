@@ -85,9 +85,63 @@ def test_what_is_open_is_said(one: Candidate, said: str) -> None:
     assert said in front.verdict(found(one))
 
 
-def test_a_goal_that_is_reached_is_one_sentence() -> None:
-    (said,) = front.verdict(found(candidate("INT8 static", 3.0, 0.001)))
-    assert said.startswith("Reached: #1, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), loss 0.001")
+CHOSEN = found(candidate("INT8 static", 3.0, 0.001))
+
+
+def test_what_only_the_search_measured_is_not_said_to_reach_the_goal() -> None:
+    (said,) = front.verdict(CHOSEN)
+    assert said.startswith("Reached in the search, not confirmed by a second measurement: #1, INT8 static: 3.00 ")
+    assert judging.outcome(CHOSEN) == "open"
+
+
+@pytest.mark.parametrize(
+    ("again", "outcome", "said"),
+    [
+        (
+            candidate("INT8 static", 2.5, 0.001),
+            "reached",
+            [
+                "Reached: measured again, #1, INT8 static: 2.50 times as fast (98% interval 2.40 to 2.60), "
+                "loss 0.001, 4.00 times as small."
+            ],
+        ),
+        (
+            candidate("INT8 static", 1.5, 0.001),
+            "missed",
+            [
+                "Missed: measured again, #1, INT8 static: 1.50 times as fast (98% interval 1.40 to 1.60), "
+                "loss 0.001, 4.00 times as small.",
+                "In the search it had been: #1, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), "
+                "loss 0.001, 4.00 times as small.",
+            ],
+        ),
+        (
+            candidate("INT8 static", 2.05, 0.001),
+            "open",
+            [
+                "Not confirmed: measured again, #1, INT8 static: 2.05 times as fast (98% interval 1.95 to 2.15), "
+                "loss 0.001, 4.00 times as small.",
+                "That leaves open whether it is 2 times as fast within a loss of 1 %: a longer search may tell.",
+                "In the search it had been: #1, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), "
+                "loss 0.001, 4.00 times as small.",
+            ],
+        ),
+        (
+            candidate("INT8 static", None, 0.001, reason=judging.WRONG_OUTPUTS),
+            "missed",
+            [
+                "Missed: measured again, #1, INT8 static: loss 0.001, 4.00 times as small.",
+                "Its outputs on this engine are wrong.",
+                "In the search it had been: #1, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), "
+                "loss 0.001, 4.00 times as small.",
+            ],
+        ),
+    ],
+)
+def test_the_second_measurement_decides(again: Candidate, outcome: str, said: list[str]) -> None:
+    confirmed = replace(CHOSEN, confirmed=again)
+    assert judging.outcome(confirmed) == outcome
+    assert front.verdict(confirmed) == said
 
 
 def test_a_search_that_ended_early_says_why() -> None:

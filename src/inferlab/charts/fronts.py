@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.charts import frame
 from inferlab.errors import BadInput
+from inferlab.optimizing.front import outcome
 from inferlab.optimizing.records import Candidate, Front
 from inferlab.units import plural, share, shortened, size
 
@@ -260,7 +261,8 @@ def _subtitle(found: Front, measured: int) -> list[str]:
     wanted += [f"{goal.size_ratio:.3g}× smaller"] if goal.size_ratio else []
     parts = [found.model] if found.model else []
     parts.append(f"goal: {' and '.join(wanted)} within a loss of {share(goal.max_loss)}")
-    parts.append("reached" if found.chosen is not None else "not reached")
+    unsure = outcome(found) == "open" and (found.chosen is not None or found.confirmed is not None)
+    parts.append("reached" if outcome(found) == "reached" else "not confirmed" if unsure else "not reached")
     parts.append(f"{plural(measured, 'recipe')} measured of {len(found.candidates)}")
     parts.append("the mark's area is the size of the files")
     return parts

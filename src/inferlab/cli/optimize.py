@@ -168,14 +168,16 @@ def _draw(front: Front, path: Path, log: Log) -> None:
 
 
 def _exit_code(front: Front | None, found: Optimization | None) -> int:
-    """1 where the goal surely cannot be reached by what was tried, 4 where that is open."""
-    from inferlab.optimizing.front import settled
+    """1 where the goal is missed by the second measurement, or by all that was tried; 4 where that is open."""
+    from inferlab.optimizing.front import outcome
 
     if (front and front.interrupted) or (found and found.interrupted):
         return 130
-    if front and front.chosen is None:
-        return 1 if settled(front) else 4
-    return 3 if found and found.problems else 0
+    if front and outcome(front) == "missed":
+        return 1
+    if found and found.problems:
+        return 3
+    return 4 if front and outcome(front) == "open" else 0
 
 
 def _asked(given: dict[str, Any]) -> Asked:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
-from inferlab.optimizing.records import Candidate, Front, Goal
+from inferlab.optimizing.records import Candidate, Front, Goal, Optimization
+
+Outcome = Literal["reached", "missed", "open"]
+#: Why a speed counts for nothing.
+WRONG_OUTPUTS = "its outputs on this engine are wrong"
 
 # Even a single pair, which has no interval, does not miss by more than this.
 _FAR = 0.7
@@ -72,14 +77,39 @@ def nearest(candidates: Sequence[Candidate], goal: Goal, original_bytes: int) ->
     return max(nearer, key=lambda place: reached[place], default=None)
 
 
-def settled(found: Front) -> bool:
-    """Whether it is sure that the goal is reached or is not: all was tried, and no interval leaves it open."""
-    if found.chosen is not None:
-        return True
-    fits = (
-        may_reach(one, found.goal, found.original_bytes) for one in found.candidates if one.speedup is not None
-    )
-    return found.complete and not any(fits)
+def outcome(found: Front) -> Outcome:
+    """Whether the goal is reached, by the second measurement where there is one.
+
+    The best of many looks better than it is, so what the search measured only chooses. That nothing reaches the
+    goal needs no second measurement: it is sure where all was tried and no interval leaves it open.
+    """
+    if found.confirmed is not None:
+        if reaches(found.confirmed, found.goal, found.original_bytes):
+            return "reached"
+        may = may_reach(found.confirmed, found.goal, found.original_bytes)
+        return "open" if may and found.confirmed.reason != WRONG_OUTPUTS else "missed"
+    measured = [one for one in found.candidates if one.speedup is not None]
+    if found.complete and not any(may_reach(one, found.goal, found.original_bytes) for one in measured):
+        return "missed"
+    return "open"
+
+
+def confirmed(chosen: Candidate, version: Optimization, engine: str, loss: float | None) -> Candidate:
+    """The chosen recipe as its version was measured again; without a speed where that failed or outputs are wrong.
+
+    Where that engine was not measured again, the search's own speed stays: then no speed is the goal.
+    """
+    candidate = replace(chosen, size_bytes=version.optimized.size_bytes, loss=loss, reason="", efficient=False)
+    if version.distance is not None:
+        candidate = replace(candidate, accuracy=version.distance.accuracy)
+    unknown = replace(candidate, speedup=None, speedup_interval=None, level=None)
+    again = next((one for one in version.measured if one.engine == engine), None)
+    if again is None:
+        problem = next((one for one in version.problems if one.startswith(f"{engine}: ")), "")
+        return replace(unknown, reason=problem) if problem else candidate
+    if again.output_check.status == "mismatch":
+        return replace(unknown, reason=WRONG_OUTPUTS)
+    return replace(candidate, speedup=again.speedup, speedup_interval=again.speedup_interval, level=again.level)
 
 
 def _fits(one: Candidate, goal: Goal, original_bytes: int) -> bool:

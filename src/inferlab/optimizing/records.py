@@ -241,3 +241,5 @@ class Front:
     #: All that there was to try was tried; otherwise the time was over, it was interrupted, or a goal was reached.
     complete: bool = False
     interrupted: bool = False
+    #: What was made of the search, measured again: only this says whether the goal is reached.
+    confirmed: Candidate | None = None

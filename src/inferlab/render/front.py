@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.front import keeps_loss, may_reach, size_ratio
+from inferlab.optimizing.front import keeps_loss, may_reach, outcome, size_ratio
 from inferlab.optimizing.records import Candidate, Front, Goal
 from inferlab.render.columns import aligned, shortened
 from inferlab.render.files import finite
@@ -34,8 +34,11 @@ def goal_text(goal: Goal) -> str:
 
 def verdict(found: Front) -> list[str]:
     """Whether the goal was reached and by what, or how near it came and what stands in the way."""
+    again = found.confirmed
+    if again is not None and (found.chosen is not None or outcome(found) == "reached"):
+        return _confirmed(found, again)
     if found.chosen is not None:
-        return [f"Reached: {_told(found, found.chosen)}."]
+        return [f"Reached in the search, not confirmed by a second measurement: {_told(found, found.chosen)}."]
     how = "all that there was to try was tried" if found.complete else "not all was tried"
     words = [f"Not reached: no recipe is surely {goal_text(found.goal)}; {how}."]
     if found.nearest is not None:
@@ -44,6 +47,8 @@ def verdict(found: Front) -> list[str]:
         if may_reach(nearest, found.goal, found.original_bytes):
             why = "Its interval leaves" if nearest.speedup_interval else "Too few pairs for an interval leave"
             words.append(f"{why} open whether it reaches the goal: a longer search may tell.")
+        if again is not None:
+            words.append(f"Measured again: {_described(found, again, found.nearest)}.")
     else:
         words.append("Nothing that was tried is nearer to it within the loss than the original is.")
     beyond = _beyond(found)
@@ -53,6 +58,23 @@ def verdict(found: Front) -> list[str]:
         words.append("It was interrupted; what was known by then is kept.")
     elif not found.complete:
         words.append("The time was over: a longer search (--search-time) tries more.")
+    return words
+
+
+def _confirmed(found: Front, one: Candidate) -> list[str]:
+    """What the second measurement says of the goal, beside what the search had measured."""
+    place = found.chosen if found.chosen is not None else found.nearest
+    assert place is not None, "what was confirmed was chosen before"
+    told = _described(found, one, place)
+    result = outcome(found)
+    if result == "reached":
+        return [f"Reached: measured again, {told}."]
+    words = [f"{'Missed' if result == 'missed' else 'Not confirmed'}: measured again, {told}."]
+    if one.reason:
+        words.append(f"{one.reason[0].upper()}{one.reason[1:].rstrip('.')}.")
+    elif result == "open":
+        words.append(f"That leaves open whether it is {goal_text(found.goal)}: a longer search may tell.")
+    words.append(f"In the search it had been: {_told(found, place)}.")
     return words
 
 
@@ -113,7 +135,10 @@ def _remark(found: Front, place: int) -> str:
 
 
 def _told(found: Front, place: int) -> str:
-    one = found.candidates[place]
+    return _described(found, found.candidates[place], place)
+
+
+def _described(found: Front, one: Candidate, place: int) -> str:
     parts = []
     if one.speedup is not None:
         ends = one.speedup_interval
@@ -143,6 +168,11 @@ def _notes(found: Front) -> list[str]:
         f"{plural(len(found.candidates), 'recipe')}, {measured} measured in turns with the original; "
         f"{duration(found.seconds)}."
     )
+    if measured:
+        notes.append(
+            "Each interval is of its own row, not of the best of all rows: what is chosen is therefore measured "
+            "again, by a comparison planned beforehand, and only that one decides."
+        )
     return notes
 
 
