@@ -18,7 +18,8 @@ from inferlab.measure.findings import find
 from inferlab.measure.process import Process
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import seconds, summarize
-from inferlab.records import Finding, Outcome, Run, Window
+from inferlab.records import Event, Finding, Outcome, Run, Window
+from inferlab.render.events import event
 from tests.cli.test_benchmark import save_linear
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells who waited")
@@ -74,6 +75,28 @@ def test_a_tiny_time_still_measures_one_call_in_one_window(linear: Path) -> None
 
 def test_a_warm_up_of_nothing_is_left_out(linear: Path) -> None:
     assert measured(linear, warmup_s=0.0).runs[0].warmup == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "processes"),
+    [
+        ({"time_s": 0.1, "processes": 1}, 1),
+        ({"time_s": 0.4, "processes": 4}, 4),
+        ({"time_s": 600.0, "processes": None, "precision": 0.9}, 5),
+    ],
+)
+def test_every_process_may_warm_up_as_long_as_was_asked_whatever_the_time_and_the_processes(
+    linear: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], processes: int
+) -> None:
+    allowed_s: list[float] = []
+    told: list[Event] = []
+    monkeypatch.setattr(Process, "warm_up", lambda self, seconds: allowed_s.append(seconds))
+    plan = Plan(str(linear), ("fake",), ("sync",), (1,), **{"warmup_s": 2.0, "verify": False, **fields})
+    (outcome,) = Lab().benchmark(plan, told.append).outcomes
+    assert len(outcome.runs) == processes
+    assert allowed_s == [2.0] * processes
+    (said,) = [event(one) for one in told if one.code == "warming"]
+    assert said == "Warming up each process until it is steady, 2 seconds at most"
 
 
 def test_the_sample_limit_ends_a_process_early_and_is_said(linear: Path, monkeypatch: pytest.MonkeyPatch) -> None:

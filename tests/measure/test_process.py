@@ -59,20 +59,29 @@ def warming(monkeypatch: pytest.MonkeyPatch) -> Process:
     return Process(Setup(job, Launch("none", {}), Path("none"), layout, Reference("")))
 
 
-def test_a_warm_up_ends_as_soon_as_three_pieces_agree(warming: Process) -> None:
-    warming.warm_up(8.0)
-    assert Crew.pieces_s == [1.0, 1.0, 1.0]
-    assert Crew.now_s == 3.0
-    assert warming.call_s == 1 / 128
+def test_a_warm_up_ends_as_soon_as_three_pieces_agree(
+    warming: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Crew, "latencies_s", [1 / 64])
+    warming.warm_up(0.5)
+    assert Crew.pieces_s == [1 / 16, 1 / 16, 1 / 16]
+    assert Crew.now_s == 3 / 16
+    assert warming.call_s == 1 / 64
+
+
+@pytest.mark.parametrize("most_s", [2.0, 8.0, 600.0])
+def test_the_pieces_of_a_long_warm_up_are_a_tenth_of_a_second(warming: Process, most_s: float) -> None:
+    warming.warm_up(most_s)
+    assert Crew.pieces_s == [0.1, 0.1, 0.1]
 
 
 def test_a_warm_up_goes_on_while_calls_get_faster(warming: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    falling = list(np.geomspace(0.02, 0.01, 300))
+    falling = list(np.geomspace(0.02, 0.01, 60))
     monkeypatch.setattr(Crew, "latencies_s", falling)
     warming.warm_up(8.0)
-    # The calls have stopped getting faster after 4.3 s; three pieces after that agree.
-    assert sum(falling) == pytest.approx(4.33, abs=0.01)
-    assert len(Crew.pieces_s) == 7
+    # The calls have stopped getting faster after 0.87 s; three pieces after that agree.
+    assert sum(falling) == pytest.approx(0.87, abs=0.01)
+    assert len(Crew.pieces_s) == 11
 
 
 def test_a_warm_up_that_is_never_steady_takes_its_time_and_at_most_one_call_more(

@@ -163,7 +163,7 @@ def test_how_it_was_measured_has_the_command_that_repeats_it(text: str) -> None:
     page = Page(text)
     facts = {name: page.texts[page.texts.index(name) + 1] for name in ("Model", "Command", "Digest", "Each cell")}
     assert facts["Command"] == "inferlab benchmark demo:mobilenet_v2"
-    assert facts["Each cell"] == "10 s after a warm-up of 2 s at most, in 1 to 3 fresh processes"
+    assert facts["Each cell"] == "10 s in all, in 1 to 3 fresh processes, each after a warm-up of 2 s at most"
     odd = replace(ONE, plan=replace(ONE.plan, batch_sizes=(None, 8)))
     assert "Command" not in Page(report(odd)).texts
 

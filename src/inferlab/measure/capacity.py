@@ -21,7 +21,7 @@ from inferlab.records import Cell, Estimate, Event, Finding, Listener, Model
 from inferlab.units import duration
 
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
-# The share of all the time that a process is saturated for, and at most warms up in; but no less than this.
+# The share of all the time that a process is saturated for, but no less than this.
 _SETTLE, _SETTLE_S = 0.02, 0.25
 # If so many requests, one by one, all miss the limit, then no statistic from the median up keeps it.
 _GLANCE = 20
@@ -148,7 +148,7 @@ class _Finder:
             fresh.give_inputs()
             fresh.check_outputs()
             settle_s = max(_SETTLE_S, _SETTLE * self._cell.time_s)
-            fresh.warm_up(min(settle_s, self._cell.warmup_s))
+            fresh.warm_up(self._cell.warmup_s)
             prober = Prober(fresh, self._objective, self._cell.seed * 1000 + number, self._tell)
             prober.saturate(settle_s)
             if number == 1:

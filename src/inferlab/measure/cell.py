@@ -58,10 +58,9 @@ def _measure(fresh: Process, seconds: float, progress: _Progress) -> Run:
     cell = fresh.setup.job.cell
     fresh.give_inputs()
     fresh.check_outputs()
-    warmup_s = cell.warmup_s * seconds / cell.time_s
-    if warmup_s > 0:
+    if cell.warmup_s > 0:
         progress.stage(Event("warming", {"seconds": cell.warmup_s}), 0.0)
-        fresh.warm_up(warmup_s)
+        fresh.warm_up(cell.warmup_s)
     try:
         _measure_windows(fresh, seconds, progress)
     except KeyboardInterrupt:

@@ -22,7 +22,8 @@ from inferlab.records import OutputCheck, Run, Window
 from inferlab.version import __version__
 from inferlab.worker import Reply
 
-# The warm-up is judged in so many pieces at most; it can end after the third.
+# A warm-up is judged in pieces of at most this length, and no fewer than so many; it can end after the third.
+_WARMUP_PIECE_S = 0.1
 _WARMUP_PIECES = 8
 
 
@@ -93,9 +94,10 @@ class Process:
     def warm_up(self, seconds: float) -> None:
         """Run unmeasured until the calls are steady, for `seconds` at most."""
         end = time.monotonic() + seconds
+        piece_s = min(_WARMUP_PIECE_S, seconds / _WARMUP_PIECES)
         medians: list[float] = []
         while (left_s := end - time.monotonic()) > 0 and not steady(medians):
-            piece = self._crew.slice(min(left_s, seconds / _WARMUP_PIECES), self.call_s)
+            piece = self._crew.slice(min(left_s, piece_s), self.call_s)
             if piece.interrupted:
                 raise KeyboardInterrupt
             self._warmup.append(piece.window)

@@ -144,9 +144,7 @@ def _measure(
     fresh.give_inputs()
     fresh.check_outputs()
     seconds = shares.clean_s / processes
-    warmup_s = cell.warmup_s * seconds / cell.time_s
-    if warmup_s > 0:
-        fresh.warm_up(warmup_s)
+    fresh.warm_up(cell.warmup_s)
     listener(Event("measuring", {"scenario": cell.scenario, "seconds": shares.clean_s}))
     count = max(1, round(seconds / WINDOW_S))
     for _ in range(count):

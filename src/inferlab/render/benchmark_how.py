@@ -27,8 +27,9 @@ def how(benchmark: Benchmark) -> list[str]:
         "Opset": str(model.opset or ""),
         "Command": _command(benchmark),
         "Measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "",
-        "Each cell": f"{duration(plan.time_s)} after a warm-up of {duration(plan.warmup_s)} at most"
-        + (f", in {processes}" if processes else ""),
+        "Each cell": f"{duration(plan.time_s)} in all"
+        + (f", in {processes}" if processes else "")
+        + f", each after a warm-up of {duration(plan.warmup_s)} at most",
         "Precision": "" if plan.precision is None else f"until the interval was ±{share(plan.precision)} narrow",
         "Numbers": "A cell's median and throughput are those of its typical process; an interval (95 %) is "
         "Student's on what its processes say.",

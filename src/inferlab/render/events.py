@@ -37,7 +37,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "streams-default": lambda d: (
         f"num_streams default value chosen of {d['num_streams']}. This requires tuning and may be sub-optimal"
     ),
-    "warming": lambda d: f"Warming up for {d['seconds']:g} seconds",
+    "warming": lambda d: f"Warming up each process until it is steady, {d['seconds']:g} seconds at most",
     "measuring": lambda d: f"Starting '{d['scenario']}' performance measurements for {d['seconds']:g} seconds",
     "same-arms": lambda d: "Both arms are the same: this measures how small a difference can be seen here",
     "contest": lambda d: f"Comparison {d['number']} of {d['of']}",

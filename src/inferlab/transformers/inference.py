@@ -34,7 +34,7 @@ def measure(
         num_cores=(args.num_cores,),
         engine_options=tuple(sorted(options.items())),
         time_s=args.time_s * (1 - _WARMUP_SHARE),
-        warmup_s=args.time_s * _WARMUP_SHARE,
+        warmup_s=args.time_s * _WARMUP_SHARE / args.repeat,
         processes=args.repeat,
         verify=args.verify,
     )

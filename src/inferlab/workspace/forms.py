@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 
@@ -102,7 +101,6 @@ def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) 
         batch_sizes=tuple(dict.fromkeys(form.batch_sizes)),
         sequence_lengths=(form.sequence_length,),
         time_s=form.time_s,
-        warmup_s=min(2.0, form.time_s / 2) if math.isfinite(form.time_s) else 2.0,
     )
     cells = len(plan.num_cores) * len(plan.batch_sizes)
     if cells > _MOST_CELLS:

@@ -24,6 +24,8 @@ _MOST = 0.97
 # Too early a guess of what is left is a wrong one.
 _GUESS_AFTER_S = 3.0
 _LOAD_S = 1.5
+# A process is warm after about this long.
+_WARMUP_S = 0.5
 _LOSS_S = 30.0
 _MAKING_S = 8.0
 _LONGEST_LOG = 2000
@@ -48,7 +50,7 @@ def parts_of(asked: Asked) -> tuple[Part, ...]:
     if isinstance(asked, BenchmarkAsked):
         plan = asked.plan
         count = len(plan.engines) * len(plan.num_cores) * len(plan.batch_sizes) * len(plan.scenarios)
-        each_s = plan.time_s + plan.warmup_s + 5 * _LOAD_S
+        each_s = plan.time_s + 5 * (min(plan.warmup_s, _WARMUP_S) + _LOAD_S)
         return (Part(("measuring",), "Running benchmark", count * each_s),)
     if isinstance(asked, OptimizationAsked):
         making = Part(("optimizing",), "Making the version", _MAKING_S)
