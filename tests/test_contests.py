@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from inferlab.contests import split
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.executors import Local
 from inferlab.lab import Lab
+from inferlab.machine import Core
 from inferlab.measure.compare import Contest
 from inferlab.records import Comparison, Listener, Plan
 from inferlab.store import Document, open_store
@@ -27,10 +29,12 @@ class Scripted(Local):
     def __init__(self, **script: object) -> None:
         self.script = script
         self.asked: list[int] = []
+        self.cores: list[int] = []
 
     def compare(self, contest: Contest, listener: Listener) -> Comparison:
         batch_size = contest.a.cell.batch_size
         self.asked.append(batch_size)
+        self.cores.append(contest.a.cell.num_cores)
         found = self.script.get(f"batch_{batch_size}")
         if isinstance(found, BaseException):
             raise found
@@ -104,6 +108,25 @@ def test_what_was_cut_off_is_measured_again_and_what_was_done_is_not(store: Stor
     found = _document(store, series.id)
     assert [one["interrupted"] for one in found.content["results"]] == [False, False]
     assert len(found.outcomes) == 4
+
+
+@pytest.mark.parametrize("num_cores", [(1, None), (None, 1)])
+def test_one_core_and_all_cores_are_both_compared(
+    store: Store, monkeypatch: pytest.MonkeyPatch, num_cores: tuple[int | None, ...]
+) -> None:
+    monkeypatch.setattr("inferlab.machine.cores", lambda: tuple(Core((cpu,), 0) for cpu in range(2)))
+    a, b = (replace(plan, num_cores=num_cores, batch_sizes=(1,)) for plan in (A, B))
+    wanted = [cores or 2 for cores in num_cores]
+    first = Scripted()
+    series = Lab(store, first).compare_all(a, b)
+    assert first.cores == wanted
+    assert [one["a"]["cell"]["num_cores"] for one in series.results] == wanted
+    # Both are known when it goes on, and a third one is not.
+    second = Scripted()
+    a, b = (replace(plan, num_cores=(*num_cores, 2)) for plan in (a, b))
+    again = Lab(store, second).compare_all(a, b, entry_id=series.id)
+    assert second.cores == [2]
+    assert len(again.results) == 3
 
 
 def test_ctrl_c_before_anything_is_measured_leaves_nothing(store: Store) -> None:

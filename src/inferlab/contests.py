@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,9 +76,7 @@ class Series:
         """Compare what has no result yet; Ctrl-C keeps what there is."""
         pairs = split(a, b)
         self._of = len(pairs)
-        for one, other in pairs:
-            if _known(self.results, one):
-                continue
+        for one, other in _without_result(pairs, self.results):
             try:
                 found = compare(one, other)
             except InferlabError as error:
@@ -126,13 +124,23 @@ def _results(content: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return [dict(one) for one in several] if isinstance(several, list) else [dict(content)]
 
 
-def _known(results: list[dict[str, Any]], plan: Plan) -> bool:
-    """Whether a result is of this core count and batch size; an open one is known by its place alone."""
-    place = _place(plan)
-    return any(
-        all(place[name] in (None, one["a"]["cell"][name]) for name in ("num_cores", "batch_size"))
-        for one in results
-    )
+def _without_result(
+    pairs: Sequence[tuple[Plan, Plan]], results: Sequence[Mapping[str, Any]]
+) -> list[tuple[Plan, Plan]]:
+    """The pairs that have no result yet, in their order; each result belongs to one pair.
+
+    Pairs that leave the fewest numbers open choose first: what is left open may be what another pair names.
+    """
+    left = [one["a"]["cell"] for one in results]
+    done: set[int] = set()
+    for index in sorted(range(len(pairs)), key=lambda index: list(_place(pairs[index][0]).values()).count(None)):
+        place = _place(pairs[index][0])
+        for cell in left:
+            if all(value in (None, cell[name]) for name, value in place.items()):
+                left.remove(cell)
+                done.add(index)
+                break
+    return [pair for index, pair in enumerate(pairs) if index not in done]
 
 
 def _place(plan: Plan) -> dict[str, int | None]:

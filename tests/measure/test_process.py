@@ -59,9 +59,7 @@ def warming(monkeypatch: pytest.MonkeyPatch) -> Process:
     return Process(Setup(job, Launch("none", {}), Path("none"), layout, Reference("")))
 
 
-def test_a_warm_up_ends_as_soon_as_three_pieces_agree(
-    warming: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warm_up_ends_as_soon_as_three_pieces_agree(warming: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Crew, "latencies_s", [1 / 64])
     warming.warm_up(0.5)
     assert Crew.pieces_s == [1 / 16, 1 / 16, 1 / 16]

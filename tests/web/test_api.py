@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from inferlab import machine
 from inferlab.model import demo
 from tests.web.calls import (
     ABSENT,
@@ -315,10 +316,11 @@ def test_a_benchmark_is_measured_again_removed_and_put_back(http: httpx.Client, 
 
 
 def test_engines_are_compared_in_turns_with_a_verdict(http: httpx.Client, project: str) -> None:
-    found = measured(http, project, {"num_cores": [1], "time_s": 0.5, "compare_engine": "fake"})
+    found = measured(http, project, {"num_cores": [1, None], "time_s": 0.5, "compare_engine": "fake"})
     card = http.get(f"/benchmarks/{found}").json()
     assert [arm["engine"] for arm in card["arms"]] == ["onnxruntime", "fake"]
-    (duel,) = card["duels"]
+    duel, of_all_cores = card["duels"]
+    assert (duel["num_cores"], of_all_cores["num_cores"]) == (1, len(machine.cores()))
     assert duel["paired"] and duel["verdict"] in ("faster", "slower", "same", "inconclusive")
     assert duel["speedup"]["value"] == pytest.approx(1 / duel["ratio"]["value"])
     (line,) = [one for one in http.get(f"/projects/{project}/benchmarks").json() if one["id"] == found]

@@ -44,7 +44,14 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 @cluster_options
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help=_NODES)
 @click.option("-t", "--time", "time_s", default=10.0, show_default=True, help="Seconds to measure each cell.")
-@click.option("-w", "--warmup_time", "warmup_s", default=2.0, show_default=True, help="Most seconds to warm up each process, or 0.")
+@click.option(
+    "-w",
+    "--warmup_time",
+    "warmup_s",
+    default=2.0,
+    show_default=True,
+    help="Most seconds to warm up each process, or 0.",
+)
 @click.option("--processes", type=int, help=_PROCESSES)
 @click.option("--precision", type=Share(), metavar="1%", help=_PRECISION)
 @click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=_BASELINE)
