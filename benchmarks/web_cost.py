@@ -45,8 +45,9 @@ def main(seconds: float = 600.0) -> None:
         server.start()
         browser = open_chromium(Path(folder) / "chromium")
         try:
+            browser.get(server.login)
             _keep_off(server, browser)
-            with httpx.Client(base_url=server.api, timeout=60.0, trust_env=False) as http:
+            with server.client() as http:
                 project = http.post("/projects", json={"name": "cost", "source": _MODEL}).raise_for_status().json()
                 page = f"{server.url}/projects/{project['id']}/benchmarks"
                 form = {"engine": "onnxruntime", "num_cores": [1], "scenario": "sync", "time_s": seconds}

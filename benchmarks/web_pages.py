@@ -68,6 +68,7 @@ def main(rounds: int = _ROUNDS) -> None:
         server.start()
         browser = open_chromium(Path(folder) / "chromium")
         try:
+            browser.get(server.login)
             base = f"/projects/{project.id}"
             for name, address, element, aim in (
                 ("start page", "/", "[data-testid^=project-]", 1.0),

@@ -27,8 +27,9 @@ def main(folder: Path = _IMAGES, width: int = 1280, suffix: str = "") -> None:
         server.start()
         browser = open_chromium(Path(home) / "chromium")
         try:
-            with httpx.Client(base_url=server.api, timeout=60.0, trust_env=False) as http:
+            with server.client() as http:
                 pages = _measured(http)
+            browser.get(server.login)
             for name, (address, height) in pages.items():
                 for scheme in ("light", "dark"):
                     picture = folder / f"{name}{suffix}{'-dark' if scheme == 'dark' else ''}.png"

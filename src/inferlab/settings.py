@@ -29,6 +29,11 @@ def versions_folder() -> Path:
     return _data_folder() / "versions"
 
 
+def token_file() -> Path:
+    """The file with the token that the web page of this user asks for."""
+    return _data_folder() / "token"
+
+
 def _data_folder() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "inferlab"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from selenium import webdriver
 
-from tests.web.serving import PATIENCE_S, Server, ended, left_the_machine, new_server, open_chromium, requested
+from tests.web.serving import Server, ended, left_the_machine, new_server, open_chromium, requested
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
 @pytest.fixture(scope="session")
 def http(server: Server) -> Iterator[httpx.Client]:
     """Speaks with the HTTP API of the shared server: `http.get("/projects")`."""
-    with httpx.Client(base_url=server.api, timeout=PATIENCE_S, trust_env=False) as client:
+    with server.client() as client:
         yield client
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -53,6 +54,8 @@ class Server:
     environment: dict[str, str]
     arguments: tuple[str, ...] = ()
     port: int = 0
+    #: What it asks for; empty where it asks for none.
+    token: str = ""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -75,6 +78,20 @@ class Server:
         """The address of its HTTP API."""
         return f"{self.url}/api/v1"
 
+    @property
+    def login(self) -> str:
+        """The address that it printed, with the token."""
+        return f"{self.url}/?token={self.token}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What programs send to be let in."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def client(self) -> httpx.Client:
+        """Speaks with its HTTP API: `client.get("/projects")`."""
+        return httpx.Client(base_url=self.api, headers=self.headers, timeout=PATIENCE_S, trust_env=False)
+
     def start(self) -> None:
         """Start it, after the first time at the same port, and wait until it answers."""
         before = len(self.log) if (self.home / "serve.log").exists() else 0
@@ -89,12 +106,12 @@ class Server:
                 cwd=self.home,
             )
         found = until(lambda: self._address(before), "the server did not say where it is")
-        self.port = int(found[1])
+        self.port, self.token = int(found[1]), found[2] or ""
 
     def _address(self, before: int) -> re.Match[str] | None:
         assert self.process is not None
         assert self.process.poll() is None, f"the server ended at once:\n{self.log}"
-        return re.search(r"inferlab is at http://\S+?:(\d+)/", self.log[before:])
+        return re.search(r"inferlab is at http://\S+?:(\d+)/(?:\?token=(\S+))?\n", self.log[before:])
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it by a signal; returns its exit code."""

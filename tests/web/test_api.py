@@ -118,7 +118,8 @@ def test_the_example_of_the_documentation_runs_and_prints_what_it_says(server: S
     page = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     here = code.replace("http://127.0.0.1:8765", server.url)
-    run = subprocess.run([sys.executable, "-c", here], capture_output=True, text=True)
+    environment = {**os.environ, "INFERLAB_TOKEN": server.token}
+    run = subprocess.run([sys.executable, "-c", here], capture_output=True, text=True, env=environment)
     printed = run.stdout.splitlines()
     assert printed[:1] == re.findall(r"# -> (.*)$", code, re.M), run.stderr
     assert [line.partition(":")[0] for line in printed[1:]] == ["batch 1", "batch 8"]
@@ -475,7 +476,9 @@ def test_a_job_whose_runner_is_killed_says_interrupted_and_can_be_resumed(
 
 def test_the_queue_is_told_whenever_it_changes(http: httpx.Client, project: str) -> None:
     first = running(http, project, LONG)
-    with httpx.Client(base_url=http.base_url, timeout=http.timeout, trust_env=False) as other:
+    with httpx.Client(
+        base_url=http.base_url, headers=http.headers, timeout=http.timeout, trust_env=False
+    ) as other:
         told = events(other, "/jobs/events")
         name, now = next(told)
         assert (name, [one["id"] for one in now["jobs"]]) == ("queue", [first])
@@ -496,7 +499,8 @@ def test_two_projects_can_be_worked_on_at_once(http: httpx.Client, server: Serve
     made: list[httpx.Response] = []
 
     def make(name: str) -> None:
-        made.append(httpx.post(f"{server.api}/projects", json={"source": "demo:mlp", "name": name}, timeout=60))
+        with server.client() as own:
+            made.append(own.post("/projects", json={"source": "demo:mlp", "name": name}))
 
     threads = [threading.Thread(target=make, args=(f"T{number}",)) for number in range(4)]
     for each in threads:

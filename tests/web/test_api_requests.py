@@ -54,7 +54,7 @@ def test_a_body_of_json_that_is_no_few_lines_is_refused(http: httpx.Client) -> N
 
 
 def test_every_address_with_an_id_says_404_where_there_is_nothing(http: httpx.Client, server: Server) -> None:
-    described = httpx.get(f"{server.api}/openapi.json", trust_env=False).json()
+    described = http.get("/openapi.json").json()
     bodies = {"benchmarks": QUICK, "profiles": {}, "versions": {"name": "x"}}
     tried = 0
     for path, methods in described["paths"].items():
@@ -94,28 +94,27 @@ def _left(server: Server, upload: str) -> list[str]:
 @pytest.mark.parametrize("size", [(1 << 20) + 1, 3 << 20])
 @pytest.mark.parametrize("told", [True, False])
 def test_an_upload_above_the_limit_leaves_nothing(narrow: Server, size: int, told: bool) -> None:
-    upload = httpx.post(f"{narrow.api}/uploads", trust_env=False).json()
+    upload = narrow.client().post("/uploads").json()
     assert upload["most_bytes"] == 1 << 20
     content: Any = b"x" * size if told else (b"x" * 65536 for _ in range(size // 65536 + 1))
-    address = f"{narrow.api}/uploads/{upload['id']}/large.onnx"
-    said = refused(httpx.put(address, content=content, trust_env=False), 413)
+    said = refused(narrow.client().put(f"/uploads/{upload['id']}/large.onnx", content=content), 413)
     assert "1 MiB" in said or "large.onnx is too large" in said
     assert _left(narrow, upload["id"]) == []
 
 
 def test_all_files_of_an_upload_together_have_one_limit(narrow: Server) -> None:
-    upload = httpx.post(f"{narrow.api}/uploads", trust_env=False).json()["id"]
+    upload = narrow.client().post("/uploads").json()["id"]
     for name, status in (("a.bin", 201), ("b.bin", 413), ("a.bin", 201)):
-        address = f"{narrow.api}/uploads/{upload}/{name}"
-        assert httpx.put(address, content=b"x" * 600_000, trust_env=False).status_code == status
+        sent = narrow.client().put(f"/uploads/{upload}/{name}", content=b"x" * 600_000)
+        assert sent.status_code == status
     assert _left(narrow, upload) == ["a.bin"]
 
 
 def test_a_client_that_goes_away_leaves_nothing(narrow: Server) -> None:
-    upload = httpx.post(f"{narrow.api}/uploads", trust_env=False).json()["id"]
+    upload = narrow.client().post("/uploads").json()["id"]
     head = (
         f"PUT /api/v1/uploads/{upload}/half.onnx HTTP/1.1\r\nHost: 127.0.0.1:{narrow.port}\r\n"
-        "Content-Length: 100000\r\n\r\n"
+        f"Authorization: Bearer {narrow.token}\r\nContent-Length: 100000\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", narrow.port)) as client:
         client.sendall(head.encode() + b"x" * 50_000)
@@ -128,8 +127,8 @@ def test_a_client_that_goes_away_leaves_nothing(narrow: Server) -> None:
     [("..%2F..%2Fetc%2Fpasswd", "passwd"), ("..%5C..%5Cevil.onnx", "evil.onnx"), ("a%00b.onnx", "a_b.onnx")],
 )
 def test_the_name_of_a_file_cannot_lead_elsewhere(narrow: Server, name: str, kept: str) -> None:
-    upload = httpx.post(f"{narrow.api}/uploads", trust_env=False).json()["id"]
-    answer = httpx.put(f"{narrow.api}/uploads/{upload}/{name}", content=b"x", trust_env=False)
+    upload = narrow.client().post("/uploads").json()["id"]
+    answer = narrow.client().put(f"/uploads/{upload}/{name}", content=b"x")
     if answer.status_code == 201:
         assert (answer.json()["name"], _left(narrow, upload)) == (kept, [kept])
     else:

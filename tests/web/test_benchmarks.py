@@ -127,7 +127,7 @@ def made_of(http: httpx.Client, source: str) -> str:
 
 @pytest.fixture
 def reader(browser: webdriver.Chrome, server: Server) -> Reader:
-    return Reader(browser, server.url)
+    return Reader(browser, server.login)
 
 
 @pytest.fixture
@@ -423,8 +423,8 @@ def test_a_job_that_was_cut_off_with_the_server_is_resumed(
     browser: webdriver.Chrome, serving: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = serving()
-    reader = Reader(browser, own.url)
-    with httpx.Client(base_url=own.api, timeout=60, trust_env=False) as http, opened(own, monkeypatch) as store:
+    reader = Reader(browser, own.login)
+    with own.client() as http, opened(own, monkeypatch) as store:
         project = http.post("/projects", json={"source": SOURCE, "name": "Cut off"}).json()["id"]
         queued(store, project, replace(fake(), batch_sizes=(1, 2), time_s=3.0))
     at_benchmarks(reader, project)

@@ -24,7 +24,7 @@ new MutationObserver(look).observe(cards, {childList: true, subtree: true, chara
 def test_a_model_is_uploaded_profiled_and_compared_on_two_engines(
     browser: webdriver.Chrome, serving: Callable[..., Server], tmp_path: Path
 ) -> None:
-    reader = Reader(browser, serving().url)
+    reader = Reader(browser, serving().login)
     _profile(reader, small_model(tmp_path / "own.onnx", width=64))
     project = reader.place.split("/")[2]
     reader.drawn("results-chart")

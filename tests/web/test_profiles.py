@@ -163,7 +163,7 @@ def by_type(times: dict[int, float]) -> dict[str, float]:
 
 @pytest.fixture
 def reader(browser: webdriver.Chrome, server: Server) -> Reader:
-    return Reader(browser, server.url)
+    return Reader(browser, server.login)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import onnx
 import pytest
@@ -19,7 +18,7 @@ from selenium import webdriver
 from inferlab.records import Model
 from inferlab.store import open_store
 from tests.web.calls import LONG, cancel, running
-from tests.web.serving import PATIENCE_S, Server, ended, left_the_machine, new_server, requested, until
+from tests.web.serving import Server, ended, left_the_machine, new_server, requested, until
 from tests.web.user import User
 
 
@@ -34,7 +33,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def user(browser: webdriver.Chrome, own: Server) -> User:
-    return User(browser, own.url)
+    return User(browser, own.login)
 
 
 def small_model(path: Path, width: int = 16, external: bool = False) -> Path:
@@ -74,7 +73,7 @@ def profiling(user: User, time_s: str = "0.2") -> None:
 def test_an_empty_start_page_leads_by_a_demo_model_to_its_profile(
     browser: webdriver.Chrome, serving: Callable[..., Server]
 ) -> None:
-    user = User(browser, serving().url)
+    user = User(browser, serving().login)
     user.open("/")
     user.click("demo:digits")
     assert user.at("/new") == "/new?source=demo%3Adigits"
@@ -329,7 +328,7 @@ def test_what_the_command_line_measured_becomes_a_project(user: User, own: Serve
 
 
 def test_the_queue_is_shown_and_its_jobs_are_cancelled_and_resumed(user: User, own: Server) -> None:
-    with httpx.Client(base_url=own.api, timeout=PATIENCE_S, trust_env=False) as http:
+    with own.client() as http:
         project_id = http.post("/projects", json={"source": "demo:mlp", "name": "Queued"}).json()["id"]
         first = running(http, project_id, LONG)
         second = http.post(f"/projects/{project_id}/benchmarks", json=LONG).json()["id"]

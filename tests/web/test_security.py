@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from inferlab.web.security import Guard
+from inferlab.web.tokens import WrongTokens
 
 OWN = "http://127.0.0.1:8765"
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -88,7 +89,7 @@ def test_no_host_is_refused_and_so_are_two(hosts: list[bytes]) -> None:
     assert asyncio.run(_status([(b"host", host) for host in hosts])) == 421
 
 
-async def _status(headers: list[tuple[bytes, bytes]]) -> int:
+async def _status(headers: list[tuple[bytes, bytes]], guard: Guard | None = None) -> int:
     found: list[int] = []
 
     async def send(message: dict[str, object]) -> None:
@@ -99,7 +100,8 @@ async def _status(headers: list[tuple[bytes, bytes]]) -> int:
         return {"type": "http.request", "body": b""}
 
     scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
-    guard = Guard(PlainTextResponse("hello"), host="127.0.0.1", port=8765, token=None, most_upload_bytes=1)
+    hello = PlainTextResponse("hello")
+    guard = guard or Guard(hello, host="127.0.0.1", port=8765, token=None, most_upload_bytes=1)
     await guard(scope, receive, send)  # type: ignore[arg-type]
     return found[0]
 
@@ -197,6 +199,13 @@ def test_the_token_in_the_address_becomes_a_cookie_and_leaves_the_address(shared
     assert _greeting(shared, cookie="inferlab-8765=right") == "hello"
 
 
+def test_a_token_in_the_address_leaves_it_also_where_the_cookie_is_there_already(shared: TestClient) -> None:
+    headers = {"Cookie": "inferlab-8765=right"}
+    for token in ("right", "of-yesterday"):
+        again = shared.get(f"/page?token={token}", headers=headers)
+        assert (again.status_code, again.headers["location"]) == (303, "/page")
+
+
 def test_after_a_click_elsewhere_our_own_page_asks_again_for_a_strict_cookie_is_kept_back(
     shared: TestClient,
 ) -> None:
@@ -234,6 +243,46 @@ def test_a_loopback_server_may_have_a_token_too() -> None:
     assert client.get("/").status_code == 401
     assert client.get("/", headers={"Authorization": "Bearer right"}).status_code == 200
     assert client.get("/", headers={"Authorization": "Bearer right", "Host": "evil.example"}).status_code == 421
+
+
+# ---- wrong tokens ----------------------------------------------------------------------------------------------
+
+
+def test_the_answer_to_wrong_tokens_is_held_back_longer_and_longer_for_each_client() -> None:
+    now_s = [0.0]
+    wrong = WrongTokens(lambda: now_s[0])
+    assert [wrong.delay_s("127.0.0.1") for _ in range(10)] == [0, 0, 0, 0.25, 0.5, 1, 2, 4, 8, 8]
+    assert wrong.delay_s("127.0.0.2") == 0
+    # One client of IPv6 has a whole network to itself.
+    assert [wrong.delay_s(f"2001:db8::{number}") for number in range(5)] == [0, 0, 0, 0.25, 0.5]
+    now_s[0] = 301.0
+    assert wrong.delay_s("127.0.0.1") == 0
+
+
+def test_who_has_the_right_token_does_not_wait_for_those_who_guess() -> None:
+    async def guess_and_enter() -> list[int]:
+        guesses = [asyncio.create_task(_status_of(guard, f"Bearer wrong-{number}")) for number in range(50)]
+        await asyncio.sleep(0)
+        right = await _status_of(guard, "Bearer right")
+        refused = [task.result() for task in guesses if task.done()]
+        for task in guesses:
+            task.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+        return [right, *sorted(refused)]
+
+    guard = Guard(PlainTextResponse("hello"), host="127.0.0.1", port=8765, token="right", most_upload_bytes=1)
+    # Three are answered at once, 32 are held back, and 15 would be too many to hold back.
+    assert asyncio.run(guess_and_enter()) == [200, *[401] * 3, *[429] * 15]
+
+
+def test_no_token_at_all_is_answered_at_once_however_often() -> None:
+    client = _client(token="right")
+    assert {client.get("/").status_code for _ in range(50)} == {401}
+
+
+async def _status_of(guard: Guard, authorization: str) -> int:
+    host, told = (b"host", b"127.0.0.1:8765"), (b"authorization", authorization.encode())
+    return await _status([host, told], guard)
 
 
 # ---- size and headers ------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Maker(CardReader):
 
 @pytest.fixture
 def maker(browser: webdriver.Chrome, server: Server) -> Maker:
-    found = Maker(browser, server.url)
+    found = Maker(browser, server.login)
     browser.set_window_size(1280, 1400)
     # Programs are saved only after the user agreed to it, which is asked where nobody can see it here.
     allowed = {"behavior": "allow", "downloadPath": str(browser.downloads)}  # type: ignore[attr-defined]

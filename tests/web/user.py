@@ -17,14 +17,17 @@ _T = TypeVar("_T")
 
 
 class User:
-    """Somebody in front of a browser; things are found by their `data-testid`."""
+    """Somebody in front of a browser who has the printed address; things are found by their `data-testid`."""
 
-    def __init__(self, browser: webdriver.Chrome, home: str) -> None:
-        self.browser, self.home = browser, home
+    def __init__(self, browser: webdriver.Chrome, login: str) -> None:
+        self.browser = browser
+        self.home, _, self._token = login.partition("/?token=")
 
     def open(self, path: str) -> None:
-        """Go to a page."""
-        self.browser.get(f"{self.home}{path}")
+        """Go to a page; the first time with the token, which the server takes out of the address."""
+        token, self._token = self._token, ""
+        more = f"{'&' if '?' in path else '?'}token={token}" if token else ""
+        self.browser.get(f"{self.home}{path}{more}")
 
     @property
     def place(self) -> str:

@@ -9,7 +9,8 @@ import click
 from inferlab.cli.parameters import Bytes
 from inferlab.cli.stores import store_option
 
-_HOST = "Address to listen at; any but this machine's own needs a token, which is printed."
+_HOST = "Address to listen at."
+_OPEN = "Let everybody on this machine in without a token; refused at addresses that others can reach."
 _PORT = "Port to listen at.  [default: 8765, or the next that is free]"
 _FOLDER = "Folder below which models may be opened by their path; may be repeated.  [default: the current one]"
 
@@ -18,6 +19,7 @@ _FOLDER = "Folder below which models may be opened by their path; may be repeate
 @click.option("--host", default="127.0.0.1", show_default=True, help=_HOST)
 @click.option("--port", type=click.IntRange(0, 65535), help=_PORT)
 @click.option("--no-browser", is_flag=True, help="Do not open the browser.")
+@click.option("--no-token", is_flag=True, help=_OPEN)
 @store_option
 @click.option(
     "--folder",
@@ -34,11 +36,15 @@ def command(
     host: str,
     port: int | None,
     no_browser: bool,
+    no_token: bool,
     store_url: str | None,
     folders: tuple[Path, ...],
     max_upload: int,
 ) -> None:
-    """Show projects, profiles and benchmarks as a web page, on the same store as the commands."""
+    """Show projects, profiles and benchmarks as a web page, on the same store as the commands.
+
+    The address that is printed carries a token, which the browser gets as a cookie. INFERLAB_TOKEN names another.
+    """
     from inferlab.web.serve import serve
     from inferlab.web.settings import Settings
 
@@ -46,6 +52,7 @@ def command(
         host=host,
         port=port,
         open_browser=not no_browser,
+        needs_token=not no_token,
         store_url=store_url,
         folders=folders or (Path.cwd(),),
         most_upload_bytes=max_upload,

@@ -28,6 +28,7 @@ _TITLES = {
     405: "Refused",
     413: "Too large",
     421: "Refused",
+    429: "Too many tries",
     500: "Something went wrong",
 }
 _SENTENCES = {
@@ -50,6 +51,8 @@ def answer(path: str, status: int, sentence: str = "") -> Response:
     headers = {"Cache-Control": "no-store"}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if status == 429:
+        headers["Retry-After"] = "60"
     if is_api(path):
         return JSONResponse({"detail": text}, status, headers)
     title = _TITLES.get(status, "This did not work")

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inferlab.units import size
 from inferlab.web.answers import answer, is_api
 from inferlab.web.settings import is_loopback
+from inferlab.web.tokens import WrongTokens
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Vue compiles templates and NiceGUI sends scripts to evaluate; Plotly and Quasar write styles and make pictures.
@@ -48,6 +49,9 @@ _UNKNOWN = (
     "Open inferlab with the whole address that it printed when it was started, with its token. "
     "Programs send the token in the header: Authorization: Bearer TOKEN"
 )
+_TOO_MANY = (
+    "Too many wrong tokens were sent. Wait a minute, then open inferlab with the whole address that it printed."
+)
 
 
 class Guard:
@@ -61,6 +65,7 @@ class Guard:
         self._token = token
         # Cookies do not know ports: two servers on one machine must not take each other's.
         self._cookie = f"inferlab-{port}"
+        self._wrong_tokens = WrongTokens()
         self._most_bytes = most_upload_bytes + _FORM_BYTES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,6 +74,10 @@ class Guard:
             await self._app(scope, receive, send)
             return
         refused = self._refused(scope)
+        if refused is not None and refused.status_code == 401 and self._token_given(scope):
+            client = scope.get("client") or ("",)
+            if not await self._wrong_tokens.hold(str(client[0])):
+                refused = answer(scope["path"], 429, _TOO_MANY)
         if scope["type"] == "websocket":
             if refused is None:
                 await self._app(scope, receive, send)
@@ -91,30 +100,38 @@ class Guard:
             return answer(path, 421, _WRONG_HOST)
         if not _same_origin(headers) or not _own_page(scope, headers):
             return answer(path, 403, _WRONG_ORIGIN)
-        if self._token is not None and not self._known(headers):
-            return self._let_in(scope)
+        if self._token is not None and (refused := self._without_token(scope, headers)):
+            return refused
         if _content_length(headers) > self._most_bytes:
             return _too_large(path, self._most_bytes)
         return None
 
+    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to who has no right token, or has it in the address, where it must not stay."""
+        path = scope["path"]
+        given = None if is_api(path) or scope.get("method") not in ("GET", "HEAD") else _query(scope).get("token")
+        right = self._right(given)
+        if right or (given is not None and self._known(headers)):
+            return self._let_in(scope)
+        return None if self._known(headers) else answer(path, 401, _UNKNOWN)
+
     def _known(self, headers: Headers) -> bool:
-        kind, _, bearer = headers.get("authorization", "").partition(" ")
-        given = (
-            bearer.strip()
-            if kind.lower() == "bearer"
-            else cookie_parser(headers.get("cookie", "")).get(self._cookie)
-        )
-        return self._right(given)
+        return self._right(_bearer(headers) or cookie_parser(headers.get("cookie", "")).get(self._cookie))
 
     def _right(self, given: str | None) -> bool:
         # Compared in constant time: how long it takes must not tell how much of it is right.
         return given is not None and hmac.compare_digest(given.encode(), (self._token or "").encode())
 
+    def _token_given(self, scope: Scope) -> bool:
+        """Whether a request that was refused had a wrong token, rather than none."""
+        headers = Headers(scope=scope)
+        cookies = cookie_parser(headers.get("cookie", ""))
+        return bool(_bearer(headers) or self._cookie in cookies or "token" in _query(scope))
+
     def _let_in(self, scope: Scope) -> Response:
-        """Exchange the token in an address for a cookie, so that it does not stay in the address; or refuse."""
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        if scope.get("method") not in ("GET", "HEAD") or not self._right(query.pop("token", None)):
-            return answer(scope["path"], 401, _UNKNOWN)
+        """Exchange the token in an address for a cookie, so that it does not stay in the address."""
+        query = _query(scope)
+        query.pop("token")
         # A second slash at the beginning would name another host.
         clean = "/" + quote(scope["path"].lstrip("/")) + (f"?{urlencode(query)}" if query else "")
         response: Response = RedirectResponse(clean, 303)
@@ -124,6 +141,19 @@ class Guard:
         response.set_cookie(self._cookie, self._token or "", httponly=True, samesite="strict", path="/")
         response.headers["Cache-Control"] = "no-store"
         return response
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+    except ValueError:
+        # More fields than Python reads.
+        return {}
+
+
+def _bearer(headers: Headers) -> str:
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
 
 
 def _own_hosts(host: str, port: int) -> frozenset[str]:

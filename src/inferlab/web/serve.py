@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import html
 import logging
 import os
-import secrets
 import socket
 import sys
+import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -22,25 +24,42 @@ from inferlab.web.app import create
 from inferlab.web.desk import Desk
 from inferlab.web.faults import OneLine
 from inferlab.web.settings import DEFAULT_PORT, Settings, is_loopback
+from inferlab.web.tokens import new_token, own_token, stored_token
 from inferlab.workspace.workspace import Workspace
 
 # How far to look for a free port beyond the default.
 _MOST_PORTS = 100
 # Open pages are told to close; whoever does not in this time is cut off.
 _PATIENCE_S = 1
+_TO_THE_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>inferlab</title>
+<meta name="referrer" content="no-referrer"><meta http-equiv="refresh" content="0;url={url}"></head>
+<body><a href="{url}">Open inferlab</a></body></html>
+"""
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Serve until Ctrl-C or a polite kill; `say` gets the lines that tell the user where to look."""
+    if not settings.needs_token and not is_loopback(settings.host):
+        raise BadInput(
+            f"--no-token is refused: {settings.host} can be reached from other machines. Leave it out, or listen "
+            "at 127.0.0.1."
+        )
     listening = _listening(settings.host, settings.port)
-    port = listening.getsockname()[1]
-    token = settings.token
-    if token is None and not is_loopback(settings.host):
-        token = secrets.token_urlsafe(32)
-    settings = replace(settings, port=port, token=token)
+    settings = replace(settings, port=listening.getsockname()[1], token=_token(settings))
     with open_store(settings.store_url) as store:
         workspace = Workspace(store, settings.folders, settings.most_upload_bytes)
         _run(replace(settings, desk=Desk(workspace, settings.store_url)), listening, say)
+
+
+def _token(settings: Settings) -> str | None:
+    """The token to ask for: the user's own, that of the user's file, or a new one where it may be overheard."""
+    given = own_token()
+    if not settings.needs_token:
+        return None
+    if given:
+        return given
+    # On the way from another machine it is not encrypted, so it is worth nothing after the server has ended.
+    return stored_token() if is_loopback(settings.host) else new_token()
 
 
 def _run(settings: Settings, listening: socket.socket, say: Callable[[str], None]) -> None:
@@ -55,7 +74,8 @@ def _run(settings: Settings, listening: socket.socket, say: Callable[[str], None
         ws_per_message_deflate=not is_loopback(settings.host),
         timeout_graceful_shutdown=_PATIENCE_S,
     )
-    _Server(config, lambda: _announce(settings, say)).run(sockets=[listening])
+    with tempfile.TemporaryDirectory(prefix="inferlab-") as private:
+        _Server(config, lambda: _announce(settings, say, Path(private))).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
@@ -77,13 +97,24 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def _announce(settings: Settings, say: Callable[[str], None]) -> None:
+def _announce(settings: Settings, say: Callable[[str], None], private: Path) -> None:
     url = address(settings)
     say(f"inferlab is at {url}")
     say("Press Ctrl-C to stop.")
-    # Any user of the machine can read another program's command line, hence an address with a token in it.
-    if settings.open_browser and settings.token is None and _has_screen():
-        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+    if settings.open_browser and _has_screen():
+        threading.Thread(target=webbrowser.open, args=(_to_open(url, settings, private),), daemon=True).start()
+
+
+def _to_open(url: str, settings: Settings, private: Path) -> str:
+    """What the browser is started with: any user of the machine can read its command line, so no token is in it.
+
+    A file in a folder that only its owner can enter leads on to the address with the token.
+    """
+    if settings.token is None:
+        return url
+    path = private / "open.html"
+    path.write_text(_TO_THE_PAGE.format(url=html.escape(url)), encoding="utf-8")
+    return path.as_uri()
 
 
 def address(settings: Settings) -> str:

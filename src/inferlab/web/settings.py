@@ -23,7 +23,8 @@ class Settings:
     #: Models may be opened by their path only below these.
     folders: tuple[Path, ...] = ()
     most_upload_bytes: int = DEFAULT_UPLOAD_BYTES
-    #: Whoever has none of this is not let in; `serve` makes one where the host is not loopback.
+    needs_token: bool = True
+    #: Whoever does not have it is not let in; None: everybody is, which is refused where the host is not loopback.
     token: str | None = field(default=None, repr=False)
     #: What pages and the HTTP API are made with; it belongs to the whole process.
     desk: Any = None
