@@ -29,7 +29,9 @@ def test_without_the_token_a_page_says_how_to_get_in(stranger: webdriver.Chrome,
     assert said.startswith("A token is needed\nOpen inferlab with the whole address that it printed")
 
 
-def test_the_printed_address_lets_in_for_good_and_does_not_stay(stranger: webdriver.Chrome, server: Server) -> None:
+def test_the_printed_address_lets_in_for_good_and_does_not_stay(
+    stranger: webdriver.Chrome, server: Server
+) -> None:
     user = User(stranger, server.login)
     user.open("/")
     user.see("new-project")
