@@ -15,6 +15,10 @@ class BadInput(InferlabError):
     exit_code = 2
 
 
+class Damaged(BadInput):
+    """A file holds what cannot be; the message is a clause that says what, without the file's name."""
+
+
 class NotThere(BadInput):
     """What the user named does not exist, or no longer."""
 
@@ -57,12 +61,18 @@ class GoalNotReached(InferlabError):
 
 def keep(error: BaseException) -> str:
     """Keep the details of a fault of ours in a file, and say where."""
-    import tempfile
     import traceback
+
+    return keep_text("".join(traceback.format_exception(error)))
+
+
+def keep_text(details: str) -> str:
+    """Keep the details of a fault in a file, and say where."""
+    import tempfile
 
     try:
         with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:
-            traceback.print_exception(error, file=file)
+            file.write(details)
     except OSError as problem:
         return f"Its details could not be kept: {problem}."
     return f"The details are in {file.name}; please report them."

@@ -187,7 +187,10 @@ def test_four_bit_weights_are_counted_one_by_one(read: Read) -> None:
 
 
 def quantized(*operators: str) -> list[NodeProto]:
-    return [helper.make_node(name, ["x", "w"], [f"y{index}"]) for index, name in enumerate(operators)]
+    inputs = {"QLinearMatMul": ["x", "s", "z", "w", "s", "z", "s", "z"]}
+    return [
+        helper.make_node(name, inputs.get(name, ["x", "w"]), [f"y{index}"]) for index, name in enumerate(operators)
+    ]
 
 
 @pytest.mark.parametrize(

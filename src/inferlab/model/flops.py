@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from onnx import GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.model.costs import Costs
 from inferlab.model.nodes import Costed, Place, node_cost
 from inferlab.model.scopes import Scope, refine
-from inferlab.model.sparsity import attribute, subgraphs
+from inferlab.model.sparsity import attribute, constant, subgraphs
 from inferlab.model.tensors import Light, Traced, numbered, read_light, trace
 from inferlab.model.work import Tensor
 from inferlab.records import Model, Shape
@@ -57,7 +57,7 @@ def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:
 def _check_reshapes(scope: Scope, shapes: Mapping[str, Shape]) -> None:
     """Refuse shapes at which the model does not run: inference believes what is written into the file."""
     for node in scope.graph.node:
-        if node.op_type == "Reshape":
+        if node.op_type == "Reshape" and node.input:
             before, after = scope.tensor(node.input[0]) or Tensor(), scope.tensor(node.output[0]) or Tensor()
             if before.elements is not None and after.elements not in (None, before.elements):
                 given = ", ".join(f"'{name}' {list(shape)}" for name, shape in shapes.items())
@@ -134,9 +134,10 @@ def _inside(scope: Scope, node: NodeProto, body: GraphProto, place: Place) -> Pl
 def _rounds(scope: Scope, node: NodeProto, body: GraphProto) -> int | None:
     if node.op_type == "Scan":
         states = len(node.input) - attribute(node, "num_scan_inputs", 0)
-        axes = attribute(node, "scan_input_axes") or [0]
-        tensor = scope.tensor(node.input[states]) if states < len(node.input) else None
-        return tensor.shape[axes[0]] if tensor is not None and tensor.shape else None
+        axes = attribute(node, "scan_input_axes", []) or [0]
+        tensor = scope.tensor(node.input[states]) if 0 <= states < len(node.input) else None
+        shape = () if tensor is None or tensor.shape is None else tensor.shape
+        return shape[axes[0]] if -len(shape) <= axes[0] < len(shape) else None
     if node.op_type == "SequenceMap" or not node.input or not node.input[0]:
         return None
     most = scope.integers(node.input[0])
@@ -148,27 +149,32 @@ def _rounds(scope: Scope, node: NodeProto, body: GraphProto) -> int | None:
 
 def _goes_on(body: GraphProto) -> bool:
     """Whether a Loop's condition stays true: the body hands it on, or gives a constant."""
+    if not body.output:
+        return False
     condition = body.output[0].name
     makers = {name: one for one in body.node for name in one.output}
-    while condition in makers and makers[condition].op_type == "Identity":
+    for _ in body.node:  # names in a damaged model may go round in circles
+        if condition not in makers or makers[condition].op_type != "Identity" or not makers[condition].input:
+            break
         condition = makers[condition].input[0]
     if len(body.input) > 1 and condition == body.input[1].name:
         return True
     if any(one.name == condition and one.raw_data == b"\x01" for one in body.initializer):
         return True
     maker = makers.get(condition)
-    value = attribute(maker, "value") if maker is not None and maker.op_type == "Constant" else None
+    value = None if maker is None else constant(maker)
     return value is not None and (value.raw_data == b"\x01" or list(value.int32_data) == [1])
 
 
 def _branches(scope: Scope, node: NodeProto, bodies: list[list[Costed]]) -> list[list[Costed]]:
     """Both branches, of which one counts: the one that is always taken, or the costlier one."""
-    names = [one.name for one in node.attribute if one.HasField("g")]
-    taken = scope.integers(node.input[0])
+    names = [one.name for one in node.attribute if one.type == AttributeProto.GRAPH]
+    taken = scope.integers(node.input[0]) if node.input and len(names) == len(bodies) else []
     sums = [sum(one.flops or 0 for one, _ in body) for body in bodies]
     counts = int(sums[1] > sums[0])
     if taken:
-        counts = names.index("then_branch" if taken[0] else "else_branch")
+        wanted = "then_branch" if taken[0] else "else_branch"
+        counts = names.index(wanted) if wanted in names else counts
     idle = _never if taken else _instead
     return [body if index == counts else [idle(one) for one in body] for index, body in enumerate(bodies)]
 

@@ -13,8 +13,8 @@ from typing import Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
-from inferlab.errors import BadInput
-from inferlab.model import sparsity
+from inferlab.errors import BadInput, Damaged
+from inferlab.model import sparsity, structure
 from inferlab.model.limits import Scope, Tracer
 from inferlab.model.operators import RANDOM
 from inferlab.model.shapes import batch_axis
@@ -48,7 +48,6 @@ def read_onnx(path: Path, source: str) -> Model:
     content = _content(path)
     proto = _parse(path, content)
     try:
-        _refuse_broken_text(proto)
         files = external_files(proto, path.parent, path)
         inputs = _inputs(proto, path.parent)
         quantization, precision = _precision(proto)
@@ -67,11 +66,8 @@ def read_onnx(path: Path, source: str) -> Model:
             quantization=quantization,
             random=_is_random(proto, path.parent),
         )
-    except (ValueError, OverflowError, IndexError, OSError) as error:
-        # Bytes that parse as protobuf may still hold text that is none, sizes that cannot be, unknown types.
-        raise BadInput(
-            f"The ONNX file {path} is damaged and cannot be read: {error}. Download or export it again."
-        ) from error
+    except (Damaged, ValueError, OverflowError, OSError) as error:
+        raise damaged(path, error) from error
 
 
 def digest_of(path: Path) -> str:
@@ -161,20 +157,16 @@ def _parse(path: Path, content: bytes) -> ModelProto:
         raise BadInput(f"{path} is not an ONNX model. Give an ONNX file, or export the model to one.")
     if not proto.graph.node or not proto.graph.output or not proto.opset_import:
         raise BadInput(_cut_off(path, content))
+    try:
+        structure.check(proto)
+    except Damaged as error:
+        raise damaged(path, error) from error
     return proto
 
 
-def _refuse_broken_text(proto: ModelProto) -> None:
-    """Protobuf hands over text that is not UTF-8 as bytes, which no name may be."""
-    for body in bodies(proto):
-        texts = [text for node in body.node for text in (node.op_type, node.domain, *node.input, *node.output)]
-        if isinstance(body, GraphProto):
-            for value in [*body.input, *body.output]:
-                texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
-            for tensor in body.initializer:
-                texts += [tensor.name, *(entry.value for entry in tensor.external_data)]
-        if any(isinstance(text, bytes) for text in texts):
-            raise ValueError("a name in it is not text")
+def damaged(path: Path, error: Exception) -> BadInput:
+    """What is said of an ONNX file that holds what cannot be."""
+    return BadInput(f"The ONNX file {path} is damaged and cannot be read: {error}. Download or export it again.")
 
 
 def _cut_off(path: Path, content: bytes) -> str:

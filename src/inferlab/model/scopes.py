@@ -153,7 +153,8 @@ class Scope:
     def _compute(self, name: str, depth: int) -> Array | None:
         if name in self._values:
             tensor = self._values[name]
-            return numpy_helper.to_array(tensor) if math.prod(tensor.dims) <= _FEW else None
+            known = sparsity.is_number(tensor) and math.prod(tensor.dims) <= _FEW
+            return numpy_helper.to_array(tensor) if known else None
         node = self.makers.get(name)
         if node is None:
             outside = name not in self.tensors and self._parent is not None
@@ -174,7 +175,7 @@ class Scope:
         return self._computed.get(name)
 
     def _sizes(self, node: NodeProto) -> Array | None:
-        tensor = self.tensor(node.input[0])
+        tensor = self.tensor(node.input[0]) if node.input else None
         if tensor is None or tensor.shape is None:
             return None
         if node.op_type == "Size":

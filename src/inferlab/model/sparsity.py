@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, Damaged
 
 #: A graph or the body of a model-local function.
 Body = GraphProto | FunctionProto
@@ -45,6 +45,11 @@ _ZERO_POINTS: dict[tuple[str, int], tuple[int, int | None]] = {
 }
 
 
+_ATTRIBUTE_TYPES = set(AttributeProto.AttributeType.values()) - {AttributeProto.UNDEFINED}
+# What an attribute may be whose default is of this type; text arrives as bytes.
+_ALIKE: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (bytes, str), list: (list,)}
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     """A constant of the graph that holds parameters; `stored` has fewer elements than `dims` if it is sparse."""
@@ -66,7 +71,10 @@ class Weight:
 
 def type_name(data_type: int) -> str:
     """The name of an ONNX element type."""
-    return str(TensorProto.DataType.Name(data_type))
+    try:
+        return str(TensorProto.DataType.Name(data_type))
+    except ValueError:
+        raise Damaged(f"it names an element type {data_type}, which does not exist") from None
 
 
 def bodies(model: ModelProto) -> Iterator[Body]:
@@ -91,10 +99,11 @@ def subgraphs(node: NodeProto) -> list[GraphProto]:
 
 
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
-    """The value of a node's attribute, or the default."""
+    """The value of a node's attribute; the default where it has none, or one of another type than the default."""
     for one in node.attribute:
-        if one.name == name:
-            return onnx.helper.get_attribute_value(one)
+        if one.name == name and not one.ref_attr_name and one.type in _ATTRIBUTE_TYPES:
+            value = onnx.helper.get_attribute_value(one)
+            return value if default is None or isinstance(value, _ALIKE.get(type(default), object)) else default
     return default
 
 
@@ -203,7 +212,7 @@ def values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
     else:
         flat = np.array(tensor.int32_data, np.int32).astype(dtype)
     if len(flat) != count:
-        raise ValueError(f"the weight '{tensor.name}' has {len(flat)} elements where its shape needs {count}")
+        raise Damaged(f"the weight '{tensor.name}' has {len(flat)} elements where its shape needs {count}")
     return flat
 
 
@@ -228,6 +237,11 @@ def zero_counts(model: ModelProto, folder: Path) -> list[tuple[Weight, int | Non
 def elements(tensor: TensorProto) -> int:
     """How many elements a tensor has."""
     return int(math.prod(tensor.dims))
+
+
+def is_number(tensor: TensorProto) -> bool:
+    """Whether a tensor holds numbers of a type that NumPy has."""
+    return type_name(tensor.data_type) in _STORED
 
 
 def bits(kind: str) -> int | None:
@@ -315,29 +329,34 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
 def bytes_of(tensor: TensorProto) -> int:
     """How many bytes a tensor's elements take."""
     if any(dim < 0 for dim in tensor.dims):
-        raise ValueError(f"the weight '{tensor.name}' has a negative dimension")
+        raise Damaged(f"the weight '{tensor.name}' has a negative dimension")
     kind = type_name(tensor.data_type)
     count: int = math.prod(tensor.dims)
     if kind in _STORED:
         return count * np.dtype(_STORED[kind]).itemsize
     width = bits(kind)
     if width is None:
-        raise ValueError(f"the weight '{tensor.name}' has the type {kind}, which cannot be read")
+        raise Damaged(f"the weight '{tensor.name}' has the type {kind}, which cannot be read")
     return -(-count * width // 8)
 
 
 def place(tensor: TensorProto) -> tuple[str, int, int | None]:
     """Where a tensor's data lies: the file's name, the offset in it, and the length where it is given."""
     entries = {one.key: one.value for one in tensor.external_data}
-    length = int(entries["length"]) if "length" in entries else None
-    offset = int(entries.get("offset", "0"))
+    try:
+        length = int(entries["length"]) if "length" in entries else None
+        offset = int(entries.get("offset", "0"))
+    except ValueError:
+        raise Damaged(f"where the data of the weight '{tensor.name}' begins or ends is not a number") from None
     if offset < 0:
-        raise ValueError(f"the data of the weight '{tensor.name}' begins before its file does")
+        raise Damaged(f"the data of the weight '{tensor.name}' begins before its file does")
     return entries.get("location", ""), offset, length
 
 
 def _inside(location: str, folder: Path, roots: list[Path]) -> Path:
     """The data file that a location names, if it exists and lies in the model's folder."""
+    if "\0" in location:
+        raise Damaged("the name of one of its data files is not text")
     path = folder / location
     foreign = PureWindowsPath(location).is_absolute() or PureWindowsPath(location).drive
     outside = foreign or Path(location).is_absolute() or ".." in PureWindowsPath(location).parts

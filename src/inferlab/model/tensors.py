@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner, shape_inference
 
 from inferlab.child import protocol
-from inferlab.errors import BadInput, InferlabError
+from inferlab.errors import Damaged, InferlabError
 from inferlab.model import sparsity
+from inferlab.model.graph import parse_onnx
 from inferlab.model.inputs import make_inputs
 from inferlab.model.sparsity import bodies, external_files, subgraphs, type_name
 from inferlab.model.work import Tensor
@@ -67,8 +67,9 @@ class Traced:
 
 def read_light(model: Model, shapes: Mapping[str, Shape]) -> Light:
     """Read a model, forget its weights' values, and infer all shapes from those of the inputs."""
-    proto = _read(model)
+    proto = parse_onnx(Path(model.path))
     folder = Path(model.path).parent
+    external_files(proto, folder, Path(model.path))
     parameters: dict[str, Parameter] = {}
     for number, (weight, zeros) in enumerate(sparsity.zero_counts(proto, folder)):
         # A mark in the tensor itself, because functions give their constants new names.
@@ -92,7 +93,12 @@ def read_light(model: Model, shapes: Mapping[str, Shape]) -> Light:
 
 def inlined(proto: ModelProto) -> ModelProto:
     """The model with its own functions' nodes in the place of their calls."""
-    return inliner.inline_local_functions(proto) if proto.functions else proto
+    if not proto.functions:
+        return proto
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # several kinds, of which onnx has no common name
+        raise Damaged(f"its functions cannot be put in the place of their calls ({error})") from error
 
 
 def numbered(graph: GraphProto) -> Iterator[NodeProto]:
@@ -131,13 +137,6 @@ def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, Traced]:
         int(number): Traced(tuple(map(_of_pair, node["inputs"])), tuple(map(_of_pair, node["outputs"])))
         for number, node in found.items()
     }
-
-
-def _read(model: Model) -> ModelProto:
-    try:
-        return onnx.load(model.path, load_external_data=False)
-    except OSError as error:
-        raise BadInput(f"The model file {model.path} cannot be read: {error.strerror or error}.") from error
 
 
 def _lighten(tensor: TensorProto, folder: Path) -> None:
@@ -179,7 +178,8 @@ def _of_value(value: ValueInfoProto) -> Tensor:
         return Tensor((value.type.WhichOneof("value") or "").removesuffix("_type"))
     tensor = value.type.tensor_type
     dtype = dtype_name(tensor.elem_type)
-    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+    sizes = tensor.shape.dim
+    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in sizes):
         return Tensor(dtype)
     return Tensor(dtype, tuple(dim.dim_value for dim in tensor.shape.dim))
 
@@ -191,7 +191,7 @@ def _of_pair(pair: Any) -> Tensor:
 
 def _numbered_copy(model: Model, shapes: Mapping[str, Shape], folder: Path) -> Path:
     """A copy of the model whose nodes are named by their numbers, its data files beside it."""
-    proto = inlined(_read(model))
+    proto = inlined(parse_onnx(Path(model.path)))
     _fix_inputs(proto, shapes)
     for number, node in enumerate(numbered(proto.graph)):
         node.name = f"n{number}"

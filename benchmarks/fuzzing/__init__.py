@@ -1,0 +1,1 @@
+"""Mutations of the files that inferlab reads, deterministic by seed."""

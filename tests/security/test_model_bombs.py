@@ -1,0 +1,66 @@
+"""A small file that would become a huge graph is refused before it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from inferlab.errors import BadInput
+from inferlab.model.flops import costs
+from inferlab.model.graph import digest_of, read_onnx
+from tests.security.bombs import function_bomb
+
+
+@pytest.mark.parametrize("reader", [lambda path: read_onnx(path, "bomb"), digest_of])
+def test_functions_that_become_a_billion_nodes_are_refused_by_their_count(reader: object, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.onnx"
+    path.write_bytes(function_bomb().SerializeToString())
+    assert path.stat().st_size < 3000
+    with pytest.raises(
+        BadInput, match=r"it has 1,073,741,824 nodes once its functions .* the 250,000 that are read"
+    ):
+        reader(path)  # type: ignore[operator]
+
+
+def test_functions_that_call_each_other_in_circles_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "circle.onnx"
+    path.write_bytes(function_bomb(3, circle=True).SerializeToString())
+    with pytest.raises(BadInput, match="its function 'f1' calls itself, directly or through others"):
+        read_onnx(path, "circle")
+
+
+def test_functions_within_the_limit_are_counted_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    path.write_bytes(function_bomb(5).SerializeToString())
+    model = read_onnx(path, "small")
+    assert len(costs(model, {"x": (1, 4)}).nodes) == 2**5
+
+
+def test_a_loop_whose_condition_goes_round_in_a_circle_is_read(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["b"], ["a"]),
+            helper.make_node("Identity", ["a"], ["b"]),
+            helper.make_node("Relu", ["h"], ["h2"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("h", TensorProto.FLOAT, [2]),
+        ],
+        [
+            helper.make_tensor_value_info("a", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("h2", TensorProto.FLOAT, [2]),
+        ],
+    )
+    rounds = helper.make_tensor("rounds", TensorProto.INT64, [], [3])
+    nodes = [helper.make_node("Loop", ["rounds", "", "x"], ["y"], body=body)]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], [rounds])
+    path = tmp_path / "loop.onnx"
+    path.write_bytes(helper.make_model(graph, ir_version=9).SerializeToString())
+    found = costs(read_onnx(path, "loop"), {"x": (2,)})
+    assert {node.type: node.uncounted for node in found.nodes}["Relu"].startswith("it is in a loop")
