@@ -23,7 +23,7 @@ from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.store import Store
 from tests.optimizing.models import MIDDLE, perceptron
-from tests.sweeps import compared
+from tests.sweeps import WRONG, compared
 
 PRUNED = Recipe(pruning=Pruning(0.5))
 
@@ -95,6 +95,18 @@ def test_the_truth_about_zeros_is_told_in_words(optimise: Callable[..., Optimiza
     assert "onnxruntime gained nothing from zeros: with 31.6 % of the weights zero the model is as fast as" in text
     int8 = optimise(Recipe(quantization=Quantization("dynamic")), lab, engines=("onnxruntime",))
     assert "on onnxruntime the optimised model is as fast as the original." in "\n".join(optimization.lines(int8))
+
+
+def test_wrong_outputs_in_one_pair_of_several_are_told(optimise: Callable[..., Optimization]) -> None:
+    class WrongOnce(Timed):
+        def compare(self, contest: Contest, listener: Listener) -> Comparison:
+            found = super().compare(contest, listener)
+            (pair,) = found.pairs
+            wrong = replace(pair, b=replace(pair.b, check=WRONG))
+            return replace(found, pairs=(pair, wrong, pair))
+
+    found = optimise(lab=Lab(executor=WrongOnce({"onnxruntime": 0.5})), engines=("onnxruntime",))
+    assert found.measured[0].output_check == WRONG
 
 
 def test_a_verdict_that_is_open_is_told_as_open(optimise: Callable[..., Optimization]) -> None:

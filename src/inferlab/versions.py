@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.executors import Executor
+from inferlab.measure.check import worst
 from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import only_job, with_inputs_of
 from inferlab.measure.setup import Job
@@ -225,7 +226,7 @@ def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: 
         level=found.ratio.level,
         verdict=found.verdict,
         seconds=found.seconds,
-        output_check=run.check,
+        output_check=worst([pair.b.check for pair in found.pairs]),
         versions=dict(run.versions),
         machine=run.machine,
         foretold_speedup=foretold_speedup,

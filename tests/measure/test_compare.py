@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,49 @@ def test_outputs_of_the_arms_are_compared_by_the_models_precision(linear: Path) 
     assert found.outputs_match is False
     assert found.output_error == float("inf")  # zeros of another shape
     assert Lab().compare(plan, plan, time_s=2.0).output_error == 0.0
+
+
+@pytest.mark.parametrize(("process", "calls"), [(1, 0), (2, 20)], ids=["first pair only", "late in the second"])
+def test_outputs_that_are_wrong_in_one_pair_only_or_late_are_found(
+    linear: Path, tmp_path: Path, process: int, calls: int
+) -> None:
+    engine = tmp_path / "sometimes.py"
+    engine.write_text(
+        "import os, time\n"
+        "class Right:\n"
+        "    def load(self, model, options):\n"
+        "        pass\n"
+        "    def bind(self, inputs, stream=0):\n"
+        "        def call():\n"
+        "            time.sleep(0.002)\n"
+        "            return [inputs['x'] * 2]\n"
+        "        return call\n"
+        "class Sometimes:\n"
+        "    def load(self, model, options):\n"
+        f"        self.process = len(os.listdir({str(tmp_path)!r}))\n"
+        f"        open(os.path.join({str(tmp_path)!r}, 'process-%d' % self.process), 'w').close()\n"
+        "        self.calls = 0\n"
+        "    def bind(self, inputs, stream=0):\n"
+        "        def call():\n"
+        "            time.sleep(0.002)\n"
+        "            self.calls += 1\n"
+        f"            wrong = self.process == {process} and self.calls > {calls}\n"
+        "            return [inputs['x'] * (3 if wrong else 2)]\n"
+        "        return call\n"
+    )
+    right = Plan(str(linear), (f"{engine}:Right",), ("sync",), num_cores=(1,))
+
+    def stop_after_three(event: Event) -> None:
+        if event.code == "pair" and event.data["number"] == 3:
+            raise KeyboardInterrupt
+
+    sometimes = replace(right, engines=(f"{engine}:Sometimes",))
+    found = Lab().compare(right, sometimes, time_s=30.0, listener=stop_after_three)
+    assert len(found.pairs) == 3
+    checks = [pair.b.check.status for pair in found.pairs]
+    assert [number for number, status in enumerate(checks, 1) if status == "mismatch"] == [process]
+    assert (found.outputs_match, found.output_detail) == (False, "y")
+    assert found.output_error is not None and found.output_error > 0.1
 
 
 def test_a_median_of_latencies_is_taken_only_where_both_arms_are_sync(linear: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -72,7 +72,8 @@ class _Match:
             "median" if all(arm.job.cell.scenario == "sync" for arm in arms) else "throughput"
         )
         self.pairs: list[Pair] = []
-        self.outputs = Outputs(None, None, "")
+        #: The worst of all checks so far, made in every pair before and after its timing.
+        self.outputs: Outputs | None = None
         self.estimate: Estimate | None = None
         self.pair_s = 0.0
         self._began, self._listener = began, listener
@@ -121,6 +122,7 @@ class _Match:
 
     def result(self, interrupted: bool) -> Comparison:
         """What all pairs together say."""
+        assert self.outputs is not None
         margin, estimate = self._contest.margin, self.last_look()
         verdict = intervals.verdict(estimate, margin)
         a, b = self.arms
@@ -162,8 +164,7 @@ class _Match:
                 outputs[index] = one.check_outputs()
                 one.warm_up(_WARMUP_S)
                 one.pause()
-            if not self.pairs:
-                self.outputs = compare_outputs(processes[0], processes[1], outputs[0], outputs[1])
+            self._check(processes, outputs)
             overhead_s = time.monotonic() - began
             slice_s = max(_slice_s(one) for one in processes.values())
             for turn in self._turns(overhead_s, slice_s):
@@ -172,14 +173,18 @@ class _Match:
                 processes[turn].pause()
                 if processes[turn].interrupted:
                     raise KeyboardInterrupt
-            for one in processes.values():
+            for index, one in processes.items():
                 one.resume()
-                if not self.pairs:
-                    one.check_outputs()
+                outputs[index] = one.check_outputs()
                 one.pause()
+            self._check(processes, outputs)
             a, b = processes[0].run(), processes[1].run()
         times = self._times_ms(a, b)
         return Pair(a, b, math.log(times[1] / times[0]))
+
+    def _check(self, processes: Mapping[int, Process], outputs: Mapping[int, Sequence[check.Arrays]]) -> None:
+        found = compare_outputs(processes[0], processes[1], outputs[0], outputs[1])
+        self.outputs = found if self.outputs is None else max(self.outputs, found, key=_severity)
 
     def _times_ms(self, a: Run, b: Run) -> tuple[float, float]:
         """Both arms' time an item in one pair."""
@@ -216,6 +221,11 @@ class Outputs:
     match: bool | None
     error: float | None
     detail: str
+
+
+def _severity(outputs: Outputs) -> tuple[int, float]:
+    """What says most against the outputs is largest: a difference, then one unknown, then the largest error."""
+    return {False: 2, None: 1, True: 0}[outputs.match], outputs.error or 0.0
 
 
 def compare_outputs(a: Process, b: Process, of_a: Sequence[check.Arrays], of_b: Sequence[check.Arrays]) -> Outputs:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.errors import InferlabError
+from inferlab.measure.check import worst
 from inferlab.measure.compare import Contest, compare
 from inferlab.measure.setup import Job
 from inferlab.profiling.records import PruningEstimate, Verified
@@ -42,13 +43,12 @@ def verify(
     ends = None if ratio.ends is None else (ratio.ends[0] * dense_ms, ratio.ends[1] * dense_ms)
     # Ratios, not times: the machine may have become slower since the profile was made.
     foretold = estimate.estimated_ms_per_batch / estimate.ms_per_batch
-    check = found.pairs[-1].b.check
     verified = Verified(
         ms_per_batch=ratio.value * dense_ms,
         ms_interval=ends,
         baseline_ms_per_batch=dense_ms,
         error=foretold / ratio.value - 1,
         loss=loss,
-        output_check=check,
+        output_check=worst([pair.b.check for pair in found.pairs]),
     )
     return replace(estimate, verified=verified)
