@@ -13,7 +13,7 @@ Kind = Literal["onnx", "openvino", "torch-export", "torchscript", "transformers"
 Scenario = Literal["sync", "async", "elastic", "server", "offline"]
 Pinning = Literal["none", "core", "numa"]
 StreamMode = Literal["auto", "threads", "processes", "native"]
-Metric = Literal["max", "rms"]
+Metric = Literal["max", "rms", "share"]
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
 Method = Literal["student", "welch", "signed-rank"]
 Status = Literal["done", "failed", "cancelled", "pending"]
@@ -202,7 +202,7 @@ class OutputCheck:
     status: Literal["match", "mismatch", "unchecked"]
     #: Relative to the reference (measure/check.py says how); None where nothing was compared.
     error: float | None = None
-    #: The error of the worst element, or of the whole output.
+    #: The error of the worst element, of the whole output, or the share of labels that differ.
     metric: Metric = "max"
     tolerance: float | None = None
     reference: str = ""
@@ -364,6 +364,8 @@ class Comparison:
     #: How the two results differ beside their numbers, where they were saved at other times or places.
     differences: tuple[str, ...] = ()
     interrupted: bool = False
+    #: What `output_error` is.
+    output_metric: Metric = "max"
 
 
 @dataclass(frozen=True, slots=True)

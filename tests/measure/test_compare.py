@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab import Lab, Plan
-from inferlab.measure.matched import settled
+from inferlab.measure import intervals
+from inferlab.measure.matched import settled, times_ms
 from inferlab.records import Event, Samples, Window
+from inferlab.store import Document, open_store
 from tests.cli.test_benchmark import save_linear
 
 MS = 1_000_000
@@ -158,3 +160,31 @@ def test_inputs_of_the_first_arm_serve_both_where_the_models_take_the_same(linea
     assert found.cells is not None
     assert found.cells[0].input_digest == found.cells[1].input_digest
     assert np.isfinite(found.ratio.value)
+
+
+def test_a_stored_comparison_is_computed_again_from_its_record_to_the_last_bit(
+    linear: Path, tmp_path: Path
+) -> None:
+    def stop_after_four(event: Event) -> None:
+        if event.code == "pair" and event.data["number"] == 4:
+            raise KeyboardInterrupt
+
+    file = tmp_path / "lab.jsonl"
+    with open_store(str(tmp_path / "lab.db")) as store, open_store(str(tmp_path / "other.db")) as other:
+        lab = Lab(store)
+        measured = lab.compare(scripted(linear, 500), scripted(linear, 700), time_s=30.0, listener=stop_after_four)
+        file.write_bytes(b"".join(store.export()))
+        (entry_id,) = other.import_file(file)
+        found = other.get(entry_id)
+    assert isinstance(found, Document)
+    a, b = found.outcomes
+    pairs = list(zip(a.runs, b.runs, strict=True))
+    assert all(
+        stream.canaries_ns for pair in pairs for run in pair for one in run.windows for stream in one.streams
+    )
+    times = [times_ms(*pair, found.content["metric"]) for pair in pairs]
+    log_ratios = [math.log(of_b / of_a) for of_a, of_b in times]
+    assert log_ratios == [pair.log_ratio for pair in measured.pairs] == found.content["log_ratios"]
+    ratio = intervals.paired(log_ratios, found.content["level"])
+    assert ratio == measured.ratio
+    assert (ratio.value, [ratio.low, ratio.high]) == (found.content["ratio"], found.content["interval"])

@@ -36,6 +36,23 @@ def test_the_worst_check_of_all_processes_counts() -> None:
     assert the("unchecked", find(a_cell(), [*FIVE, unchecked])).data == {"reason": "no reason"}
 
 
+@pytest.mark.parametrize(
+    ("metric", "error", "said"),
+    [("rms", 0.049, ""), ("rms", 0.17, "RMS error 0.17"), ("share", 0.02, "share that differs 0.02")],
+)
+def test_outputs_that_match_but_deviate_are_said(metric: Any, error: float, said: str) -> None:
+    runs = [*FIVE, replace(FIVE[0], check=OutputCheck("match", error, metric, 0.25, "a reference", "y"))]
+    if not said:
+        assert find(a_cell(), runs) == ()
+        return
+    found = the("deviates", find(a_cell(), runs))
+    assert found.data == {"error": error, "metric": metric, "output": "y"}
+    assert finding(found) == (
+        f"the outputs deviate from the reference ({said} in 'y'). That is within what rounding to few bits may "
+        "change; check the accuracy on data before you use it."
+    )
+
+
 def test_one_process_that_was_not_pinned_is_enough() -> None:
     runs = [*FIVE, replace(FIVE[0], pinned=False)]
     assert codes(a_cell(), runs) == ["not-pinned"]

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from inferlab import Lab, Plan, machine
 from inferlab.measure import sharing
@@ -200,6 +202,46 @@ def test_a_precision_that_cannot_be_reached_ends_with_the_time(linear: Path) -> 
     outcome = measured(linear, {"latency_us": "1000"}, time_s=0.5, processes=None, precision=1e-9)
     assert len(outcome.runs) == 5
     assert Finding("not-precise", {"wanted": 1e-9, "seconds": 0.5}) in find(outcome.cell, outcome.runs)
+
+
+def save_int8(path: Path) -> Path:
+    """y = 2·x, with x and the weight in eight bits."""
+    constants: dict[str, NDArray[Any]] = {
+        "scale": np.array(1 / 64, np.float32),
+        "zero": np.array(0, np.int8),
+        "weight": 127 * np.eye(4, dtype=np.int8),
+        "weight_scale": np.array(2 / 127, np.float32),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        helper.make_node("DequantizeLinear", ["weight", "weight_scale", "zero"], ["w"]),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
+    graph = helper.make_graph(
+        nodes, "int8", [x], [y], [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(("factor", "codes"), [(2.0, []), (2.34, ["deviates"]), (3.0, ["output-mismatch"])])
+def test_outputs_of_an_int8_model_that_are_off_are_said(tmp_path: Path, factor: float, codes: list[str]) -> None:
+    engine = tmp_path / "scaling.py"
+    engine.write_text(
+        "class Scaling:\n"
+        "    def load(self, model, options):\n"
+        "        pass\n"
+        "    def bind(self, inputs, stream=0):\n"
+        f"        return lambda: [inputs['x'] * {factor}]\n"
+    )
+    plan = Plan(str(save_int8(tmp_path / "int8.onnx")), (f"{engine}:Scaling",), ("sync",), num_cores=(1,),
+                time_s=0.1, warmup_s=0.0, processes=1)  # fmt: skip
+    (outcome,) = Lab().benchmark(plan).outcomes
+    assert outcome.status == "done", outcome.failure
+    of_outputs = ("output-mismatch", "deviates", "unchecked")
+    assert [one.code for one in find(outcome.cell, outcome.runs) if one.code in of_outputs] == codes
 
 
 @LINUX

@@ -60,6 +60,7 @@ def document(kind: str, content: dict[str, Any]) -> Document:
     [
         {},
         {"outputs_match": False, "output_error": float("inf")},
+        {"output_error": 0.17, "output_metric": "rms"},
         {"outputs_match": None, "output_error": None, "output_detail": "no outputs in common"},
         {"verdict": "inconclusive", "ratio": replace(RATIO, low=None, high=None), "settle_s": 90.0},
         {"pairs": (), "cells": None, "differences": ("machine: one and two",), "interrupted": True},

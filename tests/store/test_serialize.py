@@ -27,7 +27,7 @@ _NS = st.integers(-(2**63), 2**63 - 1)
 def _samples(draw: st.DrawFn) -> Samples:
     size = draw(st.integers(0, 6))
     times = st.lists(_NS, min_size=size, max_size=size).map(lambda values: array("q", values))
-    return Samples(draw(times), draw(times), draw(st.none() | times))
+    return Samples(draw(times), draw(times), draw(st.none() | times), draw(st.none() | times))
 
 
 _floats = st.floats(allow_nan=False)
@@ -116,6 +116,13 @@ def test_fields_of_a_newer_version_are_ignored_and_those_of_an_older_take_their_
 def test_what_is_no_record_is_refused(kind: type, value: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         restored(kind, value)
+
+
+def test_only_samples_with_canaries_need_a_reader_that_knows_them() -> None:
+    times = array("q", [1, 2])
+    plain_one = Samples(times, times)
+    with_canaries = replace(plain_one, canaries_ns=array("q", [50_000, 50_000]))
+    assert [pack([plain_one])[0], pack([plain_one, with_canaries])[0]] == [1, 2]
 
 
 def test_damaged_samples_are_refused() -> None:

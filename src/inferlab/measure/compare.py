@@ -123,6 +123,7 @@ class _Match:
     def result(self, interrupted: bool) -> Comparison:
         """What all pairs together say."""
         assert self.outputs is not None
+        difference = self.outputs.difference
         margin, estimate = self._contest.margin, self.last_look()
         verdict = intervals.verdict(estimate, margin)
         a, b = self.arms
@@ -135,7 +136,8 @@ class _Match:
             metric=self.metric,
             seconds=self.seconds,
             outputs_match=self.outputs.match,
-            output_error=self.outputs.error,
+            output_error=difference.error if difference else None,
+            output_metric=difference.metric if difference else "max",
             output_detail=self.outputs.detail,
             settle_s=self._settle_s(estimate) if verdict == "inconclusive" else None,
             cells=(a.job.cell, b.job.cell),
@@ -216,35 +218,41 @@ def _slice_s(process: Process) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Whether two arms compute the same, by how much they differ, and where or why that is unknown."""
+    """By how much the outputs of two arms differ, and where; or why that is unknown."""
 
-    match: bool | None
-    error: float | None
+    difference: check.Difference | None
     detail: str
+
+    @property
+    def match(self) -> bool | None:
+        """Whether both compute the same."""
+        return None if self.difference is None else self.difference.matches
 
 
 def _severity(outputs: Outputs) -> tuple[int, float]:
-    """What says most against the outputs is largest: a difference, then one unknown, then the largest error."""
-    return {False: 2, None: 1, True: 0}[outputs.match], outputs.error or 0.0
+    """What says most against the outputs is largest: a mismatch, then what is unknown, then the largest error."""
+    difference = outputs.difference
+    if difference is None:
+        return 1, 0.0
+    return 0 if difference.matches else 2, difference.error / difference.tolerance
 
 
 def compare_outputs(a: Process, b: Process, of_a: Sequence[check.Arrays], of_b: Sequence[check.Arrays]) -> Outputs:
     """Compare what both arms made of the same inputs."""
     jobs = [one.setup.job for one in (a, b)]
     if any(job.model.random for job in jobs):
-        return Outputs(None, None, "the model has random operators")
+        return Outputs(None, "the model has random operators")
     if any(digest(x) != digest(y) for x, y in zip(jobs[0].inputs, jobs[1].inputs, strict=True)):
-        return Outputs(None, None, "the arms have different inputs")
+        return Outputs(None, "the arms have different inputs")
     precisions = [str(one.loaded["settings"].get("precision", "")) for one in (a, b)]
     standard = check.standard_for(*(job.model.precision for job in jobs), *precisions)
-    found = [
-        check.difference(_named_as(outputs, expected), expected, standard.metric)
+    worst = check.worst_difference(
+        check.difference(_named_as(outputs, expected), expected, standard)
         for outputs, expected in zip(of_b, of_a, strict=True)
-    ]
-    worst = max((one for one in found if one is not None), key=lambda one: one.error, default=None)
+    )
     if worst is None:
-        return Outputs(None, None, "the arms have no outputs in common")
-    return Outputs(worst.error <= standard.tolerance, worst.error, worst.output)
+        return Outputs(None, "the arms have no outputs in common")
+    return Outputs(worst, worst.output)
 
 
 def _named_as(outputs: check.Arrays, expected: check.Arrays) -> check.Arrays:

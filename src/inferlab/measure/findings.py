@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferlab.measure import noise, sharing
-from inferlab.measure.check import worst
+from inferlab.measure.check import deviates, worst
 from inferlab.measure.stats import load, seconds, summarize, with_samples
 from inferlab.records import Cell, Finding, Outcome, Run
 
@@ -34,6 +34,8 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
     found = []
     if check.status == "mismatch":
         found.append(Finding("output-mismatch", {"error": check.error, "output": check.detail}))
+    if check.status == "match" and deviates(check.error, check.metric):
+        found.append(Finding("deviates", {"error": check.error, "metric": check.metric, "output": check.detail}))
     if check.status == "unchecked":
         found.append(Finding("unchecked", {"reason": check.detail}))
     if cell.thread_pinning != "none" and not all(run.pinned for run in runs):

@@ -86,9 +86,7 @@ class Process:
                 if stream == 0:
                     outputs.append(arrays)
                 if reference.outputs:
-                    self._differences.append(
-                        check.difference(arrays, reference.outputs[number], self._standard.metric)
-                    )
+                    self._differences.append(check.difference(arrays, reference.outputs[number], self._standard))
         return outputs
 
     def warm_up(self, seconds: float) -> None:
@@ -137,7 +135,7 @@ class Process:
         reference = self.setup.reference
         if reference.reason:
             return OutputCheck("unchecked", reference=reference.label, detail=reference.reason)
-        return check.judge(self._differences, self._standard, reference.label)
+        return check.judge(self._differences, reference.label)
 
     def run(self, interrupted: bool = False) -> Run:
         """The record of all that was measured; `interrupted` says that more was to come."""

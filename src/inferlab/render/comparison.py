@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferlab.measure.check import worst
+from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import find
 from inferlab.records import Cell, Comparison, Estimate, Finding, Outcome, Run
 from inferlab.render import files
-from inferlab.render.text import finding
+from inferlab.render.text import ERRORS, finding
 from inferlab.units import decimal, duration, share
 
 # Version 1: the first.
@@ -57,10 +57,15 @@ def outputs(comparison: Comparison) -> str:
     """Whether both arms compute the same, in a few words."""
     if comparison.outputs_match is None:
         return f"outputs not compared: {comparison.output_detail}"
-    error = "" if comparison.output_error is None else f" (largest error {comparison.output_error:.2g})"
+    error = output_error(comparison.output_error, comparison.output_metric)
     if comparison.outputs_match:
         return f"outputs match{error}"
     return f"outputs DIFFER{error} in '{comparison.output_detail}'"
+
+
+def output_error(error: float | None, metric: str) -> str:
+    """How far the outputs of the arms are apart, in brackets; nothing where it is not known."""
+    return "" if error is None else f" ({ERRORS[metric]} {error:.2g})"
 
 
 def _measured(comparison: Comparison) -> str:
@@ -74,6 +79,12 @@ def notes(comparison: Comparison) -> list[str]:
     found = [f"the results also differ in {one}." for one in comparison.differences]
     if not comparison.pairs:
         found.append(_OF_MACHINES if _of_machines(comparison) else _OF_MOMENTS)
+    if comparison.outputs_match and deviates(comparison.output_error, comparison.output_metric):
+        error = output_error(comparison.output_error, comparison.output_metric)
+        found.append(
+            f"the outputs of A and B deviate from each other{error}. "
+            "That is within what rounding to few bits may change; check the accuracy on data before you use it."
+        )
     for name, found_here in zip("AB", findings(comparison), strict=True):
         found += [f"{name}: {finding(one)}" for one in found_here]
     if comparison.interrupted:
@@ -134,6 +145,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         "settle_seconds": comparison.settle_s,
         "outputs_match": comparison.outputs_match,
         "output_error": files.plain(comparison.output_error),
+        "output_metric": comparison.output_metric,
         "output_detail": comparison.output_detail,
         "log_ratios": [pair.log_ratio for pair in comparison.pairs],
         "differences": list(comparison.differences),

@@ -9,6 +9,7 @@ from typing import Any
 from inferlab.charts import pairs
 from inferlab.render import report_parts as parts
 from inferlab.render.report_parts import Cell, numbers
+from inferlab.render.text import ERRORS
 from inferlab.units import duration, plural, share
 
 #: A comparison as `inferlab compare -x` writes it.
@@ -48,7 +49,9 @@ def _named(one: Content) -> str:
 
 
 def _differ(one: Content) -> str:
-    error = "" if one["output_error"] is None else f" (largest error {one['output_error']:.2g})"
+    # JSON has no infinity, so that one is kept as a word.
+    found, metric = one["output_error"], ERRORS[one.get("output_metric", "max")]
+    error = "" if found is None else f" ({metric} {float(found):.2g})"
     return f"{_named(one)}The outputs of A and B DIFFER{error}: a speed-up of something else is worth nothing."
 
 

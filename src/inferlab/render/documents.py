@@ -17,7 +17,7 @@ Content = Mapping[str, Any]
 # So many candidates of a recommendation are shown; all of them are in the file.
 _SHOWN = 12
 _METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
-_ERRORS = {"max": "largest error", "rms": "RMS error"}
+_ERRORS = {"max": "largest error", "rms": "RMS error", "share": "share that differs"}
 
 
 def lines(document: Document) -> list[str]:
@@ -93,11 +93,12 @@ def _outputs(content: Content) -> str:
     if content["outputs_match"] is None:
         return f"outputs not compared: {content['output_detail']}"
     # JSON has no infinity, so that one is kept as a word.
-    error = "" if content["output_error"] is None else f" (largest error {float(content['output_error']):.2g})"
+    error, metric = content["output_error"], _ERRORS[content.get("output_metric", "max")]
+    said = "" if error is None else f" ({metric} {float(error):.2g})"
     return (
-        f"outputs match{error}"
+        f"outputs match{said}"
         if content["outputs_match"]
-        else f"outputs DIFFER{error} in '{content['output_detail']}'"
+        else f"outputs DIFFER{said} in '{content['output_detail']}'"
     )
 
 

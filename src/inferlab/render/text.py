@@ -108,7 +108,8 @@ def _around(outcome: Outcome, runs: Sequence[Run]) -> list[str]:
     return [*lines, f"Output Check: {output_check(worst([one.check for one in runs]))}"]
 
 
-_ERRORS = {"max": "largest error", "rms": "RMS error"}
+#: What an error is, by its metric.
+ERRORS = {"max": "largest error", "rms": "RMS error", "share": "share that differs"}
 
 
 def output_check(check: OutputCheck) -> str:
@@ -116,7 +117,7 @@ def output_check(check: OutputCheck) -> str:
     if check.status == "unchecked":
         return f"unchecked: {check.detail}"
     allowed = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
-    found = f"{_ERRORS[check.metric]} {_error(check.error)}{allowed}, against {check.reference}"
+    found = f"{ERRORS[check.metric]} {_error(check.error)}{allowed}, against {check.reference}"
     return f"match ({found})" if check.status == "match" else f"WRONG (output '{check.detail}': {found})"
 
 
@@ -129,6 +130,10 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "output-mismatch": lambda d: (
         f"the outputs are WRONG (error {_error(d['error'])} in '{d['output']}'): this speed is worth nothing. "
         "--strict makes it a failure."
+    ),
+    "deviates": lambda d: (
+        f"the outputs deviate from the reference ({ERRORS[d['metric']]} {_error(d['error'])} in '{d['output']}'). "
+        "That is within what rounding to few bits may change; check the accuracy on data before you use it."
     ),
     "unchecked": lambda d: f"the outputs were not checked: {d['reason']}.",
     "not-pinned": lambda d: "threads could not be bound to cores on this system; expect more noise.",

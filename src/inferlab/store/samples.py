@@ -1,10 +1,10 @@
 """Raw samples as a compact blob, and back, every nanosecond exact.
 
-Kept are the pause before each start, the time each call took, and the wait since it was due, split into byte
-planes: the high bytes are nearly constant and all but vanish. Of 16 bytes a call, zlib keeps 2.5 (simulated,
-14 µs, spread 3 %) to 4.5 (40 ms, 1 %); plain differences of starts and ends keep 4.2 to 7.1, and lzma on these
-planes saves another 4 to 5 % for at least five times the time. Canaries beside calls are not kept: only runs of
-comparisons have them, and what a comparison found is stored as a document.
+Kept are the pause before each start, the time each call took, the wait since it was due, and by how much the
+canary beside it differs from the one before (runs of comparisons have canaries, and a comparison is computed again
+with them). All are split into byte planes: the high bytes are nearly constant and all but vanish. Of 16 bytes a
+call, zlib keeps 2.5 (simulated, 14 µs, spread 3 %) to 4.5 (40 ms, 1 %); plain differences of starts and ends keep
+4.2 to 7.1, and lzma on these planes saves another 4 to 5 % for at least five times the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from inferlab.records import Samples
 
 # Version 1: zlib of the header (number of streams; of each its length and whether it has due times), then
 # the byte planes of all pauses, all durations, all waits.
-VERSION = 1
+# Version 2: of each stream its length and the sum of 1 (it has due times) and 2 (it has canaries); the byte planes
+# of all canaries are last. What has no canaries is still written as version 1, which older readers know.
+VERSION = 2
+_PLAIN = 1
+_DUE, _CANARIES = 1, 2
 _LEVEL = 6
 _INT = np.dtype("<i8")
 
@@ -29,23 +33,27 @@ _INT = np.dtype("<i8")
 def pack(streams: Sequence[Samples]) -> bytes:
     """Samples of all streams of all windows as one blob, a version byte in front."""
     header = [len(streams)]
-    pauses, durations, waits = [], [], []
+    pauses, durations, waits, canaries = [], [], [], []
     for stream in streams:
         starts, ends = _vector(stream.starts_ns), _vector(stream.ends_ns)
-        header += [len(starts), stream.scheduled_ns is not None]
+        has_due, has_canaries = stream.scheduled_ns is not None, stream.canaries_ns is not None
+        header += [len(starts), _DUE * has_due + _CANARIES * has_canaries]
         # Integers wrap around, so that these differences are exact whatever the values.
-        before = np.concatenate([np.zeros(1, _INT), ends[:-1]])[: len(starts)]
-        pauses.append(starts - before)
+        pauses.append(starts - _before(ends))
         durations.append(ends - starts)
         if stream.scheduled_ns is not None:
             waits.append(starts - _vector(stream.scheduled_ns))
-    body = struct.pack(f"<{len(header)}q", *header) + _planes(pauses) + _planes(durations) + _planes(waits)
-    return bytes([VERSION]) + zlib.compress(body, _LEVEL)
+        if stream.canaries_ns is not None:
+            beside = _vector(stream.canaries_ns)
+            canaries.append(beside - _before(beside))
+    planes = b"".join(map(_planes, (pauses, durations, waits, canaries)))
+    body = struct.pack(f"<{len(header)}q", *header) + planes
+    return bytes([VERSION if canaries else _PLAIN]) + zlib.compress(body, _LEVEL)
 
 
 def unpack(blob: bytes) -> list[Samples]:
     """The samples in a blob; a ValueError says what is wrong with it."""
-    if not blob or blob[0] != VERSION:
+    if not blob or blob[0] not in (_PLAIN, VERSION):
         raise ValueError(f"samples of version {blob[0] if blob else 'none'}, but this inferlab reads {VERSION}")
     try:
         body = zlib.decompress(blob[1:])
@@ -53,26 +61,38 @@ def unpack(blob: bytes) -> list[Samples]:
         shape = struct.unpack_from(f"<{2 * count}q", body, 8)
     except (zlib.error, struct.error) as error:
         raise ValueError(f"damaged samples: {error}") from error
-    lengths, due = shape[::2], shape[1::2]
-    total, total_due = sum(lengths), sum(n for n, has in zip(lengths, due, strict=True) if has)
+    lengths, flags = shape[::2], shape[1::2]
+    due = [length if has & _DUE else 0 for length, has in zip(lengths, flags, strict=True)]
+    beside = [length if has & _CANARIES else 0 for length, has in zip(lengths, flags, strict=True)]
+    totals = (sum(lengths), sum(lengths), sum(due), sum(beside))
     at = 8 * (1 + 2 * count)
-    if min(lengths, default=0) < 0 or len(body) != at + 8 * (2 * total + total_due):
+    if min(lengths, default=0) < 0 or len(body) != at + 8 * sum(totals):
         raise ValueError("damaged samples: their length is wrong")
-    pauses = _joined(body[at : at + 8 * total])
-    durations = _joined(body[at + 8 * total : at + 16 * total])
-    waits = _joined(body[at + 16 * total :])
-    streams, first, first_due = [], 0, 0
-    for length, has_due in zip(lengths, due, strict=True):
+    vectors = []
+    for total in totals:
+        vectors.append(_joined(body[at : at + 8 * total]))
+        at += 8 * total
+    pauses, durations, waits, canaries = vectors
+    streams, first, first_due, first_canary = [], 0, 0, 0
+    for length, has in zip(lengths, flags, strict=True):
         part = slice(first, first + length)
         # A start is the sum of all pauses up to it and of all durations before it.
         starts = np.cumsum(pauses[part]) + np.cumsum(durations[part]) - durations[part]
-        scheduled = None
-        if has_due:
+        scheduled = beside_ns = None
+        if has & _DUE:
             scheduled = _array(starts - waits[first_due : first_due + length])
             first_due += length
-        streams.append(Samples(_array(starts), _array(starts + durations[part]), scheduled))
+        if has & _CANARIES:
+            beside_ns = _array(np.cumsum(canaries[first_canary : first_canary + length]))
+            first_canary += length
+        streams.append(Samples(_array(starts), _array(starts + durations[part]), scheduled, beside_ns))
         first += length
     return streams
+
+
+def _before(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The value before each, 0 before the first."""
+    return np.concatenate([np.zeros(1, _INT), values[:-1]])[: len(values)]
 
 
 def _vector(values: array[int]) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ class OutputFacts(Answer):
 
     status: str = Field(description="match, mismatch or unchecked.")
     error: float | None = Field(description="The largest error relative to the reference; null where unknown.")
-    metric: str = Field(description="max: of the worst element; rms: of the whole output.")
+    metric: str = Field(description="max: of the worst element; rms: of the whole output; share: of labels.")
     tolerance: float | None = Field(description="The largest error that counts as a match.")
     reference: str = Field(description="What it was compared with.")
     detail: str = Field(description="The output with the largest error, or why nothing was compared.")
