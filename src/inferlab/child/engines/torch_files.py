@@ -1,26 +1,22 @@
 """Reading torch.export programs and TorchScript files: safely, and what they hold.
 
-torch.export.load (torch 2.13: export/pt2_archive/_package.py, _export/serde/serialize.py) reads a zip archive of
-JSON and raw tensors, but trusts it: tensors marked `use_pickle` and the sample inputs may be unpickled with
-weights_only=False, opaque constants with pickle.loads; shape expressions go through sympy's eval and guards
-through exec; compiled code is loaded as a library. So here pickles are read with weights_only alone, compiled
-code is refused, and expressions and operators must look like what torch.export writes.
-
-torch.jit.load has its own reader in C++, which knows only TorchScript's types, and compiles the archive's
-TorchScript: no Python object is unpickled and no Python code runs.
+torch.export.load (torch 2.13: export/pt2_archive/_package.py) reads a zip archive of JSON and raw tensors, but
+trusts it: much of the JSON becomes code (torch_program_check), tensors marked `use_pickle` and the sample inputs
+may be unpickled with weights_only=False, opaque constants with pickle.loads; compiled code is loaded as a library.
+So the archive must have one reading only (archives), every text in it is checked as torch's own reader returns it,
+pickles are read with weights_only alone, and the open file that was checked is the one that is loaded.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
+import os
 import pickle
-import re
 import types
-import zipfile
-from typing import Any, Dict, Iterator, List, Optional
+from typing import IO, Any, Dict, Iterator, List, Optional, Pattern
 
+from . import archives, torch_program_check, torch_script_check
 from .base import BadOption
 
 _PICKLED = "the program has a pickled object in it, which is not read; save plain tensors only"
@@ -28,57 +24,85 @@ _PRECISIONS = {"float32": "FP32", "float64": "FP64", "float16": "FP16", "bfloat1
 _INTEGER_NAMES = ("ids", "mask", "token", "position", "index")
 # What an index may pass through on its way to a table.
 _HARMLESS = ("to", "_to_copy", "view", "reshape", "slice", "expand", "unsqueeze", "squeeze", "clone", "contiguous")
-_OPERATOR = re.compile(r"(torch\.ops(\.\w+)+|_operator\.\w+|math\.\w+|torch\.(sym_|_sym_|_check)\w*)")
-_NAME = re.compile(r"[A-Z][A-Za-z]*|[a-z]+_?[0-9]+|inf|math|min|max|int_oo")
-_WORD = re.compile(r"(?!.*__)\w+")
-_ATTRIBUTES = {"size", "stride", "storage_offset", "inf", "isnan"}
-_NODES = (
-    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.keyword, ast.Subscript),
-    *(ast.Tuple, ast.Name, ast.Attribute, ast.Constant, ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
-    ast.expr_context,
-)
+# Text in a program: its graph, or a list of its tensors.
+_LARGEST_TEXT_BYTES = 512 << 20
 
 
 def read_exported(path: str) -> Any:
     """The torch.export program in a file."""
     import torch
+    from torch.export.pt2_archive import _package
 
-    for text in _program_texts(path):
-        program = json.loads(text)
-        for problem in _untrusted(program):
-            raise BadOption("{} was not read: {} is nothing that torch.export writes".format(path, problem))
+    with _opened(path) as file:
+        entries = _entries(file, path)
+        if "archive_format" not in entries:
+            raise BadOption(
+                "{} is not a torch.export program of this version of torch; save it with torch.export.save".format(
+                    path
+                )
+            )
+        if any(name.startswith("data/aotinductor/") for name in entries):
+            raise BadOption(
+                "{} has compiled code in it, which is not run; save it with torch.export.save".format(path)
+            )
+        try:
+            _check_file_names(entries, torch_program_check.FILE_NAMES)
+            text = _check_exported(torch._C.PyTorchFileReader(_rewound(file)), entries)
+        except torch_program_check.Untrusted as problem:
+            raise BadOption(
+                "{} was not read: {} is nothing that torch.export writes".format(path, problem)
+            ) from None
+        except (RuntimeError, ValueError, RecursionError) as error:
+            raise BadOption(
+                "{} cannot be read as a torch.export program: {}".format(path, _said(error))
+            ) from error
         if '"transformers.' in text.replace("\\", ""):
             import transformers.modeling_outputs  # noqa: F401  # its outputs are known to torch once imported
-    try:
-        with _no_pickled_code(torch):
-            return torch.export.load(path)
-    except BadOption:
-        raise
-    except pickle.UnpicklingError:
-        raise BadOption(_PICKLED) from None
-    except Exception as error:
-        raise BadOption("{} cannot be read as a torch.export program: {}".format(path, error)) from error
+        try:
+            with _no_pickled_code(torch):
+                return _package.load_pt2(_rewound(file)).exported_programs["model"]
+        except BadOption:
+            raise
+        except pickle.UnpicklingError:
+            raise BadOption(_PICKLED) from None
+        except Exception as error:
+            raise BadOption(
+                "{} cannot be read as a torch.export program: {}".format(path, _said(error))
+            ) from error
 
 
 def read_torchscript(path: str) -> Any:
     """The TorchScript module in a file, in evaluation mode."""
     import torch
 
-    names = _names(path)
-    if not any(name.endswith("/constants.pkl") for name in names):
-        what = (
-            "weights or a pickled module"
-            if any(name.endswith("/data.pkl") for name in names)
-            else "something else"
-        )
-        raise BadOption(
-            "{} is not a TorchScript file but {}; save the module with torch.jit.save, or with torch.export.save "
-            "as .pt2".format(path, what)
-        )
-    try:
-        return torch.jit.load(path, map_location="cpu").eval()
-    except RuntimeError as error:
-        raise BadOption("{} cannot be read as TorchScript: {}".format(path, error)) from error
+    with _opened(path) as file:
+        entries = _entries(file, path)
+        if "constants.pkl" not in entries or "data.pkl" not in entries:
+            what = "weights or a pickled module" if "data.pkl" in entries else "something else"
+            raise BadOption(
+                "{} is not a TorchScript file but {}; save the module with torch.jit.save, or with "
+                "torch.export.save as .pt2".format(path, what)
+            )
+        if any(torch_script_check.MOBILE_NAMES.fullmatch(name) for name in entries):
+            raise BadOption(
+                "{} was saved for PyTorch Mobile, which is not read; save it with torch.jit.save".format(path)
+            )
+        try:
+            _check_file_names(entries, torch_script_check.FILE_NAMES)
+            reader = torch._C.PyTorchFileReader(_rewound(file))
+            for name in entries:
+                if name.endswith(".py"):
+                    torch_script_check.check_code(reader.get_record(name).decode())
+                elif name.endswith(".pkl"):
+                    torch_script_check.check_pickle(reader.get_record(name))
+        except torch_program_check.Untrusted as problem:
+            raise BadOption("{} was not read: {} is not allowed in TorchScript".format(path, problem)) from None
+        except (RuntimeError, ValueError) as error:
+            raise BadOption("{} cannot be read as TorchScript: {}".format(path, _said(error))) from error
+        try:
+            return torch.jit.load(_path_of(file, path), map_location="cpu").eval()
+        except RuntimeError as error:
+            raise BadOption("{} cannot be read as TorchScript: {}".format(path, error)) from error
 
 
 def describe_exported(program: Any) -> Dict[str, Any]:
@@ -200,66 +224,62 @@ def describe_weights(tensors: List[Any]) -> Dict[str, Any]:
     }
 
 
-def _names(path: str) -> List[str]:
+def _opened(path: str) -> IO[bytes]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except (zipfile.BadZipFile, OSError):
-        raise BadOption(
-            "{} is not a file that torch saved (no zip archive), or it is cut off".format(path)
-        ) from None
+        return open(path, "rb")
+    except OSError as error:
+        raise BadOption("{} cannot be read: {}".format(path, error.strerror)) from error
 
 
-def _program_texts(path: str) -> List[str]:
-    names = _names(path)
-    if not any(name.endswith("/archive_format") or name == "archive_format" for name in names):
-        raise BadOption(
-            "{} is not a torch.export program of this version of torch; save it with torch.export.save".format(
-                path
-            )
-        )
-    if any("data/aotinductor/" in name for name in names):
-        raise BadOption(
-            "{} has compiled code in it, which is not run; save it with torch.export.save".format(path)
-        )
-    with zipfile.ZipFile(path) as archive:
-        return [archive.read(name).decode() for name in names if re.search(r"(^|/)models/[^/]+\.json$", name)]
+def _rewound(file: IO[bytes]) -> IO[bytes]:
+    file.seek(0)
+    return file
 
 
-def _untrusted(value: Any) -> Iterator[str]:
-    """Every expression and operator in a program's JSON that does not look like torch.export's own."""
-    if isinstance(value, list):
-        for one in value:
-            yield from _untrusted(one)
-    if not isinstance(value, dict):
-        return
-    texts = [value["expr_str"]] if "expr_str" in value else []
-    texts.extend(value.get("guards_code") or [])
-    texts.extend(value.get("range_constraints") or {})
-    yield from (text for text in texts if not _is_arithmetic(text))
-    if "target" in value and "inputs" in value and not _OPERATOR.fullmatch(str(value["target"])):
-        yield str(value["target"])
-    for one in value.values():
-        yield from _untrusted(one)
+def _path_of(file: IO[bytes], path: str) -> str:
+    """A path of the open file itself, where the system has one: the name may mean another file by now."""
+    same = "/proc/self/fd/{}".format(file.fileno())
+    return same if os.path.exists(same) else path
 
 
-def _is_arithmetic(text: str) -> bool:
-    """Whether an expression only computes with sizes: sympy's functions, symbols, numbers, inputs by name."""
+def _entries(file: IO[bytes], path: str) -> Dict[str, archives.Entry]:
+    if file.read(4) != b"PK\3\4":
+        raise BadOption("{} is not a file that torch saved (no zip archive), or it is cut off".format(path))
     try:
-        nodes = list(ast.walk(ast.parse(str(text), mode="eval")))
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    for node in nodes:
-        if not isinstance(node, _NODES):
-            return False
-        if isinstance(node, ast.Name) and not _NAME.fullmatch(node.id):
-            return False
-        if isinstance(node, ast.Attribute) and node.attr not in _ATTRIBUTES:
-            return False
-        # Some of sympy's functions evaluate strings: a plain name is harmless.
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and not _WORD.fullmatch(node.value):
-            return False
-    return True
+        return archives.relative_names(archives.read_directory(file))
+    except archives.Ambiguous as problem:
+        raise BadOption("{} is not a file that torch saved: {}".format(path, problem)) from None
+
+
+def _check_file_names(entries: Dict[str, archives.Entry], known: Pattern[str]) -> None:
+    for name in entries:
+        if known.fullmatch(name) is None:
+            raise torch_program_check.Untrusted("the file {}".format(torch_program_check.shortened(name)))
+
+
+def _check_exported(reader: Any, entries: Dict[str, archives.Entry]) -> str:
+    """Check every text of a program as torch's reader returns it; returns that of the program itself."""
+    sizes = {name: entry.size_bytes for name, entry in entries.items()}
+    texts: Dict[str, str] = {}
+    for name in sizes:
+        if name.endswith(".json") and not name.startswith("extra/"):
+            if sizes[name] > _LARGEST_TEXT_BYTES:
+                raise torch_program_check.Untrusted("a text of {} bytes".format(sizes[name]))
+            texts[name] = reader.get_record(name).decode()
+    for name, text in texts.items():
+        folder = os.path.dirname(name)
+        if folder == "models":
+            torch_program_check.check_program(json.loads(text))
+        else:
+            torch_program_check.check_payloads(json.loads(text), sizes, folder)
+    return texts.get("models/model.json", "")
+
+
+def _said(error: BaseException) -> str:
+    """What went wrong first, in one line; torch adds tracebacks of its own to what it raises from it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:400])
 
 
 @contextlib.contextmanager
