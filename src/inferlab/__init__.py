@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from inferlab.version import __version__
 
+# As `typing` has it, which takes longer to import than all the rest here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from inferlab.api import benchmark, compare, optimize, profile
     from inferlab.errors import BadInput, GoalNotReached, InferlabError
     from inferlab.lab import Lab

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -21,7 +22,7 @@ from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.estimate import BUDGET
-from inferlab.records import Benchmark, Event, Listener, Plan, ignore
+from inferlab.records import Benchmark, Event, Listener, Plan
 from inferlab.render import events, files, front, saved, text
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store import open_store
@@ -345,14 +346,16 @@ def _refuse_options(
 
 def _listener(progress: Progress | None) -> Listener:
     """A listener that passes on what the log would say, each line once."""
-    if progress is None:
-        return ignore
-    if not callable(progress):
+    if progress is not None and not callable(progress):
         raise BadInput(f"progress is a function of a fraction and a text, not a {type(progress).__name__}.")
     last = ""
 
     def listen(event: Event) -> None:
         nonlocal last
+        if event.code == "unsaved":
+            warnings.warn(f"The result is not saved: {event.data['reason']}", stacklevel=2)
+        if progress is None:
+            return
         if event.fraction is not None:
             progress(event.fraction, event.code)
         elif (line := events.event(event)) and line != last:

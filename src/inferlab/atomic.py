@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,22 +13,20 @@ from typing import BinaryIO
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to that takes its name when all is written, also when two processes write it at once."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".inferlab-")
-    made = Path(name)
+    made = path.with_name(f".inferlab-{os.urandom(8).hex()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(_create(made, path), "wb") as file:
             yield file
-        made.chmod(_mode(path))
         made.replace(path)
     except BaseException:
         made.unlink(missing_ok=True)
         raise
 
 
-def _mode(path: Path) -> int:
-    """The permissions of the file that is replaced, or those that a new file would have."""
+def _create(made: Path, path: Path) -> int:
+    """A new file with the permissions of the one that is replaced, or those that the system gives a new one."""
+    # The system applies the umask: to ask for it is to change it, for all threads.
+    handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     if path.exists():
-        return stat.S_IMODE(path.stat().st_mode)
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
+        os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
+    return handle

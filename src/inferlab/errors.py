@@ -31,6 +31,12 @@ class TooLarge(BadInput):
     """What the user sent is larger than what is taken."""
 
 
+class NotSaved(InferlabError):
+    """What was to be saved could not be written: a store or a disk that is full, locked or read-only."""
+
+    exit_code = 6
+
+
 class EngineRefused(BadInput):
     """An engine answered that it cannot run this model in this way."""
 
@@ -70,9 +76,11 @@ def keep_text(details: str) -> str:
     """Keep the details of a fault in a file, and say where."""
     import tempfile
 
+    from inferlab.escaping import escape_controls
+
     try:
         with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:
-            file.write(details)
+            file.write(escape_controls(details))
     except OSError as problem:
         return f"Its details could not be kept: {problem}."
     return f"The details are in {file.name}; please report them."

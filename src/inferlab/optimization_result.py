@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferlab.escaping import escape_controls
 from inferlab.optimizing import yaml
 from inferlab.optimizing.records import Front, Optimization
 from inferlab.render import files, html, optimization_files
@@ -25,7 +26,7 @@ class OptimizationResult:
         self.record = record
 
     def __str__(self) -> str:
-        return self.table()
+        return escape_controls(self.table())
 
     def __repr__(self) -> str:
         found = [f"{one.engine} {one.speedup:.3g}x" for one in self.record.measured]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.charts import profiles as charts
 from inferlab.errors import BadInput
+from inferlab.escaping import escape_controls
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, estimated_ms, with_estimate
 from inferlab.profiling.records import Profile, PruningEstimate
@@ -29,7 +30,7 @@ class ProfileResult:
         self.record = record
 
     def __str__(self) -> str:
-        return self.table()
+        return escape_controls(self.table())
 
     def __repr__(self) -> str:
         found = self.record.performance

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab import charts
 from inferlab.errors import BadInput
+from inferlab.escaping import escape_controls
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import summarize
@@ -47,7 +48,7 @@ class BenchmarkResult:
         return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
-        return self.table()
+        return escape_controls(self.table())
 
     def __repr__(self) -> str:
         if len(self) != 1:
@@ -170,7 +171,7 @@ class ComparisonResult:
         self.record = record
 
     def __str__(self) -> str:
-        return self.table()
+        return escape_controls(self.table())
 
     def __repr__(self) -> str:
         a, b = self.record.labels

@@ -129,7 +129,7 @@ def test_the_head_names_machines_and_versions_once() -> None:
     assert head[1].startswith("Saved: 2026-01-0")
     assert len([line for line in head if line.startswith("Machine: ")]) == 1
     assert RUN.machine.cpu in head[2]
-    assert head[3:] == ["Versions: inferlab 0.1.0, onnxruntime 1.20 and 1.21", "Your note: mine"]
+    assert head[3:] == ["Versions: inferlab 0.1.0, onnxruntime 1.20 and 1.21", "Your note: mine\\x1b"]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,40 @@ def test_what_was_written_is_read_again(tmp_path: Path, ending: str) -> None:
     assert flat.read(path) == flat.rows(BOTH)
 
 
+@pytest.mark.parametrize("ending", ["csv", "md"])
+@pytest.mark.parametrize(
+    "name",
+    ["=1+1", "+x", "-x", "@x", "'=x", "''@x", "'x", "\t=x", "\r=x", "a;b=c%3D", 'a"b\n=x,\r\n|', "-1.5", "-->"],
+)
+def test_text_that_a_spreadsheet_would_run_is_quoted_and_read_back_as_it_was(
+    tmp_path: Path, ending: str, name: str
+) -> None:
+    cell = replace(CELL, shapes=((name, (2, 32)),), engine_options=((name, name),))
+    failed = Outcome(cell, "failed", (), Failure("died", name))
+    benchmark = Benchmark(Plan("m"), replace(MODEL, source=name), (failed,))
+    path = tmp_path / f"result.{ending}"
+    files.export(path, benchmark)
+    assert flat.read(path) == flat.rows(benchmark)
+    (result,) = flat.results(path)
+    assert (result["engine_options"], result["inputs"]) == ({name: name}, {name: [2, 32]})
+    if ending == "csv":
+        with path.open(newline="") as file:
+            (line,) = csv.DictReader(file)
+        runs = line["model"][0] in "=+-@\t\r"
+        assert not runs or name == "-1.5"
+
+
+def test_numbers_below_zero_stay_numbers() -> None:
+    assert [flat.spreadsheet_cell(one) for one in (-1.5, "-1.5", "-1e-3", 7, None)] == [
+        -1.5,
+        "-1.5",
+        "-1e-3",
+        7,
+        None,
+    ]
+    assert [flat.spreadsheet_cell(one) for one in ("-inf", "=1", "x")] == ["'-inf", "'=1", "x"]
+
+
 def test_one_cell_as_json_is_one_object_and_several_are_a_list(tmp_path: Path) -> None:
     files.export(tmp_path / "one.json", ONE)
     files.export(tmp_path / "both.json", BOTH)

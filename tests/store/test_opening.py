@@ -167,13 +167,13 @@ def test_a_store_in_a_folder_that_cannot_be_written_to_is_read(shared: Path) -> 
     shared.chmod(0o555)
     program = (
         "from inferlab.store import open_store\n"
-        "from inferlab.errors import BadInput\n"
+        "from inferlab.errors import InferlabError\n"
         f"store = open_store({str(path)!r})\n"
         "found = store.history()[0].id\n"
         "print(len(store.get(found).benchmark.outcomes[0].runs))\n"
         "for refused in (lambda: store.note(found, 'x'), lambda: open_store(store.name + '2')):\n"
         "    try: refused()\n"
-        "    except BadInput as error: print(error)\n"
+        "    except InferlabError as error: print(error)\n"
     )
     # Root may write everywhere, unless that power is taken away.
     powerless = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []

@@ -6,9 +6,12 @@ import importlib
 import keyword
 import signal
 import sys
+from types import FrameType
+from typing import Any
 
 import click
 
+from inferlab.cli.terminal import escaping
 from inferlab.errors import InferlabError, keep
 from inferlab.version import __version__
 
@@ -30,12 +33,17 @@ _COMMANDS = {
     "remove": "Remove entries from the store.",
     "import": "Take in the entries of an exported file.",
     "prune": "Remove old entries from the store.",
+    "store": "Check the store, or copy it while it is in use.",
 }
 
 _EPILOG = """Start with: inferlab benchmark demo:resnet50 -t 3
 
 Exit codes: 0 done, 1 a gate says "regressed", 2 bad input, 3 a cell failed, 4 inconclusive at a gate, 5 wrong
-outputs under --strict, 70 a fault of inferlab, 130 interrupted."""
+outputs under --strict, 6 measured but not saved, 70 a fault of inferlab, 130 interrupted."""
+
+
+class _Interrupted(BaseException):
+    """Ctrl-C, or a polite kill."""
 
 
 class _LazyGroup(click.Group):
@@ -52,7 +60,18 @@ class _LazyGroup(click.Group):
         # A module cannot be called import.
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         command: click.Command = importlib.import_module(f"inferlab.cli.{module}").command
+        # From here on there may be something to stop and to save. Started in the background, we may have been
+        # told to ignore it.
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.signal(signal.SIGINT, _interrupt)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interruption passes click by, which would print an empty line for it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -68,40 +87,69 @@ def _underscores(token: str) -> str:
 @click.group(
     cls=_LazyGroup,
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _underscores},
+    # Colour is ours alone: what looks like it in foreign text is escaped where it leaves, not taken away.
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _underscores, "color": True},
 )
 @click.version_option(__version__, "--version", message="inferlab %(version)s")
 def group() -> None:
     """How fast does a model run on a CPU, on which engine, and how sure is that?"""
 
 
+_interrupted = False
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Remember it too: libraries that are interrupted while they are imported raise something else."""
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run a command and turn what it raises into a sentence and an exit code."""
-    # A polite kill is an interruption: engines are stopped and what was measured is kept.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(group.main(prog_name="inferlab", standalone_mode=False) or 0)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except InferlabError as error:
-        click.echo(f"inferlab: {error}", err=True)
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("inferlab: interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing more can be said to them.
-        sys.stderr.close()
-        sys.exit(128 + signal.SIGPIPE)
-    except OSError as error:
-        # A full disk, a folder that may not be written: the system's own words say it best.
-        click.echo(f"inferlab: the system refused: {error}", err=True)
-        sys.exit(70)
-    except Exception as error:
-        click.echo(
-            f"inferlab: a fault of inferlab itself ({type(error).__name__}: {error}). {keep(error)}", err=True
-        )
-        sys.exit(70)
+    with escaping() as printed:
+        try:
+            # A polite kill is an interruption: engines are stopped and what was measured is kept.
+            signal.signal(signal.SIGTERM, _interrupt)
+            code = int(group.main(prog_name="inferlab", standalone_mode=False) or 0)
+        except BaseException as error:
+            code = _told(error, printed())
+        sys.exit(code)
+
+
+def _told(error: BaseException, printed: bool) -> int:
+    """Say what went wrong; the exit code. Whoever interrupts before anything was printed knows it already."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case SystemExit():
+            raise error
+        case _Interrupted() | KeyboardInterrupt() | click.Abort():
+            if printed:
+                _say("interrupted")
+            return 130
+        case click.ClickException():
+            error.show()
+            return error.exit_code
+        case InferlabError():
+            _say(str(error))
+            return error.exit_code
+        case BrokenPipeError():
+            # Whoever read our output has gone; nothing more can be said to them.
+            sys.stderr.close()
+            return 128 + signal.SIGPIPE
+        case _ if _interrupted:
+            if printed:
+                _say("interrupted")
+            return 130
+        case OSError():
+            # A full disk, a folder that may not be written: the system's own words say it best.
+            _say(f"the system refused: {error}")
+            return 70
+        case _:
+            _say(f"a fault of inferlab itself ({type(error).__name__}: {error}). {keep(error)}")
+            return 70
+
+
+def _say(text: str) -> None:
+    click.echo(f"inferlab: {text}", err=True, color=True)

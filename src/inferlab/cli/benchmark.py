@@ -89,13 +89,12 @@ def command(
             benchmark = _measure(wanted, resume or None, baseline, store, log)
     code = show(benchmark, strict, baseline)
     if export_path:
-        files.export(export_path, benchmark)
-        log.say(f"Saved to {export_path}")
-    if benchmark.id:
+        log.export(export_path, lambda: files.export(export_path, benchmark))
+    if benchmark.id and log.all_saved:
         log.say(f"Kept as {benchmark.id}: inferlab show {benchmark.id}")
     if (next_command := _suggestion(benchmark)) and code in (0, 130):
         log.say(f"Next: {next_command}")
-    return code
+    return log.exit_code(code)
 
 
 def _named(model: str | None) -> str:

@@ -60,12 +60,11 @@ def command(
     for line in render.lines(capacity):
         click.echo(line)
     if export_path:
-        files.write(export_path, render.to_json(capacity))
-        log.say(f"Saved to {export_path}")
+        log.export(export_path, lambda: files.write(export_path, render.to_json(capacity)))
     code = _exit_code(capacity, strict)
     if code == 0:
         log.say(f"Next: {_suggestion(capacity)}")
-    return code
+    return log.exit_code(code)
 
 
 def _exit_code(capacity: Capacity, strict: bool) -> int:

@@ -77,9 +77,8 @@ def command(
     for line in render.lines(comparison):
         click.echo(line)
     if export_path:
-        files.write(export_path, render.to_json(comparison))
-        log.say(f"Saved to {export_path}")
-    return _exit_code(comparison, fail_if, strict)
+        log.export(export_path, lambda: files.write(export_path, render.to_json(comparison)))
+    return log.exit_code(_exit_code(comparison, fail_if, strict))
 
 
 def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None, log: Log) -> Comparison:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inferlab.cli.progress import Log
+from inferlab.cli.terminal import unescaped
 
 if TYPE_CHECKING:
     from inferlab.doctor import State
@@ -40,11 +41,11 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
             facts = (*facts, Lab().smallest_difference(listener=log))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in doctor.lines(facts, width, _paint):
-        click.echo(line)
+        click.echo(line, file=unescaped(sys.stdout))
     if export_path:
         files.write(export_path, doctor.to_json(facts))
         click.echo(f"Saved to {export_path}", err=True)
 
 
 def _paint(state: State, word: str) -> str:
-    return click.style(word, fg=_COLOURS[state])
+    return click.style(word, fg=_COLOURS[state]) if sys.stdout.isatty() else word

@@ -127,11 +127,15 @@ def _print_table(engines: list[EngineInfo]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from inferlab.cli.terminal import unescaped
+    from inferlab.escaping import one_line
+
     table = Table(*_HEADINGS, box=None, header_style="bold", pad_edge=False)
     colours = {"ready": "green", "missing": "yellow", "broken": "red"}
     for one in engines:
-        table.add_row(*(Text(cell, colours[one.state] if cell == one.state else "") for cell in _cells(one)))
-    console = Console(highlight=False)
+        cells = map(one_line, _cells(one))
+        table.add_row(*(Text(cell, colours[one.state] if cell == one.state else "") for cell in cells))
+    console = Console(file=unescaped(sys.stdout), highlight=False)
     console.print(table)
     for line in _troubles(engines):
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(one_line(line)), soft_wrap=True)

@@ -135,13 +135,12 @@ def command(
         click.echo(line)
     if export_path:
         told = optimization_files.to_json(found) if found else render_front.to_json(front) if front else ""
-        files.write(export_path, told)
-        log.say(f"Saved to {export_path}")
+        log.export(export_path, lambda: files.write(export_path, told))
     if front and plot_path:
         _draw(front, plot_path, log)
     if found:
         _suggest(found, log)
-    return _exit_code(front, found)
+    return log.exit_code(_exit_code(front, found))
 
 
 def _check_search(asked: Asked, nearest: bool, plot_path: Path | None) -> None:
@@ -206,7 +205,7 @@ def _asked(given: dict[str, Any]) -> Asked:
 
 def _suggest(found: Optimization, log: Log) -> None:
     out = found.optimized.path
-    if found.id:
+    if found.id and log.all_saved:
         log.say(f"Kept as {found.id}: inferlab show {found.id}")
     engine = found.measured[0].engine if found.measured else "onnxruntime"
     unsure = next((one for one in found.measured if one.verdict == "inconclusive"), None)

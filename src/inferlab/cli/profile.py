@@ -94,15 +94,13 @@ def command(
             for line in layer_diff.lines(lab.layer_diff(other, found)):
                 click.echo(line)
     if export_path:
-        files.write(export_path, profile_files.to_json(found))
-        log.say(f"Saved to {export_path}")
+        log.export(export_path, lambda: files.write(export_path, profile_files.to_json(found)))
     if html_path:
         from inferlab.render import profile_html
 
-        files.write(html_path, profile_html.report(found))
-        log.say(f"Report written to {html_path}")
+        log.export(html_path, lambda: files.write(html_path, profile_html.report(found)), "Report written to")
     missing = found.problems or (found.performance and found.performance.problems)
-    return 130 if found.interrupted else 3 if missing else 0
+    return log.exit_code(130 if found.interrupted else 3 if missing else 0)
 
 
 def _made(lab: Lab, model: str, given: dict[str, Any], log: Log) -> Profile:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import click
 
+from inferlab.cli.terminal import unescaped
+from inferlab.errors import NotSaved
+from inferlab.escaping import one_line
 from inferlab.records import Event
 from inferlab.units import shortened
 
@@ -23,6 +28,7 @@ class Log:
         self.live = sys.stderr.isatty() and not quiet
         self._open_line = False
         self._last = ""
+        self._unsaved: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -34,6 +40,9 @@ class Log:
 
     def __call__(self, event: Event) -> None:
         """Show one event: a line when something new begins, then how far it is."""
+        if event.code == "unsaved":
+            self.warn_unsaved(f"the result is not saved: {event.data['reason']}")
+            return
         if self._quiet:
             return
         if event.fraction is not None:
@@ -53,6 +62,31 @@ class Log:
             self._end_line()
             click.echo(line, err=True)
 
+    @property
+    def all_saved(self) -> bool:
+        """Whether nothing that was to be saved is lost so far."""
+        return not self._unsaved
+
+    def warn_unsaved(self, reason: str) -> None:
+        """Say, each reason once and also when quiet, that something was to be saved and is not."""
+        if reason not in self._unsaved:
+            self._unsaved.append(reason)
+            self._end_line()
+            click.echo(f"inferlab: {reason}", err=True)
+
+    def export(self, path: Path, write: Callable[[], None], done: str = "Saved to") -> None:
+        """Write a file after all was measured; where that fails it is said, and the rest goes on."""
+        try:
+            write()
+        except NotSaved as error:
+            self.warn_unsaved(str(error))
+        else:
+            self.say(f"{done} {path}")
+
+    def exit_code(self, code: int) -> int:
+        """The command's own code, or 6 where it is 0 and something was not saved."""
+        return code or (0 if self.all_saved else NotSaved.exit_code)
+
     def _rewrite(self, event: Event) -> None:
         done = round(_BAR * (event.fraction or 0.0))
         stage = event.code
@@ -60,13 +94,17 @@ class Log:
             from inferlab.render.events import progress
 
             # What does not fit into the line would scroll the screen with each rewriting.
-            stage = shortened(progress(event), max(10, shutil.get_terminal_size().columns - _BAR - 9))
-        sys.stderr.write(f"\r[{'#' * done}{'.' * (_BAR - done)}] {event.fraction:4.0%} {stage}\033[K")
-        sys.stderr.flush()
+            stage = shortened(one_line(progress(event)), max(10, shutil.get_terminal_size().columns - _BAR - 9))
+        _style(f"\r[{'#' * done}{'.' * (_BAR - done)}] {event.fraction:4.0%} {stage}\033[K")
         self._open_line = True
 
     def _end_line(self) -> None:
         if self._open_line:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
+            _style("\r\033[K")
             self._open_line = False
+
+
+def _style(text: str) -> None:
+    stream = unescaped(sys.stderr)
+    stream.write(text)
+    stream.flush()

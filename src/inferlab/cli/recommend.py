@@ -87,13 +87,12 @@ def command(
     for line in render.lines(found):
         click.echo(line)
     if export_path:
-        files.write(export_path, render.to_json(found))
-        log.say(f"Saved to {export_path}")
+        log.export(export_path, lambda: files.write(export_path, render.to_json(found)))
     if found.interrupted:
         return 130
-    if found.recommended is None:
-        return 3 if not any(one.runs for one in found.contenders) else 0
-    return 0
+    if found.recommended is None and not any(one.runs for one in found.contenders):
+        return 3
+    return log.exit_code(0)
 
 
 def _on_cluster(
@@ -116,8 +115,7 @@ def _on_cluster(
     for line in fleet_recommend.lines(found):
         click.echo(line)
     if export_path:
-        files.write(export_path, json.dumps(found, indent=2) + "\n")
-        log.say(f"Saved to {export_path}")
+        log.export(export_path, lambda: files.write(export_path, json.dumps(found, indent=2) + "\n"))
     if found["interrupted"]:
         return 130
-    return 3 if all(one["failure"] for one in found["machines"]) else 0
+    return log.exit_code(3 if all(one["failure"] for one in found["machines"]) else 0)

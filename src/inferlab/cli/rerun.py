@@ -38,15 +38,14 @@ def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, exp
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
         log.say(f"Not all conditions are those of {before.id}: the cores or the inputs here are others.")
     if export_path:
-        files.export(export_path, benchmark)
-        log.say(f"Saved to {export_path}")
-    if benchmark.id:
+        log.export(export_path, lambda: files.export(export_path, benchmark))
+    if benchmark.id and log.all_saved:
         log.say(f"Kept as {benchmark.id}: inferlab show {benchmark.id}")
         if any(one.status in ("cancelled", "pending") for one in benchmark.outcomes):
             log.say(f"Next: inferlab benchmark --resume {benchmark.id}")
         elif code == 0 and len(benchmark.outcomes) == 1:
             log.say(f"Next: inferlab compare {before.id} {benchmark.id}")
-    return code
+    return log.exit_code(code)
 
 
 def _cells(benchmark: Benchmark) -> set[str]:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from inferlab.doctor import Fact, State
+from inferlab.escaping import one_line
 from inferlab.render.doctor_prose import PROSE, sentence
 
 # Version 1: the first.
@@ -27,7 +28,7 @@ def lines(facts: Sequence[Fact], width: int | None, paint: Callable[[State, str]
         if entry.group != group:
             group = entry.group
             printed += ["", group] if printed else [group]
-        first, *rest = _wrapped(sentence(fact), width and width - _MARGIN)
+        first, *rest = _wrapped(one_line(sentence(fact)), width and width - _MARGIN)
         state = paint(fact.state, fact.state.ljust(_STATE_WIDTH))
         printed.append(f"  {state}  {entry.label.ljust(_LABEL_WIDTH)}  {first}")
         printed += [" " * _MARGIN + line for line in rest]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from inferlab.atomic import whole_file
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, NotSaved
 from inferlab.measure import noise
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
@@ -89,7 +89,7 @@ def write(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise BadInput(f"The result could not be written to {path}: {error.strerror}.") from error
+        raise NotSaved(f"The result could not be written to {path}: {error.strerror}.") from error
 
 
 def export(path: Path, benchmark: Benchmark) -> None:

@@ -6,6 +6,7 @@ import csv
 import html
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -47,6 +48,8 @@ FIELDS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("cost_per_million_low", "cost_per_million_high"), float),
 }
 _FAMILY = "inferlab-benchmark/"
+# What a spreadsheet takes for a formula; quotes before it are doubled, so that it comes back as it was.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _HIDDEN = re.compile(r"<!-- inferlab results\n(.*?)-->", re.DOTALL)
 
 
@@ -100,11 +103,34 @@ def row(result: Mapping[str, Any]) -> Row:
 
 def to_csv(found: Iterable[Row]) -> str:
     """Rows as CSV with a head."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(FIELDS), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found)
-    return text.getvalue()
+    cells = [list(FIELDS), *([spreadsheet_cell(one[name]) for name in FIELDS] for one in found)]
+    return "".join(map(_line, cells))
+
+
+def _line(cells: list[Any]) -> str:
+    # With a mere \n at its end, the writer would not quote a \r, at which readers end a line.
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """A value as a spreadsheet takes it for what it is: text that it would run as a formula is quoted.
+
+    Numbers stay numbers; `_from_cell` gives text back as it was.
+    """
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _is_number(value) else value
+
+
+def _from_cell(text: str) -> str:
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def hidden(found: Iterable[Row]) -> str:
@@ -124,7 +150,8 @@ def read(path: Path) -> list[Row]:
 def results(path: Path) -> list[dict[str, Any]]:
     """The results in a file that inferlab wrote, as JSON has them; of CSV and Markdown, what a row keeps."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8", newline="") as file:
+            text = file.read()
     except UnicodeDecodeError:
         raise BadInput(f"{path} is no text, so it is no saved result. Make one with: -x result.json") from None
     except OSError as error:
@@ -162,12 +189,12 @@ def _parsed(path: Path, text: str) -> list[dict[str, Any]]:
 
 
 def _from_csv(path: Path, text: str) -> list[dict[str, Any]]:
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     if not {"format", "model", "cell", "process_medians_ms"} <= set(reader.fieldnames or ()):
         raise _not_ours(path)
     found = []
     for line in reader:
-        typed = {name: kind(line[name]) if line.get(name) else None for name, kind in FIELDS.items()}
+        typed = {name: kind(_from_cell(line[name])) if line.get(name) else None for name, kind in FIELDS.items()}
         if not _known(typed["format"]):
             raise _not_ours(path)
         found.append(_result(typed))
@@ -233,11 +260,21 @@ def _split(text: str | None) -> list[float | None]:
 
 
 def _pairs(found: Mapping[str, Any]) -> str | None:
-    return ";".join(f"{name}={value}" for name, value in found.items()) or None
+    return ";".join(f"{_escaped(str(name))}={_escaped(str(value))}" for name, value in found.items()) or None
 
 
 def _unpaired(text: str | None) -> list[tuple[str, str]]:
-    return [] if text is None else [(one.rpartition("=")[0], one.rpartition("=")[2]) for one in text.split(";")]
+    pairs = [] if text is None else [one.rpartition("=") for one in text.split(";")]
+    return [(_unescaped(name), _unescaped(value)) for name, _, value in pairs]
+
+
+def _escaped(text: str) -> str:
+    """Text without what stands between names and values."""
+    return text.replace("%", "%25").replace(";", "%3B").replace("=", "%3D")
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("%3D", "=").replace("%3B", ";").replace("%25", "%")
 
 
 def _number(value: Any) -> float | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from inferlab.escaping import one_line
 from inferlab.render import columns
 from inferlab.store.entries import CellEntry, Entry, Heading
 from inferlab.units import count, duration
@@ -113,12 +114,7 @@ def age(then: datetime, now: datetime) -> str:
 
 def clean(text: str) -> str:
     """Text on one line, without what a terminal would obey."""
-    return printable(text).strip()
-
-
-def printable(text: str) -> str:
-    """Text in which spaces stand for what is no character to be seen."""
-    return "".join(one if one.isprintable() else " " for one in text)
+    return one_line(text.strip())
 
 
 def _numbers(values: Iterable[int]) -> str:

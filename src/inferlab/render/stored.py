@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from inferlab.escaping import escape_controls
 from inferlab.records import Benchmark, Outcome
-from inferlab.render.history import WRONG, clean, moment, printable, status
+from inferlab.render.history import WRONG, clean, moment, status
 from inferlab.store.entries import Document, Stored
 from inferlab.units import plural, size
 
@@ -27,7 +28,7 @@ def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
         head = _head(found, "benchmark", machines, [run.versions for run in runs])
         told = [*head, f"Status: {status([_status(one) for one in outcomes])}", ""]
         told += _result(found.benchmark, baseline)
-    return [printable(part) for line in told for part in line.split("\n")]
+    return [escape_controls(part) for line in told for part in line.split("\n")]
 
 
 def _head(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from inferlab.errors import BadInput
+from inferlab.escaping import one_line
 from inferlab.measure import intervals
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
@@ -50,8 +51,8 @@ def markdown(benchmark: Benchmark, baseline: Outcome | None = None) -> str:
     """The same as Markdown."""
     names = traits([outcome.cell for outcome in benchmark.outcomes])
     rows = _rows(benchmark, names, baseline)
-    notes = [f"- {line}" for line in (*verdict(benchmark), *_notes(benchmark))]
-    parts = [f"## {_head(benchmark)}", "", *columns.markdown(rows, {len(rows[0]) - 1}), "", *notes, ""]
+    notes = [f"- {one_line(line)}" for line in (*verdict(benchmark), *_notes(benchmark))]
+    parts = [f"## {one_line(_head(benchmark))}", "", *columns.markdown(rows, {len(rows[0]) - 1}), "", *notes, ""]
     # Names and messages are foreign text: they must not become tags or comments.
     return escape("\n".join(parts), quote=False)
 

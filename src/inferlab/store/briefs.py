@@ -37,10 +37,8 @@ def brief_of(kind: str, content: Content) -> str:
 def digest_of(content: Content) -> str:
     """The digest of the model that a document is about; of two that are compared, the first; empty if unknown."""
     first = results(content)[0] if results(content) else content
-    for part in (
-        content.get("model"),
-        (first.get("a") or {}).get("model") if isinstance(first, Mapping) else None,
-    ):
+    arm = first.get("a") if isinstance(first, Mapping) else None
+    for part in (content.get("model"), arm.get("model") if isinstance(arm, Mapping) else None):
         if isinstance(part, Mapping) and isinstance(part.get("digest"), str):
             return str(part["digest"])
     return ""

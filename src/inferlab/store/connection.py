@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ class Database(Protocol):
 
     def migrating(self) -> AbstractContextManager[sqlalchemy.Connection]:
         """A transaction that may change the tables, while no other does."""
+
+    def checking(self) -> AbstractContextManager[Connection]:
+        """A transaction that reads, in which text that is no UTF-8 has surrogates rather than to be an error."""
+
+    def faults(self, connection: Connection) -> list[str]:
+        """What the database itself finds wrong with its content."""
+
+    def backup(self, path: Path) -> None:
+        """Copy it into a new file, of one moment, while others may use it; refused where there is a file."""
 
     def tables(self, connection: Connection) -> set[str]:
         """The names of the tables that it has."""

@@ -25,7 +25,7 @@ def default_path() -> Path:
 
 def open_database(url: str | None, make: bool = True) -> Database:
     """Open a database by path or URL, migrated where that is needed, and made unless it only shall be read."""
-    database = _connected(url, make)
+    database = connect(url, make)
     try:
         _prepare(database)
     except BaseException:
@@ -34,7 +34,8 @@ def open_database(url: str | None, make: bool = True) -> Database:
     return database
 
 
-def _connected(url: str | None, make: bool) -> Database:
+def connect(url: str | None, make: bool) -> Database:
+    """Connect to a database by path or URL, whatever is in it."""
     if url is None:
         path = default_path()
         if not make:

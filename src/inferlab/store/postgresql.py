@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import sqlalchemy
 from sqlalchemy import create_engine, event, make_url, text
@@ -65,6 +66,18 @@ class PostgreSQL:
         with explained(self.label), self._engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
             yield connection
+
+    def checking(self) -> AbstractContextManager[Connection]:
+        """A transaction that reads; text is always UTF-8 here."""
+        return self.reading()
+
+    def faults(self, connection: Connection) -> list[str]:
+        """Nothing: PostgreSQL sees to its files and references itself."""
+        return []
+
+    def backup(self, path: Path) -> None:
+        """Refused: PostgreSQL has a program for it."""
+        raise BadInput(f"{self.label} is copied with PostgreSQL's own program: pg_dump --file {path} DATABASE")
 
     def tables(self, connection: Connection) -> set[str]:
         """The names of all tables that can be named without their schema."""

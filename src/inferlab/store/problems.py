@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from inferlab.errors import BadInput, InferlabError
+from inferlab.errors import BadInput, InferlabError, NotSaved
 
 
 class NoStore(BadInput):
     """There is no such store, and whoever only wants to read must not make one."""
 
 
-_DAMAGED = ("not a database", "malformed", "unsupported file format", "file is encrypted")
+_DAMAGED = ("not a database", "malformed", "unsupported file format", "file is encrypted", "could not decode")
 
 
 def sentence(label: str, error: BaseException, reached: bool = True) -> InferlabError:
@@ -24,17 +24,19 @@ def sentence(label: str, error: BaseException, reached: bool = True) -> Inferlab
             "then start anew or import an export."
         )
     if "is locked" in low or state in ("55P03", "40P01"):
-        return InferlabError(
+        return NotSaved(
             f"The store {label} stayed locked by another program. Nothing was changed: end that program, "
             "or try again."
         )
     if "is full" in low or state == "53100":
-        return InferlabError(
+        return NotSaved(
             f"The disk of the store {label} is full. What was saved before is intact; this was not saved. "
             "Make room."
         )
     if "readonly" in low or state == "25006":
-        return BadInput(f"The store {label} cannot be written to. Change its permissions or name another store.")
+        return NotSaved(f"The store {label} cannot be written to. Change its permissions or name another store.")
+    if "disk i/o error" in low:
+        return NotSaved(f"The disk of the store {label} refuses ({said}). It may be full or failing.")
     if "unable to open" in low:
         return BadInput(
             f"The store {label} cannot be opened ({said}). Check its permissions or name another store."

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, NotSaved
 from inferlab.store.connection import Connection, Row
 from inferlab.store.problems import sentence
 
@@ -72,6 +73,56 @@ class SQLite:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
             connection.commit()
+
+    @contextmanager
+    def checking(self) -> Iterator[Connection]:
+        """A transaction that reads, in which text that is no UTF-8 has surrogates rather than to be an error."""
+        try:
+            with contextlib.closing(self._connect_to_read()) as connection:
+                connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+                connection.execute("BEGIN")
+                yield _Transaction(connection)
+        except sqlite3.Error as error:
+            raise sentence(self.label, error) from error
+
+    def faults(self, connection: Connection) -> list[str]:
+        """What SQLite finds wrong with its file and with references between tables."""
+        found = [row["integrity_check"] for row in connection.rows("PRAGMA integrity_check")]
+        lost = connection.rows("PRAGMA foreign_key_check")
+        return [
+            *(f"the file is damaged: {one}" for one in found if one != "ok"),
+            *(f"{row['table']} {row['rowid']} refers to a missing {row['parent']}" for row in lost),
+        ]
+
+    def backup(self, path: Path) -> None:
+        """Copy it into a new file, of one moment, while others may use it; refused where there is a file."""
+        if path.exists() or path.is_symlink():
+            raise BadInput(f"{path} is there already and is not overwritten. Name another file.")
+        if not path.parent.is_dir():
+            raise BadInput(f"The folder of {path} does not exist. Make it first: mkdir -p {path.parent}")
+        try:
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".inferlab-") as folder:
+                copy = Path(folder) / "copy.db"
+                self._copy(copy)
+                with copy.open("rb") as made:
+                    os.fsync(made.fileno())
+                # Unlike a rename, a link does not replace what has come there meanwhile.
+                path.hardlink_to(copy)
+        except FileExistsError as error:
+            raise BadInput(f"{path} is there already and is not overwritten. Name another file.") from error
+        except OSError as error:
+            raise NotSaved(f"The copy could not be written to {path}: {error.strerror or error}.") from error
+        except sqlite3.Error as error:
+            raise sentence(self.label, error) from error
+
+    def _copy(self, path: Path) -> None:
+        with (
+            contextlib.closing(self._connect_to_read()) as connection,
+            contextlib.closing(sqlite3.connect(path)) as made,
+        ):
+            connection.backup(made)
+            # In one file: the copy of a store with a write-ahead log would want one too.
+            made.execute("PRAGMA journal_mode = DELETE")
 
     def tables(self, connection: Connection) -> set[str]:
         """The names of all tables but SQLite's own."""

@@ -12,7 +12,9 @@ from typing import Any
 
 from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
+from inferlab.escaping import escape_controls
 from inferlab.records import Event
+from inferlab.render.flat import spreadsheet_cell
 from inferlab.transformers import tables
 from inferlab.transformers.arguments import BenchmarkArguments
 from inferlab.transformers.results import BenchmarkOutput, Measured, Table
@@ -35,7 +37,7 @@ def check_files(args: BenchmarkArguments) -> None:
 def show(args: BenchmarkArguments, output: BenchmarkOutput, environment: Mapping[str, str]) -> None:
     """Print every table and write every file."""
     lines = list(_lines(args, output, environment))
-    print("\n".join(lines))
+    print(escape_controls("\n".join(lines)))
     files = args.files()
     if "log_filename" in files:
         with Path(files["log_filename"]).open("a", encoding="utf-8") as log:
@@ -58,7 +60,7 @@ def say(event: Event) -> None:
         from inferlab.render.events import event as prose
 
         if line := prose(event):
-            print(line, file=sys.stderr)
+            print(escape_controls(line), file=sys.stderr)
 
 
 def _lines(args: BenchmarkArguments, output: BenchmarkOutput, environment: Mapping[str, str]) -> Iterable[str]:
@@ -119,6 +121,6 @@ def _size(output: BenchmarkOutput, model: str) -> float | str:
 
 def _write(path: Path, rows: Sequence[Sequence[Any]]) -> None:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    csv.writer(text).writerows([spreadsheet_cell(value) for value in row] for row in rows)
     with whole_file(path) as file:
         file.write(text.getvalue().encode())

@@ -91,7 +91,7 @@ def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _plain(value) for name, value in row.items()} for row in listed)
+    writer.writerows({name: flat.spreadsheet_cell(_plain(value)) for name, value in row.items()} for row in listed)
     return text.getvalue()
 
 

@@ -1,0 +1,57 @@
+"""The way out: whatever a command prints passes through here, and foreign text cannot steer the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from inferlab.escaping import escape_controls
+
+
+class _Escaping:
+    """A text stream that lets through only what can be seen, line breaks and tabs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        #: Whether anything was written.
+        self.used = False
+
+    def write(self, text: str) -> int:
+        """Write text with its control characters made visible, and characters that the stream lacks as well."""
+        self.used = True
+        shown, encoding = escape_controls(text), self.stream.encoding or "utf-8"
+        self.stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            # Bytes would pass by.
+            raise AttributeError(name)
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def escaping() -> Iterator[Callable[[], bool]]:
+    """Print through streams that escape, whoever prints: commands, click, warnings, tracebacks of threads.
+
+    Yields what tells whether anything was printed yet.
+    """
+    before = sys.stdout, sys.stderr
+    after = _Escaping(before[0]), _Escaping(before[1])
+    sys.stdout, sys.stderr = after
+    try:
+        yield lambda: any(one.used for one in after)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def unescaped(stream: TextIO) -> TextIO:
+    """The stream beneath, for those who style: they escape foreign text themselves."""
+    return stream.stream if isinstance(stream, _Escaping) else stream

@@ -1,0 +1,133 @@
+"""Is a store sound: its file, its version, its references, and whether everything in it can be read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from inferlab.errors import InferlabError
+from inferlab.records import Cell, Failure, Model, Plan, Run
+from inferlab.store.connection import Connection, Database, Row
+from inferlab.store.entries import BENCHMARK, PRECEDENCE
+from inferlab.store.rows import moment
+from inferlab.store.schema import SCHEMA_VERSION, TABLES, VERSION_TABLE
+from inferlab.store.serialize import restored
+
+# What belongs to something that is not there.
+_ORPHANS = {
+    "cell": "SELECT cell.row AS name FROM cell WHERE entry_id NOT IN (SELECT entry.id FROM entry)",
+    "run": "SELECT run.row AS name FROM run WHERE cell_row NOT IN (SELECT cell.row FROM cell)",
+    "entry": (
+        "SELECT entry.id AS name FROM entry WHERE project_id IS NOT NULL "
+        "AND project_id NOT IN (SELECT project.id FROM project)"
+    ),
+    "job": (
+        "SELECT job.id AS name FROM job WHERE project_id IS NOT NULL "
+        "AND project_id NOT IN (SELECT project.id FROM project)"
+    ),
+}
+_KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
+_OWNERS = {"cell": "cell of a missing entry", "run": "run of a missing cell"}
+
+
+def problems(database: Database) -> Iterator[str]:
+    """What is wrong with a store, a line each; nothing is changed."""
+    with database.checking() as connection:
+        tables = database.tables(connection)
+        yield from database.faults(connection)
+        if VERSION_TABLE not in tables:
+            yield f"it is not marked as a store of inferlab: the table {VERSION_TABLE} is missing"
+            return
+        found = [row["version_num"] for row in connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")]  # noqa: S608
+        if found != [f"{SCHEMA_VERSION:04}"]:
+            versions = " and ".join(map(str, found)) or "none"
+            yield f"its tables are of version {versions}, this inferlab reads version {SCHEMA_VERSION:04}"
+            return
+        if missing := TABLES - tables:
+            yield f"tables are missing: {', '.join(sorted(missing))}"
+            return
+        yield from _orphans(connection)
+        for table, check in _CHECKS.items():
+            yield from _unreadable(connection, table, check)
+
+
+def _orphans(connection: Connection) -> Iterator[str]:
+    for table, query in _ORPHANS.items():
+        for row in connection.rows(query):
+            owner = _OWNERS.get(table, f"{table} of a missing project")
+            yield f"{owner}: {table} {row['name']}"
+
+
+def _unreadable(connection: Connection, table: str, check: Callable[[Row], None]) -> Iterator[str]:
+    key = _KEYS[table]
+    for name in [row["name"] for row in connection.rows(f"SELECT {table}.{key} AS name FROM {table}")]:  # noqa: S608
+        # One by one: the samples of all runs together may be more than the memory holds.
+        (row,) = connection.rows(f"SELECT * FROM {table} WHERE {table}.{key} = :name", name=name)  # noqa: S608
+        try:
+            for column, value in row.items():
+                _check_text(column, value)
+            check(row)
+        except (ValueError, KeyError, TypeError, RecursionError, InferlabError) as error:
+            yield f"{table} {name} cannot be read: {error or type(error).__name__}"
+
+
+def _check_text(column: str, value: Any) -> None:
+    try:
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"its {column} is not UTF-8") from None
+
+
+def _entry(row: Row) -> None:
+    moment(row["created_at"])
+    content = _object(row["content"])
+    if row["brief"]:
+        _object(row["brief"])
+    if row["kind"] == BENCHMARK:
+        restored(Plan, content["plan"])
+        restored(Model, content["model"])
+
+
+def _cell(row: Row) -> None:
+    restored(Cell, json.loads(row["content"]))
+    if row["failure"] is not None:
+        restored(Failure, json.loads(row["failure"]))
+    if row["status"] not in PRECEDENCE:
+        raise ValueError(f"its status is {row['status']!r:.40}")
+
+
+def _run(row: Row) -> None:
+    from inferlab.store.samples import unpack
+
+    restored(Run, json.loads(row["content"]), unpack(row["samples"]))
+
+
+def _project(row: Row) -> None:
+    moment(row["created_at"])
+    moment(row["changed_at"])
+    restored(Model, json.loads(row["content"]))
+
+
+def _job(row: Row) -> None:
+    for name in ("created_at", "queued_at", "started_at", "ended_at"):
+        if row[name] is not None:
+            moment(row[name])
+    _object(row["content"])
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("its content is no object")
+    return found
+
+
+_CHECKS: dict[str, Callable[[Row], None]] = {
+    "entry": _entry,
+    "cell": _cell,
+    "run": _run,
+    "project": _project,
+    "job": _job,
+}
