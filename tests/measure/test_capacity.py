@@ -12,10 +12,14 @@ import pytest
 from inferlab import Lab, Plan
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.measure import capacity, ladder, queueing
+from inferlab.measure.capacity import Capacity
 from inferlab.measure.objective import Objective, parse
 from inferlab.measure.trial import Reach, Reading, Trial
-from inferlab.records import Benchmark, Event
+from inferlab.records import Benchmark, Event, Model
+from inferlab.render import capacity as render
+from inferlab.units import share
 from tests.cli.test_benchmark import save_linear
+from tests.made import a_cell, a_run
 
 # It sleeps: a machine with other work hardly delays that.
 FIXED = (("latency_us", "5000"),)
@@ -183,7 +187,28 @@ def test_an_objective_that_a_short_queue_never_breaks_is_kept_to_saturation(line
     (trial,) = found.trials
     assert trial.reach == "saturation"
     assert trial.rate == pytest.approx(0.98 * trial.saturation_rate)
-    assert "kept-to-saturation" in [one.code for one in capacity.find(found)]
+    (said,) = [one for one in capacity.find(found) if one.code == "kept-to-saturation"]
+    tried = max(rung.load for rung in capacity.curve(found))
+    assert said.data == {"processes": 1, "of": 1, "tried": pytest.approx(tried)} and tried > ladder.CEILING
+    lines = render.lines(found)
+    assert f"at every rate tried, up to {share(tried)} of saturation. The answer is 98 % of" in "\n".join(lines)
+    # Beyond the answer nothing is kept for good, and no row says so.
+    rows = [line for line in lines if line.endswith((" yes", " while tried"))]
+    judged = [rung for rung in capacity.curve(found) if rung.kept is not None]
+    for rung, row in zip(judged, rows, strict=True):
+        assert rung.kept and row.endswith(" yes" if rung.load <= 0.98 else " while tried")
+
+
+def test_a_request_that_was_given_up_is_later_than_all_that_were_served() -> None:
+    responses_s = np.concatenate([np.arange(1, 951) / 1e3, np.full(50, 2.0)])
+    reading = Reading(100.0, responses_s, np.full(950, 0.001))
+    trial = Trial(a_run(), (reading,), 200.0, 0.0, 1.0, "none")
+    found = Capacity(a_cell(), Model("onnx", "", "", "", (), (), 0), parse("p99<1s"), 0.0, (trial,))
+    (rung,) = capacity.curve(found)
+    assert rung.unserved_share == pytest.approx(0.05)
+    assert (rung.responses_s["median"], rung.responses_s["p90"]) == pytest.approx((0.5005, 0.9001))
+    assert (rung.responses_s["p99"], rung.responses_s["mean"]) == (None, None)
+    assert rung.kept is False
 
 
 def test_a_time_that_cannot_carry_the_objective_is_refused_with_one_that_can(linear: Path) -> None:

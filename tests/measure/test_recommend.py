@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from inferlab.measure import candidates, explore
 from inferlab.measure.candidates import Candidate, Evidence
-from inferlab.records import Run, Samples, Window
+from inferlab.measure.finals import Finals
+from inferlab.records import Estimate, Run, Samples, Window, ignore
+from tests.sweeps import a_comparison
 
 RATES = st.floats(1.0, 1e6)
 COUNTS = st.sampled_from([1, 2, 4, 8])
@@ -159,6 +162,30 @@ def test_what_one_engine_gained_from_a_batch_is_expected_of_the_other() -> None:
 )
 def test_a_tie_is_what_is_the_same_or_nearly_so_as_far_as_is_known(ratio: float, verdict: str, tie: bool) -> None:
     assert candidates.prefers_simpler(ratio, verdict) is tie
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "winner"),
+    [
+        (0.9, "faster", "b"),
+        (0.9, "inconclusive", "a"),
+        (0.6, "inconclusive", "a"),
+        (1.2, "inconclusive", "a"),
+        (1.2, "slower", "a"),
+    ],
+)
+def test_only_a_pair_that_is_settled_unseats_the_leader(
+    monkeypatch: pytest.MonkeyPatch, ratio: float, verdict: Any, winner: str
+) -> None:
+    leader, other = one("a"), one("b")
+    found = a_comparison(ratio, ratio=Estimate(ratio, ratio / 1.3, ratio * 1.3, 0.98, "student"), verdict=verdict)
+    monkeypatch.setattr(Finals, "_compare", lambda self, *arms: found)
+    records = {leader: explore.Record(), other: explore.Record()}
+    explorer = Mock(spec=explore.Explorer, records=records, finalists=lambda: [leader, other])
+    finals = Finals(explorer, ignore)
+    finals.play()
+    assert finals.winner == one(winner)
+    assert finals.comparisons == [found]
 
 
 def test_the_simplest_has_fewer_cores_then_a_smaller_batch_then_fewer_streams() -> None:

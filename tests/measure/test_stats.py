@@ -110,7 +110,8 @@ def test_a_servers_latency_counts_from_the_scheduled_arrival_and_its_service_sta
     served = samples((0, 10), (10, 20), (20, 30), (100, 110), due_ms=(0, 5, 6, 100))
     summary = summarize(a_cell(scenario="server", rate=40.0), a_run(a_window(served, arrivals=5)))
     assert summary.mean_ms == pytest.approx((10 + 15 + 24 + 10) / 4)
-    assert summary.percentiles_ms[50.0] == pytest.approx(12.5)
+    # The fifth request was not served: it is the slowest of five.
+    assert summary.percentiles_ms[50.0] == pytest.approx(15.0)
     assert summary.service_percentiles_ms is not None
     assert summary.service_percentiles_ms[50.0] == pytest.approx(10.0)
     assert summary.unserved_share == pytest.approx(0.2)
@@ -173,3 +174,36 @@ def test_a_single_stream_without_gaps_has_the_throughput_of_its_mean(latencies: 
 def test_a_run_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         a_run().load_s = 1.0  # type: ignore[misc]
+
+
+def a_server(served: int, arrivals: int) -> Run:
+    """A run whose requests were all due at once and served one after the other, a millisecond each."""
+    spans = [(float(number), number + 1.0) for number in range(served)]
+    return a_run(a_window(samples(*spans, due_ms=[0.0] * served), arrivals=arrivals))
+
+
+def test_a_request_that_was_not_served_is_later_than_every_one_that_was() -> None:
+    cell = a_cell(scenario="server", rate=1000.0)
+    summary = summarize(cell, a_server(900, 1000))
+    assert summary.unserved_share == pytest.approx(0.1)
+    # Of 1,000 requests the 250th took 250 ms; the slowest hundred were not served.
+    assert summary.percentiles_ms[25.0] == pytest.approx(250.75)
+    assert summary.percentiles_ms[50.0] == pytest.approx(500.5)
+    assert summary.percentiles_ms[75.0] == pytest.approx(750.25)
+    assert [summary.percentiles_ms[p] for p in (90.0, 95.0, 99.0)] == [None, None, None]
+    assert summary.median_ms.value == pytest.approx(500.5)
+    assert summary.iterations == 900
+    assert summary.mean_ms == pytest.approx(450.5)
+
+
+def test_where_most_requests_were_not_served_the_median_is_at_least_the_longest() -> None:
+    summary = summarize(a_cell(scenario="server", rate=1000.0), a_server(400, 1000))
+    assert summary.percentiles_ms[50.0] is None
+    assert summary.median_ms.value == pytest.approx(400.0)
+
+
+def test_requests_that_were_all_served_have_their_own_percentiles() -> None:
+    summary = summarize(a_cell(scenario="server", rate=1000.0), a_server(1000, 1000))
+    assert summary.unserved_share == 0.0
+    assert summary.median_ms.value == pytest.approx(500.5)
+    assert summary.percentiles_ms[99.0] == pytest.approx(990.01)

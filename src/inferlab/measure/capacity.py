@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
 from inferlab.measure import findings, intervals, ladder, process
@@ -23,6 +24,8 @@ from inferlab.units import duration
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
 # The share of all the time that a process is saturated for, but no less than this.
 _SETTLE, _SETTLE_S = 0.02, 0.25
+# Each process warms up until it is steady, for so long at most: all of it is part of the time.
+_WARMUP_S = 0.5
 # If so many requests, one by one, all miss the limit, then no statistic from the median up keeps it.
 _GLANCE = 20
 # So much longer than asked it may take to end a search that has begun.
@@ -148,7 +151,7 @@ class _Finder:
             fresh.give_inputs()
             fresh.check_outputs()
             settle_s = max(_SETTLE_S, _SETTLE * self._cell.time_s)
-            fresh.warm_up(self._cell.warmup_s)
+            fresh.warm_up(min(_WARMUP_S, self._cell.warmup_s))
             prober = Prober(fresh, self._objective, self._cell.seed * 1000 + number, self._tell)
             prober.saturate(settle_s)
             if number == 1:
@@ -250,21 +253,29 @@ def curve(capacity: Capacity) -> tuple[Rung, ...]:
 
 
 def _rung(readings: list[Reading], load: float, objective: Objective) -> Rung:
-    responses_s = np.concatenate([one.responses_s for one in readings])
+    waited_s = np.concatenate([one.responses_s for one in readings])
+    responses_s = np.concatenate([_with_unserved(one) for one in readings])
     services_s = np.concatenate([one.services_s for one in readings])
     names = [*STATISTICS, *(() if objective.statistic in STATISTICS else (objective.statistic,))]
-    responses = {name: carried(responses_s, name) for name in names}
-    value_s = responses[objective.statistic]
+    # What was given up had waited for longer than the limit, so that the objective is judged even where its
+    # statistic is unknown.
+    value_s = carried(waited_s, objective.statistic)
     return Rung(
         rate=readings[0].rate,
         load=load,
         requests=len(responses_s),
         processes=len(readings),
         unserved_share=1.0 - len(services_s) / len(responses_s),
-        responses_s=responses,
+        responses_s={name: carried(responses_s, name) for name in names},
         services_s={name: carried(services_s, name) for name in names},
         kept=None if value_s is None else value_s <= objective.limit_s,
     )
+
+
+def _with_unserved(reading: Reading) -> NDArray[np.float64]:
+    """The response times of a reading; what was given up is later than all that was served."""
+    unserved = len(reading.responses_s) - len(reading.services_s)
+    return np.concatenate([reading.responses_s[: len(reading.services_s)], np.full(unserved, np.inf)])
 
 
 def find(capacity: Capacity) -> tuple[Finding, ...]:
@@ -275,7 +286,9 @@ def find(capacity: Capacity) -> tuple[Finding, ...]:
     if "none" in reaches and len(set(reaches)) > 1:
         found.append(Finding("some-out-of-reach", {"processes": reaches.count("none"), "of": len(trials)}))
     if "saturation" in reaches:
-        found.append(Finding("kept-to-saturation", {"processes": reaches.count("saturation"), "of": len(trials)}))
+        tried = max(one.readings[-1].rate / one.saturation_rate for one in trials if one.reach == "saturation")
+        data = {"processes": reaches.count("saturation"), "of": len(trials), "tried": tried}
+        found.append(Finding("kept-to-saturation", data))
     if "bound" in reaches:
         found.append(Finding("search-cut", {"processes": reaches.count("bound"), "of": len(trials)}))
     if capacity.wanted_s is not None:

@@ -50,7 +50,8 @@ class Finals:
                 pass  # without an interval a pair or two say nothing: the leader stays
             elif candidates.prefers_simpler(found.ratio.value, found.verdict):
                 tied.append(other)
-            elif found.ratio.value < 1:
+            elif found.verdict == "faster":
+                # An estimate alone does not unseat the leader, however far it is from 1.
                 leader, tied = other, [other]
             self._winner = candidates.simplest(tied)
             self.simpler = self._winner != leader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -53,11 +54,14 @@ def percent(statistic: str) -> float | None:
 
 
 def carried(times_s: NDArray[np.float64], statistic: str) -> float | None:
-    """The statistic, or None where these times are too few to carry it."""
+    """The statistic, or None where these times are too few to carry it or it is not finite."""
     if not len(times_s):
         return None
     p = percent(statistic)
-    return float(np.mean(times_s)) if p is None else stats.percentile(times_s, p)
+    if p is None:
+        mean = float(np.mean(times_s))
+        return mean if math.isfinite(mean) else None
+    return stats.percentile(times_s, p)
 
 
 def parse(text: str) -> Objective:

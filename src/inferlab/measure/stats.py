@@ -20,13 +20,15 @@ def summarize(cell: Cell, runs: Sequence[Run]) -> Summary | None:
     """Throughput and latency of a cell from the runs of its processes; None where there are no samples.
 
     Median and throughput are the typical process's, with their intervals; the rest is of all samples together.
+    A request that was not served is later than every one that was: a percentile that reaches so far is unknown.
     """
     runs = with_samples(runs)
     if not runs:
         return None
     streams = [stream for run in runs for stream in _streams(run)]
     latencies_ms = np.concatenate([latencies_ns(stream) for stream in streams]) / 1e6
-    due = sum(window.arrivals or 0 for run in runs for window in run.windows)
+    unserved = sum(map(_unserved, runs))
+    responses_ms = np.concatenate([latencies_ms, np.full(unserved, np.inf)])
     service = None
     if cell.scenario == "server":
         service_ms = np.concatenate([service_ns(stream) for stream in streams]) / 1e6
@@ -40,9 +42,9 @@ def summarize(cell: Cell, runs: Sequence[Run]) -> Summary | None:
         iterations=len(latencies_ms),
         mean_ms=float(np.mean(latencies_ms)),
         std_ms=float(np.std(latencies_ms)),
-        percentiles_ms={p: percentile(latencies_ms, p) for p in PERCENTILES},
+        percentiles_ms={p: percentile(responses_ms, p) for p in PERCENTILES},
         service_percentiles_ms=service,
-        unserved_share=1.0 - len(latencies_ms) / due if due else 0.0,
+        unserved_share=unserved / len(responses_ms),
     )
 
 
@@ -66,9 +68,19 @@ def service_ns(stream: Samples) -> NDArray[np.int64]:
     return np.frombuffer(stream.ends_ns, np.int64) - np.frombuffer(stream.starts_ns, np.int64)
 
 
+def _unserved(run: Run) -> int:
+    """How many of the requests that were due were not served; 0 where requests do not arrive by themselves."""
+    served = [sum(map(len, window.streams)) for window in run.windows]
+    return sum(max(0, (one.arrivals or 0) - count) for one, count in zip(run.windows, served, strict=True))
+
+
 def median_ms(run: Run) -> float:
-    """The median latency of one process."""
-    return float(np.median(np.concatenate([latencies_ns(stream) for stream in _streams(run)]))) / 1e6
+    """The median latency of one process; where most requests were not served, the longest of those that were."""
+    latencies_ms = np.concatenate([latencies_ns(stream) for stream in _streams(run)]) / 1e6
+    if unserved := _unserved(run):
+        found = percentile(np.concatenate([latencies_ms, np.full(unserved, np.inf)]), 50.0)
+        return float(np.max(latencies_ms)) if found is None else found
+    return float(np.median(latencies_ms))
 
 
 def items_per_sec(run: Run, batch_size: int, rate: float | None = None) -> float:
@@ -132,7 +144,7 @@ def typical_call_s(windows: Sequence[Window]) -> float | None:
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float | None:
-    """The percentile, or None where there are too few samples to carry it; the median is always there."""
+    """The percentile, or None where too few samples carry it or it is infinite; a median needs but one sample."""
     if p != 50.0 and len(values) < samples_needed(p):
         return None
     # As np.percentile does it, to the last bit, but without numpy.ma, which that one takes the time to import.
@@ -140,6 +152,8 @@ def percentile(values: NDArray[np.float64], p: float) -> float | None:
     below, above = math.floor(position), math.ceil(position)
     ordered = np.partition(values, (below, above))
     low, high, part = float(ordered[below]), float(ordered[above]), position - below
+    if math.isinf(high):
+        return None
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1.0 - part)
 
 

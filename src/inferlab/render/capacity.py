@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from inferlab.measure import ladder
 from inferlab.measure.capacity import Capacity, Rung, curve, find, max_rate, saturation_rate
 from inferlab.measure.check import worst
 from inferlab.measure.intervals import student
@@ -110,8 +111,20 @@ def _row(rung: Rung, names: Sequence[str], own: str) -> list[str]:
         _ms(rung.services_s[own]),
         share(rung.unserved_share),
         str(rung.requests),
-        "-" if rung.kept is None else "yes" if rung.kept else "no",
+        kept(rung.kept, rung.load),
     ]
+
+
+def kept(kept: bool | None, load: float) -> str:
+    """Whether the objective was kept at a rate; beyond the ceiling only for as long as it was tried."""
+    if kept is None:
+        return "-"
+    return "no" if not kept else "yes" if load <= ladder.CEILING else "while tried"
+
+
+def _tried(data: Mapping[str, Any]) -> str:
+    """How far it was tried; older records do not say."""
+    return f", up to {share(data['tried'])} of saturation" if "tried" in data else ""
 
 
 _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -120,8 +133,9 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "the limit. The rate is the middle process's, without an interval."
     ),
     "kept-to-saturation": lambda d: (
-        f"{d['processes']} of {d['of']} processes kept the objective as far as was tried, to 98 % of saturation; "
-        "beyond that the queue grows for as long as requests come."
+        f"{d['processes']} of {d['of']} processes kept the objective at every rate tried{_tried(d)}. "
+        "The answer is 98 % of saturation: beyond, the queue grows for as long as requests come, and a short look "
+        "does not show it."
     ),
     "search-cut": lambda d: (
         f"in {d['processes']} of {d['of']} processes the time was over before the search was; the last rate tried "

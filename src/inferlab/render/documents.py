@@ -151,6 +151,8 @@ def _highest_rate(content: Content) -> str:
 
 def _curve(content: Content) -> list[str]:
     """Latency over rate."""
+    from inferlab.render.capacity import kept
+
     if not content["curve"]:
         return []
     own = content["slo"]["statistic"]
@@ -167,7 +169,7 @@ def _curve(content: Content) -> list[str]:
                 *("-" if one is None else count(one) for one in times),
                 share(rung["unserved_share"]),
                 str(rung["requests"]),
-                {None: "-", True: "yes", False: "no"}[rung["kept"]],
+                kept(rung["kept"], rung["share_of_saturation"]),
             ]
         )
     return ["Latency over rate, times in ms, all processes together:", *columns.aligned(rows)]
