@@ -265,3 +265,62 @@ def test_ctrl_c_while_measuring_keeps_the_model_and_says_so(environment: dict[st
     assert process.returncode == 130
     assert "it was interrupted; what was done by then is kept." in printed
     assert (tmp_path / "o.onnx").is_file() and (tmp_path / "o.recipe.yaml").is_file()
+
+
+def test_a_model_that_was_destroyed_is_a_warning_and_a_failure_under_strict(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
+    options = ("optimize", "demo:digits", "--sparsity", "0.75", "--pattern", "channel", "--measure", "none")
+    done = inferlab_here(
+        *options, "-o", tmp_path / "a.onnx", "--store", tmp_path / "lab.db", "-x", tmp_path / "a.json"
+    )
+    assert done.returncode == 0
+    found = json.loads((tmp_path / "a.json").read_text())
+    (finding,) = [one for one in found["findings"] if one["code"] == "outputs-far-off"]
+    distance = found["distance"]["relative_power"]
+    assert distance > 0.25
+    assert finding["data"] == {"distance": distance, "generated": True, "limit": 0.25}
+    said = (
+        f"Warning: the outputs are far from the original's: the output distance of {distance:.3g} is above 0.25, "
+        "so the model does not do its work any more."
+    )
+    assert said in done.stdout
+    strict = inferlab_here(*options, "-o", tmp_path / "b.onnx", "--no-save", "--strict")
+    assert strict.returncode == 5
+    labelled = inferlab_here(
+        *(*options, "-o", tmp_path / "c.onnx", "--no-save", "--strict", "--data", "demo:digits")
+    )
+    assert labelled.returncode == 5
+    assert "Warning: the accuracy fell from 99.3 % to " in labelled.stdout
+    harmless = inferlab_here(
+        *("optimize", "demo:digits", "--float", "fp16", "--measure", "none", "-o", tmp_path / "d.onnx"),
+        *("--no-save", "--strict"),
+    )
+    assert harmless.returncode == 0
+    assert "Warning" not in harmless.stdout
+
+
+def test_a_layer_that_lost_inputs_is_not_said_to_be_left_alone(inferlab_here: Run, tmp_path: Path) -> None:
+    """The middle layers of a residual block: the sum keeps their outputs, the layer before takes their inputs."""
+    done = inferlab_here(
+        *(
+            "optimize",
+            "demo:digits",
+            "--sparsity",
+            "0.5",
+            "--pattern",
+            "channel",
+            "--measure",
+            "none",
+            "--no-save",
+        ),
+        *("-o", tmp_path / "a.onnx", "-x", tmp_path / "a.json", "--ends"),
+    )
+    assert done.returncode == 0
+    found = json.loads((tmp_path / "a.json").read_text())
+    last = found["layers"][-1]
+    assert last["params_after"] < last["params"]
+    reason = found["left_alone"][last["weight"]]
+    said = "Note: only inputs went, with the channels of layers before, and all outputs stay: "
+    assert f"{said}{last['weight']} ({reason})." in done.stdout
+    assert f"left alone: {last['weight']}" not in done.stdout

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -40,10 +41,15 @@ def scaled(weight: Array, norms: Sequence[float], axis: int = 0) -> Array:
 
 
 def made(
-    tmp_path: Path, nodes: Sequence[NodeProto], weights: Mapping[str, Array], dims: Sequence[int], **levels: float
+    tmp_path: Path,
+    nodes: Sequence[NodeProto],
+    weights: Mapping[str, Array],
+    dims: Sequence[int],
+    opset: int = 13,
+    **levels: float,
 ) -> tuple[Model, Copy]:
     """A model and its copy with fewer channels, both sound, and both engines at one on the copy."""
-    model = saved(a_graph(nodes, weights, dims), tmp_path / "a")
+    model = saved(a_graph(nodes, weights, dims, opset), tmp_path / "a")
     copy = prune_channels(model, levels, tmp_path / "b")
     onnx.checker.check_model(copy.model.path, full_check=True)
     (inputs,) = inputs_of(model)
@@ -210,6 +216,73 @@ def test_joined_channels_are_followed_each_to_its_own_place(tmp_path: Path) -> N
     ]
     _, copy = made(tmp_path, nodes, weights, [1, 3, 6, 6], u=0.5, w=0.5)
     np.testing.assert_array_equal(weights_of(copy.model)["o"], weights["o"][:, [1, 2, 3, 4, 5, 7]])
+
+
+def a_nested_u(tmp_path: Path, **levels: float) -> tuple[Model, Copy]:
+    """A small U within a U: skips that are put beside what was made larger again, and a sum around it all."""
+    weights = {
+        "stem": scaled(random(4, 3, 3, 3), [4, 1, 3, 2]),
+        "down": scaled(random(4, 4, 3, 3, seed=1), [1, 4, 2, 3]),
+        "deep": scaled(random(4, 4, 3, 3, seed=2), [3, 4, 1, 2]),
+        "inner": scaled(random(4, 8, 3, 3, seed=3), [2, 3, 4, 1]),
+        "outer": scaled(random(4, 8, 3, 3, seed=4), [1, 1, 1, 4]),
+        "side": random(2, 4, 1, 1, seed=5),
+        "half": np.array([1, 4, 4, 4], np.int64),
+        "full": np.array([8, 8], np.int64),
+    }
+    pads: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        node("Conv", ["x", "stem"], ["s"], **pads),
+        node("MaxPool", ["s"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["p", "down"], ["d"], **pads),
+        node("MaxPool", ["d"], ["q"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["q", "deep"], ["e"], **pads),
+        # The first is told all sizes, as folded exports tell them, the second only height and width.
+        node("Resize", ["e", "", "", "half"], ["f"], mode="linear"),
+        node("Concat", ["f", "d"], ["fd"], axis=1),
+        node("Conv", ["fd", "inner"], ["i"], **pads),
+        node("Resize", ["i", "", "", "full"], ["j"], mode="linear", axes=[2, 3]),
+        node("Concat", ["j", "s"], ["js"], axis=1),
+        node("Conv", ["js", "outer"], ["o"], **pads),
+        node("Add", ["o", "s"], ["sum"]),
+        node("Conv", ["sum", "side"], ["y"]),
+    ]
+    return made(tmp_path, nodes, weights, [1, 3, 8, 8], 18, **levels)
+
+
+def test_channels_are_followed_through_a_nested_u(tmp_path: Path) -> None:
+    levels = dict.fromkeys(("stem", "down", "deep", "inner", "outer"), 0.5)
+    model, copy = a_nested_u(tmp_path, **levels)
+    assert copy.left_alone == {}
+    # The stem and the outer layer meet in the sum: 5, 2, 4 and 6.
+    gone = {"stem": [1, 2], "down": [0, 2], "deep": [2, 3], "inner": [0, 3], "outer": [1, 2]}
+    shapes = shapes_of(copy.model)
+    assert {name: shapes[name][:2] for name in (*gone, "side")} == {
+        "stem": (2, 3),
+        "down": (2, 2),
+        "deep": (2, 2),
+        "inner": (2, 4),
+        "outer": (2, 4),
+        "side": (2, 2),
+    }
+    assert weights_of(copy.model)["half"].tolist() == [1, 2, 4, 4]
+    # Without a bias, a channel whose weights are zero is one that nobody reads.
+    assert_same_outputs(
+        masked(model, {name: (0, places) for name, places in gone.items()}, tmp_path / "c"), copy.model
+    )
+
+
+def test_sizes_that_two_are_told_hold_the_channels_of_both(tmp_path: Path) -> None:
+    weights = {"w": random(4, 3, 1, 1), "o": random(2, 8, 1, 1), "sizes": np.array([1, 4, 12, 12], np.int64)}
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Relu", ["c"], ["r"]),
+        *(node("Resize", [name, "", "", "sizes"], [f"{name}_large"]) for name in ("c", "r")),
+        node("Concat", ["c_large", "r_large"], ["both"], axis=1),
+        node("Conv", ["both", "o"], ["y"]),
+    ]
+    _, copy = made(tmp_path, nodes, weights, [1, 3, 6, 6], w=0.5)
+    assert copy.left_alone == {"w": "the sizes that Resize 'c_large' is told are also another's"}
 
 
 def test_products_of_matrices_lose_columns_through_turned_weights_biases_and_activations(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ _GOAL = 'Try recipes until one reaches this: "2x faster", "30% faster", "2x smal
 _MAX_LOSS = (
     "Loss that the goal may cost: of the accuracy where --data has labels, else of the outputs.  [default: 1%]"
 )
+_STRICT = "Outputs that are far from the original's, or wrong on an engine, are a failure (exit code 5)."
 _NEAREST = "Where the goal is not reached, make what comes nearest to it within the loss."
 _PLOT = "Draw what the search found, as .html or .png."
 _FULL = click.FloatRange(0, 1)
@@ -100,6 +101,7 @@ _FULL = click.FloatRange(0, 1)
 @click.option("--measure", "engines", type=Words(), metavar="ENGINES", help=_MEASURE)
 @cell_options(without=_OWN)
 @click.option("-t", "--time", "time_s", default=10.0, show_default=True, help=_TIME)
+@click.option("--strict", is_flag=True, help=_STRICT)
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
 @click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the report in a JSON file.")
@@ -111,6 +113,7 @@ def command(
     export_path: Path | None,
     nearest: bool,
     plot_path: Path | None,
+    strict: bool,
     **given: Any,
 ) -> int:
     """Parse, optimise, show."""
@@ -132,7 +135,7 @@ def command(
             front, found = Lab(store).reach(plan({"model": model, **given}), asked, log, nearest)
     lines = [*(render_front.lines(front) if front else []), *([""] if front and found else [])]
     for line in [*lines, *(render.lines(found) if found else [])]:
-        click.echo(line)
+        click.echo(click.style(line, fg="red") if line.startswith(render.WARNING) else line)
     if export_path:
         told = optimization_files.to_json(found) if found else render_front.to_json(front) if front else ""
         log.export(export_path, lambda: files.write(export_path, told))
@@ -140,7 +143,7 @@ def command(
         _draw(front, plot_path, log)
     if found:
         _suggest(found, log)
-    return log.exit_code(_exit_code(front, found))
+    return log.exit_code(_exit_code(front, found, strict))
 
 
 def _check_search(asked: Asked, nearest: bool, plot_path: Path | None) -> None:
@@ -166,9 +169,10 @@ def _draw(front: Front, path: Path, log: Log) -> None:
         log.say(f"{path} was not written: no recipe was measured.")
 
 
-def _exit_code(front: Front | None, found: Optimization | None) -> int:
+def _exit_code(front: Front | None, found: Optimization | None, strict: bool) -> int:
     """1 where the goal is missed by the second measurement, or by all that was tried; 4 where that is open."""
     from inferlab.optimizing.front import outcome
+    from inferlab.optimizing.make import FAR_OFF
 
     if (front and front.interrupted) or (found and found.interrupted):
         return 130
@@ -176,6 +180,10 @@ def _exit_code(front: Front | None, found: Optimization | None) -> int:
         return 1
     if found and found.problems:
         return 3
+    far_off = found is not None and any(one.code == FAR_OFF for one in found.findings)
+    wrong = found is not None and any(one.output_check.status == "mismatch" for one in found.measured)
+    if strict and (far_off or wrong):
+        return 5
     return 4 if front and outcome(front) == "open" else 0
 
 

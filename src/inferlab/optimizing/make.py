@@ -23,6 +23,11 @@ from inferlab.transform.stamp import stamp
 
 #: Under this name the recipe stands in the model's metadata.
 METADATA_KEY = "inferlab.recipe"
+#: Above these a model counts as damaged: the power of the change over that of the outputs (at 0.25 the change has
+#: half the amplitude of the outputs), or, where there are labels, the drop of the accuracy.
+DISTANCE_LIMIT, ACCURACY_LIMIT = 0.25, 0.1
+#: The finding that says so.
+FAR_OFF = "outputs-far-off"
 _UNUSED = "nothing used it, so the clean-up removed it"
 
 
@@ -65,7 +70,7 @@ def make(
             listener(Event("optimizing", {"step": "check"}))
             distance = _distance(made, model, data, num_cores)
             layers = changed_layers(model, steps.pruned, made, recipe, data)
-            findings = fell_short(layers, recipe)
+            findings = (*far_off(distance), *fell_short(layers, recipe))
             put(gather(Path(made.path), target), yaml.dump(recipe), target)
     except OSError as error:
         raise BadInput(
@@ -164,6 +169,19 @@ class _Steps:
         """Pass on how far a step is; that it begins was told."""
         if event.fraction is not None:
             self._tell_all(event)
+
+
+def far_off(found: Distance) -> tuple[Finding, ...]:
+    """A warning where the model does not do its work any more: by its accuracy, or else by its outputs."""
+    if found.accuracy is not None and found.original_accuracy is not None:
+        if found.original_accuracy - found.accuracy <= ACCURACY_LIMIT:
+            return ()
+        data = {"accuracy": found.accuracy, "original_accuracy": found.original_accuracy}
+        return (Finding(FAR_OFF, {**data, "limit": ACCURACY_LIMIT}),)
+    if found.relative_power is None or found.relative_power <= DISTANCE_LIMIT:
+        return ()
+    data = {"distance": found.relative_power, "generated": found.generated}
+    return (Finding(FAR_OFF, {**data, "limit": DISTANCE_LIMIT}),)
 
 
 def _distance(made: Model, model: Model, data: Data, num_cores: int | None) -> Distance:

@@ -13,12 +13,16 @@ from inferlab.units import decimal, scaled, share, size
 # So many layers are shown; all of them are in the file.
 SHOWN = 15
 _WIDTH = 36
+#: What a line begins with that is to be shown in red.
+WARNING = "Warning: "
 
 
 def lines(found: Optimization, shown: int = SHOWN) -> list[str]:
     """Both models, the recipe, what it cost, what it gained, the layers, and what is to be known."""
-    parts = [_head(found), _speeds(found.measured), _layers(found.layers, shown)]
-    parts.append([f"Note: {one}" for one in words.notes(found)])
+    warnings = words.warnings(found)
+    parts = [_head(found), [f"{WARNING}{one}" for one in warnings]]
+    parts += [_speeds(found.measured), _layers(found.layers, shown)]
+    parts.append([f"Note: {one}" for one in words.notes(found) if one not in warnings])
     return [line for index, part in enumerate(filter(None, parts)) for line in ([""] if index else []) + part]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from inferlab.optimizing.make import FAR_OFF
 from inferlab.optimizing.records import Distance, Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.records import Finding
 from inferlab.render.text import finding
@@ -69,16 +70,31 @@ def speedup(one: Measured) -> str:
 
 def notes(found: Optimization) -> list[str]:
     """All that qualifies the numbers: findings, what stayed as it was, what failed, that it was cut off."""
-    told = [told_of(one) for one in found.findings]
+    told = [*warnings(found), *(told_of(one) for one in found.findings)]
     for one in found.measured:
         told += [_of_engine(one.engine, each) for each in one.findings]
-    named = [f"{name} ({reason})" for name, reason in found.left_alone.items()]
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    told += [f"left alone: {', '.join(named[:_NAMED])}{more}."] if named else []
+    shrunk = {one.weight for one in found.layers if one.params_after < one.params}
+    told += _named("left alone", {name: why for name, why in found.left_alone.items() if name not in shrunk})
+    told += _named(
+        "only inputs went, with the channels of layers before, and all outputs stay",
+        {name: why for name, why in found.left_alone.items() if name in shrunk},
+    )
     told += found.problems
     if found.interrupted:
         told.append("it was interrupted; what was done by then is kept.")
     return list(dict.fromkeys(told))
+
+
+def warnings(found: Optimization) -> list[str]:
+    """What makes the version unfit for use; the first of the notes."""
+    return [told_of(one) for one in found.findings if one.code == FAR_OFF]
+
+
+def _named(what: str, reasons: Mapping[str, str]) -> list[str]:
+    """A sentence with the first few names and their reasons; none where there are no names."""
+    named = [f"{name} ({reason})" for name, reason in reasons.items()]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return [f"{what}: {', '.join(named[:_NAMED])}{more}."] if named else []
 
 
 def told_of(one: Finding) -> str:
@@ -94,6 +110,21 @@ def _of_engine(engine: str, one: Finding) -> str:
     return told_of(one) if one.code in _FINDINGS else f"{engine}: {finding(one)}"
 
 
+def _far_off(data: Mapping[str, Any]) -> str:
+    if "accuracy" in data:
+        return (
+            f"the accuracy fell from {share(data['original_accuracy'])} to {share(data['accuracy'])}, by more "
+            f"than {share(data['limit'])}: the model does not do its work any more. {_LESS}"
+        )
+    generated = (
+        " These were generated inputs: look at it on your own (--data file.npz)." if data["generated"] else ""
+    )
+    return (
+        f"the outputs are far from the original's: the output distance of {data['distance']:.3g} is above "
+        f"{data['limit']:g}, so the model does not do its work any more. {_LESS}{generated}"
+    )
+
+
 def _no_faster(data: Mapping[str, Any]) -> str:
     return {
         "same": "as fast as the original",
@@ -101,8 +132,10 @@ def _no_faster(data: Mapping[str, Any]) -> str:
     }.get(data["verdict"], "at most a little faster than the original")
 
 
+_LESS = "Prune less, leave layers out, or train it again."
 _GAIN = " deepsparse gains from zeros; --pattern channel takes them out, so that every engine gains."
 _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    FAR_OFF: _far_off,
     "generated-inputs": lambda d: (
         f"ranges were found on {plural(d['items'], 'generated input')}, which are unlike real data: expect a "
         "worse model than with your own inputs (--data file.npz)."

@@ -292,12 +292,28 @@ def _on_other_axes(trail: Followed, node: NodeProto) -> None:
 
 def _refuse_given_sizes(trail: Followed, node: NodeProto) -> None:
     if node.op_type == "Resize" and len(node.input) > 3 and node.input[3]:
-        raise Unclear(f"{label(node)} is told its channels' number")
+        _resize_to(trail, node)
     if node.op_type == "Slice":
         rank = len(trail.shape(node.input[0]))
         given = _integers(trail, node, 3, attribute(node, "axes", None))
         if given is None or {one % rank for one in given} & set(trail.axes_of(node.input[0])):
             raise Unclear(f"its channels are divided by {label(node)}")
+
+
+def _resize_to(trail: Followed, node: NodeProto) -> None:
+    """Let the sizes that a Resize is told follow the channels."""
+    name, followed = node.input[3], trail.axes_of(node.input[0])
+    rank = len(trail.shape(node.input[0]))
+    told = [one % rank for one in attribute(node, "axes", None) or range(rank)]
+    if not set(told) & set(followed):
+        return
+    if name not in trail.stored:
+        raise Unclear(f"{label(node)} is told its channels' number")
+    if trail.uses[name] > 1:
+        raise Unclear(f"the sizes that {label(node)} is told are also another's")
+    for axis, layout in followed.items():
+        if axis in told:
+            trail.sizes.append((name, told.index(axis), layout))
 
 
 def _integers(
