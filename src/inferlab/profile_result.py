@@ -141,4 +141,4 @@ class ProfileResult:
 
     def _repr_html_(self) -> str:
         pairs, notes = html.split(render.lines(self.record, shown=0))
-        return html.lines(pairs, [line for line in notes if line], ("Time (ms/batch)", "Estimate"))
+        return html.lines(pairs, [line for line in notes if line], ("Median Time (ms/batch)", "Estimate"))

@@ -84,9 +84,12 @@ class BenchmarkResult:
 
     @property
     def best(self) -> BenchmarkResult | None:
-        """The cell of highest throughput, of those that were measured to their end and are not wrong."""
-        right = [self[number - 1] for number, _ in table.right(self.record.outcomes)]
-        return max(right, key=lambda one: one.items_per_sec or 0.0, default=None)
+        """The cell of the lowest time per item, of those that were measured to their end and are not wrong.
+
+        That is the median latency per item in sync and server, and 1 over the throughput in the other scenarios.
+        """
+        found = table.ranked(self.record.outcomes)
+        return self[found[0][0] - 1] if found else None
 
     @cached_property
     def summary(self) -> Summary | None:

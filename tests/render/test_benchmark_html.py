@@ -87,25 +87,34 @@ def test_the_head_says_what_was_measured_where_and_with_which_versions(text: str
 def test_one_cell_has_its_numbers_with_intervals() -> None:
     found = tiles(report(ONE))
     assert found["Engine"] == ["onnxruntime 1.0"]
-    assert found["MS per Item"] == ["1.000", f"{LOW / 2:.4f} to {HIGH / 2:.3f} (95 %)"]
-    assert found["MS per Batch"] == ["2.000", f"{LOW:.4f} to {HIGH:.3f} (95 %)"]
-    assert found["Items per Second"][0] == "1000"
+    assert found["MS per Item (median)"] == ["1.000", f"{LOW / 2:.4f} to {HIGH / 2:.3f} (95 %)"]
+    assert found["MS per Batch (median)"] == ["2.000", f"{LOW:.4f} to {HIGH:.3f} (95 %)"]
+    assert found["Items per Second (mean)"][0] == "1000"
     assert found["Iterations"] == ["30", "in 70 ms"]
     assert found["Output Check"] == ["match", "error 0, tolerance 0.001, against a reference"]
     alone = tiles(report(a_sweep(an_outcome(latencies_ms=(2.0,)))))
-    assert alone["MS per Batch"] == alone["MS per Item"] == ["2.000", "no interval: one process"]
+    assert alone["MS per Batch (median)"] == alone["MS per Item (median)"] == ["2.000", "no interval: one process"]
 
 
 def test_many_cells_have_the_best_that_is_right_and_a_table_with_intervals(text: str) -> None:
     found = tiles(text)
-    assert found["Best MS per Item"] == ["0.5000", "onnxruntime, sync, 2 cores, batch 8"]
-    assert found["Best Items per Second"] == ["2000", "onnxruntime, sync, 2 cores, batch 8"]
+    assert found["Best MS per Item (median)"] == ["0.5000", "onnxruntime, sync, 2 cores, batch 8"]
+    assert found["Its Items per Second (mean)"] == ["2000", "onnxruntime, sync, 2 cores, batch 8"]
     assert found["Cells"] == ["6", "5 done, 1 failed"]
     assert found["Output Check"] == ["1 cell WRONG"]
     head, *body = rows(text)
     assert head == [
-        *("#", "engine", "cores", "batch", "MS per item", "MS per batch", "MS per batch, 95\u00a0%"),
-        *("Items/s", "Items/s, 95\u00a0%", "p99 ms", "Speed-up over #1", "Peak MiB", "Outputs", "Remark"),
+        *("#", "engine", "cores", "batch", "MS per item (median)", "MS per batch (median)"),
+        *(
+            "MS per batch, 95\u00a0%",
+            "Items/s (mean)",
+            "Items/s, 95\u00a0%",
+            "p99 ms",
+            "Speed-up over #1",
+            "Peak MiB",
+            "Outputs",
+            "Remark",
+        ),
     ]
     assert body[0][:7] == ["1", "onnxruntime", "1", "1", "2.000", "2.000", f"{LOW:.4f} to {HIGH:.3f}"]
     assert body[2][2:6] == ["2", "8", "0.500", "4.000"] and body[2][-2:] == ["match", "best"]
@@ -235,7 +244,7 @@ select.value = "3";
 select.dispatchEvent(new Event("change"));
 found.third = Array.from(seen("iterations")[0].y).slice(0, 1);
 const table = document.getElementById("all-cells");
-Array.from(table.querySelectorAll("th button")).find((one) => one.textContent === "MS per item").click();
+Array.from(table.querySelectorAll("th button")).find((one) => one.textContent === "MS per item (median)").click();
 found.slowest = Array.from(table.tBodies[0].rows, (row) => row.cells[0].textContent);
 found.requests = performance.getEntriesByType("resource").length;
 """

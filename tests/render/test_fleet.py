@@ -43,13 +43,13 @@ def test_the_table_has_machine_percentiles_and_cost_and_names_the_cheapest() -> 
     cost = lines[1].index("cost/million") + len("cost/million")
     assert [line[:cost].split()[-1] for line in lines[2:5]] == ["0.1", "0.05", "-"]
     assert [row[1] for row in rows] == ["c7i", "c7g", "m7a"]
-    assert "Best throughput: #3, m7a, fake, sync, 1 core, batch 1." in lines
+    assert "Best (lowest median latency per item): #3, m7a, fake, sync, 1 core, batch 1." in lines
     assert "Cheapest: #2, c7g, fake, sync, 1 core, batch 1: 0.05 per million inferences (0.05 to 0.05)." in lines
 
 
 def test_percentiles_that_too_few_samples_carry_are_not_shown() -> None:
     lines = table.lines(priced(on("c7i")))
-    assert lines[1].split()[7:13] == ["median", "ms", "p90", "ms", "p99", "ms"]
+    assert lines[1].split()[8:14] == ["median", "ms", "p90", "ms", "p99", "ms"]
     # 200 samples carry a p90 but no p99.
     assert lines[2].split()[8:11] == ["1.000", "1.000", "-"]
 

@@ -41,7 +41,7 @@ def test_the_table_marks_best_and_worst_and_tells_speed_ups_with_intervals() -> 
     assert slow[:4] == ["1", "fake", "1", "1"] and slow[-1] == "worst"
     assert fast[:4] == ["2", "openvino", "1", "1"] and fast[-1] == "best"
     assert "2.00 (1.96 to 2.05)" in lines[3] and "3 MiB" in lines[3]
-    assert lines[4] == "Best throughput: #2, openvino, sync, 1 core, batch 1."
+    assert lines[4] == "Best (lowest median latency per item): #2, openvino, sync, 1 core, batch 1."
 
 
 def test_cells_that_may_be_as_fast_as_the_best_are_named() -> None:

@@ -176,11 +176,11 @@ def test_the_summary_tells_what_was_measured_with_its_intervals(reader: Reader, 
     reader.open(page)
     ms, items = PERFORMANCE.ms_per_batch, PERFORMANCE.items_per_second
     assert reader.stat("ms-per-batch") == [
-        "MS per Batch",
+        "MS per Batch (median)",
         f"{ms:.3f}",
         f"{0.97 * ms:.3f} to {1.03 * ms:.3f} (95 %)",
     ]
-    assert reader.stat("items-per-second")[:2] == ["Items per Second", f"{items:.2f}"]
+    assert reader.stat("items-per-second")[:2] == ["Items per Second (mean)", f"{items:.2f}"]
     assert reader.stat("int8-ms-per-batch")[1] == decimal(PERFORMANCE.int8_ms_per_batch or 0.0, 3)
     assert reader.stat("engine") == ["Engine", "DeepSparse 1.8.0"]
     assert [reader.stat(name)[1] for name in ("name", "batch-size", "num-cores")] == ["baseline", "1", "2"]

@@ -9,15 +9,13 @@ from pathlib import PurePath
 from typing import Any
 
 from inferlab.errors import BadInput
+from inferlab.measure import headline
 from inferlab.units import plural, shortened
 
 #: What a scaling chart can have along its x axis, the first of equals preferred.
 AXES = ("batch_size", "sequence_length", "num_cores")
 #: What a chart can have along its y axis.
 MEASURES = ("median_ms", "items_per_sec", "p99_ms", "cost_per_million")
-
-#: Scenarios that are about throughput, by their own names and by those of files; the time an item follows from it.
-AT_FULL_LOAD = ("async", "multistream", "elastic", "offline")
 
 #: All that can tell two points apart, in the order in which a label says it.
 _SPLITS = (
@@ -115,9 +113,7 @@ class Point:
         return self._an_item("median_ms_high", "items_per_sec_low")
 
     def _an_item(self, time: str, rate: str) -> float | None:
-        if self.scenario in AT_FULL_LOAD:
-            return 1e3 / found if (found := self.value(rate)) else None
-        return found / self.batch_size if (found := self.value(time)) is not None and self.batch_size else None
+        return headline.ms_per_item(self.scenario, self.batch_size, self.value(time), self.value(rate))
 
     @property
     def wrong(self) -> bool:

@@ -89,7 +89,7 @@ def bars(points: Sequence[Point], y: str = "items_per_sec") -> Figure:
     """The cells of a sweep, the best at the top, with their intervals; a cell that failed says so."""
     shown = _measured(points, y)
     named = sorted(zip(labels(points), points, strict=True), key=lambda one: _rank(one[1], y))
-    best = 0 if _rank(named[0][1], y)[0] == 0 else None
+    best = _best_place([one for _, one in named], y)
     top = max(value for one in shown for value in _extent(one, y))
     texts = [_bar_text(one, y) for _, one in named]
     annotations = [
@@ -143,6 +143,18 @@ def _rank(point: Point, y: str) -> tuple[int, float]:
     if value is None:
         return 2, 0.0
     return int(point.wrong), -value if y == "items_per_sec" else value
+
+
+def _best_place(points: Sequence[Point], y: str) -> int | None:
+    """Which bar stands out: the best cell, by the one number that decides that; of another measure the first."""
+    if y not in ("items_per_sec", "median_ms"):
+        return 0 if points and _rank(points[0], y)[0] == 0 else None
+    times = {
+        place: time
+        for place, one in enumerate(points)
+        if one.status == "done" and not one.wrong and (time := one.ms_per_item) is not None
+    }
+    return min(times, key=lambda place: times[place], default=None)
 
 
 def _measured(points: Sequence[Point], y: str) -> list[Point]:

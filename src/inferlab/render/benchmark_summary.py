@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from inferlab.charts.cards import best_and_worst
 from inferlab.charts.points import Point
 from inferlab.measure.check import worst
+from inferlab.measure.headline import statistic
 from inferlab.measure.stats import peak_memory_bytes, summarize
 from inferlab.records import Benchmark, Outcome, Run, Summary
 from inferlab.render import report_parts as parts
@@ -35,20 +36,12 @@ def summary(benchmark: Benchmark, points: Sequence[Point]) -> list[str]:
     ends = best_and_worst(points)
     if ends is None:
         return [parts.tiles(*tiles), parts.caption("No cell was measured to its end with outputs that are right.")]
-    quickest = ends[0]
-    label = cell_label(benchmark.outcomes[points.index(quickest)].cell)
-    fullest = max(
-        (one for one in points if one.status == "done" and not one.wrong), key=lambda one: one.items_per_sec or 0.0
-    )
+    best = ends[0]
+    label = cell_label(benchmark.outcomes[points.index(best)].cell)
     return [
         parts.tiles(
-            parts.tile("Best MS per Item", _digits(quickest.ms_per_item), label, "main"),
-            parts.tile(
-                "Best Items per Second",
-                count(fullest.items_per_sec or 0.0),
-                cell_label(benchmark.outcomes[points.index(fullest)].cell),
-                "main",
-            ),
+            parts.tile(f"Best MS per Item ({statistic(best.scenario)})", _digits(best.ms_per_item), label, "main"),
+            parts.tile("Its Items per Second (mean)", count(best.items_per_sec or 0.0), label, "main"),
             *tiles,
         ),
         *map(parts.caption, table.verdict(benchmark)),
@@ -77,10 +70,20 @@ def _one(outcome: Outcome, point: Point) -> list[str]:
     return [
         what,
         parts.tiles(
-            parts.tile("MS per Item", _digits(point.ms_per_item), _ends(point.ends("ms_per_item")), "main"),
-            parts.tile("MS per Batch", decimal(found.median_ms.value, 3), _ends(found.median_ms.ends), "main"),
             parts.tile(
-                "Items per Second", count(found.items_per_sec.value), _ends(found.items_per_sec.ends), "main"
+                f"MS per Item ({statistic(cell.scenario)})",
+                _digits(point.ms_per_item),
+                _ends(point.ends("ms_per_item")),
+                "main",
+            ),
+            parts.tile(
+                "MS per Batch (median)", decimal(found.median_ms.value, 3), _ends(found.median_ms.ends), "main"
+            ),
+            parts.tile(
+                "Items per Second (mean)",
+                count(found.items_per_sec.value),
+                _ends(found.items_per_sec.ends),
+                "main",
             ),
         ),
         parts.tiles(*_details(found), *_around(outcome.runs)),
@@ -119,11 +122,13 @@ def cells(benchmark: Benchmark, points: Sequence[Point]) -> list[str]:
     columns: dict[str, Sequence[str | Cell]] = {"#": [Cell(str(n), n) for n in range(1, len(outcomes) + 1)]}
     for name in table.traits([one.cell for one in outcomes]):
         columns[name] = [_trait(table.trait(one.cell, name), name) for one in outcomes]
+    statistics_shown = {statistic(one.cell.scenario) for one in outcomes}
+    told = f" ({statistics_shown.pop()})" if len(statistics_shown) == 1 else ""
     columns |= {
-        "MS per item": numbers([one.ms_per_item for one in points]),
-        "MS per batch": numbers([one.median_ms.value if one else None for one in found]),
+        f"MS per item{told}": numbers([one.ms_per_item for one in points]),
+        "MS per batch (median)": numbers([one.median_ms.value if one else None for one in found]),
         "MS per batch, 95\u00a0%": [Cell(_interval(one.median_ms.ends) if one else "–") for one in found],
-        "Items/s": numbers([one.items_per_sec.value if one else None for one in found]),
+        "Items/s (mean)": numbers([one.items_per_sec.value if one else None for one in found]),
         "Items/s, 95\u00a0%": [Cell(_interval(one.items_per_sec.ends) if one else "–") for one in found],
         "p99 ms": numbers([one.percentiles_ms[99.0] if one else None for one in found]),
     }

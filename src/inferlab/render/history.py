@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from inferlab.escaping import one_line
+from inferlab.measure.headline import ms_per_item, statistic
 from inferlab.render import columns
 from inferlab.store.entries import CellEntry, Entry, Heading
 from inferlab.units import count, duration
@@ -23,8 +24,6 @@ _LONGEST = {"Model": 40, "Engines": 24, "Note": 40}
 _SHORTEST = {"Model": 12, "Engines": 8, "Note": 12}
 # What a narrow terminal can do without, the first first.
 _EXPENDABLE = ("Note", "Kind", "Batch", "Cores")
-# One request at a time, or as requests come: here it is the latency that counts.
-_LATENCY = ("sync", "server")
 _AGES = ((60, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h"), (31 * 86400, 86400, "d"))
 
 
@@ -125,18 +124,23 @@ def _numbers(values: Iterable[int]) -> str:
 
 
 def _best(cells: Sequence[CellEntry]) -> str:
-    """The highest throughput with its interval, or the lowest median; what computes something else is out."""
+    """The cell of the lowest time per item, as its median or its throughput; wrong ones are out."""
     known = [one for one in cells if _finite(one.items_per_sec) and _finite(one.median_ms) and not one.wrong]
     sound = [one for one in known if one.status == "done"] or known
     if not sound:
         return "-"
-    if all(one.cell.scenario in _LATENCY for one in sound):
-        quickest = min(sound, key=lambda one: one.median_ms or 0.0)
-        half = half_width(quickest.median_ms_low, quickest.median_ms_high)
-        return duration((quickest.median_ms or 0.0) / 1e3) + half
-    best = max(sound, key=lambda one: one.items_per_sec or 0.0)
+    best = min(sound, key=_ms_per_item)
+    if all(statistic(one.cell.scenario) == "median" for one in sound):
+        half = half_width(best.median_ms_low, best.median_ms_high)
+        per_item = " per item" if any(one.cell.batch_size > 1 for one in sound) else ""
+        return f"median {duration(_ms_per_item(best) / 1e3)}{per_item}{half}"
     half = half_width(best.items_per_sec_low, best.items_per_sec_high)
     return f"{count(best.items_per_sec or 0.0)} items/s{half}"
+
+
+def _ms_per_item(one: CellEntry) -> float:
+    found = ms_per_item(one.cell.scenario, one.cell.batch_size, one.median_ms, one.items_per_sec)
+    return math.inf if found is None else found
 
 
 def _finite(value: float | None) -> bool:

@@ -68,9 +68,9 @@ def summary(found: PerformanceProfile) -> list[str]:
         f"Performance Profile: {found.name}",
         f"Engine: {found.engine_and_version}, {plural(found.num_cores, 'core')}, batch size "
         f"{found.batch_size}, instruction sets {sets or 'unknown'}",
-        f"Time (ms/batch): {_with_interval(found.ms_per_batch, found.ms_interval)} from "
+        f"Median Time (ms/batch): {_with_interval(found.ms_per_batch, found.ms_interval)} from "
         f"{plural(len(found.processes_ms), 'process', 'processes')}",
-        f"Throughput (items/sec): {_with_interval(found.items_per_second, found.items_interval)}",
+        f"Mean Throughput (items/sec): {_with_interval(found.items_per_second, found.items_interval)}",
     ]
     if found.layers:
         own = share(found.layers_sum_ms / found.ms_per_batch)

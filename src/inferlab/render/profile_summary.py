@@ -33,10 +33,16 @@ def summary(profile: Profile) -> list[str]:
         ),
         parts.tiles(
             parts.tile(
-                "MS per Batch", decimal(performance.ms_per_batch, 3), _ends(performance.ms_interval), "main"
+                "MS per Batch (median)",
+                decimal(performance.ms_per_batch, 3),
+                _ends(performance.ms_interval),
+                "main",
             ),
             parts.tile(
-                "Items per Second", count(performance.items_per_second), _ends(performance.items_interval), "main"
+                "Items per Second (mean)",
+                count(performance.items_per_second),
+                _ends(performance.items_interval),
+                "main",
             ),
             parts.tile("Estimated MS per Batch", decimal(performance.estimated_ms_per_batch or 0.0, 3), budget)
             if faster

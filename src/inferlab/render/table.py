@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 
 from inferlab.errors import BadInput
 from inferlab.escaping import one_line
-from inferlab.measure import intervals
+from inferlab.measure import headline, intervals
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
-from inferlab.measure.stats import items_per_sec, peak_memory_bytes, summarize, with_samples
+from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Estimate, Outcome
 from inferlab.render import columns, fleet, html
 from inferlab.render.text import cell_label, finding
@@ -112,7 +112,7 @@ def _rows(benchmark: Benchmark, names: Sequence[str], baseline: Outcome | None) 
     outcomes = benchmark.outcomes
     base = baseline or find_baseline(benchmark, ())
     versus = "speed-up" if base is None else f"speed-up over #{outcomes.index(base) + 1}"
-    head = ["#", *names, "items/s", "±", "median ms", *fleet.heads(benchmark), versus, "peak memory", ""]
+    head = ["#", *names, "mean items/s", "±", "median ms", *fleet.heads(benchmark), versus, "peak memory", ""]
     rows = [head]
     for number, (outcome, remark) in enumerate(zip(outcomes, remarks(outcomes), strict=True), 1):
         engine = columns.shortened(outcome.cell.engine, _ENGINE_WIDTH)
@@ -137,13 +137,18 @@ def _figures(benchmark: Benchmark, outcome: Outcome, base: Outcome | None) -> li
 
 
 def speed_up(outcome: Outcome, base: Outcome) -> Estimate:
-    """Its throughput over the baseline's; they were not measured in turns."""
-    return intervals.welch(_rates(base), _rates(outcome), level=0.95)
+    """The baseline's time per item over its own; they were not measured in turns."""
+    return intervals.welch(_times(outcome), _times(base), level=0.95)
 
 
-def _rates(outcome: Outcome) -> list[float]:
+def _times(outcome: Outcome) -> list[float]:
     cell = outcome.cell
-    return [items_per_sec(run, cell.batch_size, cell.rate) for run in with_samples(outcome.runs)]
+    return [
+        1e3 / items_per_sec(run, cell.batch_size, cell.rate)
+        if headline.statistic(cell.scenario) == "mean"
+        else median_ms(run) / cell.batch_size
+        for run in with_samples(outcome.runs)
+    ]
 
 
 def _ratio(ratio: Estimate) -> str:
@@ -180,23 +185,39 @@ def right(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
     return [
         (number, one)
         for number, one in enumerate(outcomes, 1)
-        if one.status == "done" and _rates(one) and worst([run.check for run in one.runs]).status != "mismatch"
+        if one.status == "done"
+        and with_samples(one.runs)
+        and worst([run.check for run in one.runs]).status != "mismatch"
     ]
 
 
+def ranked(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
+    """The cells that count, with their numbers, the best first: that of the lowest time per item."""
+
+    def time(pair: tuple[int, Outcome]) -> float:
+        cell = pair[1].cell
+        summary = summarize(cell, pair[1].runs)
+        assert summary is not None, "what counts was measured"
+        medians, rates = summary.median_ms.value, summary.items_per_sec.value
+        return headline.ms_per_item(cell.scenario, cell.batch_size, medians, rates) or math.inf
+
+    return sorted(right(outcomes), key=time)
+
+
 def _marks(outcomes: Sequence[Outcome]) -> dict[int, str]:
-    ranked = sorted(right(outcomes), key=lambda pair: statistics.geometric_mean(_rates(pair[1])))
-    return {ranked[0][0]: "worst", ranked[-1][0]: "best"} if len(ranked) > 1 else {}
+    found = ranked(outcomes)
+    return {found[-1][0]: "worst", found[0][0]: "best"} if len(found) > 1 else {}
 
 
 def verdict(benchmark: Benchmark) -> list[str]:
     """What is best, and what may be as good as far as the intervals tell."""
-    ranked = sorted(right(benchmark.outcomes), key=lambda pair: -statistics.geometric_mean(_rates(pair[1])))
-    if len(ranked) < 2:
+    found = ranked(benchmark.outcomes)
+    if len(found) < 2:
         return []
-    number, best = ranked[0]
-    rivals = [str(other) for other, one in ranked[1:] if _may_equal(one, best)]
-    line = f"Best throughput: #{number}, {cell_label(best.cell)}."
+    number, best = found[0]
+    rivals = [str(other) for other, one in found[1:] if _may_equal(one, best)]
+    meaning = headline.best_is(one.cell.scenario for _, one in found)
+    line = f"Best ({meaning}): #{number}, {cell_label(best.cell)}."
     more = fleet.lines(benchmark, right(benchmark.outcomes))
     if not rivals:
         return [line, *more]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferlab.charts.points import AT_FULL_LOAD
 from inferlab.errors import BadInput
 from inferlab.machine import vector_width
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
+from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.measure.intervals import ALPHA
 from inferlab.measure.saved import compare_saved
 from inferlab.measure.stats import summarize

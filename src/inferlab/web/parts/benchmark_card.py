@@ -164,7 +164,7 @@ class BenchmarkCard:
         with self._body, html.div().classes("il-bench-body"), html.div().classes("il-bench-grid"):
             if first is not None:
                 with html.div().classes("il-bench-stats"):
-                    stats_of(estimates(first), first.wrong)
+                    stats_of(estimates(first), first.cell.scenario, first.wrong)
             html.div().classes("il-bench-chart il-bench-empty")
 
 

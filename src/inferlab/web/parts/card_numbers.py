@@ -8,6 +8,7 @@ from nicegui import html
 
 from inferlab.charts.cards import best_and_worst
 from inferlab.charts.points import Point
+from inferlab.measure.headline import statistic
 from inferlab.records import Estimate
 from inferlab.units import count
 from inferlab.web import shell
@@ -18,15 +19,15 @@ _PAIRED = "measured in turns"
 _UNPAIRED = "not measured in turns: less sure"
 
 
-def stats_of(found: tuple[Estimate, Estimate, Estimate] | None, struck: bool = False) -> None:
+def stats_of(found: tuple[Estimate, Estimate, Estimate] | None, scenario: str = "", struck: bool = False) -> None:
     """Time an item, time a batch, items a second; struck out where they are worth nothing, dashes for nothing."""
-    names = ("MS per item", "MS per batch", "Items per second")
-    for name, value in zip(names, found or (None,) * 3, strict=True):
+    names = {"MS per item": statistic(scenario), "MS per batch": "median", "Items per second": "mean"}
+    for (name, told), value in zip(names.items(), found or (None,) * 3, strict=True):
         if value is None:
             shell.stat(name, "–")
             continue
         text = count(value.value) if name.startswith("Items") else three(value.value)
-        whole = shell.stat(name, text, interval(value))
+        whole = shell.stat(f"{name} ({told})", text, interval(value))
         whole.classes("il-struck" if struck else "").props(f'data-testid="{name.lower().replace(" ", "-")}"')
 
 
@@ -53,6 +54,6 @@ def scaling(points: Sequence[Point], by_cores: bool) -> None:
     low, high = best.ends("ms_per_item") or (None, None)
     took = Estimate(best.ms_per_item or 0.0, low, high, LEVEL, "student")
     shell.stat(f"Best {what}", str(getattr(best, name))).props('data-testid="best"')
-    shell.stat("MS per item", three(took.value), interval(took))
+    shell.stat(f"MS per item ({statistic(best.scenario)})", three(took.value), interval(took))
     detail = f"{three(worst.ms_per_item or 0.0)} ms per item"
     shell.stat(f"Worst {what}", str(getattr(worst, name)), detail).props('data-testid="worst"')

@@ -217,7 +217,8 @@ class CardViews:
         if duel is not None:
             speedup(duel, chosen.arm, arms[duel.other if chosen.arm == 0 else 0].label)
         found = cell.numbers
-        stats_of((found.ms_per_item, found.ms_per_batch, found.items_per_second), found.wrong)
+        values = (found.ms_per_item, found.ms_per_batch, found.items_per_second)
+        stats_of(values, cell.point.scenario, found.wrong)
         html.div(
             f"{plural(found.processes, 'process', 'processes')}, {plural(found.iterations, 'batch', 'batches')}"
         ).classes("il-stat-detail")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from inferlab.charts.points import AT_FULL_LOAD
+from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.records import Cell, Estimate
 from inferlab.store.entries import CellEntry
 from inferlab.units import plural, share

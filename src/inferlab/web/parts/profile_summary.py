@@ -48,8 +48,8 @@ def measured(performance: PerformanceProfile) -> None:
     with shell.stats("il-summary-numbers"):
         ms, items = performance.ms_per_batch, performance.items_per_second
         ms_ends, items_ends = performance.ms_interval, performance.items_interval
-        _stat("MS per Batch", decimal(ms, 3), _ends(ms_ends, lambda one: decimal(one, 3)), "ms-per-batch")
-        _stat("Items per Second", count(items), _ends(items_ends, count), "items-per-second")
+        _stat("MS per Batch (median)", decimal(ms, 3), _ends(ms_ends, lambda one: decimal(one, 3)), "ms-per-batch")
+        _stat("Items per Second (mean)", count(items), _ends(items_ends, count), "items-per-second")
         if performance.int8_ms_per_batch:
             int8_ms = performance.int8_ms_per_batch
             _stat("INT8 MS per Batch", decimal(int8_ms, 3), f"{ms / int8_ms:.2f} × as fast", "int8-ms-per-batch")
