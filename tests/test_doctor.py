@@ -100,6 +100,7 @@ def look(tmp_path: Path) -> Callable[..., dict[str, Fact]]:
             "processor": "",
             "environ": {},
             "counters": lambda cpus: ALL_COUNTERS,
+            "confinement": dict,
             "clock_ns": lambda: next(readings),
             "sleep": lambda seconds: lay_out(tmp_path, meanwhile or {}),
             "process_id": 7,
@@ -150,6 +151,7 @@ def test_an_intel_desktop(look: Look) -> None:
         ),
         Fact("swap", "info", {"total_bytes": 2 << 20, "used_bytes": 1 << 20, "pages_moved": 0}),
         Fact("huge-pages", "info", {"mode": "always"}),
+        Fact("confinement", "good", {"off": False, "missing": {}}),
         Fact("clock-source", "good", {"name": "tsc", "available": ["tsc", "hpet", "acpi_pm"]}),
         Fact("clock-cost", "good", {"cost_ns": 40.0, "step_ns": 40}),
         Fact("virtual-machine", "good", {"virtual": False, "product": "Dell Inc. OptiPlex"}),
@@ -217,6 +219,7 @@ def test_a_machine_that_shows_nothing_still_gets_a_report(look: Look) -> None:
     assert {code for code, fact in facts.items() if fact.state != "unknown"} == {
         "thread-pools",
         "thread-variables",
+        "confinement",
         "clock-cost",
     }
     assert facts["cores"].data["logical_cpus"] == 8
@@ -423,3 +426,24 @@ def test_every_fact_and_option_is_documented_and_no_other() -> None:
     assert (
         set(re.findall(r"`(-{1,2}\w+)`", "\n".join(re.findall(r"^\| (`-.*?) \|", DOCUMENTATION, re.M)))) == options
     )
+
+
+def test_what_the_system_does_not_allow_of_confinement_is_said_once_each(look: Look) -> None:
+    missing = {"files": "the kernel has no Landlock, or it is switched off", "network": "only Linux has seccomp"}
+    fact = look(intel(), confinement=lambda: missing)["confinement"]
+    assert fact == Fact("confinement", "info", {"off": False, "missing": missing})
+    assert sentence(fact) == (
+        "An engine can read and write all of your files: the kernel has no Landlock, or it is switched off. "
+        "An engine can use the network: only Linux has seccomp."
+    )
+
+
+def test_confinement_that_is_switched_off_is_said(look: Look) -> None:
+    fact = look(intel(), environ={"INFERLAB_CONFINEMENT": "off"})["confinement"]
+    assert sentence(fact) == "off (INFERLAB_CONFINEMENT): run only models that you trust."
+
+
+def test_every_part_of_confinement_that_can_be_missing_has_a_sentence(look: Look) -> None:
+    parts = ("files", "network", "memory", "cpu", "file_size", "processes", "privileges", "out_of_memory")
+    fact = look(intel(), confinement=lambda: dict.fromkeys(parts, "so"))["confinement"]
+    assert sentence(fact).count(": so.") == len(parts)

@@ -157,7 +157,7 @@ def test_an_engine_is_closed_when_its_work_is_done(tmp_path: Path) -> None:
         "    def close(self):\n"
         f"        open({str(mark)!r}, 'w').close()\n"
     )
-    with Worker(Launch("tidy", {"file": str(engine), "class": "Tidy"})) as worker:
+    with Worker(Launch("tidy", {"file": str(engine), "class": "Tidy"}, trusted=True)) as worker:
         load(worker, {})
     assert mark.exists()
 
@@ -222,7 +222,7 @@ def test_a_paused_child_that_is_closed_ends_by_itself(tmp_path: Path) -> None:
         "    def close(self):\n"
         f"        open({str(mark)!r}, 'w').close()\n"
     )
-    with Worker(Launch("tidy", {"file": str(engine), "class": "Tidy"})) as worker:
+    with Worker(Launch("tidy", {"file": str(engine), "class": "Tidy"}, trusted=True)) as worker:
         load(worker, {})
         worker.pause()
         assert becomes(worker.pid, "T")

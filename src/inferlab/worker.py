@@ -6,22 +6,32 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, cast
 
-from inferlab.child import protocol
+from inferlab.child import descendants, protocol
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 
 _CHILD = Path(__file__).parent / "child" / "main.py"
 _LONGEST_MESSAGE = 600
+#: `off` leaves engines unconfined.
+CONFINEMENT = "INFERLAB_CONFINEMENT"
+# Carried by all that a child starts, so that it is found even where the child itself is gone.
+_MARK = "INFERLAB_CHILD"
+_CHUNK_BYTES = 1 << 20
+# Threads count as processes, and engines start several for each core.
+_MOST_PROCESSES = 8192
 
 # Engines that write into the user's home folder or call home are told not to.
 _QUIET = {
@@ -33,6 +43,13 @@ _QUIET = {
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+# Where engines and their libraries write unasked; a confined one finds a folder of its own there.
+_HOMES = (
+    "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HF_HOME", "TORCH_HOME",
+    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "NUMBA_CACHE_DIR", "MPLCONFIGDIR",
+)  # fmt: skip
+_TEMPORARY = ("TMPDIR", "TEMP", "TMP")
+_OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|(cannot|can't|failed to) allocate memory", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,12 @@ class Launch:
     writes_model: bool = False
     #: The newest ONNX IR version that the engine reads.
     newest_ir: int | None = None
+    #: A program of the user's own: it gets limits, but keeps the user's files and the network.
+    trusted: bool = False
+    #: Models, files and folders that it reads beside those that its first request names.
+    reads: tuple[str, ...] = ()
+    #: Folders that it writes beside its scratch folder and those that its first request names.
+    writes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +85,19 @@ class Reply:
 
     def arrays(self) -> dict[str, Any]:
         """The NumPy arrays that came with it."""
-        return protocol.unpack_arrays(self.data["arrays"], self.blocks)
+        try:
+            return protocol.unpack_arrays(self.data["arrays"], self.blocks)
+        except (TypeError, ValueError, KeyError) as error:
+            raise EngineFailed(
+                f"An engine's process answered with arrays that cannot be read: {error}."
+            ) from error
+
+
+class _Answer(dict[str, Any]):
+    """An answer's data; what is not in it is the child's fault, not ours."""
+
+    def __missing__(self, key: str) -> Any:
+        raise EngineFailed(f"An engine's process answered without '{key}'.")
 
 
 class Worker:
@@ -79,23 +114,41 @@ class Worker:
         self._launch = launch
         self._patience_s = patience_s
         self._tick = tick
+        self._incoming = protocol.Incoming()
+        #: An answer that was read to its end; it waits here if Ctrl-C comes before it is handed over.
+        self._arrived: tuple[dict[str, Any], list[bytes]] | None = None
+        self._unanswered = False
+        policy = _policy(launch, patience_s)
+        self._mark = uuid.uuid4().hex
+        self._scratch = tempfile.mkdtemp(prefix="inferlab-child-")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
+        if policy is not None:
+            policy["write"] = [self._scratch, *launch.writes]
         try:
             self._process = subprocess.Popen(
                 [launch.interpreter, *(["-I", "-B"] if launch.isolated else []), str(_CHILD)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env={**os.environ, **_QUIET, **launch.environment},
+                env={
+                    **os.environ,
+                    **_QUIET,
+                    **self._places(policy is not None and policy["files"]),
+                    **launch.environment,
+                    _MARK: self._mark,
+                },
                 pass_fds=descriptors,
                 # A session of its own: Ctrl-C reaches only us, and we can stop all that the engine started.
                 start_new_session=True,
             )
         except OSError as error:
             self._log.close()
+            shutil.rmtree(self._scratch, ignore_errors=True)
             raise BadInput(f"Engine '{launch.name}' cannot be started: {error}. See: inferlab engines") from error
+        for pipe in (self._process.stdin, self._process.stdout):
+            os.set_blocking(cast(BinaryIO, pipe).fileno(), False)
         try:
-            opened = self.ask("open", engine=dict(launch.reference), cpus=list(cpus))
+            opened = self.ask("open", engine=dict(launch.reference), cpus=list(cpus), policy=policy)
         except BaseException:
             self.kill()
             raise
@@ -125,28 +178,36 @@ class Worker:
         return self.wait(do, work_s)
 
     def send(self, do: str, blocks: Sequence[Any] = (), **data: Any) -> None:
-        """Send a request without waiting, so that several children work at once."""
+        """Send a request without waiting for its answer, so that several children work at once."""
+        self._unanswered = True
         try:
-            protocol.send(cast(BinaryIO, self._process.stdin), {"do": do, **data}, blocks)
+            self._write(do, protocol.encode({"do": do, **data}, blocks), self._patience_s)
         except OSError:
             raise self._death(do) from None
+        except BaseException:
+            self.kill()  # half a message is in the pipe
+            raise
 
     def wait(self, do: str, work_s: float = 0.0, patience_s: float | None = None) -> Reply:
         """Wait for the answer to a request that was sent."""
         limit_s = work_s + (self._patience_s if patience_s is None else patience_s)
-        if not self._readable(limit_s):
-            self.kill()
-            raise EngineHung(
-                f"Engine '{self._launch.name}' hung: no answer to '{do}' in {limit_s:g} s. "
-                "It was stopped; --timeout sets how long to wait."
-            )
         try:
-            with _uninterrupted():
-                data, received = protocol.receive(cast(BinaryIO, self._process.stdout))
+            whole = self._read(limit_s)
         except protocol.Closed:
             raise self._death(do) from None
+        except protocol.BadFrame as error:
+            self.kill()
+            raise EngineFailed(
+                f"Engine '{self._launch.name}' failed during '{do}': the answer of its process {error}. "
+                "It was stopped."
+            ) from None
+        if not whole:
+            raise self._hung(do, limit_s)
+        assert self._arrived is not None
+        (data, received), self._arrived = self._arrived, None
+        self._unanswered = False
         if data["ok"]:
-            return Reply(data, received)
+            return Reply(_Answer(data), received)
         raise self._refusal(data)
 
     def cut_short(self) -> None:
@@ -162,19 +223,35 @@ class Worker:
         self._signal_all(signal.SIGCONT)
 
     def close(self) -> None:
-        """Let the child end by itself, briefly, then end it and all that it started."""
-        self.resume()
-        try:
-            protocol.send(cast(BinaryIO, self._process.stdin), {"do": "stop"})
-            self._process.wait(timeout=5)
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            pass
+        """Let the child end by itself, briefly, then end it and all that it started.
+
+        One that still owes an answer is ended at once: it would not listen.
+        """
+        if self._process.returncode is None and not self._unanswered:
+            self.resume()
+            try:
+                self._write("stop", protocol.encode({"do": "stop"}), 5.0)
+                self._process.wait(timeout=5)
+            except (OSError, EngineFailed, subprocess.TimeoutExpired):
+                pass
         self.kill()
 
     def kill(self) -> None:
         """End the child and all that it started, at once."""
-        self._signal_all(signal.SIGKILL)
-        self._process.wait()
+        # A child that ended by itself as it was told has ended all that it started. The number of one whose end
+        # was noticed may be another's by now, so it gets no signal.
+        if self._process.returncode is None:
+            self._signal_all(signal.SIGSTOP)
+            if self._has_ended(0):
+                descendants.end_marked(f"\0{_MARK}={self._mark}")
+            else:
+                descendants.end_descendants(self._process.pid)
+            self._signal_all(signal.SIGKILL)
+            self._process.kill()
+            self._process.wait()
+        elif self._process.returncode != 0:
+            descendants.end_marked(f"\0{_MARK}={self._mark}")
+        _remove(self._scratch)
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 cast(BinaryIO, pipe).close()
@@ -188,48 +265,118 @@ class Worker:
         return "\n".join(text.strip().splitlines()[-lines:])
 
     def _signal_all(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
 
-    def _readable(self, limit_s: float) -> bool:
-        """Wait for an answer. Blocks in the kernel: polling would take a core from the engine under test."""
+    def _places(self, confined: bool) -> dict[str, str]:
+        """Where the child finds its home and its temporary files: in a folder that we remove."""
+        places = dict.fromkeys(_TEMPORARY, self._scratch)
+        if confined:
+            places.update(dict.fromkeys(_HOMES, self._scratch))
+            # Packages that the user installed for himself are found by his home folder otherwise.
+            places["PYTHONUSERBASE"] = os.environ.get("PYTHONUSERBASE", site.getuserbase())
+        return places
+
+    def _read(self, limit_s: float) -> bool:
+        """Read an answer to its end, if it comes in time. Ctrl-C may come at any moment and loses no byte.
+
+        Blocks in the kernel: polling would take a core from the engine under test.
+        """
         end = time.monotonic() + limit_s
-        # Our pipe's buffer is empty between answers, so the kernel's word is enough.
-        pipe = [cast(BinaryIO, self._process.stdout)]
-        while True:
+        pipe = cast(BinaryIO, self._process.stdout).fileno()
+        waiting = select.poll()
+        waiting.register(pipe, select.POLLIN)
+        while self._arrived is None:
             left_s = end - time.monotonic()
             if left_s <= 0:
                 return False
             step_s = left_s if self._tick is None else min(1.0, left_s)
-            if select.select(pipe, [], [], step_s)[0]:
-                return True
-            if self._tick is not None:
+            if waiting.poll(step_s * 1000):
+                self._take(pipe)
+            elif self._tick is not None:
                 self._tick()
+        return True
+
+    def _take(self, pipe: int) -> None:
+        """Read what is there, without waiting."""
+        with _uninterrupted():
+            try:
+                count = os.readv(pipe, [self._incoming.space()[:_CHUNK_BYTES]])
+            except BlockingIOError:
+                return
+            if count == 0:
+                raise protocol.Closed
+            if self._incoming.advance(count):
+                whole, self._incoming = self._incoming, protocol.Incoming()
+                self._arrived = whole.message()
+
+    def _write(self, do: str, parts: Sequence[Any], limit_s: float) -> None:
+        """Write a message to its end, if the child reads it in time."""
+        end = time.monotonic() + limit_s
+        pipe = cast(BinaryIO, self._process.stdin)
+        if pipe.closed:
+            raise BrokenPipeError
+        waiting = select.poll()
+        waiting.register(pipe.fileno(), select.POLLOUT)
+        for part in parts:
+            left = memoryview(part)
+            while left:
+                if not waiting.poll(max(0.0, end - time.monotonic()) * 1000):
+                    raise self._hung(do, limit_s)
+                with contextlib.suppress(BlockingIOError):
+                    left = left[os.write(pipe.fileno(), left[:_CHUNK_BYTES]) :]
+
+    def _hung(self, do: str, limit_s: float) -> EngineHung:
+        self.kill()
+        return EngineHung(
+            f"Engine '{self._launch.name}' hung: no answer to '{do}' in {limit_s:g} s. "
+            "It was stopped; --timeout sets how long to wait."
+        )
+
+    def _has_ended(self, limit_s: float) -> bool:
+        """Whether the child ends within a time; its number stays its own until kill() takes note of the end."""
+        if not hasattr(os, "waitid"):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=limit_s)
+            return self._process.returncode is not None
+        end = time.monotonic() + limit_s
+        while True:
+            try:
+                if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    return True
+            except ChildProcessError:
+                return True
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.005)
 
     def _death(self, do: str) -> EngineFailed:
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            code = 0
+        by_itself = self._has_ended(5.0)
         self.kill()
+        code = self._process.returncode if by_itself else 0
         name = self._launch.name
         how = f"ended with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
         if code == -signal.SIGKILL:
             how += " (out of memory, or killed by hand)"
+        elif code < 0 and _OUT_OF_MEMORY.search(self.log_tail(200)):
+            how += " (out of memory)"
+        elif code == -signal.SIGXCPU:
+            how += " (it took more CPU time than such a task may)"
         tail = shorten(_last_words(self.log_tail(200)))
         return EngineFailed(
             f"Engine '{name}' died during '{do}': its process {how}." + (f" It said: {tail}" if tail else "")
         )
 
     def _refusal(self, data: dict[str, Any]) -> Exception:
-        name, text = self._launch.name, shorten(str(data["text"]))
-        if data["kind"] == "input":
+        name, text, kind = self._launch.name, shorten(str(data.get("text"))), data.get("kind")
+        if kind == "input":
             return BadInput(f"Engine '{name}': {text}.")
-        if data["kind"] == "missing":
+        if kind == "missing":
             return BadInput(f"Engine '{name}' cannot start: {text}. See: inferlab engines")
-        if data["kind"] == "memory":
+        if kind == "memory":
             return EngineFailed(f"Engine '{name}' ran out of memory: {text}")
-        return EngineRefused(f"Engine '{name}' cannot run this model: {data['type']}: {text}")
+        return EngineRefused(f"Engine '{name}' cannot run this model: {data.get('type')}: {text}")
 
     def _read_log(self) -> str:
         end = self._log.seek(0, os.SEEK_END)
@@ -239,12 +386,45 @@ class Worker:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until a message is read: half of one left in the pipe would spoil the next."""
+    """Let Ctrl-C wait until bytes that were read are noted: lost ones would spoil the message."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _policy(launch: Launch, patience_s: float) -> dict[str, Any] | None:
+    """How the child confines itself before it reads a model; None where the user switched that off."""
+    switch = os.environ.get(CONFINEMENT, "on") or "on"
+    if switch not in ("on", "off"):
+        raise BadInput(f"{CONFINEMENT} is '{switch}'. Set it to off, or not at all.")
+    if switch == "off":
+        return None
+    return {
+        "files": not launch.trusted,
+        "read": list(launch.reads),
+        "writes_model": launch.writes_model,
+        # The machine's: an engine may take all of it, but asking for more is a fault of the model's.
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "processes": _MOST_PROCESSES,
+        # For tasks that measure nothing. Measuring has none: it takes all the cores for as long as the user says,
+        # and its requests have the clock on the wall.
+        "cpu_s": patience_s * (os.cpu_count() or 1),
+    }
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, also where what lies in it was made unreadable."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not Path(folder).exists():
+        return
+    for parent, names, _ in os.walk(folder):
+        for path in [Path(parent), *(Path(parent) / name for name in names)]:
+            if not path.is_symlink():
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _last_words(log: str) -> str:

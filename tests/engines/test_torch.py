@@ -6,9 +6,11 @@ import json
 import os
 import pickle
 import signal
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,8 @@ def make() -> Any:
 @pytest.fixture(scope="module")
 def child() -> Iterator[Worker]:
     """One child for all that is only read or refused; it never runs a model, for that would change its torch."""
-    with Worker(TORCH) as worker:
+    root = tempfile.gettempdir()
+    with Worker(replace(TORCH, reads=(root,), writes=(root,))) as worker:
         yield worker
 
 
@@ -117,7 +120,8 @@ COMPUTED: dict[str, tuple[str, dict[str, str], int]] = {
 def computed(program: Path, script: Path) -> dict[str, dict[str, Any]]:
     """What each of them makes of its inputs; all are loaded before any of them runs."""
     sets = ((IDS, MASK), (OTHER_IDS, OTHER_MASK))
-    with Worker(TORCH) as worker:
+    root = tempfile.gettempdir()
+    with Worker(replace(TORCH, reads=(root,), writes=(root,))) as worker:
         for kind, options, number in COMPUTED.values():
             path = program if kind == "torch-export" else script
             load(worker, path, kind, sets[number][0].shape, options=options)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,8 @@ class Loaded:
 
 @pytest.fixture(scope="module")
 def loaded() -> Iterator[Loaded]:
-    with Worker(TORCH) as worker:
+    root = tempfile.gettempdir()
+    with Worker(replace(TORCH, reads=(root,), writes=(root,))) as worker:
         yield Loaded(worker)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,8 @@ TEXT = ("input_ids", "attention_mask", "token_type_ids")
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Worker]:
-    with Worker(need_torch()) as worker:
+    root = tempfile.gettempdir()
+    with Worker(replace(need_torch(), reads=(root,), writes=(root,))) as worker:
         yield worker
 
 

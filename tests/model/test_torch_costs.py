@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,8 @@ IDS = {
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
     """Costs of any model, told by one child for all of them."""
-    with Worker(TORCH) as child, pytest.MonkeyPatch.context() as patch:
+    root = tempfile.gettempdir()
+    with Worker(replace(TORCH, reads=(root,), writes=(root,))) as child, pytest.MonkeyPatch.context() as patch:
         for module in (inspect, torch_costs):
             patch.setattr(module, "Worker", lambda *_, **__: nullcontext(child))
 

@@ -221,6 +221,24 @@ def _limit_cpu(most_s: Optional[float]) -> None:
     _limit("RLIMIT_CPU", int(times.user + times.system + most_s) + 1)
 
 
+def limit_cpu_for_now(most_s: Optional[float]) -> None:
+    """End this process if it takes more CPU time than this from now on; None lifts the limit again.
+
+    Unlike the limit of a policy it can be lifted, so it stops what runs away, not what means ill.
+    """
+    try:
+        import resource
+
+        times = os.times()
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        soft = hard if most_s is None else int(times.user + times.system + most_s) + 1
+        resource.setrlimit(
+            resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
+        )
+    except (ImportError, OSError, ValueError):
+        return
+
+
 def _limit_processes(most: Optional[int]) -> None:
     """Limit processes and threads: the kernel counts all of the user's, so those that run now come on top."""
     if most is None:
@@ -293,11 +311,24 @@ def _python() -> List[str]:
     """Where this interpreter, its packages and our own code are."""
     folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     folders += [os.path.dirname(os.path.realpath(sys.executable)), os.path.dirname(os.path.abspath(__file__))]
-    home = os.path.realpath(os.path.expanduser("~"))
     # A path that was put together carelessly has an empty entry, which means the current folder; no entry opens
     # the whole home folder.
-    paths = [os.path.realpath(entry or ".") for entry in sys.path]
-    return folders + [path for path in paths if not (home + "/").startswith(path.rstrip("/") + "/")]
+    paths = {os.path.realpath(entry or ".") for entry in sys.path}
+    for home in _homes():
+        paths -= {path for path in paths if (home + "/").startswith(path.rstrip("/") + "/")}
+    return [*folders, *paths]
+
+
+def _homes() -> List[str]:
+    """The user's home folder by the system's list of users, and as the environment has it."""
+    homes = [os.path.expanduser("~")]
+    try:
+        import pwd
+
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    except (ImportError, KeyError):
+        pass
+    return [os.path.realpath(home) for home in homes if home.strip("/")]
 
 
 def _compilers() -> List[str]:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import zlib
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 
@@ -17,8 +17,9 @@ _CANARY = bytes(range(256)) * 32
 _CANARY_ROUNDS = 16
 _CANARY_TRIES = 5
 
-# Nanoseconds that threads waited which have ended since, by their ids.
-_ended: Dict[int, int] = {}
+# Nanoseconds that threads waited which have ended since, by their ids and the moments of their start: the system
+# gives an id to another thread later.
+_ended: Dict[Tuple[int, str], int] = {}
 
 
 def read(cpus: Sequence[int]) -> Dict[str, float]:
@@ -41,7 +42,8 @@ def remember_thread() -> None:
     """Keep how long the calling thread waited for a CPU: it is about to end, and the system then forgets it."""
     fields = _text("/proc/thread-self/schedstat").split()
     if len(fields) == 3:
-        _ended[threading.get_native_id()] = int(fields[1])
+        thread = threading.get_native_id()
+        _ended[thread, _started(thread)] = int(fields[1])
 
 
 def canary_ns() -> int:
@@ -104,12 +106,21 @@ def _run_queue() -> Dict[str, float]:
         tasks = os.listdir("/proc/self/task")
     except OSError:
         return {}
-    # A thread that was joined may still be listed for a moment: it counts once.
-    for task in [task for task in tasks if int(task) not in _ended]:
+    ids = {thread for thread, _ in _ended}
+    for task in tasks:
+        # A thread that was joined may still be listed for a moment: it counts once.
+        if int(task) in ids and (int(task), _started(int(task))) in _ended:
+            continue
         fields = _text("/proc/self/task/{}/schedstat".format(task)).split()
         if len(fields) == 3:
             waited, seen = waited + int(fields[1]), True
     return {"run_queue_wait_s": waited / 1e9} if seen else {}
+
+
+def _started(thread: int) -> str:
+    """When a thread of this process was started, in the system's own ticks."""
+    fields = _text("/proc/self/task/{}/stat".format(thread)).rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else ""
 
 
 def _cgroup_files() -> List[str]:

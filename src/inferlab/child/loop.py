@@ -135,5 +135,15 @@ def wait_until(moment_ns: int) -> None:
             time.sleep((left - 1_000_000) / 1e9)
 
 
+def set_deadline(deadline: List[int], moment_ns: int) -> None:
+    """Set when a slice ends, which is at once if it was cut short before it began: then a second number is not 0.
+
+    The number is looked at afterwards, because the signal that sets it may come at any moment.
+    """
+    deadline[0] = moment_ns
+    if any(deadline[1:]):
+        deadline[0] = 0
+
+
 def _nothing() -> None:
     return None

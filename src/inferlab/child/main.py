@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from typing import Any, BinaryIO, Dict, List, Tuple
+
+# How engines written in C++ say it.
+_OUT_OF_MEMORY = re.compile(
+    r"bad_alloc|bad allocation|out of memory|not enough memory|cannot allocate memory|can't allocate memory"
+    r"|failed to allocate memory",
+    re.IGNORECASE,
+)
 
 
 def main() -> None:
@@ -13,9 +21,14 @@ def main() -> None:
     package = _become_package()
     requests, answers = _private_pipes()
     _die_with_parent()
-    from inferlab_child import protocol, session  # type: ignore[import-not-found,unused-ignore]
+    from inferlab_child import (  # type: ignore[import-not-found,unused-ignore]
+        descendants,
+        protocol,
+        session,
+    )
 
     assert package.__name__ == "inferlab_child"
+    descendants.become_subreaper()
     child = session.Session()
     signal.signal(signal.SIGINT, lambda *_: child.cut_short())
     while True:
@@ -27,6 +40,8 @@ def main() -> None:
             child.close()
             sys.stdout.flush()
             sys.stderr.flush()
+            if descendants.have_children():
+                descendants.end_descendants(os.getpid())
             # An interpreter with PyTorch in it takes more than a second to take itself apart.
             os._exit(0)
         answer, out = _answer(child, message, blocks)
@@ -51,7 +66,7 @@ def _kind(error: Exception) -> str:
     names = [kind.__name__ for kind in type(error).__mro__]
     if "BadOption" in names:
         return "input"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
         return "memory"
     return "missing" if isinstance(error, ImportError) else "engine"
 

@@ -13,6 +13,12 @@ PROTOCOL_VERSION = 1
 _HEAD = struct.Struct("<II")
 _SIZE = struct.Struct("<Q")
 
+# What a parent takes from a child. Descriptions of large models have some 10 MB of text; blocks are outputs (those
+# of a large segmentation take 1 GB) and samples.
+MOST_TEXT_BYTES = 64 << 20
+MOST_BLOCKS = 1 << 16
+MOST_BLOCK_BYTES = 4 << 30
+
 Blocks = List[bytes]
 
 
@@ -20,17 +26,74 @@ class Closed(Exception):
     """The other side closed the pipe."""
 
 
-def send(pipe: BinaryIO, message: Mapping[str, Any], blocks: Sequence[Any] = ()) -> None:
-    """Write one message and its blocks (anything that supports the buffer protocol)."""
+class BadFrame(Exception):
+    """What came is no message, or a larger one than any is; the text says what."""
+
+
+def encode(message: Mapping[str, Any], blocks: Sequence[Any] = ()) -> List[Any]:
+    """One message and its blocks (anything that supports the buffer protocol) as buffers of bytes."""
     text = json.dumps(message, default=str).encode()
-    sizes = [memoryview(block).nbytes for block in blocks]
-    pipe.write(_HEAD.pack(len(text), len(sizes)))
-    for size in sizes:
-        pipe.write(_SIZE.pack(size))
-    pipe.write(text)
-    for block in blocks:
-        pipe.write(memoryview(block).cast("B") if memoryview(block).nbytes else b"")
+    views = [memoryview(block) for block in blocks]
+    sizes = [view.nbytes for view in views]
+    head = _HEAD.pack(len(text), len(sizes)) + b"".join(map(_SIZE.pack, sizes)) + text
+    return [head, *(view.cast("B") for view in views if view.nbytes)]
+
+
+def send(pipe: BinaryIO, message: Mapping[str, Any], blocks: Sequence[Any] = ()) -> None:
+    """Write one message and its blocks."""
+    for part in encode(message, blocks):
+        pipe.write(part)
     pipe.flush()
+
+
+class Incoming:
+    """A message that arrives in pieces from a child that is not trusted: fill `space`, then say how much came."""
+
+    def __init__(self) -> None:
+        self._target = bytearray(_HEAD.size)
+        self._count = 0
+        self._sizes: List[int] = []
+        self._parts: List[bytearray] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of the message is there."""
+        return bool(self._parts) or self._count > 0
+
+    def space(self) -> memoryview:
+        """Where the next bytes belong; never empty before the message is whole."""
+        return memoryview(self._target)[self._count :]
+
+    def advance(self, count: int) -> bool:
+        """Take note of bytes that were put there; True when the message is whole."""
+        self._count += count
+        while self._count == len(self._target):
+            self._parts.append(self._target)
+            self._count = 0
+            if len(self._parts) == 1:
+                text_size, blocks = _HEAD.unpack(self._parts[0])
+                if text_size > MOST_TEXT_BYTES or blocks > MOST_BLOCKS:
+                    raise BadFrame("announces {:,} bytes of text and {:,} blocks".format(text_size, blocks))
+                self._sizes = [_SIZE.size * blocks, text_size]
+            elif len(self._parts) == 2:
+                sizes = [size for (size,) in _SIZE.iter_unpack(self._parts[1])]
+                if sum(sizes) > MOST_BLOCK_BYTES:
+                    raise BadFrame("announces blocks of {:,} bytes".format(sum(sizes)))
+                self._sizes += sizes
+            if len(self._parts) > len(self._sizes):
+                return True
+            self._target = bytearray(self._sizes[len(self._parts) - 1])
+        return False
+
+    def message(self) -> Tuple[Dict[str, Any], Blocks]:
+        """The message and its blocks, once it is whole."""
+        try:
+            message = json.loads(self._parts[2])
+        except (ValueError, RecursionError) as error:
+            raise BadFrame("is not JSON: {}".format(error)) from None
+        if not isinstance(message, dict) or not isinstance(message.get("ok"), bool):
+            raise BadFrame("does not say whether the request was done")
+        return message, [bytes(part) for part in self._parts[3:]]
 
 
 def receive(pipe: BinaryIO) -> Tuple[Dict[str, Any], Blocks]:

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List, Sequence, TypeVar
 
 from . import counters
-from .loop import MOST_SAMPLES, Taken, run_beside_canary, run_stream
+from .loop import MOST_SAMPLES, Taken, run_beside_canary, run_stream, set_deadline
 from .pinning import pin
 
 Call = Callable[[], Any]
@@ -40,7 +40,7 @@ def closed_loop(
     gc.disable()
     try:
         start_ns = max(start_ns, time.perf_counter_ns() + (_THREADS_LEAD_NS if len(calls) > 1 else 0))
-        deadline[0] = start_ns + int(seconds * 1e9)
+        set_deadline(deadline, start_ns + int(seconds * 1e9))
         run: Callable[..., Taken] = run_stream
         if canary:
             run = functools.partial(run_beside_canary, sing=counters.sing, every_ns=_CANARY_EVERY_NS)

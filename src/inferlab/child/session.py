@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import counters, loop, protocol, scenarios, server
+from . import confinement, counters, loop, protocol, scenarios, server
 from .engines import find
 from .engines.base import BadOption, LoadOptions
+from .model_files import files_of
 from .pinning import pin
 
 Answer = Tuple[Dict[str, Any], List[Any]]
@@ -18,6 +19,17 @@ Measured = Tuple[List[Any], bool]
 
 # Long enough for the streams' threads to wait for the first request.
 _SERVER_LEAD_NS = 3_000_000
+
+# Requests that concern no model: what they import is ours.
+_WITHOUT_MODEL = ("open", "describe", "deployment")
+# Arguments of tasks that name files or folders.
+_READ = ("model", "copy", "original", "dense", "changed", "source")
+_WRITTEN = ("out", "folder")
+# Tasks that measure, for as long as they are told to.
+_MEASURING = ("ceilings", "train")
+# A copy in another format or precision, and what an engine tells of its layers.
+_LEAST_FILE_BYTES = 2 << 30
+_TIMES_THE_MODEL = 4
 
 
 class Stream(NamedTuple):
@@ -38,11 +50,15 @@ class Session:
         self._output_names: List[str] = []
         self._inputs: List[Dict[str, Any]] = []
         self._calls: Dict[Tuple[int, int], Call] = {}
-        self._deadline = [0]
+        # When a slice ends, and whether it was cut short, perhaps before it began.
+        self._deadline = [0, 0]
+        #: How to confine this process before it reads the first model; None where that is done or not wanted.
+        self._policy: Optional[Dict[str, Any]] = None
+        self._cpu_s: Optional[float] = None
 
     def cut_short(self) -> None:
-        """Let the slice that is running end with its next inference."""
-        self._deadline[0] = 0
+        """Let the slice that is running, or that was asked for just now, end with its next inference."""
+        self._deadline[:] = [0, 1]
 
     def close(self) -> None:
         """Let every engine go."""
@@ -65,13 +81,48 @@ class Session:
             "layers": self._layers,
             "task": self._task,
         }
-        return requests[message["do"]](message, blocks)
+        do = message["do"]
+        if self._policy is not None and do not in _WITHOUT_MODEL:
+            self._confine(message)
+        measures = message.get("task") in _MEASURING
+        confinement.limit_cpu_for_now(self._cpu_s if do in ("inspect", "task") and not measures else None)
+        try:
+            return requests[do](message, blocks)
+        finally:
+            self._deadline[1] = 0
+
+    def _confine(self, message: Dict[str, Any]) -> None:
+        """Give up all that this and later requests do not need, before the engine's package is imported."""
+        policy, self._policy = self._policy, None
+        assert policy is not None
+        named = {**message.get("arguments", {}), **message}
+        models = [str(named[key]) for key in _READ if key in named]
+        read = [file for model in (*policy["read"], *models) for file in files_of(model)]
+        written = [str(named[key]) for key in _WRITTEN if key in named]
+        write = [path if os.path.isdir(path) else os.path.dirname(path) for path in written]
+        if policy["writes_model"]:
+            write += [os.path.dirname(model) for model in models]
+        size = sum(_size(file) for file in read)
+        if "file" in self._reference:
+            read.append(self._reference["file"])
+        confinement.confine(
+            {
+                "read": read if policy["files"] else None,
+                "write": [*policy["write"], *write],
+                "network": not policy["files"],
+                "memory_bytes": policy["memory_bytes"],
+                "file_bytes": max(_LEAST_FILE_BYTES, _TIMES_THE_MODEL * size),
+                "processes": policy["processes"],
+            }
+        )
 
     def _open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Bind the process to its CPUs, before any engine is imported, and remember which engine is meant."""
         self._cpus = message["cpus"]
         pinned = pin(self._cpus)
         self._reference = message["engine"]
+        self._policy = message.get("policy")
+        self._cpu_s = None if self._policy is None else self._policy["cpu_s"]
         return {"pinned": pinned, "harness_ns": loop.harness_cost_ns()}, []
 
     def _describe(self, *_: Any) -> Answer:
@@ -178,7 +229,7 @@ class Session:
         def measure(calls: List[Call], groups: List[List[int]]) -> Measured:
             # Processes that share a queue keep their common beginning, even if one of them comes late.
             start_ns = message["start_ns"] or time.perf_counter_ns() + _SERVER_LEAD_NS
-            self._deadline[0] = start_ns + int(message["seconds"] * 1e9)
+            loop.set_deadline(self._deadline, start_ns + int(message["seconds"] * 1e9))
             served = server.serve_all(calls, groups, take, start_ns, self._deadline, message["expected"])
             return [block for one in served for block in one], False
 
@@ -210,7 +261,6 @@ class Session:
         # An engine may have bound this thread to one of them, and binds its new threads within what it finds.
         pin(self._cpus)
         engine = self._streams[0].engine
-        tempfile.tempdir = message["folder"]  # our parent removes it, also where we die
         found = dict(engine.layer_times(self._inputs[0], message["seconds"], message["imposed_sparsity"]))
         graph = found.pop("graph", None)
         return found, [] if graph is None else [graph]
@@ -229,6 +279,16 @@ class Session:
             one = self._streams[stream]
             self._calls[key] = one.engine.bind(self._inputs[number], one.number)
         return self._calls[key]
+
+
+def _size(path: str) -> int:
+    """The bytes of a file, or of the files in a folder."""
+    try:
+        if os.path.isdir(path):
+            return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _load_options(message: Dict[str, Any], cpus: List[int], streams: int) -> LoadOptions:

@@ -27,6 +27,7 @@ def examine(system: System | None = None) -> tuple[Fact, ...]:
         limits.memory(system),
         moment.swap(system, sample),
         limits.huge_pages(system),
+        limits.engine_confinement(system),
         clock.clock_source(system),
         clock.clock_cost(system),
         moment.virtual_machine(system),

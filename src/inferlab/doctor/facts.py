@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from inferlab.child import counters
+from inferlab.child import confinement, counters
 from inferlab.machine import parse_cpu_list, read_text
 
 #: `warn` disturbs measurements; `unknown` cannot be read here; `info` is worth knowing and no fault.
@@ -46,6 +46,8 @@ class System:
     processor: str = field(default_factory=platform.processor)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     counters: Callable[[Sequence[int]], Mapping[str, float]] = counters.read
+    #: What of the confinement of engines the system does not allow, and why.
+    confinement: Callable[[], Mapping[str, str]] = confinement.support
     clock_ns: Callable[[], int] = time.perf_counter_ns
     sleep: Callable[[float], None] = time.sleep
     process_id: int = field(default_factory=os.getpid)

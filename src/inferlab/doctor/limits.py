@@ -6,6 +6,7 @@ from pathlib import Path
 
 from inferlab import machine
 from inferlab.doctor.facts import Fact, System
+from inferlab.worker import CONFINEMENT
 
 # How many threads: inferlab sets the number itself where an engine lets it.
 _COUNTS = (
@@ -87,6 +88,13 @@ def _limit(folder: Path) -> tuple[int, int] | None:
             spare = sum(int(line[1]) for line in lines if line[:1] == [droppable])
             return int(most), max(0, int(most) - max(0, int(used) - spare))
     return None
+
+
+def engine_confinement(system: System) -> Fact:
+    """What of the confinement of engines, which load models that are not trusted, this system does not allow."""
+    off = system.environ.get(CONFINEMENT) == "off"
+    missing = dict(system.confinement())
+    return Fact("confinement", "info" if off or missing else "good", {"off": off, "missing": missing})
 
 
 def huge_pages(system: System) -> Fact:

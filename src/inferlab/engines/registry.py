@@ -129,7 +129,7 @@ def _launch_file(name: str) -> Launch:
     file = Path(path).expanduser()
     if not file.is_file():
         raise BadInput(f"Engine '{name}': there is no file {file}.")
-    return Launch(name, {"file": str(file.resolve()), "class": kind})
+    return Launch(name, {"file": str(file.resolve()), "class": kind}, trusted=True)
 
 
 def _launch_plugin(point: metadata.EntryPoint) -> Launch:
@@ -139,7 +139,7 @@ def _launch_plugin(point: metadata.EntryPoint) -> Launch:
         raise BadInput(
             f"Engine '{point.name}': its entry point is '{point.value}', which is not package.module:ClassName."
         )
-    return Launch(point.name, {"module": module, "class": kind})
+    return Launch(point.name, {"module": module, "class": kind}, trusted=True)
 
 
 def _plugins() -> dict[str, metadata.EntryPoint]:

@@ -177,10 +177,7 @@ class Crew:
 
     def layers(self, seconds: float, imposed_sparsity: float | None = None) -> Reply:
         """What the layers of the first child's model take; nothing else can be asked of it afterwards."""
-        with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
-            return self._workers[0].ask(
-                "layers", work_s=seconds, seconds=seconds, imposed_sparsity=imposed_sparsity, folder=folder
-            )
+        return self._workers[0].ask("layers", work_s=seconds, seconds=seconds, imposed_sparsity=imposed_sparsity)
 
     def _start_ns(self) -> int:
         """When all begin together; one process alone begins at once."""

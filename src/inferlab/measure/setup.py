@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,10 @@ class Setup:
 def set_up(job: Job, listener: Listener) -> Iterator[Setup]:
     """Make a job ready; what was written for it is gone afterwards."""
     launch = registry.launch(job.cell.engine)
-    with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+    with tempfile.TemporaryDirectory(prefix="inferlab-") as folder, tempfile.TemporaryDirectory() as compiled:
+        # Compiled once, not in every process of the cell; never shared with the processes of another model.
+        environment = {**launch.environment, "TORCHINDUCTOR_CACHE_DIR": compiled}
+        launch = replace(launch, environment=environment, writes=(*launch.writes, compiled))
         able = powers(launch, job)
         reference = _reference(job, listener)
         path = _engine_file(job, launch, Path(folder))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +79,7 @@ def _measure(num_cores: int, cpus: tuple[int, ...], seconds: float) -> Ceilings:
             (Path(folder) / f"{task.name}.onnx").write_bytes(task.build().SerializeToString())
         for engine in _ENGINES:
             try:
-                launch = registry.launch(engine)
+                launch = replace(registry.launch(engine), reads=(folder,))
                 with Worker(launch, cpus=cpus, patience_s=_PATIENCE_S) as worker:
                     if not streamed:
                         size = max(_STREAMED_BYTES, 8 * _cache_bytes())

@@ -150,11 +150,12 @@ class Pool:
                 if late or not self._workers or queue.is_empty():
                     break
                 continue
-            # Those that have answered, or all if they have been silent for too long.
-            for worker in select.select(list(busy), [], [], _PATIENCE_S)[0] or list(busy):
+            # Those that begin to answer, or all if they have been silent for too long.
+            answering = select.select(list(busy), [], [], _PATIENCE_S)[0]
+            for worker in answering or list(busy):
                 weight = busy.pop(worker)
                 try:
-                    answers[weight] = worker.wait("task", patience_s=0.1).data
+                    answers[weight] = worker.wait("task", patience_s=_PATIENCE_S if answering else 0.1).data
                 except EngineFailed as error:
                     faults[weight] = str(error)
                     self._replace(worker, str(error))

@@ -194,6 +194,27 @@ def _swap(fact: Fact) -> str:
     return "not in use." if d["total_bytes"] else "there is none."
 
 
+_NOT_CONFINED = {
+    "files": "An engine can read and write all of your files",
+    "network": "An engine can use the network",
+    "memory": "An engine can ask for any amount of memory",
+    "cpu": "A task that runs away is stopped by the clock on the wall only",
+    "file_size": "An engine can write files of any size",
+    "processes": "An engine can start any number of processes",
+    "privileges": "An engine can gain rights by starting other programs",
+    "out_of_memory": "When memory runs out, the system may end inferlab instead of the engine",
+}
+
+
+def _confinement(fact: Fact) -> str:
+    if fact.data["off"]:
+        return "off (INFERLAB_CONFINEMENT): run only models that you trust."
+    missing = fact.data["missing"]
+    if not missing:
+        return "engines see only the model's files, no network, and have limits of memory and processes."
+    return " ".join(f"{_NOT_CONFINED[part]}: {reason}." for part, reason in missing.items())
+
+
 def _huge_pages(fact: Fact) -> str:
     return {
         "always": (
@@ -334,6 +355,7 @@ PROSE = {
     "memory": Entry(_LIMITS, "memory", _memory),
     "swap": Entry(_LIMITS, "swap", _swap),
     "huge-pages": Entry(_LIMITS, "huge pages", _huge_pages),
+    "confinement": Entry(_LIMITS, "confinement", _confinement),
     "clock-source": Entry(
         _CLOCK, "clock source", _source, lambda d: "cannot be read; the next line has what a reading costs."
     ),

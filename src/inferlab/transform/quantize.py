@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,10 @@ def _in_child(
         (0.8, "check_copy", {"model": model.path, "copy": str(out), **packed}),
     ]
     left_alone: dict[str, str] = {}
-    with Worker(registry.launch("onnxruntime"), patience_s=_PATIENCE_S) as worker:
+    launch = replace(
+        registry.launch("onnxruntime"), reads=(model.path,), writes=(str(named.parent), str(out.parent))
+    )
+    with Worker(launch, patience_s=_PATIENCE_S) as worker:
         for fraction, task, arguments in steps:
             tell(fraction)
             answer = worker.ask("task", blocks, task=task, arguments=arguments).data
