@@ -37,6 +37,10 @@ class NotSaved(InferlabError):
     exit_code = 6
 
 
+class TooMany(BadInput):
+    """As many as are allowed at once are there already."""
+
+
 class EngineRefused(BadInput):
     """An engine answered that it cannot run this model in this way."""
 

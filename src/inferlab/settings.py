@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.errors import BadInput
@@ -45,6 +46,37 @@ def config_file() -> Path:
         return Path(own)
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "inferlab" / "config.toml"
+
+
+#: Set by `inferlab serve` for itself and its processes: what may be downloaded for those who ask over HTTP.
+MOST_DOWNLOAD_BYTES = "INFERLAB_MAX_DOWNLOAD"
+LONGEST_DOWNLOAD_S = "INFERLAB_DOWNLOAD_TIMEOUT"
+PUBLIC_DOWNLOADS = "INFERLAB_PUBLIC_DOWNLOADS"
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadLimits:
+    """What a download may take; None: as much as it takes."""
+
+    most_bytes: int | None = None
+    longest_s: float | None = None
+    #: Refuse addresses of this machine and of private networks.
+    public_only: bool = False
+
+
+def download_limits() -> DownloadLimits:
+    """What downloads of this process are held to: nothing, for the user of the command line names them himself."""
+    most, longest = os.environ.get(MOST_DOWNLOAD_BYTES), os.environ.get(LONGEST_DOWNLOAD_S)
+    try:
+        return DownloadLimits(
+            None if not most else int(most),
+            None if not longest else float(longest),
+            os.environ.get(PUBLIC_DOWNLOADS, "") not in ("", "0"),
+        )
+    except ValueError as error:
+        raise BadInput(
+            f"{MOST_DOWNLOAD_BYTES} and {LONGEST_DOWNLOAD_S} must be numbers of bytes and of seconds."
+        ) from error
 
 
 def zoo_mirror() -> str | None:

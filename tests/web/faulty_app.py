@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from typing import Any
 
@@ -13,7 +12,7 @@ from nicegui import ui
 
 from inferlab.errors import BadInput
 from inferlab.web import app, shell
-from inferlab.web.faults import OneLine
+from inferlab.web.faults import quiet_libraries
 from inferlab.web.settings import Settings
 
 
@@ -83,5 +82,6 @@ def _raise(error: Exception) -> None:
 
 if __name__ == "__main__":
     app.PAGES = app.ROUTERS = ("tests.web.faulty_app",)
-    logging.getLogger().addHandler(OneLine())
-    uvicorn.run(app.create(Settings(port=int(sys.argv[1]))), port=int(sys.argv[1]), log_config=None)
+    made = app.create(Settings(port=int(sys.argv[1])))
+    quiet_libraries()
+    uvicorn.run(made, port=int(sys.argv[1]), log_config=None)

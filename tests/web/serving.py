@@ -213,5 +213,5 @@ def requested(browser: webdriver.Chrome) -> list[str]:
 
 def left_the_machine(addresses: Sequence[str]) -> list[str]:
     """Those of some addresses that are not on this machine."""
-    here = re.compile(r"(data|blob|about|chrome|devtools):|(https?|wss?)://(127\.0\.0\.1|localhost)[:/]")
+    here = re.compile(r"(data|blob|about|chrome|devtools|file):|(https?|wss?)://(127\.0\.0\.1|localhost)[:/]")
     return [each for each in addresses if not here.match(each)]

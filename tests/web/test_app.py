@@ -44,7 +44,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
     folder = tmp_path_factory.mktemp("server")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.web.faulty_app", str(port)], cwd=folder, env=environment, stderr=stderr

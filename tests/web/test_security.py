@@ -309,6 +309,13 @@ def test_a_body_that_turns_out_too_large_is_cut_off() -> None:
     assert "This is more than 1000 bytes." in refused.text
 
 
+def test_headers_of_more_than_32_kib_are_refused_also_where_they_come_at_once() -> None:
+    refused = _client().get("/api/v1/jobs", headers={"X-Long": "x" * 200_000})
+    assert refused.status_code == 431
+    assert refused.json()["detail"] == "The headers of this request have more than 32 KiB."
+    assert _client().get("/", headers={"X-Long": "x" * 30_000}).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("path", "host"), [("/", "127.0.0.1:8765"), ("/none", "127.0.0.1:8765"), ("/", "evil.example")]
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from inferlab.errors import BadInput
-from inferlab.workspace.sources import Sources, file_name
+from inferlab.errors import BadInput, Conflict, TooLarge, TooMany
+from inferlab.workspace.sources import Arriving, Received, Sources, file_name
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ async def _pieces(*pieces: bytes) -> AsyncIterator[bytes]:
 
 
 def _receive(sources: Sources, upload_id: str, name: str, *pieces: bytes, size: int | None = None) -> Path:
-    return asyncio.run(sources.receive(upload_id, name, _pieces(*pieces), size))
+    return asyncio.run(sources.receive(upload_id, name, _pieces(*pieces), size)).path
 
 
 def test_a_path_below_an_allowed_folder_is_opened(sources: Sources, allowed: Path) -> None:
@@ -191,3 +194,131 @@ def test_what_is_not_below_is_refused_in_the_same_words_whether_or_not_it_exists
 def test_without_folders_nothing_is_below() -> None:
     with pytest.raises(BadInput, match=r"\(none\)"):
         Sources((), 0).below("a.onnx")
+
+
+# Several requests at once.
+
+
+class _Sending:
+    """A file that is being sent: the test says when its next piece comes, and when it ends."""
+
+    def __init__(self, sources: Sources, upload_id: str, name: str) -> None:
+        self._pieces: asyncio.Queue[bytes] = asyncio.Queue()
+        self.received = asyncio.create_task(sources.receive(upload_id, name, self._come(), None))
+
+    async def _come(self) -> AsyncIterator[bytes]:
+        while piece := await self._pieces.get():
+            yield piece
+
+    async def send(self, piece: bytes) -> None:
+        """Send a piece, and let the server read it."""
+        self._pieces.put_nowait(piece)
+        while not self._pieces.empty():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)
+
+    async def end(self) -> Received:
+        self._pieces.put_nowait(b"")
+        return await self.received
+
+
+def test_of_one_name_that_is_sent_twice_at_once_the_last_wins_whole(sources: Sources) -> None:
+    async def both() -> None:
+        upload_id = sources.new_upload()
+        first, second = (_Sending(sources, upload_id, "a.onnx") for _ in range(2))
+        await first.send(b"1" * 10)
+        await second.send(b"2" * 15)
+        with pytest.raises(Conflict, match=r"a\.onnx is being sent once more at the same time"):
+            await first.end()
+        done = await second.end()
+        assert (done.size_bytes, done.path.read_bytes()) == (15, b"2" * 15)
+        assert [file.name for file in done.path.parent.iterdir()] == ["a.onnx"]
+
+    asyncio.run(both())
+
+
+def test_files_that_are_sent_at_once_share_the_limit(sources: Sources) -> None:
+    async def both() -> None:
+        upload_id = sources.new_upload()
+        first, second = (_Sending(sources, upload_id, name) for name in ("a.onnx", "b.data"))
+        await first.send(b"x" * 60)
+        await second.send(b"x" * 40)
+        assert (await first.end()).size_bytes == 60
+        second._pieces.put_nowait(b"x")
+        with pytest.raises(TooLarge, match=r"b\.data is too large"):
+            await second.received
+        assert [file.name for file in sources.folder(upload_id).iterdir()] == ["a.onnx"]
+
+    asyncio.run(both())
+
+
+def test_no_more_than_eight_files_are_received_at_once(sources: Sources) -> None:
+    async def many() -> None:
+        upload_id = sources.new_upload()
+        sent = [_Sending(sources, upload_id, f"{number}.bin") for number in range(8)]
+        for each in sent:
+            await each.send(b"x")
+        with pytest.raises(TooMany, match="8 files are being sent already"):
+            await sources.receive(upload_id, "more.bin", _pieces(b"x"), None)
+        for each in sent:
+            await each.end()
+        await sources.receive(upload_id, "more.bin", _pieces(b"x"), None)
+
+    asyncio.run(many())
+
+
+def test_the_disk_is_written_to_by_threads_and_not_by_the_event_loop(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = set()
+    write = Arriving.write
+
+    def watched(arriving: Arriving, chunks: Sequence[bytes]) -> None:
+        writers.add(threading.current_thread())
+        write(arriving, chunks)
+
+    monkeypatch.setattr(Arriving, "write", watched)
+    assert _receive(sources, sources.new_upload(), "a.onnx", b"abc").read_bytes() == b"abc"
+    assert writers and threading.main_thread() not in writers
+
+
+def test_what_was_begun_and_left_is_removed_and_what_became_something_stays(
+    sources: Sources, tmp_path: Path
+) -> None:
+    def aged(upload_id: str, seconds: float) -> None:
+        for folder in (tmp_path / "models" / upload_id, tmp_path / "models" / ".pending" / upload_id):
+            if folder.is_dir():
+                for each in (*folder.iterdir(), folder):
+                    os.utime(each, (time.time() - seconds,) * 2)
+
+    left, used, data, fresh = (sources.new_upload() for _ in range(4))
+    for each in (left, used, data, fresh):
+        _receive(sources, each, "a.onnx", b"x")
+    # As a server leaves it that is killed while it receives a file.
+    cut_off = tmp_path / "models" / ".pending" / fresh / "b.data.aaaaaaaaaa"
+    cut_off.write_bytes(b"half")
+    sources.adopt(sources.resolve(f"upload:{used}"))
+    sources.file(f"upload:{data}")
+    for each in (left, used, data):
+        aged(each, 25 * 3600)
+    aged(fresh, 3600)
+    Sources([], 100).sweep()
+    assert {one.name for one in (tmp_path / "models").iterdir()} == {".pending", used, data, fresh}
+    assert not cut_off.exists()
+
+
+def test_nothing_is_added_to_an_upload_of_which_something_was_made(sources: Sources) -> None:
+    upload_id = sources.new_upload()
+    path = _receive(sources, upload_id, "a.onnx", b"x")
+    sources.adopt(str(path))
+    with pytest.raises(Conflict, match="Something was made of this upload already"):
+        _receive(sources, upload_id, "a.onnx", b"other")
+    assert path.read_bytes() == b"x"
+
+
+def test_the_number_of_uploads_of_which_nothing_was_made_is_limited(sources: Sources) -> None:
+    begun = [sources.new_upload() for _ in range(100)]
+    with pytest.raises(TooMany, match="100 uploads were begun of which nothing was made"):
+        sources.new_upload()
+    sources.give_up(begun[0])
+    sources.new_upload()

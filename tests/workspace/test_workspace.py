@@ -167,7 +167,7 @@ def test_removing_a_project_removes_its_upload_unless_another_has_it(workspace: 
         yield build("mlp").read_bytes()
 
     upload_id = workspace.sources.new_upload()
-    path = asyncio.run(workspace.sources.receive(upload_id, "m.onnx", pieces(), None))
+    path = asyncio.run(workspace.sources.receive(upload_id, "m.onnx", pieces(), None)).path
     model = workspace.analyse(f"upload:{upload_id}")
     first, second = workspace.create_project("a", "", model), workspace.create_project("b", "", model)
     workspace.remove_project(first.id)
@@ -193,3 +193,16 @@ def test_what_the_command_line_compared_cannot_be_repeated_from_here(workspace: 
     entry_id = workspace.store.add_document("comparison", "a / b", {})
     with pytest.raises(BadInput, match="is not kept"):
         workspace.rerun(entry_id)
+
+
+def test_a_removal_whose_undoing_failed_can_be_undone_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry_id = workspace.store.add_document("profile", "p", profile_files.content(a_profile()))
+    workspace.remove(entry_id)
+    with monkeypatch.context() as full:
+        full.setattr("tempfile.tempdir", "/nowhere")
+        with pytest.raises(OSError):
+            workspace.put_back(entry_id)
+    workspace.put_back(entry_id)
+    assert workspace.store.entry(entry_id).id == entry_id

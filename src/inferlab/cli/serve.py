@@ -11,6 +11,8 @@ from inferlab.cli.stores import store_option
 
 _HOST = "Address to listen at."
 _OPEN = "Let everybody on this machine in without a token; refused at addresses that others can reach."
+_PRIVATE = "Let models be downloaded from this machine and from private networks, too."
+_MOST = "Largest model to take, uploaded or downloaded, such as 500M."
 _PORT = "Port to listen at.  [default: 8765, or the next that is free]"
 _FOLDER = "Folder below which models may be opened by their path; may be repeated.  [default: the current one]"
 
@@ -30,8 +32,13 @@ _FOLDER = "Folder below which models may be opened by their path; may be repeate
     help=_FOLDER,
 )
 @click.option(
-    "--max-upload", type=Bytes(), default="4G", show_default=True, help="Largest file to take, such as 500M."
+    "--max-upload",
+    type=Bytes(),
+    default="4G",
+    show_default=True,
+    help="Largest model to take, uploaded or downloaded, such as 500M.",
 )
+@click.option("--allow-private-downloads", is_flag=True, help=_PRIVATE)
 def command(
     host: str,
     port: int | None,
@@ -40,6 +47,7 @@ def command(
     store_url: str | None,
     folders: tuple[Path, ...],
     max_upload: int,
+    allow_private_downloads: bool,
 ) -> None:
     """Show projects, profiles and benchmarks as a web page, on the same store as the commands.
 
@@ -56,5 +64,6 @@ def command(
         store_url=store_url,
         folders=folders or (Path.cwd(),),
         most_upload_bytes=max_upload,
+        private_downloads=allow_private_downloads,
     )
     serve(settings, click.echo)

@@ -6,26 +6,44 @@ import hashlib
 import http.client
 import ipaddress
 import re
+import socket
 import ssl
 import tempfile
+import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
 from email.message import Message
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, TooLarge
 from inferlab.records import Event, Listener, ignore
-from inferlab.settings import cache_folder
+from inferlab.settings import DownloadLimits, cache_folder, download_limits
+from inferlab.units import size
 
 _CHUNK_BYTES = 1 << 20
 _SILENCE_S = 30.0
+_LOOK_S = 0.25
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_stop: ContextVar[threading.Event | None] = ContextVar("_stop", default=None)
 
 
-def fetch(url: str, listener: Listener = ignore) -> Path:
-    """Download a model and the files that belong to it, unless they are in the cache already."""
+def fetch(url: str, listener: Listener = ignore, trusted: bool = False) -> Path:
+    """Download a model and the files that belong to it, unless they are in the cache already.
+
+    An address that is `trusted`, as the user's own mirror is, may be on a private network whatever the limits say.
+    """
     _refuse_unsafe(url)
+    limits = download_limits()
+    if trusted:
+        limits = replace(limits, public_only=False)
+    budget = Budget(limits)
     folder = cache_folder() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
     name = _file_name(url)
     if (folder / name).is_file():
@@ -36,11 +54,11 @@ def fetch(url: str, listener: Listener = ignore) -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="part-") as part:
             made = Path(part) / folder.name
             made.mkdir()
-            _download(url, made / name, listener)
+            _download(url, made / name, listener, budget)
             for companion in _companions(url, made / name):
                 target = made / companion
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _download(urljoin(url, quote(companion)), target, listener)
+                _download(urljoin(url, quote(companion)), target, listener, budget)
             _move(made, folder)
     except OSError as error:
         raise BadInput(f"{url} cannot be stored in {folder.parent}: {error.strerror or error}.") from error
@@ -149,30 +167,197 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 
-def _download(url: str, path: Path, listener: Listener) -> None:
+class Budget:
+    """What is left of the limits of one download, all its files together."""
+
+    def __init__(self, limits: DownloadLimits) -> None:
+        self.limits = limits
+        self._end_s = None if limits.longest_s is None else time.monotonic() + limits.longest_s
+        self._stop = _stop.get()
+        self._left_bytes = limits.most_bytes
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether it may have to be cut off."""
+        return self._stop is not None or self._end_s is not None
+
+    def take(self, url: str, size_bytes: int) -> None:
+        """Count bytes that came; refuses more than there may be."""
+        if self._left_bytes is not None:
+            self._left_bytes -= size_bytes
+            if self._left_bytes < 0:
+                raise self._too_large(url)
+
+    def expect(self, url: str, size_bytes: int | None) -> None:
+        """Refuse what is announced as larger than it may be."""
+        if self._left_bytes is not None and (size_bytes or 0) > self._left_bytes:
+            raise self._too_large(url)
+
+    def check(self, url: str) -> None:
+        """Refuse what takes longer than it may, or what nobody waits for any more."""
+        if self._stop is not None and self._stop.is_set():
+            raise BadInput(f"The download of {url} was cancelled.")
+        if self._end_s is not None and time.monotonic() > self._end_s:
+            raise BadInput(
+                f"{url} cannot be downloaded: it took longer than {self.limits.longest_s:g} s, which is the limit."
+            )
+
+    @contextmanager
+    def watch(self, url: str, opened: list[socket.socket]) -> Iterator[None]:
+        """Cut off connections when the time is over or nobody waits any more: a silent server says nothing."""
+        if not self.is_watched:
+            yield
+            return
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(_LOOK_S):
+                try:
+                    self.check(url)
+                except BadInput:
+                    for one in opened:
+                        with suppress(OSError):
+                            one.shutdown(socket.SHUT_RDWR)
+
+        watching = threading.Thread(target=look, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watching.join()
+            for one in opened:
+                one.close()
+
+    def _too_large(self, url: str) -> TooLarge:
+        return TooLarge(
+            f"{url} is too large: a model that is downloaded may have {size(self.limits.most_bytes or 0)}. "
+            "Download it yourself and name its path, or start with: inferlab serve --max-upload 16G"
+        )
+
+
+@contextmanager
+def stoppable(stop: threading.Event) -> Iterator[None]:
+    """End downloads of this thread soon after an event is set."""
+    before = _stop.set(stop)
+    try:
+        yield
+    finally:
+        _stop.reset(before)
+
+
+def _connect(host: str, port: int, timeout_s: float, public_only: bool) -> socket.socket:
+    """Connect to an address that was checked: a name might lead elsewhere if it were looked up again."""
+    places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    if public_only and not all(_is_public(str(place[4][0])) for place in places):
+        raise _private(host)
+    problem: OSError | None = None
+    for family, kind, protocol, _, place in places:
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.settimeout(timeout_s)
+            opened.connect(place)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return opened
+        except OSError as error:
+            opened.close()
+            problem = error
+    raise problem or OSError("no address was found")
+
+
+def _is_public(text: str) -> bool:
+    """Whether an address is one of the public internet, also where it is written within another."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64 or (inner is None and int(address) >> 32 == 0):
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _is_public(str(inner))
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _private(host: str) -> BadInput:
+    return BadInput(
+        f"{host} is refused: it is not an address of the public internet. Upload the file, name its path, or "
+        "start with: inferlab serve --allow-private-downloads"
+    )
+
+
+def _opener(budget: Budget, opened: list[socket.socket]) -> urllib.request.OpenerDirector:
+    """What asks servers, over connections that were checked."""
+    public_only = budget.limits.public_only
+
+    def connecting(connection: http.client.HTTPConnection) -> None:
+        def connect(place: tuple[str, int], timeout_s: float, source: object = None) -> socket.socket:
+            target = getattr(connection, "_tunnel_host", None)
+            if target and public_only and _is_special_literal(target):
+                raise _private(target)
+            # A proxy is the user's own choice, and it alone knows where a name leads.
+            made = _connect(*place, timeout_s, public_only and not target)
+            if budget.is_watched:
+                # Encryption takes the socket itself away.
+                opened.append(made.dup())
+            return made
+
+        connection._create_connection = connect  # type: ignore[attr-defined]
+
+    class Plain(http.client.HTTPConnection):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            connecting(self)
+
+    class Encrypted(http.client.HTTPSConnection):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            connecting(self)
+
+    class PlainHandler(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Plain, req)
+
+    class EncryptedHandler(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Encrypted, req)
+
+    return urllib.request.build_opener(_Redirects, PlainHandler, EncryptedHandler)
+
+
+def _is_special_literal(host: str) -> bool:
+    try:
+        return not _is_public(host.strip("[]"))
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _download(url: str, path: Path, listener: Listener, budget: Budget) -> None:
     """Stream one file to `path`; what went wrong on the way becomes one sentence."""
     request = urllib.request.Request(  # noqa: S310 - the scheme was checked
         quote(url, safe="%/:=&?~#+!$,;'@()*[]"),
         headers={"User-Agent": "inferlab", "Accept-Encoding": "identity"},
     )
+    opened: list[socket.socket] = []
     try:
-        with urllib.request.build_opener(_Redirects).open(request, timeout=_SILENCE_S) as answer:
-            _receive(url, answer, path, listener)
+        with budget.watch(url, opened), _opener(budget, opened).open(request, timeout=_SILENCE_S) as answer:
+            _receive(url, answer, path, listener, budget)
     except urllib.error.HTTPError as error:
         raise BadInput(f"{url} cannot be downloaded: the server answered {error.code} {error.reason}.") from error
     except urllib.error.URLError as error:
+        budget.check(url)
         raise BadInput(f"{url} cannot be downloaded: {_cause(error.reason)}.") from error
     except (http.client.InvalidURL, UnicodeError) as error:
         raise BadInput(f"{url} is not a URL that can be asked for: {error}.") from error
     except (http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
+        budget.check(url)
         raise BadInput(
             f"{url} cannot be downloaded: the connection broke ({_cause(error)}). Try again."
         ) from error
 
 
-def _receive(url: str, answer: http.client.HTTPResponse, path: Path, listener: Listener) -> None:
+def _receive(url: str, answer: http.client.HTTPResponse, path: Path, listener: Listener, budget: Budget) -> None:
     stated = answer.headers.get("Content-Length", "")
     expected = int(stated) if stated.isdigit() and not answer.headers.get("Transfer-Encoding") else None
+    budget.expect(url, expected)
     received = 0
 
     def report() -> None:
@@ -182,9 +367,12 @@ def _receive(url: str, answer: http.client.HTTPResponse, path: Path, listener: L
     report()
     with path.open("wb") as file:
         while chunk := answer.read(_CHUNK_BYTES):
+            budget.take(url, len(chunk))
+            budget.check(url)
             file.write(chunk)
             received += len(chunk)
             report()
+    budget.check(url)
     if expected is not None and received != expected:
         raise BadInput(
             f"{url} cannot be downloaded: it broke off after {received} of {expected} bytes. Try again."

@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.model.download import external_files, inside
+from inferlab.model.download import Budget, external_files, inside
 from inferlab.records import Event, Listener, ignore
-from inferlab.settings import cache_folder
+from inferlab.settings import cache_folder, download_limits
 
 # What transformers needs to build a model again. Pickled weights and Python code are left where they are.
 _TRANSFORMERS_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
@@ -135,6 +135,8 @@ def _asking(what: str) -> Iterator[None]:
     """Turn whatever the Hub's library raises into one sentence."""
     try:
         yield
+    except BadInput:
+        raise
     except Exception as error:  # its HTTP library, hence its errors, changes with its version
         raise BadInput(f"{what} cannot be fetched: {_cause(error)}") from error
 
@@ -160,7 +162,8 @@ def _offline(error: BaseException | None) -> bool:
 
 
 def _progress(hub: Any, what: str, listener: Listener) -> type:
-    """A progress bar that draws nothing and tells the listener."""
+    """A progress bar that draws nothing, tells the listener, and ends what is too large or takes too long."""
+    budget = Budget(download_limits())
 
     class Progress(hub.utils.tqdm):  # type: ignore[misc]
         def __init__(self, *given: Any, **named: Any) -> None:
@@ -170,6 +173,9 @@ def _progress(hub: Any, what: str, listener: Listener) -> type:
         def update(self, n: float | None = 1) -> None:
             self.n += n or 0
             if self._counts_bytes:
+                budget.expect(f"hf:{what}", self.total)
+                budget.take(f"hf:{what}", int(n or 0))
+                budget.check(f"hf:{what}")
                 data = {"url": f"hf:{what}", "received_bytes": self.n, "total_bytes": self.total}
                 listener(Event("download", data, min(1.0, self.n / self.total) if self.total else None))
 

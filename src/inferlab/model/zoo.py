@@ -26,7 +26,7 @@ def resolve(source: str, listener: Listener = ignore) -> Path:
     if found := _in_sparsezoo_cache(stub):
         return found
     if mirror is not None and at_url:
-        return fetch(f"{mirror.rstrip('/')}/{stub}/model.onnx", listener)
+        return fetch(f"{mirror.rstrip('/')}/{stub}/model.onnx", listener, trusted=True)
     raise BadInput(_not_found(source, stub, mirror))
 
 

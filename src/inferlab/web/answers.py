@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -28,7 +29,8 @@ _TITLES = {
     405: "Refused",
     413: "Too large",
     421: "Refused",
-    429: "Too many tries",
+    429: "Too many at once",
+    431: "Too large",
     500: "Something went wrong",
 }
 _SENTENCES = {
@@ -59,3 +61,12 @@ def answer(path: str, status: int, sentence: str = "") -> Response:
     onward = '<a href="/">To the projects</a>' if status in (404, 500) else ""
     page = _PAGE.format(title=html.escape(title), text=html.escape(text), onward=onward)
     return HTMLResponse(page, status, headers)
+
+
+def attachment(name: str) -> dict[str, str]:
+    """The header of a file to be saved under a name; headers take Latin-1 only, so other letters are encoded."""
+    plain = "".join(letter if letter.isascii() and letter.isprintable() else "_" for letter in name)
+    plain = plain.replace("\\", "_").replace('"', "_")
+    encoded = quote(name.encode("utf-8", "replace"), safe="")
+    more = "" if plain == name else f"; filename*=UTF-8''{encoded}"
+    return {"Content-Disposition": f'attachment; filename="{plain}"{more}'}

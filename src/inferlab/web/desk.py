@@ -11,16 +11,24 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from inferlab.errors import InferlabError
+from inferlab.errors import InferlabError, TooMany
+from inferlab.model.download import stoppable
+from inferlab.records import Event, Listener, Model, ignore
 from inferlab.store.entries import QueuedJob
+from inferlab.workspace.sources import is_fetched
 from inferlab.workspace.workspace import Workspace
 
 _LOOK_S = 1.0
 # A runner that dies at once is not started a hundred times a second.
 _RESTART_S = 1.0
 _STOP_S = 20.0
+_SWEEP_S = 600.0
+# Models that are downloaded at the same time, and with those that wait for it.
+_FETCHERS = 3
+_MOST_FETCHED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class Watch:
         self._workspace = workspace
         self._changed = asyncio.Condition()
         self._looked_for = 0.0
+        self._reads = self._shown = 0
         self.snapshot = Snapshot()
 
     def wanted(self) -> Snapshot:
@@ -50,12 +59,17 @@ class Watch:
         return self.snapshot
 
     async def refresh(self) -> Snapshot:
-        """Look now."""
+        """Look now; what was read before another look that is shown already changes nothing."""
+        self._reads += 1
+        number = self._reads
         try:
             found = await asyncio.to_thread(self._read)
         except InferlabError:
             # The store is out of reach for a moment; whoever reads an entry will say it.
             return self.snapshot
+        if number < self._shown:
+            return self.snapshot
+        self._shown = number
         if found != self.snapshot:
             if _installing(self.snapshot) - _installing(found):
                 # Whoever asks for the engines next shall see what became of it.
@@ -147,18 +161,72 @@ class Desk:
         self.workspace = workspace
         self.watch = Watch(workspace)
         self.runner = RunnerProcess(store_url)
+        self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inferlab-download")
+        self._fetching = 0
         self._watching: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def analyse(self, source: str, listener: Listener = ignore) -> Model:
+        """What a model is; one that must be fetched first waits for one of a few threads, and can be cancelled.
+
+        It is cancelled where the caller is, or where the listener raises.
+        """
+        if not is_fetched(source):
+            return await asyncio.to_thread(self.workspace.analyse, source, listener)
+        if self._fetching >= _MOST_FETCHED:
+            raise TooMany(f"{_MOST_FETCHED} models are being downloaded already. Try again when one has arrived.")
+        stop, last = (
+            threading.Event(),
+            Event("download", {"url": source, "received_bytes": 0, "total_bytes": None}),
+        )
+
+        def listen(event: Event) -> None:
+            nonlocal last
+            last = event
+            listener(event)
+
+        def fetch() -> Model:
+            with stoppable(stop):
+                return self.workspace.analyse(source, listen)
+
+        self._fetching += 1
+        task = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(self._fetchers, fetch))
+        task.add_done_callback(self._fetched)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=_LOOK_S)
+                listener(last)
+        finally:
+            stop.set()
+        return task.result()
+
+    def _fetched(self, task: asyncio.Future[Model]) -> None:
+        self._fetching -= 1
+        if not task.cancelled():
+            # Whoever was told of it already, or has gone, does not need it again.
+            task.exception()
 
     async def open(self) -> None:
         """Begin to work: called when the server starts."""
         self.runner.start()
         self._watching = asyncio.create_task(self.watch.run())
+        self._sweeping = asyncio.create_task(self._sweep())
         await self.watch.refresh()
         # Asking every engine takes seconds; whoever opens a dialog should not wait for them.
         self._asking = asyncio.create_task(asyncio.to_thread(self.workspace.engines.all))
 
     async def close(self) -> None:
         """Stop working: called when the server ends."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._sweeping):
+            if task is not None:
+                task.cancel()
+        self._fetchers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.runner.stop)
+
+    async def _sweep(self) -> None:
+        """Remove uploads that were left, also by a server before this one."""
+        while True:
+            # What cannot be removed now may be gone the next time.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self.workspace.sources.sweep)
+            await asyncio.sleep(_SWEEP_S)

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import sys
 import time
+import traceback
+from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inferlab.errors import BadInput, Conflict, InferlabError, NotThere, TooLarge, keep
+from inferlab.errors import BadInput, Conflict, InferlabError, NotThere, TooLarge, TooMany, keep
 from inferlab.web.answers import answer, is_api
 
 FAULT = "That did not work: a fault of inferlab itself. Its details were kept where inferlab was started."
@@ -28,10 +30,12 @@ _STATUSES: tuple[tuple[type[InferlabError], int], ...] = (
     (NotThere, 404),
     (Conflict, 409),
     (TooLarge, 413),
+    (TooMany, 429),
     (BadInput, 400),
 )
 _STARTS = ("http.response.start", "websocket.accept", "websocket.close")
 _LATE = "inferlab did not make this page in time. Load it again."
+_OURS = Path(__file__).parents[1]
 _kept_at_s: dict[tuple[str, str, int], float] = {}
 
 
@@ -44,15 +48,26 @@ def report(error: BaseException) -> None:
     """Keep the details of a fault and say on the terminal, in one line, where."""
     if isinstance(error, _EXPECTED):
         return
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    where = (place.tb_frame.f_code.co_filename, place.tb_lineno) if place else ("", 0)
+    places = traceback.extract_tb(error.__traceback__)
+    where = (places[-1].filename, places[-1].lineno or 0) if places else ("", 0)
     key, now_s = (type(error).__name__, *where), time.monotonic()
     if now_s - _kept_at_s.get(key, -_SILENT_S) < _SILENT_S:
         return
     _kept_at_s[key] = now_s
+    if _is_malformed_message(places):
+        _say(f"a message on the page's connection made no sense and was ignored ({type(error).__name__}).")
+        return
     _say(f"a fault of inferlab itself ({type(error).__name__}: {error}). {keep(error)}")
+
+
+def _is_malformed_message(places: traceback.StackSummary) -> bool:
+    """Whether what a client sent on the page's WebSocket broke the libraries that read it, and no code of ours."""
+    files = [Path(place.filename) for place in places]
+    # Around them are our own checks of who may speak; what matters is what they called.
+    read_at = next(
+        (at for at, file in enumerate(files) if file.parent.name in ("engineio", "socketio")), len(files)
+    )
+    return read_at < len(files) and not any(file.is_relative_to(_OURS) for file in files[read_at:])
 
 
 def _say(text: str) -> None:
@@ -163,3 +178,10 @@ class OneLine(logging.Handler):
             report(error)
         elif not record.getMessage().startswith("Cancel "):
             _say(record.getMessage())
+
+
+def quiet_libraries() -> None:
+    """Let libraries speak through `OneLine` only; those of the WebSocket print tracebacks by themselves."""
+    logging.getLogger().addHandler(OneLine())
+    for name in ("engineio.server", "socketio.server"):
+        logging.getLogger(name).handlers.clear()

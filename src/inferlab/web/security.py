@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferlab.units import size
 from inferlab.web.answers import answer, is_api
+from inferlab.web.connections import MOST_HEAD_BYTES
 from inferlab.web.settings import is_loopback
 from inferlab.web.tokens import WrongTokens
 
@@ -43,6 +44,7 @@ _HEADERS = {
 # Around an upload: the form's other fields and its boundaries.
 _FORM_BYTES = 2**20
 
+_LONG_HEAD = f"The headers of this request have more than {size(MOST_HEAD_BYTES)}."
 _WRONG_HOST = "inferlab answers only to the address that it printed when it was started."
 _WRONG_ORIGIN = "This request comes from another web site, so it was refused."
 _UNKNOWN = (
@@ -95,6 +97,11 @@ class Guard:
     def _refused(self, scope: Scope) -> Response | None:
         """The answer to a request that the app must not see, or None."""
         headers, path = Headers(scope=scope), scope["path"]
+        if (
+            len(scope["query_string"]) + sum(len(name) + len(value) for name, value in headers.raw)
+            > MOST_HEAD_BYTES
+        ):
+            return answer(path, 431, _LONG_HEAD)
         hosts = headers.getlist("host")
         if self._hosts is not None and not (len(hosts) == 1 and hosts[0].lower() in self._hosts):
             return answer(path, 421, _WRONG_HOST)
@@ -181,7 +188,8 @@ def _own_page(scope: Scope, headers: Headers) -> bool:
 
 def _content_length(headers: Headers) -> int:
     given = headers.get("content-length", "")
-    return int(given) if given.isascii() and given.isdigit() else 0
+    # Python reads no number of more than some thousand digits.
+    return int(given[:30]) if given.isascii() and given.isdigit() else 0
 
 
 def _too_large(path: str, most_bytes: int) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import html
-import logging
 import os
 import socket
 import sys
@@ -19,10 +18,12 @@ from types import FrameType
 import uvicorn
 
 from inferlab.errors import BadInput
+from inferlab.settings import LONGEST_DOWNLOAD_S, MOST_DOWNLOAD_BYTES, PUBLIC_DOWNLOADS
 from inferlab.store import open_store
 from inferlab.web.app import create
+from inferlab.web.connections import MOST_HEAD_BYTES, Connection
 from inferlab.web.desk import Desk
-from inferlab.web.faults import OneLine
+from inferlab.web.faults import quiet_libraries
 from inferlab.web.settings import DEFAULT_PORT, Settings, is_loopback
 from inferlab.web.tokens import new_token, own_token, stored_token
 from inferlab.workspace.workspace import Workspace
@@ -31,6 +32,7 @@ from inferlab.workspace.workspace import Workspace
 _MOST_PORTS = 100
 # Open pages are told to close; whoever does not in this time is cut off.
 _PATIENCE_S = 1
+_LONGEST_DOWNLOAD_S = 3600
 _TO_THE_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>inferlab</title>
 <meta name="referrer" content="no-referrer"><meta http-equiv="refresh" content="0;url={url}"></head>
 <body><a href="{url}">Open inferlab</a></body></html>
@@ -46,9 +48,17 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         )
     listening = _listening(settings.host, settings.port)
     settings = replace(settings, port=listening.getsockname()[1], token=_token(settings))
+    _limit_downloads(settings)
     with open_store(settings.store_url) as store:
         workspace = Workspace(store, settings.folders, settings.most_upload_bytes)
         _run(replace(settings, desk=Desk(workspace, settings.store_url)), listening, say)
+
+
+def _limit_downloads(settings: Settings) -> None:
+    """Hold downloads of this process, and of those that it starts, to what others may ask for."""
+    os.environ[MOST_DOWNLOAD_BYTES] = str(settings.most_upload_bytes)
+    os.environ[LONGEST_DOWNLOAD_S] = str(_LONGEST_DOWNLOAD_S)
+    os.environ[PUBLIC_DOWNLOADS] = "0" if settings.private_downloads else "1"
 
 
 def _token(settings: Settings) -> str | None:
@@ -63,12 +73,16 @@ def _token(settings: Settings) -> str | None:
 
 
 def _run(settings: Settings, listening: socket.socket, say: Callable[[str], None]) -> None:
-    logging.getLogger().addHandler(OneLine())
+    app = create(settings)
+    quiet_libraries()
     config = uvicorn.Config(
-        create(settings),
+        app,
         log_config=None,
         log_level="warning",
         access_log=False,
+        # The other protocol of uvicorn has no limit for headers.
+        http=Connection,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
         server_header=False,
         proxy_headers=False,
         ws_per_message_deflate=not is_loopback(settings.host),

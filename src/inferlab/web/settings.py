@@ -23,6 +23,8 @@ class Settings:
     #: Models may be opened by their path only below these.
     folders: tuple[Path, ...] = ()
     most_upload_bytes: int = DEFAULT_UPLOAD_BYTES
+    #: Models may be downloaded from this machine and from private networks.
+    private_downloads: bool = False
     needs_token: bool = True
     #: Whoever does not have it is not let in; None: everybody is, which is refused where the host is not loopback.
     token: str | None = field(default=None, repr=False)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Sequence
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TypeVar
 
-from inferlab.errors import BadInput, NotThere, TooLarge
+from inferlab.errors import BadInput, Conflict, NotThere, TooLarge, TooMany
 from inferlab.settings import models_folder, versions_folder
 from inferlab.store.rows import new_id
 from inferlab.units import shortened
 
-_FETCHED = ("hf", "zoo", "demo")
+_FETCHED = ("hf", "zoo")
 _URLS = ("https://", "http://")
 _UPLOAD = re.compile(r"upload:([a-z2-7]{10})")
 # Spaces stay: a model names the files of its external data.
@@ -32,6 +38,15 @@ _WEIGHTS = {
 }
 # A folder with more is not for choosing by hand.
 _MOST_LISTED = 500
+# Uploads of which nothing was made yet, and files that are being sent at the same time.
+_MOST_PENDING = 100
+_MOST_ARRIVING = 8
+_ABANDONED_S = 24 * 3600.0
+# A file that is being received is written to more often; the server closes connections that are silent.
+_CUT_OFF_S = 600.0
+_WRITE_BYTES = 1 << 20
+_disk = ThreadPoolExecutor(4, thread_name_prefix="inferlab-disk")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +65,56 @@ class Listing:
     is_cut: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A file of an upload as it lies on the disk."""
+
+    path: Path
+    size_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Arriving:
+    """A file of an upload that is on its way; all but its fields is called in threads, off the event loop."""
+
+    part: Path
+    target: Path
+    #: What has come, or was announced.
+    size_bytes: int = 0
+    #: What the upload's other files have; None: not counted yet.
+    there_bytes: int | None = None
+    #: The same name is being sent once more.
+    overtaken: bool = False
+    _file: IO[bytes] | None = None
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        """Append to the file."""
+        if self._file is None:
+            self._file = self.part.open("xb")
+        self._file.writelines(chunks)
+
+    def close(self) -> int:
+        """Finish the file; returns what it has."""
+        assert self._file is not None
+        self._file.close()
+        return self.part.stat().st_size
+
+    def discard(self) -> None:
+        """Remove what is left of it."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+        self.part.unlink(missing_ok=True)
+
+
 class Sources:
     """What may be named over HTTP: nothing outside the folders that the user allowed."""
 
     def __init__(self, folders: Sequence[Path], most_bytes: int) -> None:
         self.folders = tuple(folder.resolve() for folder in folders)
         self.most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._arriving: list[Arriving] = []
 
     def resolve(self, source: str) -> str:
         """The source of a model as it can be measured from anywhere; refuses what may not be named."""
@@ -64,7 +123,7 @@ class Sources:
             raise BadInput("No model was named: give a path, a URL, hf:org/name, zoo:STUB or demo:NAME.")
         if found := _UPLOAD.fullmatch(text):
             return str(self.uploaded(found[1]))
-        if text.startswith(_URLS) or text.partition(":")[0] in _FETCHED:
+        if is_fetched(text) or text.startswith("demo:"):
             return text
         if "://" in text:
             raise BadInput(f"A model is fetched from an https:// address, not from {text.partition('://')[0]}://.")
@@ -73,7 +132,9 @@ class Sources:
     def file(self, source: str) -> str:
         """The path of a file that is no model, such as data: an upload's only file, or an allowed path."""
         if found := _UPLOAD.fullmatch(source.strip()):
-            return str(self.uploaded(found[1]))
+            path = str(self.uploaded(found[1]))
+            self.adopt(path)
+            return path
         return str(self.below(source))
 
     def shown(self, source: str) -> str:
@@ -140,41 +201,127 @@ class Sources:
             return False
         return True
 
-    # Uploads: a folder each, in which files are put one by one.
+    # Uploads: a folder each, in which files are put one by one. Until something is made of it, an upload has a
+    # second folder, for what is still on its way; by that it is known that it may be removed.
 
     def new_upload(self) -> str:
         """Make room for the files of one model; returns its name."""
         upload_id = new_id()
         try:
+            self.sweep()
+            pending = _pending_folder()
+            if pending.is_dir() and sum(1 for _ in pending.iterdir()) >= _MOST_PENDING:
+                raise TooMany(
+                    f"{_MOST_PENDING} uploads were begun of which nothing was made. Make projects of them, remove "
+                    "some, or try again tomorrow: by then they are gone."
+                )
+            (pending / upload_id).mkdir(parents=True)
             (models_folder() / upload_id).mkdir(parents=True)
         except OSError as error:
             raise BadInput(f"The upload cannot be stored: {error.strerror or error}.") from error
         return upload_id
 
-    async def receive(self, upload_id: str, name: str, chunks: AsyncIterator[bytes], size: int | None) -> Path:
-        """Write one file of an upload as it comes; what is too large, or cut off, leaves nothing behind."""
+    async def receive(
+        self, upload_id: str, name: str, chunks: AsyncIterator[bytes], size_bytes: int | None
+    ) -> Received:
+        """Write one file of an upload as it comes; what is too large, cut off, or overtaken leaves nothing behind.
+
+        Where a name is sent twice at the same time, the request that came last wins, and the other is refused.
+        """
         folder = self.folder(upload_id)
         target = folder / file_name(name)
-        taken = sum(file.stat().st_size for file in folder.iterdir() if file != target)
-        if size is not None and taken + size > self.most_bytes:
-            raise self._too_large(name)
-        part = target.with_name(f"{target.name}.part")
-        received = 0
+        if not (_pending_folder() / upload_id).is_dir():
+            raise Conflict("Something was made of this upload already. Begin another.")
+        arriving = Arriving(_pending_folder() / upload_id / f"{target.name}.{new_id()}", target)
+        self._begin(arriving)
         try:
-            with part.open("wb") as file:
-                async for chunk in chunks:
-                    received += len(chunk)
-                    if taken + received > self.most_bytes:
-                        raise self._too_large(name)
-                    file.write(chunk)
-            if size is not None and received != size:
-                raise BadInput(f"The upload of {name} was cut off after {received} of {size} bytes. Try again.")
-            part.replace(target)
+            if size_bytes is not None:
+                self._grow(arriving, size_bytes, name)
+            received = await self._write(arriving, chunks, name)
+            if size_bytes is not None and received != size_bytes:
+                raise BadInput(
+                    f"The upload of {name} was cut off after {received} of {size_bytes} bytes. Try again."
+                )
+            return await _in_thread(self._finish, arriving, name)
         except OSError as error:
             raise BadInput(f"{name} could not be stored: {error.strerror or error}.") from error
         finally:
-            part.unlink(missing_ok=True)
-        return target
+            with self._lock:
+                self._arriving.remove(arriving)
+                for other in self._arriving:
+                    # It may be among the finished files now.
+                    other.there_bytes = None
+            await _in_thread(arriving.discard)
+
+    def _begin(self, arriving: Arriving) -> None:
+        with self._lock:
+            if len(self._arriving) >= _MOST_ARRIVING:
+                raise TooMany(f"{_MOST_ARRIVING} files are being sent already. Try again when one has arrived.")
+            for other in self._arriving:
+                other.overtaken = other.overtaken or other.target == arriving.target
+            self._arriving.append(arriving)
+
+    async def _write(self, arriving: Arriving, chunks: AsyncIterator[bytes], name: str) -> int:
+        received, waiting, waiting_bytes = 0, list[bytes](), 0
+        await _in_thread(arriving.write, waiting)
+        async for chunk in chunks:
+            received += len(chunk)
+            self._grow(arriving, received, name)
+            waiting.append(chunk)
+            waiting_bytes += len(chunk)
+            if waiting_bytes >= _WRITE_BYTES:
+                await _in_thread(arriving.write, waiting)
+                waiting, waiting_bytes = [], 0
+        await _in_thread(arriving.write, waiting)
+        return received
+
+    def _grow(self, arriving: Arriving, size_bytes: int, name: str) -> None:
+        """Count what a file has or will have; all files of an upload together, also those on their way."""
+        with self._lock:
+            if arriving.overtaken:
+                raise _overtaken(name)
+            arriving.size_bytes = max(arriving.size_bytes, size_bytes)
+            folder = arriving.target.parent
+            others = [one for one in self._arriving if one.target.parent == folder and not one.overtaken]
+            replaced = {one.target for one in others}
+            total = sum(one.size_bytes for one in others)
+            if arriving.there_bytes is None or len(others) > 1:
+                there = [file for file in folder.iterdir() if file not in replaced]
+                arriving.there_bytes = sum(file.stat().st_size for file in there)
+            if total + arriving.there_bytes > self.most_bytes:
+                raise self._too_large(name)
+
+    def _finish(self, arriving: Arriving, name: str) -> Received:
+        size_bytes = arriving.close()
+        with self._lock:
+            if arriving.overtaken:
+                raise _overtaken(name)
+            arriving.part.replace(arriving.target)
+        return Received(arriving.target, size_bytes)
+
+    def sweep(self) -> None:
+        """Remove what was begun and left: files on their way that a server did not live to finish, old uploads."""
+        now_s = time.time()
+        with self._lock:
+            here = {one.part for one in self._arriving}
+        with contextlib.suppress(FileNotFoundError):
+            for upload in _pending_folder().iterdir():
+                ages = [
+                    now_s - one.stat().st_mtime for one in (upload, models_folder() / upload.name) if one.is_dir()
+                ]
+                for part in upload.iterdir():
+                    if part not in here and now_s - part.stat().st_mtime > _CUT_OFF_S:
+                        part.unlink(missing_ok=True)
+                if min(ages, default=0.0) > _ABANDONED_S and not any(part.parent == upload for part in here):
+                    self.give_up(upload.name)
+
+    def adopt(self, path: str) -> None:
+        """Something was made of an upload: it stays until that is removed."""
+        if self.is_uploaded(path):
+            shutil.rmtree(_pending_folder() / Path(path).parent.name, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                # Where it was the last one.
+                _pending_folder().rmdir()
 
     def uploaded(self, upload_id: str) -> Path:
         """The file of an upload that is the model."""
@@ -197,6 +344,7 @@ class Sources:
         """Remove the files of an upload by the path of its model; other paths are left alone."""
         if self.is_uploaded(path):
             shutil.rmtree(Path(path).parent, ignore_errors=True)
+            self.adopt(path)
 
     def is_uploaded(self, path: str) -> bool:
         """Whether a model lies where uploads are kept."""
@@ -220,6 +368,25 @@ class Sources:
             f"{name} is too large: an upload may have {limit}. Name its path on this machine instead, or start "
             "with: inferlab serve --max-upload 16G"
         )
+
+
+def is_fetched(source: str) -> bool:
+    """Whether a model comes from elsewhere, over the network."""
+    text = source.strip()
+    return text.startswith(_URLS) or text.partition(":")[0] in _FETCHED
+
+
+def _pending_folder() -> Path:
+    return models_folder() / ".pending"
+
+
+def _overtaken(name: str) -> Conflict:
+    return Conflict(f"{name} is being sent once more at the same time; what came first was given up.")
+
+
+async def _in_thread(call: Callable[..., _Result], *given: object) -> _Result:
+    """Call something that waits for the disk in one of a few threads of its own."""
+    return await asyncio.get_running_loop().run_in_executor(_disk, call, *given)
 
 
 def file_name(name: str) -> str:

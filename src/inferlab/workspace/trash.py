@@ -61,6 +61,15 @@ class Trash:
             found = self._removed.pop(entry_id, None)
         if found is None or self._clock() - found.removed_at > KEPT_S:
             raise NotThere(f"{entry_id} was removed too long ago to be put back.")
+        try:
+            self._import(entry_id, found)
+        except BaseException:
+            # It can be tried again.
+            with self._lock:
+                self._removed[entry_id] = found
+            raise
+
+    def _import(self, entry_id: str, found: _Removed) -> None:
         with tempfile.NamedTemporaryFile(suffix=".jsonl.gz") as file:
             file.write(found.lines)
             file.flush()

@@ -85,6 +85,7 @@ class Workspace:
     def create_project(self, name: str, description: str, model: Model) -> Project:
         """Make a project of a model that was analysed, with what its architecture says of it."""
         project = self.store.projects.add(checked_name(name, "project"), _described(description), model)
+        self.sources.adopt(model.path)
         # A model whose shapes cannot be guessed is still a project; `theory` says what is wrong with it.
         with contextlib.suppress(InferlabError):
             _in_theory(Lab(self.store, project_id=project.id), model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any
@@ -11,8 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from inferlab.errors import NotThere
+from inferlab.records import Model
 from inferlab.store.entries import QueuedJob
 from inferlab.web.api.schemas import JobFacts, Problem
 from inferlab.web.desk import Desk
@@ -22,6 +25,7 @@ PREFIX = "/api/v1"
 _ID = re.compile(r"[a-z2-7]{10}")
 # What is no upload is a few lines of JSON.
 _MOST_BODY_BYTES = 2**20
+_LOOK_S = 0.5
 
 #: What any route may answer beside what it is for.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -33,7 +37,18 @@ NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "descripti
 CONFLICT: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "Not in the state that it is in."}
 }
+TOO_MANY: dict[int | str, dict[str, Any]] = {
+    429: {"model": Problem, "description": "As many as are allowed at once are there already."}
+}
 TOO_LARGE: dict[int | str, dict[str, Any]] = {413: {"model": Problem, "description": "Larger than what is taken."}}
+
+
+def as_json(problems: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer that else answers something other than JSON."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
+    return {
+        status: {"description": problem["description"], "content": content} for status, problem in problems.items()
+    }
 
 
 def desk_of(request: Request) -> Desk:
@@ -69,6 +84,19 @@ def only_known(request: Request) -> None:
         raise RequestValidationError(
             [{"loc": ("query", name), "msg": "There is no such parameter"} for name in unknown]
         )
+
+
+async def analysed(desk: Desk, request: Request, source: str) -> Model:
+    """What a model is; where it must be fetched and whoever asked goes away, so does the download."""
+    task = asyncio.create_task(desk.analyse(source))
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_LOOK_S)
+            if not task.done() and await request.is_disconnected():
+                raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def shown_at_once(desk: TheDesk) -> AsyncIterator[None]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from inferlab.web.answers import attachment
 from inferlab.web.api.common import NOT_THERE, SHOWN, EntryId, SmallBody, TheWorkspace
 from inferlab.web.api.schemas import Answer, EntryLine
 
@@ -45,8 +46,7 @@ def export_entry(
 ) -> Response:
     """An entry as JSON, as a table, or as a page that opens offline."""
     found = workspace.export(entry_id, format)
-    headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-    return Response(found.text, media_type=found.media_type, headers=headers)
+    return Response(found.text, media_type=found.media_type, headers=attachment(found.name))
 
 
 @router.get("/entries/{entry_id}/command", summary="An entry as a command line", responses=NOT_THERE)

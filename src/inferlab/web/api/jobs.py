@@ -12,7 +12,17 @@ from pydantic import Field
 
 from inferlab.errors import NotThere
 from inferlab.store.entries import QueuedJob
-from inferlab.web.api.common import CONFLICT, NOT_THERE, SHOWN, JobId, SmallBody, TheDesk, TheWorkspace
+from inferlab.web.api.common import (
+    CONFLICT,
+    NOT_THERE,
+    PROBLEMS,
+    SHOWN,
+    JobId,
+    SmallBody,
+    TheDesk,
+    TheWorkspace,
+    as_json,
+)
 from inferlab.web.api.schemas import Answer, JobDetails, JobFacts
 from inferlab.workspace.workspace import Workspace
 
@@ -35,7 +45,12 @@ def list_jobs(
     return found + [JobFacts.of(one, None) for one in workspace.store.jobs.recent(recent)]
 
 
-@router.get("/jobs/events", summary="Follow the queue", response_class=EventSourceResponse)
+@router.get(
+    "/jobs/events",
+    summary="Follow the queue",
+    response_class=EventSourceResponse,
+    responses=as_json(PROBLEMS),
+)
 async def follow_jobs(desk: TheDesk) -> AsyncIterable[ServerSentEvent]:
     """The queue as server-sent events: `queue` with all jobs on their way, now and whenever something changes.
 
@@ -61,7 +76,7 @@ def _there(workspace: TheWorkspace, job_id: JobId) -> None:
     "/jobs/{job_id}/events",
     summary="Follow a job",
     response_class=EventSourceResponse,
-    responses=NOT_THERE,
+    responses=as_json({**PROBLEMS, **NOT_THERE}),
     dependencies=[Depends(_there)],
 )
 async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEvent]:

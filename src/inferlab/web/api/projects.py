@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+import asyncio
+
+from fastapi import APIRouter, Request, Response
 
 from inferlab.web.api.asking import ProjectAsking, ProjectChange
-from inferlab.web.api.common import NOT_THERE, PREFIX, SHOWN, ProjectId, SmallBody, TheWorkspace
+from inferlab.web.api.common import (
+    NOT_THERE,
+    PREFIX,
+    SHOWN,
+    TOO_LARGE,
+    TOO_MANY,
+    ProjectId,
+    SmallBody,
+    TheDesk,
+    TheWorkspace,
+    analysed,
+)
 from inferlab.web.api.profile_schemas import ProfileFacts
 from inferlab.web.api.schemas import JobFacts, ProjectFacts, ProjectSummary
 
@@ -18,11 +31,17 @@ def list_projects(workspace: TheWorkspace) -> list[ProjectSummary]:
     return [ProjectSummary.of_line(line, workspace.sources) for line in workspace.projects()]
 
 
-@router.post("/projects", status_code=201, summary="Make a project", responses=NOT_THERE, dependencies=SHOWN)
-def add_project(workspace: TheWorkspace, asking: ProjectAsking, response: Response) -> ProjectFacts:
+@router.post(
+    "/projects",
+    status_code=201,
+    summary="Make a project",
+    responses={**NOT_THERE, **TOO_LARGE, **TOO_MANY},
+    dependencies=SHOWN,
+)
+async def add_project(desk: TheDesk, request: Request, asking: ProjectAsking, response: Response) -> ProjectFacts:
     """Analyse a model and make a project of it; one that must be fetched first takes its time."""
-    model = workspace.analyse(asking.source)
-    project = workspace.create_project(asking.name, asking.description, model)
+    model, workspace = await analysed(desk, request, asking.source), desk.workspace
+    project = await asyncio.to_thread(workspace.create_project, asking.name, asking.description, model)
     response.headers["Location"] = f"{PREFIX}/projects/{project.id}"
     return ProjectFacts.of(project, workspace.sources)
 

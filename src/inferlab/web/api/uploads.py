@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field
 
-from inferlab.web.api.common import CONFLICT, NOT_THERE, PREFIX, TOO_LARGE, TheWorkspace, UploadId
+from inferlab.web.api.common import CONFLICT, NOT_THERE, PREFIX, TOO_LARGE, TOO_MANY, TheWorkspace, UploadId
 from inferlab.web.api.schemas import Answer
 
 router = APIRouter(tags=["uploads"])
@@ -26,10 +26,10 @@ class ReceivedFacts(Answer):
     """A file that was received."""
 
     name: str = Field(description="Its name, without characters that could do harm.")
-    size_bytes: int = Field(description="Its size.")
+    size_bytes: int = Field(description="Its size on the disk.")
 
 
-@router.post("/uploads", status_code=201, summary="Begin an upload")
+@router.post("/uploads", status_code=201, summary="Begin an upload", responses=TOO_MANY)
 def begin_upload(workspace: TheWorkspace, response: Response) -> UploadFacts:
     """Make room for the files of one model: its .onnx with its data, an .xml with its .bin, a .pt2, a .pt."""
     upload_id = workspace.sources.new_upload()
@@ -41,7 +41,7 @@ def begin_upload(workspace: TheWorkspace, response: Response) -> UploadFacts:
     "/uploads/{upload_id}/{name}",
     status_code=201,
     summary="Send a file",
-    responses={**NOT_THERE, **TOO_LARGE},
+    responses={**NOT_THERE, **CONFLICT, **TOO_LARGE, **TOO_MANY},
     openapi_extra={"requestBody": {"required": True, "description": "The bytes of the file.", **_BYTES}},
 )
 async def receive_file(
@@ -50,11 +50,14 @@ async def receive_file(
     name: Annotated[str, Path(description="The name of the file.")],
     request: Request,
 ) -> ReceivedFacts:
-    """Write the body to the disk as it comes; what is too large or cut off leaves nothing behind."""
+    """Write the body to the disk as it comes; what is too large or cut off leaves nothing behind.
+
+    Where a name is sent twice at the same time, the request that came last wins; the other is answered with 409.
+    """
     told = request.headers.get("content-length", "")
-    size = int(told) if told.isascii() and told.isdigit() else None
-    path = await workspace.sources.receive(upload_id, name, request.stream(), size)
-    return ReceivedFacts(name=path.name, size_bytes=path.stat().st_size)
+    size_bytes = int(told[:30]) if told.isascii() and told.isdigit() else None
+    received = await workspace.sources.receive(upload_id, name, request.stream(), size_bytes)
+    return ReceivedFacts(name=received.path.name, size_bytes=received.size_bytes)
 
 
 @router.delete(

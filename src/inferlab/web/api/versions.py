@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from starlette.responses import FileResponse
 
+from inferlab.web.answers import attachment
 from inferlab.web.api.asking import LevelsAsking, VersionAsking
 from inferlab.web.api.common import (
     CONFLICT,
@@ -125,5 +126,4 @@ def remove_version(workspace: TheWorkspace, entry_id: EntryId) -> None:
 
 
 def _attached(found: Export) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-    return Response(found.text, media_type=found.media_type, headers=headers)
+    return Response(found.text, media_type=found.media_type, headers=attachment(found.name))

@@ -23,7 +23,11 @@ async def loaded(read: Callable[_Given, _Found], *given: _Given.args, **named: _
     if not done:
         prepare()
         waiting = html.div("Opening…").classes("il-empty il-muted").props('data-testid="opening"')
-        await ui.context.client.connected()
+        client = ui.context.client
+        await client.connected()
         await asyncio.wait([task])
+        if client.is_deleted:
+            # Nobody came for the page, as under load: there is nothing left to put the content into.
+            raise asyncio.CancelledError
         waiting.delete()
     return task.result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 
@@ -110,7 +109,7 @@ class ModelPicker:
         self._timer.activate()
         problem = ""
         try:
-            found = await asyncio.to_thread(self._desk.workspace.analyse, source, job.listen)
+            found = await self._desk.analyse(source, job.listen)
         except _GivenUp:
             return
         except Exception as error:

@@ -1,0 +1,116 @@
+"""One connection over HTTP/1.1, closed where the other side neither sends nor takes anything."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+from h11 import Request as Head
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+#: A request's line and headers together may have so many bytes.
+MOST_HEAD_BYTES = 2**15
+# From the first byte, or from connecting, to the end of the headers.
+_HEAD_S = 10.0
+# Without one byte of a body that was announced, or of an answer taken, while we wait for it.
+_SILENCE_S = 60.0
+_GRACE_S = 0.1
+_MOST_CONNECTIONS = 500
+
+
+class Connection(H11Protocol):
+    """uvicorn's own connection, with limits on how long it waits for the other side, and on their number."""
+
+    _limit: asyncio.TimerHandle | None = None
+    _waits_for_head = False
+    _since_s = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request, but not for ever."""
+        super().connection_made(transport)
+        self._since_s = self.loop.time()
+        self._look()
+        if len(self.connections) > _most_connections():
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, and see what is waited for now."""
+        super().data_received(data)
+        if self.transport.get_protocol() is self:
+            self._look()
+
+    def handle_websocket_upgrade(self, event: Head) -> None:
+        """From now on it is a WebSocket, which has limits of its own."""
+        self._stop()
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        """The next request may come; until its first byte uvicorn's own limit holds."""
+        self._stop()
+        self._since_s = self.loop.time()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The other side does not take what we send."""
+        super().pause_writing()
+        self._wait(_SILENCE_S)
+
+    def resume_writing(self) -> None:
+        """The other side goes on."""
+        self._stop()
+        super().resume_writing()
+        self._look()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _look(self) -> None:
+        """Set the limit that fits what is waited for."""
+        if self.transport.is_closing():
+            self._stop()
+        elif self.is_idle:
+            # Bytes that drip in do not prolong it.
+            if not self._waits_for_head:
+                self._wait(_HEAD_S)
+                self._waits_for_head = True
+        elif self.cycle.more_body:
+            self._wait(_SILENCE_S)
+        else:
+            self._stop()
+
+    def _wait(self, seconds: float) -> None:
+        self._stop()
+        self._limit = self.loop.call_later(seconds, self._end)
+
+    def _stop(self) -> None:
+        self._waits_for_head = False
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _end(self) -> None:
+        if not self.is_idle and self.flow.read_paused and not self.flow.write_paused:
+            # It is we who do not read: the disk is slow.
+            self._wait(_SILENCE_S)
+        else:
+            # Where it was we who had no time, what came meanwhile is read before this.
+            self._limit = self.loop.call_later(_GRACE_S, self.transport.abort)
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for a request: who asks for nothing locks nobody out."""
+        waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_idle]
+        oldest = min(waiting, key=lambda one: one._since_s)
+        oldest.transport.abort()
+        self.connections.discard(oldest)
+
+
+def _most_connections() -> int:
+    """As many as leave enough files to be opened by all the rest."""
+    return min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
