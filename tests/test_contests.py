@@ -14,6 +14,7 @@ from inferlab.executors import Local
 from inferlab.lab import Lab
 from inferlab.machine import Core
 from inferlab.measure.compare import Contest
+from inferlab.plotting import plot
 from inferlab.records import Comparison, Listener, Plan
 from inferlab.store import Document, open_store
 from inferlab.store.store import Store
@@ -144,3 +145,17 @@ def test_several_comparisons_are_shown_one_after_the_other(store: Store) -> None
         "1 core, batch size 1",
         "1 core, batch size 4",
     ]
+
+
+def test_each_comparison_of_several_is_drawn_by_its_number(store: Store) -> None:
+    series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
+    figure = plot(f"{series.id}#2", store=store)
+    assert list(figure.data[0].y) == pytest.approx([1.5])
+    places = f"{series.id}#1: 1 core, batch 1; {series.id}#2: 1 core, batch 4"
+    with pytest.raises(BadInput) as raised:
+        plot(series.id, store=store)
+    assert str(raised.value) == (
+        f"{series.id} has 2 comparisons, and each has a chart of its own. Name one: {places}."
+    )
+    with pytest.raises(BadInput, match="there is no result 3 among 2"):
+        plot(f"{series.id}#3", store=store)

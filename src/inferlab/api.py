@@ -182,6 +182,7 @@ def profile(
         time_s=asked.number("time", time),
         budget=asked.number("budget", budget),
         verify=asked.flag("verify_estimate", verify_estimate),
+        approximate=asked.flag("loss", loss),
     )
     with _store(store, listener) as opened:
         lab = Lab(opened)

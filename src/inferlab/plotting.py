@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ from inferlab.optimizing.records import Front
 from inferlab.records import Benchmark, Comparison, Outcome
 from inferlab.render import comparison, flat, front, saved
 from inferlab.results import BenchmarkResult, ComparisonResult
+from inferlab.store.briefs import results
 from inferlab.store.entries import Document
+from inferlab.units import plural
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -88,7 +90,7 @@ def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
 def _file(name: str) -> _Held:
     path, _, number = name.partition("#")
     if path.lower().endswith(".json") and (content := _comparison(Path(path))) is not None:
-        return _Held(ratios=charts.of_file(content))
+        return _Held(ratios=charts.of_file(_one_of(path, content, number)))
     return _Held([charts.from_row(row, path) for row in _numbered(path, flat.read(Path(path)), number)])
 
 
@@ -118,7 +120,21 @@ def _entry(name: str, store: Any) -> _Held:
         return _Held(front=front.from_content(found.content, found.id))
     if found.kind != "comparison":
         raise BadInput(f"{found.id} is a {found.kind}; benchmarks, comparisons and searches have charts.")
-    return _Held(ratios=charts.of_file(found.content))
+    return _Held(ratios=charts.of_file(_one_of(entry_id, found.content, number)))
+
+
+def _one_of(name: str, content: Mapping[str, Any], number: str) -> Mapping[str, Any]:
+    """The comparison of a document, or of one that holds several the one whose number follows a #."""
+    several = results(content)
+    if len(several) == 1 or number:
+        chosen: Mapping[str, Any] = _numbered(name, several, number)[0]
+        return chosen
+    cells = [(one.get("a") or {}).get("cell") or {} for one in several]
+    places = "; ".join(
+        f"{name}#{place}: {plural(cell.get('num_cores', 0), 'core')}, batch {cell.get('batch_size', '?')}"
+        for place, cell in enumerate(cells, 1)
+    )
+    raise BadInput(f"{name} has {len(several)} comparisons, and each has a chart of its own. Name one: {places}.")
 
 
 def _numbered(name: str, cells: Sequence[Any], number: str) -> Sequence[Any]:

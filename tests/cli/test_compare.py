@@ -248,3 +248,12 @@ def test_every_option_of_compare_is_documented_and_no_other() -> None:
     documented = set(re.findall(r"`(-{1,2}[\w-]+)`", rows))
     common = {name for name in real if f"`{name}`" in (DOCUMENTATION.split("as in [benchmark]")[0])}
     assert documented | common == real
+
+
+def test_the_help_offers_nothing_that_is_refused(inferlab_here: Run) -> None:
+    shown = " ".join(inferlab_here("compare", "--help").stdout.split())
+    assert "server" not in shown
+    assert "--rate" not in shown
+    for values in ("1,8,32", "1,2,max", "32,128", " 1,2 "):
+        assert values not in shown
+    assert "-b, --batch_size N" in shown

@@ -84,13 +84,16 @@ def test_the_report_is_one_file(whole: tuple[str, dict[str, Any], Path]) -> None
     assert "demo:digits" in page and "<script src=" not in page
 
 
-def test_with_both_profiles_off_the_approximated_ones_remain(inferlab_here: Run, tmp_path: Path) -> None:
+def test_with_both_profiles_off_only_what_the_architecture_says_remains(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
     file = tmp_path / "p.json"
     done = inferlab_here("profile", "demo:mlp", "--no-performance", "--no-loss", "-q", "-x", file)
     assert done.returncode == 0, done.stderr
     content = json.loads(file.read_text())
-    assert content["performance"] is None
-    assert content["loss"]["method"] == "approximated"
+    assert (content["performance"], content["loss"], content["estimate"]) == (None, None, None)
+    assert "Loss Profile" not in done.stdout
+    assert "Estimate" not in done.stdout
     # 64 × 64 and 64 × 10 multiply-adds.
     assert content["flops"]["macs"] == 64 * 64 + 64 * 10
 
@@ -147,7 +150,7 @@ def test_an_engine_that_cannot_tell_layers_leaves_the_flops_profile_and_a_senten
         (["--levels", "much"], "'much' is not a number."),
         (["--budget", "-1"], "The loss budget must be 0 or more"),
         (["-t", "0"], "The measuring time must be more than 0 seconds"),
-        (["--verify", "--no-loss"], "--verify needs both profiles"),
+        (["--verify-estimate", "--no-loss"], "--verify-estimate needs both profiles"),
         (["--int8", "--no-performance"], "belong to the performance profile, which is switched off"),
         (["--performance-name", "a", "--no-performance"], "--performance-name belongs to the performance profile"),
         (["--data", "demo:digits", "--no-loss"], "--data is for the loss profile, which is switched off"),
@@ -171,3 +174,32 @@ def test_data_that_do_not_fit_are_refused_before_anything_runs(inferlab_here: Ru
     assert done.returncode == 2
     assert "does not fit the model: it lacks 'image'; the model has no input 'picture'" in done.stderr
     assert "Counting" not in done.stderr
+
+
+def test_without_anything_to_verify_a_profile_is_made_all_the_same(inferlab_here: Run, tmp_path: Path) -> None:
+    """onnxruntime has no times at levels of pruning, so there is no estimated model to make."""
+    file = tmp_path / "p.json"
+    # As it was written before, too.
+    for option in ("--verify-estimate", "--verify"):
+        done = inferlab_here("profile", "demo:mlp", *QUICK[:-1], "--no-save", option, "-x", file)
+        assert done.returncode == 0, done.stderr
+        assert "There is nothing to verify: the estimate prunes no layer, or has no times" in done.stderr
+        content = json.loads(file.read_text())
+        assert content["problems"] == []
+        assert content["estimate"]["verified"] is None
+
+
+@pytest.mark.parametrize("option", ["--no-verify", "--no-check"])
+def test_outputs_are_not_checked_where_that_is_asked(inferlab_here: Run, tmp_path: Path, option: str) -> None:
+    file = tmp_path / "p.json"
+    done = inferlab_here("profile", "demo:mlp", "--no-loss", *QUICK, "--no-save", option, "-x", file)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(file.read_text())["performance"]["output_check"]["status"] == "unchecked"
+
+
+def test_the_help_shows_each_option_in_one_way_and_no_lists(inferlab_here: Run) -> None:
+    shown = inferlab_here("profile", "--help").stdout
+    assert "--no-verify" in shown
+    assert "--verify-estimate" in shown
+    assert "--no-check" not in shown
+    assert "1,8,32" not in shown

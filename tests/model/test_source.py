@@ -12,6 +12,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.model import demo
+from inferlab.model.reading import read_model
 from inferlab.model.source import Located, locate
 
 
@@ -237,3 +238,14 @@ def test_a_stub_cannot_leave_the_mirror(stub: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("INFERLAB_ZOO", str(tmp_path / "mirror"))
     with pytest.raises(BadInput, match="is not a SparseZoo stub"):
         locate(f"zoo:{stub}")
+
+
+def test_a_folder_in_int8_is_not_sent_to_an_export_that_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(BadInput, match="Export it first for other engines: inferlab export"):
+        read_model(str(tmp_path), engines=("onnxruntime",))
+    (tmp_path / "model.int8.safetensors").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"in INT8, which only the engine torch runs \(-e torch\)") as raised:
+        read_model(str(tmp_path), engines=("onnxruntime",))
+    assert "inferlab export" not in str(raised.value)

@@ -30,7 +30,7 @@ _PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [defaul
 @click.command("capacity", help=_HELP)
 @click.argument("model")
 @click.option("--slo", required=True, metavar='"p99<20ms"', help=_SLO)
-@cell_options(without=("scenario", "rate"))
+@cell_options(without=("scenario", "rate"), single=True)
 @click.option("-t", "--time", "time_s", default=60.0, show_default=True, help="Seconds in all, loading included.")
 @click.option("--processes", type=int, help=_PROCESSES)
 @click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")

@@ -36,7 +36,7 @@ _SHORT = {"ncores": "num_cores", "nstreams": "num_streams", "shapes": "input_sha
 
 @click.command("compare", help=_HELP)
 @click.argument("models", nargs=-1, required=True, metavar="A [B]")
-@cell_options(without=("engine", "rate"))
+@cell_options(without=("engine", "rate"), single=True)
 @click.option(
     "-e",
     "--engine",

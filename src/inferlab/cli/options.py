@@ -119,6 +119,21 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
 }
 
+#: What stands for the value of each option where a command takes no list, and help that speaks of no list.
+_SINGLE = {
+    "batch_size": "N",
+    "sequence_length": "N",
+    "num_cores": "N|max",
+    "scenario": "NAME",
+    "num_streams": "N|max",
+    "instances": "N",
+    "engine": "NAME",
+}
+_SINGLE_HELP = {
+    "scenario": "sync: one request at a time; async: streams that divide the cores; elastic: streams that share "
+    "them; offline: a large batch."
+}
+
 #: The plan's field for each of the lists that is called otherwise there.
 _FIELDS = {
     "batch_size": "batch_sizes",
@@ -148,12 +163,19 @@ def cluster_options(command: Any) -> Any:
     return command
 
 
-def cell_options(without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Give a command the options that fix a cell, except those that it has in a way of its own."""
+def cell_options(without: tuple[str, ...] = (), single: bool = False) -> Callable[[Any], Any]:
+    """Give a command the options that fix a cell, except those that it has in a way of its own.
+
+    With `single` it measures one cell: no option is shown to take a list, and none to be the scenario server.
+    """
 
     def add(command: Any) -> Any:
         for name in reversed([name for name in _OPTIONS if name not in without]):
             command = _OPTIONS[name](command)
+            if single and name in _SINGLE:
+                option = command.__click_params__[-1]
+                option.metavar = _SINGLE[name]
+                option.help = _SINGLE_HELP.get(name, option.help)
         return command
 
     return add

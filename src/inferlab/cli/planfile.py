@@ -48,8 +48,9 @@ def read(path: Path, known: list[click.Parameter]) -> dict[str, Any]:
     for key, value in content.items():
         name = names.get(str(key).replace("-", "_"))
         if name is None:
-            near = difflib.get_close_matches(str(key), names, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else f" It takes {', '.join(sorted(names))}."
+            shown = _shown(known)
+            near = difflib.get_close_matches(str(key).replace("-", "_"), shown, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else f" It takes {', '.join(shown)}."
             raise BadInput(f"The plan {path} has an unknown option '{key}'.{hint}")
         found[name] = _value(path, str(key), name, value)
     return found
@@ -64,6 +65,15 @@ def _names(known: list[click.Parameter]) -> dict[str, str]:
         for flag in (*param.opts, str(param.name))
         if len(flag.lstrip("-")) > 1
     }
+
+
+def _shown(known: list[click.Parameter]) -> list[str]:
+    """What users may write: the long options that the help shows."""
+    return sorted(
+        max((flag.lstrip("-") for flag in param.opts), key=len).replace("-", "_")
+        for param in known
+        if isinstance(param, click.Option) and not param.hidden and param.name not in _NOT_IN_FILES
+    )
 
 
 def _value(path: Path, key: str, name: str, value: Any) -> Any:

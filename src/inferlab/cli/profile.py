@@ -34,6 +34,7 @@ _LEVELS = "Shares of zeros to measure times at: 0.6,0.9, all or none.  [default:
 _DATA = "Your inputs by name, with 'labels' if there are any, for the loss profile and --int8; or demo:digits."
 _BUDGET = "The loss that the estimated pruning may cost; docs/profiles.md says what a loss is."
 _AGAINST = "Compare the layers with those of another profile: a file, or an id of inferlab history."
+_VERIFY = "Make the estimated model, measure it, and show both side by side."
 _TIME = "Seconds of measuring times for each part, at most."
 
 
@@ -48,12 +49,11 @@ _TIME = "Seconds of measuring times for each part, at most."
 @click.option("--roofline", is_flag=True, help="Measure this machine's ceilings, and what limits each layer.")
 @click.option("--data", "data_file", metavar="FILE.npz", help=_DATA)
 @click.option("--budget", type=float, default=0.1, show_default=True, help=_BUDGET)
-@click.option("--verify", is_flag=True, help="Make the estimated model, measure it, and show both side by side.")
+@click.option("--verify-estimate", "verify_estimate", is_flag=True, help=_VERIFY)
+@click.option("--verify", "verify_estimate_once", is_flag=True, hidden=True)
 @click.option("--against", metavar="PROFILE", help=_AGAINST)
-@cell_options(without=(*_OWN, "verify"))
-@click.option(
-    "--no-check", "check", is_flag=True, flag_value=False, default=True, help="Do not check the outputs."
-)
+@cell_options(without=_OWN, single=True)
+@click.option("--no-check", "check", is_flag=True, flag_value=False, default=True, hidden=True)
 @click.option("-t", "--time", "time_s", default=10.0, show_default=True, help=_TIME)
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
@@ -105,13 +105,18 @@ def command(
 
 def _made(lab: Lab, model: str, given: dict[str, Any], log: Log) -> Profile:
     wanted = _wanted(given)
-    return lab.profile(plan({"model": model, "verify": given.pop("check"), **given}), wanted, log)
+    # --no-check is how --no-verify was written before.
+    verify = given.pop("check") and given.pop("verify")
+    return lab.profile(plan({"model": model, **given, "verify": verify}), wanted, log)
 
 
 def _wanted(given: dict[str, Any]) -> Wanted:
     from inferlab.profiling.asked import Wanted
 
-    return Wanted(**{name: given.pop(name) for name in Wanted.__slots__})
+    own = {name: given.pop(name) for name in Wanted.__slots__ if name not in ("verify", "approximate")}
+    # --verify is how --verify-estimate was written before.
+    verify = [given.pop(name) for name in ("verify_estimate", "verify_estimate_once")]
+    return Wanted(**own, verify=any(verify), approximate=own["loss"])
 
 
 def _read(lab: Lab, name: str, ctx: click.Context) -> Profile:

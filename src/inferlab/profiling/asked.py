@@ -32,6 +32,8 @@ class Wanted:
     budget: float = BUDGET
     #: Make the estimated model and measure it.
     verify: bool = False
+    #: Where no loss is measured, approximate it from the weights.
+    approximate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def refuse_nonsense_of(wanted: Wanted) -> None:
         raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {wanted.time_s:g}.")
     check_budget(wanted.budget)
     if wanted.verify and not (wanted.performance and wanted.loss):
-        raise BadInput("--verify needs both profiles: leave out --no-performance and --no-loss.")
+        raise BadInput("--verify-estimate needs both profiles: leave out --no-performance and --no-loss.")
     if not wanted.performance and (wanted.levels or wanted.int8 or wanted.roofline):
         raise BadInput("--levels, --int8 and --roofline belong to the performance profile, which is switched off.")
     if wanted.performance_name != NAME and not wanted.performance:

@@ -16,7 +16,7 @@ from inferlab.profiling.asked import Request
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
 from inferlab.profiling.records import FORMAT, LEVELS, Ceilings, Layer, PerformanceProfile, Profile
-from inferlab.profiling.verify import verify
+from inferlab.profiling.verify import can_verify, verify
 from inferlab.records import Event, Finding, Listener
 from inferlab.version import __version__
 
@@ -65,6 +65,10 @@ def make(request: Request, listener: Listener) -> Iterator[Profile]:
             yield with_estimate(profile, wanted.budget)
     if wanted.verify:
         profile = with_estimate(profile, wanted.budget)
+        if not can_verify(profile.estimate):
+            # That there is nothing to gain is an answer, not a failure.
+            listener(Event("nothing-to-verify"))
+            return
         try:
             yield _verified(request, profile, listener)
         except InferlabError as error:
@@ -94,7 +98,9 @@ def _costs(job: Job) -> Costs:
 def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
     cell, model = request.job.cell, request.job.model
     flops = flops_profile(costs, cell.batch_size, dict(cell.shapes))
-    foretold = loss.approximate(model, costs, request.wanted.loss_name) if model.kind == "onnx" else None
+    wanted = request.wanted
+    approximated = model.kind == "onnx" and (wanted.loss or wanted.approximate)
+    foretold = loss.approximate(model, costs, wanted.loss_name) if approximated else None
     return replace(profile, flops=flops, loss=foretold)
 
 
@@ -166,8 +172,7 @@ def data_for(request: Request, items: int = ITEMS) -> Data:
 
 def _verified(request: Request, profile: Profile, listener: Listener) -> Profile:
     job = request.job
-    if profile.estimate is None or profile.loss is None:
-        raise InferlabError("There is nothing to verify: no layer of this model can be pruned.")
+    assert profile.estimate is not None and profile.loss is not None
     data = data_for(request, profile.loss.items)
     found = verify(
         job,

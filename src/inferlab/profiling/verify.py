@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from inferlab.errors import InferlabError
 from inferlab.measure.check import worst
 from inferlab.measure.compare import Contest, compare
 from inferlab.measure.setup import Job
@@ -21,6 +20,16 @@ _LOADING = 3.0
 _MARGIN = 0.01
 
 
+def can_verify(estimate: PruningEstimate | None) -> bool:
+    """Whether there is a model to make: the estimate prunes some layer, and says how long it would take."""
+    return (
+        estimate is not None
+        and bool(estimate.levels)
+        and estimate.estimated_ms_per_batch is not None
+        and estimate.ms_per_batch is not None
+    )
+
+
 def verify(
     job: Job,
     estimate: PruningEstimate,
@@ -29,8 +38,9 @@ def verify(
     listener: Listener,
 ) -> PruningEstimate:
     """The estimate with what the model that it speaks of really does; `loss_of` says what its changes cost."""
-    if not estimate.levels or estimate.estimated_ms_per_batch is None or estimate.ms_per_batch is None:
-        raise InferlabError("There is nothing to verify: the estimate prunes no layer, or has no times.")
+    assert can_verify(estimate)
+    assert estimate.estimated_ms_per_batch is not None
+    assert estimate.ms_per_batch is not None
     listener(Event("verifying", {"layers": len(estimate.levels)}))
     with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
         pruned = prune(job.model, estimate.levels, Path(folder))

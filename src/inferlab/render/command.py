@@ -46,7 +46,7 @@ _SWITCHES = {
     "loss": "--no-loss",
     "int8": "--int8",
     "roofline": "--roofline",
-    "verify": "--verify",
+    "verify": "--verify-estimate",
 }
 _PROFILE_VALUES = {
     "performance_name": "--performance-name",
@@ -120,7 +120,7 @@ def profile(plan: Plan, wanted: Wanted) -> str:
         if (value := getattr(wanted, name)) != getattr(default, name):
             options += [flag, _text(name, value)]
     options += _engine_options(plan.engine_options)
-    options += [] if plan.verify else ["--no-check"]
+    options += [] if plan.verify else ["--no-verify"]
     return _line("profile", [plan.model], options)
 
 

@@ -58,6 +58,9 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "removing-channels": lambda d: f"Removing channels from a copy of {d['model']}",
     "ceilings": lambda d: f"Measuring the ceilings of this machine on {plural(d['num_cores'], 'core')}",
     "loss": lambda d: f"Pruning {plural(d['layers'], 'layer')} one by one, on {plural(d['items'], 'item')}",
+    "nothing-to-verify": lambda d: (
+        "There is nothing to verify: the estimate prunes no layer, or has no times at levels of pruning (--levels)"
+    ),
     "verifying": lambda d: f"Making the estimated model: {plural(d['layers'], 'layer')} pruned",
     "machine-type": lambda d: f"Machine type {d['type']}: {', '.join(d['nodes'])}",
     "node-wait": lambda d: f"Waiting up to {d['seconds']:g} s for nodes of type {', '.join(d['types'])}",

@@ -130,7 +130,7 @@ def _told(item: Item) -> str:
     elif job is None and entry is not None and entry.status in ("pending", "cancelled"):
         words = [
             "Not finished: it is being measured on the command line, or was cut off there. "
-            f"Then go on with: inferlab resume {entry.id}"
+            f"Then go on with: inferlab benchmark --resume {entry.id}"
         ]
     failed = [one.failure.message for one in entry.cells if one.failure] if entry else []
     if job is None and failed:
