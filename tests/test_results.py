@@ -155,7 +155,7 @@ def test_a_comparison_has_its_verdict_as_attributes() -> None:
     result = ComparisonResult(a_comparison(1.25, 1.75))
     assert (result.verdict, result.ratio, result.interval) == ("slower", 1.5, (1.25, 1.75))
     assert (result.outputs_match, result.findings) == (True, ())
-    assert result.table().splitlines()[2].startswith("Verdict: slower (B takes 1.5000 of A's time")
+    assert result.table().splitlines()[2].startswith("Verdict: slower (B takes 1.50 of A's time")
     unsure = replace(a_comparison(1.5), ratio=replace(result.record.ratio, low=None, high=None))
     assert ComparisonResult(unsure).interval is None
 
@@ -174,7 +174,7 @@ def test_a_notebook_shows_one_cell_and_a_comparison_line_by_line() -> None:
     assert "<strong>Latency Median (ms/batch)</strong>" in one and "<strong>2.0000</strong>" in one
     assert "<li>Note: only one process was measured, so there is no interval.</li>" in one
     compared = ComparisonResult(a_comparison(1.5))._repr_html_()
-    assert "<strong>Verdict</strong>" in compared and "<strong>slower (B takes 1.5000" in compared
+    assert "<strong>Verdict</strong>" in compared and "<strong>slower (B takes 1.50" in compared
 
 
 def test_foreign_text_is_escaped_in_notebooks() -> None:

@@ -24,11 +24,19 @@ def test_a_cause_has_the_share_of_the_cores_time_that_it_took() -> None:
 
 
 def test_every_cause_is_told_by_itself() -> None:
-    runs = [a_run(second(run_queue_wait_s=0.1, throttled_s=0.2, steal_s=0.3, cpu_s=1.0, involuntary_switches=9))]
+    runs = [a_run(second(run_queue_wait_s=0.1, throttled_s=0.2, steal_s=0.3, cpu_s=0.7, involuntary_switches=9))]
     found = noise.disturbances(runs, 1)
     assert [one.counter for one in found] == ["run_queue_wait_s", "throttled_s", "steal_s"]
     assert [one.share for one in found] == pytest.approx([0.1, 0.2, 0.3])
     assert all((one.touched, one.windows) == (1, 1) for one in found)
+
+
+def test_the_wait_of_more_threads_than_cores_is_a_share_of_their_own_time() -> None:
+    # Three threads on one core: together they ran for 1 s and waited for 2.
+    (found,) = noise.disturbances([a_run(second(run_queue_wait_s=2.0, cpu_s=1.0))], 1)
+    assert found.share == pytest.approx(2 / 3)
+    (found,) = noise.disturbances([a_run(second(run_queue_wait_s=2.0))], 1)
+    assert found.share == 1.0
 
 
 def test_what_is_not_worth_a_word_is_not_told() -> None:

@@ -97,7 +97,7 @@ def test_the_text_names_both_sides_and_the_largest_difference_first() -> None:
     b = made([layer(0, ["conv"], STEADY), layer(1, ["pool"], [3 * one for one in STEADY])], engine="openvino")
     told = layer_diff.lines(diff(a, b))
     assert told[0].startswith("A: baseline: onnxruntime, batch 1, ")
-    assert told[2].startswith("Verdict: B is slower (2.0000 of A's time, 98 % interval ")
+    assert told[2].startswith("Verdict: B is slower (2.0000 of A's time, 98% interval ")
     table = told[told.index(next(one for one in told if one.startswith("Layers by difference"))) + 1 :]
     assert table[1].split()[:2] == ["Conv", "pool"]
     assert table[1].endswith("slower")

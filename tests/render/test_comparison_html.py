@@ -28,7 +28,7 @@ def words(page: str) -> str:
 def test_every_place_has_its_verdict_and_its_chart() -> None:
     page = report("net: a / b", [at(1), at(2, verdict="same", ratio=1.001, interval=[0.995, 1.005])])
     assert re.findall(r">(slower|same)<", page.partition("<tbody>")[2]) == ["slower", "same"]
-    assert "0.995 to 1.005" in words(page)
+    assert "0.9950 to 1.0050" in words(page)
     assert re.findall(r"<option[^>]*>(.*?)</option>", page) == ["1 core, batch 1", "2 cores, batch 1"]
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert list(data["charts"]["ratios"]) == ["1", "2"]

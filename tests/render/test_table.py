@@ -9,7 +9,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Failure, Model, Outcome, OutputCheck, Plan, Run
 from inferlab.render import table
-from tests.made import a_cell, steady_run
+from tests.made import a_cell, a_window, steady_run
 
 MODEL = Model("onnx", "m.onnx", "/m.onnx", "d", (), (), 2048, parameters=1000)
 
@@ -40,7 +40,7 @@ def test_the_table_marks_best_and_worst_and_tells_speed_ups_with_intervals() -> 
     assert head[:4] == ["#", "engine", "cores", "batch"] and lines[1].count("speed-up over #1") == 1
     assert slow[:4] == ["1", "fake", "1", "1"] and slow[-1] == "worst"
     assert fast[:4] == ["2", "openvino", "1", "1"] and fast[-1] == "best"
-    assert "2.00 (1.96 to 2.05)" in lines[3] and "3 MiB" in lines[3]
+    assert "2.000 (1.956 to 2.045)" in lines[3] and "3 MiB" in lines[3]
     assert lines[4] == "Best (lowest median latency per item): #2, openvino, sync, 1 core, batch 1."
 
 
@@ -94,3 +94,27 @@ def test_a_finding_of_all_cells_is_told_once() -> None:
     other = Outcome(a_cell(processes=1, batch_size=2), "done", (steady_run(1.5),))
     notes = [line for line in table.lines(benchmark(one, other)) if line.startswith("Note")]
     assert notes == ["Note: only one process was measured, so there is no interval."]
+
+
+def test_an_interval_that_says_nothing_is_not_printed() -> None:
+    far_apart = replace(SLOW, runs=(steady_run(1.0), steady_run(2.0), steady_run(4.0)))
+    lines = table.lines(benchmark(far_apart, FAST))
+    assert lines[2].count("too noisy") == 1 and "(too noisy for an interval)" in lines[3]
+    assert not any("±" in line or "e+" in line for line in lines[2:])
+
+
+def test_noise_that_several_cells_met_is_told_once() -> None:
+    def disturbed(outcome: Outcome, wait_s: float) -> Outcome:
+        windows = [
+            (a_window(*one.windows[0].streams, counters={"run_queue_wait_s": wait_s}),) for one in outcome.runs
+        ]
+        return replace(
+            outcome, runs=tuple(replace(a, windows=b) for a, b in zip(outcome.runs, windows, strict=True))
+        )
+
+    seconds = SLOW.runs[0].windows[0].streams[0].ends_ns[-1] / 1e9
+    lines = table.lines(benchmark(disturbed(SLOW, seconds / 4), FAST, disturbed(CLOSE, seconds / 2)))
+    assert [line for line in lines if "threads waited" in line] == [
+        "Note on #1, #3: threads waited 24.8 % to 48.9 % of the time for a CPU (visible in 6 of 6 windows): other "
+        "programs took it. Stop them and repeat."
+    ]

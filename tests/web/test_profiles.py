@@ -178,7 +178,7 @@ def test_the_summary_tells_what_was_measured_with_its_intervals(reader: Reader, 
     assert reader.stat("ms-per-batch") == [
         "MS per Batch (median)",
         f"{ms:.3f}",
-        f"{0.97 * ms:.3f} to {1.03 * ms:.3f} (95 %)",
+        f"{0.97 * ms:.2f} to {1.03 * ms:.2f} (95 %)",
     ]
     assert reader.stat("items-per-second")[:2] == ["Items per Second (mean)", f"{items:.2f}"]
     assert reader.stat("int8-ms-per-batch")[1] == decimal(PERFORMANCE.int8_ms_per_batch or 0.0, 3)

@@ -25,6 +25,25 @@ def find_all(outcome: Outcome) -> tuple[Finding, ...]:
     return found
 
 
+def find_in_all(outcomes: Sequence[Outcome]) -> list[tuple[Finding, ...]]:
+    """What `find_all` says of each outcome; noise that several of them met is told of all in the same words."""
+    found = [find_all(one) for one in outcomes]
+    for code in (*_CODES.values(), "waited-for-each-other", "clock-changed"):
+        same = [one for findings in found for one in findings if one.code == code]
+        if len(same) > 1:
+            joint = _joint(code, same)
+            found = [tuple(joint if one.code == code else one for one in findings) for findings in found]
+    return found
+
+
+def _joint(code: str, same: Sequence[Finding]) -> Finding:
+    """One finding for several cells: the largest number, the least one, and the windows of all."""
+    name = "change" if code == "clock-changed" else "share"
+    numbers = sorted((one.data[name] for one in same), key=abs)
+    windows = {key: sum(one.data[key] for one in same) for key in ("touched", "windows") if key in same[0].data}
+    return Finding(code, {name: numbers[-1], "least": numbers[0], **windows})
+
+
 def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
     """Everything about these runs that their reader must know; derived from them, never stored."""
     if not runs:

@@ -23,7 +23,10 @@ _FEWEST_WINDOWS = 8
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """One cause: the share of the cores' time that it took, and in how many windows it showed."""
+    """One cause: the share of the cores' time that it took, and in how many windows it showed.
+
+    A wait for a CPU is a share of the threads' time where they are more than the cores.
+    """
 
     counter: str
     share: float
@@ -40,8 +43,15 @@ def disturbances(runs: Sequence[Run], num_cores: int) -> list[Disturbance]:
         lost_s = sum(window.counters.get(counter, 0.0) for window in windows)
         touched = sum(counter in touching(window, num_cores) for window in windows)
         if total_s and lost_s / total_s > limit:
-            found.append(Disturbance(counter, lost_s / total_s, touched, len(windows)))
+            whole_s = max(total_s, _thread_s(windows)) if counter == "run_queue_wait_s" else total_s
+            share = lost_s / whole_s
+            found.append(Disturbance(counter, share, touched, len(windows)))
     return found
+
+
+def _thread_s(windows: Sequence[Window]) -> float:
+    """The time that threads ran or waited: with more threads than cores it is more than the cores have."""
+    return sum(window.counters.get(name, 0.0) for window in windows for name in ("run_queue_wait_s", "cpu_s"))
 
 
 def touching(window: Window, num_cores: int) -> list[str]:

@@ -76,11 +76,12 @@ def _unserved(run: Run) -> int:
 
 def median_ms(run: Run) -> float:
     """The median latency of one process; where most requests were not served, the longest of those that were."""
-    latencies_ms = np.concatenate([latencies_ns(stream) for stream in _streams(run)]) / 1e6
+    taken_ns = np.concatenate([latencies_ns(stream) for stream in _streams(run)])
     if unserved := _unserved(run):
-        found = percentile(np.concatenate([latencies_ms, np.full(unserved, np.inf)]), 50.0)
-        return float(np.max(latencies_ms)) if found is None else found
-    return float(np.median(latencies_ms))
+        found = percentile(np.concatenate([taken_ns, np.full(unserved, np.inf)]), 50.0)
+        return (float(np.max(taken_ns)) if found is None else found) / 1e6
+    # Of whole numbers: of others np.median imports numpy.ma.
+    return float(np.median(taken_ns)) / 1e6
 
 
 def items_per_sec(run: Run, batch_size: int, rate: float | None = None) -> float:

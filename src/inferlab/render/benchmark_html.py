@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from inferlab import charts
@@ -10,8 +10,8 @@ from inferlab.charts import cards, frame
 from inferlab.charts.points import Point
 from inferlab.charts.timeline import measured
 from inferlab.measure.check import worst
-from inferlab.measure.findings import find_all
-from inferlab.records import Benchmark, Outcome
+from inferlab.measure.findings import find_in_all
+from inferlab.records import Benchmark, Finding, Outcome
 from inferlab.render import flat, table
 from inferlab.render import report_parts as parts
 from inferlab.render.benchmark_how import how
@@ -42,13 +42,14 @@ def report(benchmark: Benchmark) -> str:
 
 
 def _head(benchmark: Benchmark, name: str, points: Sequence[Point]) -> Iterator[str]:
-    runs = [run for one in benchmark.outcomes for run in one.runs]
+    outcomes = benchmark.outcomes
+    runs = [run for one in outcomes for run in one.runs]
     began = min((run.started_at for run in runs), default="")
     known = [began[:16].replace("T", " "), *(run.machine.cpu for run in runs), *_engines(points)]
     yield parts.heading(name, benchmark.model, list(dict.fromkeys(known)))
-    yield parts.box(_told(benchmark, _wrong), wrong=True)
-    yield parts.box(_told(benchmark, _failed), wrong=True)
-    yield parts.box(_told(benchmark, _findings))
+    yield parts.box(_told([_wrong(one) for one in outcomes]), wrong=True)
+    yield parts.box(_told([_failed(one) for one in outcomes]), wrong=True)
+    yield parts.box(_told([_findings(*both) for both in zip(outcomes, find_in_all(outcomes), strict=True)]))
 
 
 def _engines(points: Sequence[Point]) -> list[str]:
@@ -57,9 +58,9 @@ def _engines(points: Sequence[Point]) -> list[str]:
     return [f"{engine} {version}".rstrip() for engine, version in sorted(versions.items())]
 
 
-def _told(benchmark: Benchmark, tell: Callable[[Outcome], Sequence[str]]) -> list[str]:
+def _told(sentences: Sequence[Sequence[str]]) -> list[str]:
     """What is told of the cells, each sentence once."""
-    found = table.shared([tell(one) for one in benchmark.outcomes])
+    found = table.shared(sentences)
     return [f"{cells}: {text}" if cells else text for text, cells in found.items()]
 
 
@@ -74,8 +75,8 @@ def _failed(outcome: Outcome) -> list[str]:
     return [f"Failed: {outcome.failure.message}"] if outcome.failure else []
 
 
-def _findings(outcome: Outcome) -> list[str]:
-    told = [finding(one) for one in find_all(outcome) if one.code != "output-mismatch"]
+def _findings(outcome: Outcome, found: Sequence[Finding]) -> list[str]:
+    told = [finding(one) for one in found if one.code != "output-mismatch"]
     if not outcome.runs and not outcome.failure:
         told.append("nothing was measured: it was interrupted before.")
     return [text[:1].upper() + text[1:] for text in told]

@@ -16,7 +16,7 @@ from inferlab.render import report_parts as parts
 from inferlab.render import table
 from inferlab.render.report_parts import Cell, numbers
 from inferlab.render.text import cell_label
-from inferlab.units import count, decimal, duration, plural, size
+from inferlab.units import between, count, decimal, duration, plural, rounded, size, useful
 
 _NAMES = ("engine", "scenario", "Outputs", "Remark")
 _SHOWN = (90.0, 95.0, 99.0)
@@ -156,8 +156,8 @@ def _speed_up(outcome: Outcome, base: Outcome) -> Cell:
     if outcome is base:
         return Cell("1", 1.0)
     ratio = table.speed_up(outcome, base)
-    ends = "" if ratio.ends is None else f" ({ratio.ends[0]:.2f} to {ratio.ends[1]:.2f})"
-    return Cell(f"{ratio.value:.2f}{ends}", ratio.value)
+    ends = "" if ratio.ends is None else f" ({between(ratio.ends)})"
+    return Cell(f"{rounded(ratio.value, ratio.ends, '{:.2f}'.format)}{ends}", ratio.value)
 
 
 def _mib(runs: Sequence[Run]) -> float | None:
@@ -166,11 +166,13 @@ def _mib(runs: Sequence[Run]) -> float | None:
 
 
 def _ends(ends: tuple[float, float] | None) -> str:
-    return "no interval: one process" if ends is None else f"{_interval(ends)} (95 %)"
+    if ends is None:
+        return "no interval: one process"
+    return f"{between(ends, _digits)} (95 %)" if useful(ends) else between(ends)
 
 
 def _interval(ends: tuple[float, float] | None) -> str:
-    return "–" if ends is None else f"{_digits(ends[0])} to {_digits(ends[1])}"
+    return "–" if ends is None else between(ends, _digits)
 
 
 def _digits(value: float | None) -> str:

@@ -15,7 +15,7 @@ from inferlab.measure.trial import Trial
 from inferlab.records import Finding, Run
 from inferlab.render import files, text
 from inferlab.render.columns import aligned
-from inferlab.units import count, duration, share
+from inferlab.units import count, duration, interval_text, rounded, share
 
 # Version 1: the first.
 FORMAT = "inferlab-capacity/1"
@@ -55,9 +55,9 @@ def headline(capacity: Capacity) -> str:
         return f"No rate keeps {objective.text}: the lowest that was tried misses it."
     processes = len(capacity.trials)
     sure = f"{processes} process{'es' if processes > 1 else ''}"
-    if rate.low is not None and rate.high is not None:
-        sure = f"{100 * rate.level:g}% interval {count(rate.low)} to {count(rate.high)}, {sure}"
-    return f"Highest rate that keeps {objective.text}: {count(rate.value)} requests/s ({sure})"
+    if rate.ends is not None:
+        sure = f"{interval_text(rate.ends, rate.level)}, {sure}"
+    return f"Highest rate that keeps {objective.text}: {rounded(rate.value, rate.ends, count)} requests/s ({sure})"
 
 
 def _grounds(capacity: Capacity) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import find
-from inferlab.records import Cell, Comparison, Estimate, Finding, Outcome, Run
+from inferlab.records import Cell, Comparison, Finding, Outcome, Run
 from inferlab.render import files
 from inferlab.render.text import ERRORS, finding
-from inferlab.units import decimal, duration, share
+from inferlab.units import decimal, duration, interval_text, rounded, share, would_settle
 
 # Version 1: the first.
 FORMAT = "inferlab-comparison/1"
@@ -33,24 +33,16 @@ def lines(comparison: Comparison) -> list[str]:
     found.append(f"Verdict: {comparison.verdict} ({_said(comparison)})")
     found.append(f"Measured: {_measured(comparison)}; {duration(comparison.seconds)}")
     if comparison.settle_s is not None:
-        found.append(f"About {duration(comparison.settle_s)} would settle it.")
+        found.append(would_settle(comparison.settle_s))
     found += [f"Note: {text}" for text in notes(comparison)]
     return found
 
 
 def _said(comparison: Comparison) -> str:
     ratio = comparison.ratio
-    parts = [f"B takes {decimal(ratio.value)} of A's time"]
-    if ratio.low is not None and ratio.high is not None:
-        parts.append(f"{_level(ratio)} interval {decimal(ratio.low)} to {decimal(ratio.high)}")
-    else:
-        parts.append("too few processes for an interval")
+    parts = [f"B takes {rounded(ratio.value, ratio.ends)} of A's time", interval_text(ratio.ends, ratio.level)]
     parts.append(f"margin {share(comparison.margin)}")
     return ", ".join(parts) + "; " + outputs(comparison)
-
-
-def _level(ratio: Estimate) -> str:
-    return f"{100 * ratio.level:.4g}%"
 
 
 def outputs(comparison: Comparison) -> str:

@@ -10,7 +10,7 @@ from inferlab.charts import pairs
 from inferlab.render import report_parts as parts
 from inferlab.render.report_parts import Cell, numbers
 from inferlab.render.text import ERRORS
-from inferlab.units import duration, plural, share
+from inferlab.units import between, duration, plural, share, useful
 
 #: A comparison as `inferlab compare -x` writes it.
 Content = Mapping[str, Any]
@@ -82,7 +82,8 @@ def _interval(one: Content) -> Cell:
     if one["interval"] is None:
         return Cell("none")
     low, high = one["interval"]
-    return Cell(f"{low:.4g} to {high:.4g} ({share(one['level'])})", low)
+    sure = f" ({share(one['level'])})" if useful((low, high)) else ""
+    return Cell(f"{between((low, high))}{sure}", low)
 
 
 def _outputs(one: Content) -> Cell:

@@ -10,7 +10,17 @@ from inferlab.errors import BadInput
 from inferlab.render import columns
 from inferlab.render.history import clean
 from inferlab.store.entries import Document
-from inferlab.units import count, decimal, duration, plural, share
+from inferlab.units import (
+    between,
+    count,
+    decimal,
+    duration,
+    interval_text,
+    plural,
+    rounded,
+    share,
+    would_settle,
+)
 
 Content = Mapping[str, Any]
 
@@ -64,17 +74,15 @@ def _comparison(content: Content) -> list[str]:
         f"({_METRICS[content['metric']]})"
         for name in "ab"
     ]
-    said = [f"B takes {decimal(content['ratio'])} of A's time"]
-    if content["interval"]:
-        low, high = content["interval"]
-        said.append(f"{100 * content['level']:.4g}% interval {decimal(low)} to {decimal(high)}")
-    else:
-        said.append("too few processes for an interval")
-    said.append(f"margin {share(content['margin'])}")
+    said = [
+        f"B takes {rounded(content['ratio'], content['interval'])} of A's time",
+        interval_text(content["interval"], content["level"]),
+        f"margin {share(content['margin'])}",
+    ]
     found = [*arms, f"Verdict: {content['verdict']} ({', '.join(said)}; {_outputs(content)})"]
     found.append(f"Measured: {_measured(content)}; {duration(content['seconds'])}")
     if content["settle_seconds"] is not None:
-        found.append(f"About {duration(content['settle_seconds'])} would settle it.")
+        found.append(would_settle(content["settle_seconds"]))
     return found + [f"Note: {text}" for text in content["notes"]]
 
 
@@ -144,9 +152,9 @@ def _highest_rate(content: Content) -> str:
     processes = len(content["processes"])
     sure = f"{processes} process{'es' if processes > 1 else ''}"
     if content["interval"]:
-        low, high = content["interval"]
-        sure = f"{100 * content['level']:g}% interval {count(low)} to {count(high)}, {sure}"
-    return f"Highest rate that keeps {objective}: {count(content['max_rate'])} requests/s ({sure})"
+        sure = f"{interval_text(content['interval'], content['level'])}, {sure}"
+    highest = rounded(content["max_rate"], content["interval"], count)
+    return f"Highest rate that keeps {objective}: {highest} requests/s ({sure})"
 
 
 def _curve(content: Content) -> list[str]:
@@ -223,8 +231,8 @@ def _candidates(found: Sequence[Content]) -> list[str]:
             [
                 columns.shortened(one["engine"], 28),
                 *(str(one[name]) for name in ("num_cores", "num_streams", "batch_size")),
-                count(one["items_per_sec"]),
-                f"{count(ends[0])} to {count(ends[1])}" if ends else "-",
+                rounded(one["items_per_sec"], ends, count),
+                between(ends, count) if ends else "-",
                 duration(one["median_ms"] / 1e3),
                 one["status"],
             ]
@@ -241,10 +249,11 @@ _VERDICTS = {
 
 
 def _pairs(one: Content) -> str:
-    ends = f" ({one['interval'][0]:.3f} to {one['interval'][1]:.3f})" if one["interval"] else ""
+    ends = f" ({between(one['interval'])})" if one["interval"] else ""
     verdict = _VERDICTS[one["verdict"]].format(margin=share(one["margin"]))
+    ratio = rounded(one["ratio"], one["interval"], "{:.3f}".format)
     return (
-        f"In {plural(one['pairs'], 'pair')}: {one['b']} takes {one['ratio']:.3f}{ends} of the time an item of "
+        f"In {plural(one['pairs'], 'pair')}: {one['b']} takes {ratio}{ends} of the time an item of "
         f"{one['a']}: {verdict}."
     )
 

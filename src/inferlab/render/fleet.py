@@ -11,7 +11,7 @@ from inferlab.measure.prices import cost_per_million, price_of
 from inferlab.measure.stats import items_per_sec, median_ms, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Outcome, Run
 from inferlab.render.text import cell_label
-from inferlab.units import count, decimal, plural, share
+from inferlab.units import count, decimal, plural, share, useful
 
 _PERCENTILES = (90.0, 99.0)
 
@@ -95,7 +95,9 @@ def _across(members: Sequence[Outcome], value: Callable[[Run, Cell], float]) -> 
 
 def _half(found: Across) -> str:
     half = intervals.relative_half_width(found.typical)
-    return "" if half is None else f"±{share(half)}"
+    if half is None:
+        return ""
+    return f"±{share(half)}" if useful(found.typical.ends) else "(too noisy for an interval)"
 
 
 def money(amount: float) -> str:

@@ -13,7 +13,7 @@ from inferlab.escaping import one_line
 from inferlab.measure.headline import ms_per_item, statistic
 from inferlab.render import columns
 from inferlab.store.entries import CellEntry, Entry, Heading
-from inferlab.units import count, duration
+from inferlab.units import count, duration, useful
 
 # Version 1: the first.
 FORMAT = "inferlab-history/1"
@@ -151,8 +151,10 @@ def half_width(low: float | None, high: float | None) -> str:
     """Half the width of an interval, as a share."""
     if low is None or high is None or not low > 0:
         return ""
+    if not useful((low, high)):
+        return ", too noisy"
     half = 100 * (math.sqrt(high / low) - 1)
-    return f" ±{half:.2g} %" if half < 100 else f" ±{half:.0f} %"
+    return f" ±{half:.2g} %" if half < 99.5 else " ±100 %"
 
 
 def status(words: Sequence[str]) -> str:

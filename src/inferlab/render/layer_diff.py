@@ -5,7 +5,7 @@ from __future__ import annotations
 from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.records import Estimate
 from inferlab.render import columns
-from inferlab.units import decimal, share
+from inferlab.units import between, decimal, interval_text, rounded, share
 
 _SHOWN = 20
 _WIDTH = 36
@@ -32,9 +32,7 @@ def lines(diff: LayerDiff, shown: int = _SHOWN) -> list[str]:
 
 def _row(row: Row) -> list[str]:
     ratio = row.ratio
-    ends = (
-        "-" if ratio is None or ratio.low is None or ratio.high is None else f"{ratio.low:.3g} to {ratio.high:.3g}"
-    )
+    ends = None if ratio is None else ratio.ends
     alone = "only in A" if not row.b else "only in B" if not row.a else _WORDS.get(row.verdict, row.verdict)
     return [
         row.type,
@@ -44,14 +42,11 @@ def _row(row: Row) -> list[str]:
         decimal(row.a_ms, 3),
         decimal(row.b_ms, 3),
         f"{row.b_ms - row.a_ms:+.3f}",
-        "-" if ratio is None else f"{ratio.value:.3g}",
-        ends,
+        "-" if ratio is None else rounded(ratio.value, ends, "{:.3g}".format),
+        "-" if ends is None else between(ends),
         alone,
     ]
 
 
 def _ratio(ratio: Estimate) -> str:
-    said = f"{decimal(ratio.value)} of A's time"
-    if ratio.low is None or ratio.high is None:
-        return f"{said}, too few processes for an interval"
-    return f"{said}, {100 * ratio.level:.4g} % interval {decimal(ratio.low)} to {decimal(ratio.high)}"
+    return f"{rounded(ratio.value, ratio.ends)} of A's time, {interval_text(ratio.ends, ratio.level)}"

@@ -8,7 +8,7 @@ from inferlab.optimizing.records import ChangedLayer, Measured, Optimization
 from inferlab.records import Model
 from inferlab.render import columns
 from inferlab.render import optimization_words as words
-from inferlab.units import decimal, scaled, share, size
+from inferlab.units import between, decimal, rounded, scaled, share, size, useful
 
 # So many layers are shown; all of them are in the file.
 SHOWN = 15
@@ -60,6 +60,12 @@ def _model(model: Model) -> str:
     return f"{model.source} ({', '.join(facts)})"
 
 
+def _interval(ends: tuple[float, float] | None, level: float) -> str:
+    if ends is None:
+        return "-"
+    return f"{between(ends)} ({100 * level:.3g} %)" if useful(ends) else between(ends)
+
+
 def _speeds(found: Sequence[Measured]) -> list[str]:
     if not found:
         return []
@@ -74,8 +80,8 @@ def _speeds(found: Sequence[Measured]) -> list[str]:
             str(one.batch_size),
             decimal(one.original_ms),
             decimal(one.ms),
-            f"{one.speedup:.3g}x",
-            "-" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g} ({100 * one.level:.3g} %)",
+            f"{rounded(one.speedup, ends, '{:.3g}'.format)}x",
+            _interval(ends, one.level),
             one.verdict,
         ]
         if foretold:

@@ -9,7 +9,7 @@ from inferlab.optimizing.make import FAR_OFF
 from inferlab.optimizing.records import Distance, Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.records import Finding
 from inferlab.render.text import finding
-from inferlab.units import plural, share
+from inferlab.units import between, plural, rounded, share
 
 _SCHEMES = {"static": "INT8, static", "dynamic": "INT8, dynamic", "fp16": "FP16"}
 _SCOPES = {
@@ -64,8 +64,7 @@ def distance(found: Distance) -> str:
 def speedup(one: Measured) -> str:
     """How much faster it is on an engine, how sure that is, and the verdict."""
     ends = one.speedup_interval
-    sure = "no interval" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g}"
-    return f"{one.speedup:.3g}x ({sure}), {one.verdict}"
+    return f"{rounded(one.speedup, ends, '{:.3g}'.format)}x ({between(ends)}), {one.verdict}"
 
 
 def notes(found: Optimization) -> list[str]:

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from inferlab.profiling.records import Interval, PerformanceProfile, Profile
 from inferlab.render import report_parts as parts
-from inferlab.units import count, decimal, share
+from inferlab.units import between, count, decimal, share, useful
 
 
 def _ends(ends: Interval | None) -> str:
-    return "no interval: one process" if ends is None else f"{decimal(ends[0], 3)} to {decimal(ends[1], 3)} (95 %)"
+    if ends is None:
+        return "no interval: one process"
+    return f"{between(ends)} (95 %)" if useful(ends) else between(ends)
 
 
 def summary(profile: Profile) -> list[str]:

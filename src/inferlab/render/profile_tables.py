@@ -20,7 +20,7 @@ from inferlab.render import report_parts as parts
 from inferlab.render.profile import typical_level
 from inferlab.render.report_parts import Cell, numbers
 from inferlab.render.text import output_check
-from inferlab.units import decimal, plural, share
+from inferlab.units import between, decimal, plural, share
 
 _BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # Of more layers estimates take too long for a page that is made by the way.
@@ -147,7 +147,7 @@ def diff_columns(diff: LayerDiff) -> Columns:
 
 def _interval(row: Row) -> str:
     ends = row.ratio.ends if row.ratio else None
-    return "" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g}"
+    return "" if ends is None else between(ends)
 
 
 def _table(name: str, columns: Columns) -> str:
@@ -249,7 +249,7 @@ def _verified(one: PruningEstimate, verified: Verified) -> str:
     speedup = verified.baseline_ms_per_batch / verified.ms_per_batch if verified.ms_per_batch else 0.0
     pairs = [
         ("ms per batch", decimal(one.estimated_ms_per_batch or 0.0, 3), decimal(verified.ms_per_batch, 3)),
-        ("95 % interval", "", "" if ends is None else f"{decimal(ends[0], 3)} to {decimal(ends[1], 3)}"),
+        ("95 % interval", "", "" if ends is None else between(ends)),
         ("ms per batch as it is", decimal(one.ms_per_batch or 0.0, 3), decimal(verified.baseline_ms_per_batch, 3)),
         ("speed-up", f"{one.estimated_speedup or 0.0:.2f} ×", f"{speedup:.2f} ×"),
         ("loss", f"{one.loss:.3g}", "" if verified.loss is None else f"{verified.loss:.3g}"),

@@ -20,7 +20,7 @@ from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes
 from inferlab.records import Comparison, Estimate
 from inferlab.render.columns import aligned
 from inferlab.render.deployment import program
-from inferlab.units import duration, share, size
+from inferlab.units import between, duration, plural, rounded, share, size
 
 # Version 1: the first.
 FORMAT = "inferlab-recommendation/1"
@@ -67,10 +67,9 @@ def _none(found: Recommendation) -> str:
 
 def _throughput(one: Contender) -> str:
     estimate = rate(one)
-    text = f"{_number(estimate.value)} items/s"
-    if estimate.low is None or estimate.high is None:
-        return text + f" ({len(one.runs)} process{'' if len(one.runs) == 1 else 'es'})"
-    return text + f" ({_number(estimate.low)} to {_number(estimate.high)}, {len(one.runs)} processes)"
+    sure = "" if estimate.ends is None else f"{between(estimate.ends, _number)}, "
+    processes = plural(len(one.runs), "process", "processes")
+    return f"{rounded(estimate.value, estimate.ends, _number)} items/s ({sure}{processes})"
 
 
 def rate(one: Contender) -> Estimate:
@@ -121,11 +120,11 @@ def _row(found: Recommendation, one: Contender, extra: bool) -> list[str]:
     if not one.runs:
         return [*head, *["-"] * (5 if extra else 4), _status(found, one)]
     estimate = rate(one)
-    interval = "-" if estimate.low is None else f"{_number(estimate.low)} to {_number(estimate.high or 0.0)}"
+    interval = "-" if estimate.ends is None else between(estimate.ends, _number)
     peak = peak_memory_bytes(one.runs)
     return [
         *head,
-        _number(estimate.value),
+        rounded(estimate.value, estimate.ends, _number),
         interval,
         duration(float(np.median(latencies_s(one.runs)))),
         *([duration(_statistic_s(found, one))] if extra else []),
@@ -185,8 +184,8 @@ def _doubts(found: Recommendation) -> list[str]:
     lost = sum(one.share for one in disturbances(best.runs, best.candidate.num_cores))
     if lost:
         notes.append(
-            f"Note: others took {share(lost)} of its CPUs' time. The order makes up for that, the figures do not: "
-            "stop other programs and repeat."
+            f"Note: others took {share(min(1.0, lost))} of its CPUs' time. The order makes up for that, the "
+            "figures do not: stop other programs and repeat."
         )
     needed = found.objective.samples_needed if found.objective else 0
     samples = len(latencies_s(best.runs))
@@ -209,10 +208,11 @@ _VERDICTS = {
 def comparison_line(found: Comparison) -> str:
     """A paired comparison in one sentence."""
     ratio = found.ratio
-    interval = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    interval = "" if ratio.ends is None else f" ({between(ratio.ends)})"
     pairs = f"{len(found.pairs)} pair{'' if len(found.pairs) == 1 else 's'}"
+    value = rounded(ratio.value, ratio.ends, "{:.3f}".format)
     return (
-        f"In {pairs}: {found.labels[1]} takes {ratio.value:.3f}{interval} of the time an item of "
+        f"In {pairs}: {found.labels[1]} takes {value}{interval} of the time an item of "
         f"{found.labels[0]}: {_VERDICTS[found.verdict]}."
     )
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 
 from inferlab.errors import BadInput
 from inferlab.escaping import one_line
 from inferlab.measure import headline, intervals
 from inferlab.measure.check import worst
-from inferlab.measure.findings import find_all
+from inferlab.measure.findings import find_in_all
 from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Estimate, Outcome
 from inferlab.render import columns, fleet, html
 from inferlab.render.text import cell_label, finding
-from inferlab.units import count, decimal, share, size
+from inferlab.units import between, count, decimal, rounded, share, size, useful
 
 #: How a cell is told from others: the heading, and its value.
 _TRAITS: dict[str, Callable[[Cell], str]] = {
@@ -127,9 +128,9 @@ def _figures(benchmark: Benchmark, outcome: Outcome, base: Outcome | None) -> li
         return ["-"] * (5 + len(fleet.heads(benchmark)))
     peak = peak_memory_bytes(outcome.runs)
     return [
-        count(summary.items_per_sec.value),
+        rounded(summary.items_per_sec.value, summary.items_per_sec.ends, count),
         _half_width(summary.items_per_sec),
-        decimal(summary.median_ms.value, 3),
+        rounded(summary.median_ms.value, summary.median_ms.ends, partial(decimal, places=3)),
         *fleet.figures(benchmark, outcome),
         "-" if base is None else "1" if base is outcome else _ratio(speed_up(outcome, base)),
         "-" if peak is None else size(peak),
@@ -152,13 +153,13 @@ def _times(outcome: Outcome) -> list[float]:
 
 
 def _ratio(ratio: Estimate) -> str:
-    ends = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.2f} to {ratio.high:.2f})"
-    return f"{ratio.value:.2f}{ends}"
+    ends = "" if ratio.ends is None else f" ({between(ratio.ends)})"
+    return f"{rounded(ratio.value, ratio.ends, '{:.2f}'.format)}{ends}"
 
 
 def _half_width(estimate: Estimate) -> str:
     half = intervals.relative_half_width(estimate)
-    return "-" if half is None else share(half)
+    return "-" if half is None else share(half) if useful(estimate.ends) else "too noisy"
 
 
 def remarks(outcomes: Sequence[Outcome]) -> list[str]:
@@ -235,9 +236,9 @@ def _may_equal(one: Outcome, best: Outcome) -> bool:
 def _notes(benchmark: Benchmark) -> list[str]:
     """Failures and findings; one that several cells share is told once."""
     told = []
-    for outcome in benchmark.outcomes:
+    for outcome, found in zip(benchmark.outcomes, find_in_all(benchmark.outcomes), strict=True):
         failed = [outcome.failure.message] if outcome.failure else []
-        told.append([*failed, *map(finding, find_all(outcome))])
+        told.append([*failed, *map(finding, found)])
     return [f"Note on {cells}: {text}" if cells else f"Note: {text}" for text, cells in shared(told).items()]
 
 

@@ -10,7 +10,7 @@ from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import peak_memory_bytes, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Estimate, Finding, Outcome, OutputCheck, Run, Summary
-from inferlab.units import decimal, duration, plural, share, size
+from inferlab.units import between, decimal, duration, plural, share, size, useful
 
 SCENARIO_NAMES = {
     "sync": "singlestream",
@@ -19,6 +19,10 @@ SCENARIO_NAMES = {
     "server": "server",
     "offline": "offline",
 }
+
+
+#: What to do about an interval that is too wide.
+QUIETER = "Close other programs (inferlab doctor tells what disturbs), or measure longer with -t."
 
 
 def result_lines(benchmark: Benchmark, outcome: Outcome) -> list[str]:
@@ -54,8 +58,8 @@ def _sureness(summary: Summary, processes: int) -> list[str]:
         return []
     level = f"{100 * summary.median_ms.level:g}%"
     return [
-        f"Throughput {level} Interval (items/sec): {interval(summary.items_per_sec)} from {processes} processes",
-        f"Latency Median {level} Interval (ms/batch): {interval(summary.median_ms)} from {processes} processes",
+        f"Throughput {level} Interval (items/sec): {interval(summary.items_per_sec, processes)}",
+        f"Latency Median {level} Interval (ms/batch): {interval(summary.median_ms, processes)}",
     ]
 
 
@@ -68,12 +72,13 @@ def _precision(outcome: Outcome) -> list[str]:
     return [f"Precision: ±{share(wanted)} {'reached' if reached else 'not reached within the time'}"]
 
 
-def interval(estimate: Estimate) -> str:
-    """An interval with its half-width."""
-    if estimate.low is None or estimate.high is None:
-        return "unknown"
-    half = (estimate.high / estimate.low) ** 0.5 - 1.0
-    return f"{decimal(estimate.low)} to {decimal(estimate.high)} (±{share(half)})"
+def interval(estimate: Estimate, processes: int) -> str:
+    """An interval with its half-width and what it rests on; or what to do where it says nothing."""
+    ends = estimate.ends
+    if ends is None or not useful(ends):
+        return f"{between(ends)} ({plural(processes, 'process', 'processes')}). {QUIETER}"
+    half = (ends[1] / ends[0]) ** 0.5 - 1.0
+    return f"{between(ends)} (±{share(half)}) from {plural(processes, 'process', 'processes')}"
 
 
 def _percentiles(head: str, percentiles: Mapping[float, float | None]) -> list[str]:
@@ -178,18 +183,18 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "measured. Lower --rate."
     ),
     "clock-changed": lambda d: (
-        f"fixed work took {share(abs(d['change']))} {'longer' if d['change'] > 0 else 'less'} in the later half "
+        f"fixed work took {_change(d)} in the later half "
         "of the windows than in the earlier: the clock speed changed. Let the machine settle and repeat."
     ),
     "waited-for-cpu": lambda d: (
-        f"threads waited {share(d['share'])} of the time for a CPU{_windows(d)}: other programs took it. "
+        f"threads waited {_shares(d)} of the time for a CPU{_windows(d)}: other programs took it. "
         "Stop them and repeat."
     ),
     "waited-for-each-other": lambda d: (
-        f"threads waited {share(d['share'])} of the time for a CPU: the streams have more threads than cores."
+        f"threads waited {_shares(d)} of the time for a CPU: the streams have more threads than cores."
     ),
     "throttled": lambda d: (
-        f"the container was throttled for {share(d['share'])} of the time{_windows(d)}. "
+        f"the container was throttled for {_shares(d)} of the time{_windows(d)}. "
         "Give fewer cores with -ncores, or raise its quota."
     ),
     "profiler-heavy": lambda d: (
@@ -212,7 +217,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "fewer-items": lambda d: f"only {d['items']} of {plural(d['wanted'], 'item')} could be used.",
     "steal": lambda d: (
-        f"the hypervisor took {share(d['share'])} of the CPUs' time{_windows(d)}. Repeat at a quieter moment."
+        f"the hypervisor took {_shares(d)} of the CPUs' time{_windows(d)}. Repeat at a quieter moment."
     ),
 }
 
@@ -229,6 +234,18 @@ def _overload(data: Mapping[str, Any]) -> str:
     if data["share"]:
         return f"{share(data['share'])} of the requests still waited when time was up"
     return f"the requests need {share(data['load'])} of the time that there is"
+
+
+def _shares(data: Mapping[str, Any]) -> str:
+    """A share, or the least and the largest of several cells."""
+    most = share(data["share"])
+    least = share(data.get("least", data["share"]))
+    return most if least == most else f"{least} to {most}"
+
+
+def _change(data: Mapping[str, Any]) -> str:
+    up_to = "up to " if "least" in data else ""
+    return f"{up_to}{share(abs(data['change']))} {'longer' if data['change'] > 0 else 'less'}"
 
 
 def _windows(data: Mapping[str, Any]) -> str:

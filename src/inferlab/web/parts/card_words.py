@@ -8,15 +8,13 @@ from typing import Literal
 from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.records import Cell, Estimate
 from inferlab.store.entries import CellEntry
-from inferlab.units import plural, share
+from inferlab.units import between, plural, share, useful
 from inferlab.workspace.cards import Duel
 
 Tone = Literal["ok", "warn", "wrong", "muted", "info"]
 
 #: The confidence of the intervals that the store has cached.
 LEVEL = 0.95
-# An interval wider than this factor says nothing.
-_USELESS = 1e3
 _OPPOSITE = {"faster": "slower", "slower": "faster"}
 _TONES: dict[str, Tone] = {"faster": "ok", "slower": "wrong", "same": "muted", "inconclusive": "warn"}
 #: What each scenario is, beside its name.
@@ -39,12 +37,9 @@ def three(value: float) -> str:
 
 def interval(found: Estimate, unit: str = "") -> str:
     """Both ends of an interval, with what it was made for."""
-    if found.ends is None:
-        return "no interval"
-    low, high = found.ends
-    if low <= 0 or high / low > _USELESS:
-        return "no useful interval"
-    return f"{three(low)}{unit} to {three(high)}{unit} ({share(found.level)})"
+    if found.ends is None or not useful(found.ends):
+        return between(found.ends)
+    return f"{between(found.ends)}{unit} ({share(found.level)})"
 
 
 def seconds(value: float) -> str:

@@ -11,7 +11,7 @@ from inferlab.charts.layer_diffs import layer_diff
 from inferlab.profiling.diff import LayerDiff
 from inferlab.render.profile_tables import diff_columns
 from inferlab.store.entries import Entry
-from inferlab.units import decimal, plural
+from inferlab.units import between, decimal, plural
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
@@ -69,7 +69,7 @@ class DiffSection:
 
 def _verdict(diff: LayerDiff) -> str:
     ends = diff.ratio.ends
-    sure = "too few processes for an interval" if ends is None else f"{decimal(ends[0])} to {decimal(ends[1])}"
+    sure = "too few processes for an interval" if ends is None else between(ends)
     differ = f" They differ in {'; '.join(diff.differences)}." if diff.differences else ""
     return (
         f"This profile (B) takes {decimal(diff.ratio.value)} of the other's (A) time an item ({sure}): "

@@ -10,7 +10,7 @@ from nicegui.element import Element
 
 from inferlab.profiling.records import Interval, PerformanceProfile, Profile
 from inferlab.render import profile_words as words
-from inferlab.units import count, decimal, share
+from inferlab.units import between, count, decimal, share, useful
 from inferlab.web import shell
 from inferlab.web.parts.foretold import foretold
 from inferlab.workspace.engines import title
@@ -82,7 +82,9 @@ def moment(text: str) -> str:
 
 
 def _ends(ends: Interval | None, told: Callable[[float], str]) -> str:
-    return "no interval: one process" if ends is None else f"{told(ends[0])} to {told(ends[1])} (95 %)"
+    if ends is None:
+        return "no interval: one process"
+    return f"{between(ends, told)} (95 %)" if useful(ends) else between(ends)
 
 
 def _stat(label: str, value: str, detail: str, name: str) -> None:

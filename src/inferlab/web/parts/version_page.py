@@ -14,7 +14,7 @@ from inferlab.render.profile_tables import Columns
 from inferlab.render.report_parts import Cell
 from inferlab.render.text import output_check
 from inferlab.store.serialize import plain
-from inferlab.units import decimal, plural, scaled, share, size
+from inferlab.units import between, decimal, plural, scaled, share, size, useful
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow
@@ -130,7 +130,7 @@ class VersionPage:
             for text in (decimal(one.original_ms, 3), decimal(one.ms, 3)):
                 html.td(text).classes("il-right")
             html.td(f"{one.speedup:.2f} ×").classes("il-right il-strong")
-            span = "no interval" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f} ({share(one.level)})"
+            span = f"{between(ends)} ({share(one.level)})" if useful(ends) else between(ends)
             html.td(span).classes("il-right")
             with html.td():
                 shell.chip(one.verdict, TONES.get(one.verdict, "muted"))

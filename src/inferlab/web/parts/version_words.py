@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inferlab.units import share
+from inferlab.units import between, share
 from inferlab.web import shell
 from inferlab.workspace.engines import title
 from inferlab.workspace.version_forms import PATTERNS, SCHEMES
@@ -27,7 +27,7 @@ def done_to(version: Version) -> str:
 def speedup(measured: Mapping[str, Any]) -> str:
     """How many times as fast, with the interval."""
     ends = measured["speedup_interval"]
-    span = f" ({ends[0]:.2f} to {ends[1]:.2f})" if ends else ", no interval"
+    span = f" ({between(ends)})" if ends else ", no interval"
     return f"{measured['speedup']:.2f} ×{span}"
 
 
