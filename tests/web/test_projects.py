@@ -216,7 +216,7 @@ def test_what_cannot_be_fetched_says_why(user: User) -> None:
     user.click("way-address")
     user.type("address", "http://127.0.0.1:9/model.onnx")
     user.click("analyse-address")
-    user.see("model-problem", "the server cannot be reached")
+    user.see("model-problem", "127.0.0.1 is refused: it is not an address of the public internet.")
 
 
 def test_going_back_keeps_every_entry(user: User) -> None:

@@ -11,6 +11,7 @@ from inferlab.version import __version__
 from inferlab.web import faults, theme
 from inferlab.web.security import Guard
 from inferlab.web.settings import DEFAULT_PORT, Settings, is_loopback
+from inferlab.web.unopened import forget_unopened
 
 #: Modules with `register(desk)`, which defines their pages.
 PAGES: tuple[str, ...] = (
@@ -61,6 +62,7 @@ def create(settings: Settings) -> FastAPI:
         tailwind=False,
         show_welcome_message=False,
     )
+    nicegui.app.on_startup(forget_unopened)
     if settings.desk is not None:
         nicegui.app.on_startup(settings.desk.open)
         nicegui.app.on_shutdown(settings.desk.close)

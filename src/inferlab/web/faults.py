@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferlab.errors import BadInput, Conflict, InferlabError, NotThere, TooLarge, TooMany, keep
 from inferlab.web.answers import answer, is_api
+from inferlab.web.unopened import note_answer
 
 FAULT = "That did not work: a fault of inferlab itself. Its details were kept where inferlab was started."
 # What ends a request or a task without anything being wrong, or is said to the user elsewhere.
@@ -93,6 +94,8 @@ class Faults:
                 replaced = True
                 await answer(scope["path"], 503, _LATE)(scope, receive, send)
             started = started or message["type"] in _STARTS
+            if started:
+                note_answer(scope)
             if not replaced:
                 await send(message)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 DEFAULT_PORT = 8765
 DEFAULT_UPLOAD_BYTES = 4 * 2**30
+#: On a busy machine a page comes late rather than not at all.
+PAGE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from inferlab.web.parts.benchmark_dialog import open_dialog
 from inferlab.web.parts.card_actions import Deeds
 from inferlab.web.parts.card_faces import Shelf
 from inferlab.web.sections import project_page
+from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _EMPTY = (
     "A benchmark measures how fast the model really runs: on an engine, at the core counts and batch sizes of "
@@ -25,7 +26,7 @@ def register(desk: Desk) -> None:
     """Define the page."""
     shelf = Shelf(desk.workspace)
 
-    @ui.page("/projects/{project_id}/benchmarks")
+    @ui.page("/projects/{project_id}/benchmarks", response_timeout=PAGE_TIMEOUT_S)
     async def benchmarks(project_id: str) -> None:
         # Before the frame: what a page awaits later is sent to the browser after it, and painted later.
         listing = await asyncio.to_thread(card_items.read, desk.workspace, project_id, PAGE)

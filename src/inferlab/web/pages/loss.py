@@ -27,6 +27,7 @@ from inferlab.web.parts.loading import loaded
 from inferlab.web.parts.profile_jobs import ProfileJobs
 from inferlab.web.parts.profile_menu import ProfileMenu, no_profile, offer_undo, removed_entry
 from inferlab.web.sections import Opened, approximated, losses, project_page
+from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _APPROXIMATED = "approximated"
 
@@ -34,14 +35,14 @@ _APPROXIMATED = "approximated"
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    @ui.page("/projects/{project_id}/loss")
+    @ui.page("/projects/{project_id}/loss", response_timeout=PAGE_TIMEOUT_S)
     async def newest(project_id: str, removed: str = "") -> Response:
         found = losses(await asyncio.to_thread(desk.workspace.profiles, project_id))
         await asyncio.to_thread(desk.workspace.project, project_id)
         asked = f"?removed={removed}" if removed else ""
         return RedirectResponse(f"/projects/{project_id}/loss/{found[0].id if found else _APPROXIMATED}{asked}")
 
-    @ui.page("/projects/{project_id}/loss/{entry_id}")
+    @ui.page("/projects/{project_id}/loss/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, f"loss/{entry_id}") as opened:
             if await asyncio.to_thread(removed_entry, desk.workspace, removed):

@@ -16,6 +16,7 @@ from inferlab.web.desk import Desk
 from inferlab.web.live import queue_indicator
 from inferlab.web.parts.model_picker import ModelPicker
 from inferlab.web.parts.profile_run import ProfileRun
+from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.forms import checked_name, suggested_name
 
 _STEPS = (("Select Model", "view_in_ar"), ("Name Project", "sell"), ("Profile Model", "memory"))
@@ -26,7 +27,7 @@ _AGAIN = {"failed": "Retry", "cancelled": "Run again", "interrupted": "Resume"}
 def register(desk: Desk) -> None:
     """Define the page."""
 
-    @ui.page("/new")
+    @ui.page("/new", response_timeout=PAGE_TIMEOUT_S)
     async def new(source: str = "", job: str = "") -> None:
         # With a job it is the page that was left while the profiles were measured.
         begun = await asyncio.to_thread(desk.workspace.store.jobs.get, job) if job else None

@@ -22,6 +22,7 @@ from inferlab.web.parts.version_jobs import VersionJobs
 from inferlab.web.parts.version_page import VersionPage
 from inferlab.web.parts.version_table import VersionTable
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
+from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.optimizing import add_version, read_basis
 from inferlab.workspace.version_forms import Basis, VersionForm, free_name
 from inferlab.workspace.versions import Version
@@ -30,14 +31,14 @@ from inferlab.workspace.versions import Version
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    @ui.page("/projects/{project_id}/optimization")
+    @ui.page("/projects/{project_id}/optimization", response_timeout=PAGE_TIMEOUT_S)
     async def optimization(project_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, "optimization") as opened:
             if await asyncio.to_thread(removed_entry, desk.workspace, removed):
                 offer_undo(desk, removed, f"/projects/{project_id}/optimization", "version")
             await _Overview(desk, opened).build()
 
-    @ui.page("/projects/{project_id}/optimization/{version_id}")
+    @ui.page("/projects/{project_id}/optimization/{version_id}", response_timeout=PAGE_TIMEOUT_S)
     async def version(project_id: str, version_id: str) -> None:
         async with project_page(desk, project_id, f"optimization/{version_id}") as opened:
             if not await asyncio.to_thread(desk.workspace.store.projects.belongs, project_id, version_id):

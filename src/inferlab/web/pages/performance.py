@@ -31,6 +31,7 @@ from inferlab.web.parts.loading import loaded
 from inferlab.web.parts.profile_jobs import ProfileJobs
 from inferlab.web.parts.profile_menu import ProfileMenu, export_address, no_profile, offer_undo, removed_entry
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
+from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _FLOPS = "flops"
 
@@ -38,14 +39,14 @@ _FLOPS = "flops"
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    @ui.page("/projects/{project_id}/performance")
+    @ui.page("/projects/{project_id}/performance", response_timeout=PAGE_TIMEOUT_S)
     async def newest(project_id: str, removed: str = "") -> Response:
         found = measured(await asyncio.to_thread(desk.workspace.profiles, project_id))
         await asyncio.to_thread(desk.workspace.project, project_id)
         asked = f"?removed={removed}" if removed else ""
         return RedirectResponse(f"/projects/{project_id}/performance/{found[0].id if found else _FLOPS}{asked}")
 
-    @ui.page("/projects/{project_id}/performance/{entry_id}")
+    @ui.page("/projects/{project_id}/performance/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         here = f"performance/{entry_id}"
         async with project_page(desk, project_id, here) as opened:

@@ -17,6 +17,7 @@ from inferlab.web.desk import Desk
 from inferlab.web.parts import model_facts
 from inferlab.web.parts.dialogs import dialog
 from inferlab.web.sections import measured, project_page
+from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _NOUNS = {"benchmark": "benchmark", "comparison": "comparison", "profile": "profile"}
 
@@ -24,13 +25,13 @@ _NOUNS = {"benchmark": "benchmark", "comparison": "comparison", "profile": "prof
 def register(desk: Desk) -> None:
     """Define the page, and the address of the project itself."""
 
-    @ui.page("/projects/{project_id}")
+    @ui.page("/projects/{project_id}", response_timeout=PAGE_TIMEOUT_S)
     async def project(project_id: str) -> Response:
         found = await asyncio.to_thread(desk.workspace.project, project_id)
         profiles = measured(await asyncio.to_thread(desk.workspace.profiles, found.id))
         return RedirectResponse(f"/projects/{found.id}/performance/{profiles[0].id if profiles else 'flops'}")
 
-    @ui.page("/projects/{project_id}/settings")
+    @ui.page("/projects/{project_id}/settings", response_timeout=PAGE_TIMEOUT_S)
     async def settings(project_id: str) -> None:
         async with project_page(desk, project_id, "settings") as opened:
             shell.titled("Settings")

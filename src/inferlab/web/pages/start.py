@@ -20,6 +20,7 @@ from inferlab.web.live import follow, queue_indicator
 from inferlab.web.parts.engine_list import EngineList
 from inferlab.web.parts.job_list import TROUBLED, JobList
 from inferlab.web.parts.project_table import ProjectTable
+from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.workspace import Workspace
 
 # What a first look at inferlab may begin with: small and large, an image and a text, and one that is trained.
@@ -50,7 +51,7 @@ class _Found:
 def register(desk: Desk) -> None:
     """Define the page."""
 
-    @ui.page("/")
+    @ui.page("/", response_timeout=PAGE_TIMEOUT_S)
     async def start() -> None:
         found = await asyncio.to_thread(_read, desk.workspace)
         with shell.frame("Projects") as frame:
