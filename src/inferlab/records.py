@@ -34,6 +34,8 @@ class TensorSpec:
     below: int | None = None
     #: Values that the graph compares this input with: a scalar switch such as a sampling rate.
     known_values: tuple[int, ...] = ()
+    #: A shape that the model was seen to run with, where its own leaves more open than batch and sequence length.
+    fitted: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,8 @@ class Cell:
     #: The type of machine of a cluster, and which of several alike; None where a cell has no cluster.
     machine_type: str | None = None
     machine_number: int | None = None
+    #: The inputs whose shape inferlab chose, because the model leaves it open and nobody gave one.
+    guessed_inputs: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -161,6 +165,8 @@ class Cell:
             # Cells had ids before there were clusters, and keep them.
             if fixed[name] is None:
                 del fixed[name]
+        # Who chose a shape does not change what is measured.
+        del fixed["guessed_inputs"]
         text = json.dumps(fixed, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

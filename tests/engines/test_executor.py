@@ -41,8 +41,6 @@ Maker = Callable[..., Path]
 
 LACKING = environments.why_not_here("executor")
 needs_avx512 = pytest.mark.skipif(bool(LACKING), reason=LACKING)
-# Goes as soon as a machine with AVX-512 has shown them to pass: so far the library ran in an emulated CPU only.
-never_run_yet = pytest.mark.xfail(strict=False, reason="the native library was never run by these tests")
 
 SIZES = {"vocab_size": 100, "max_position_embeddings": 32}
 SMALL = {**SIZES, "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -355,7 +353,6 @@ def test_with_avx512_it_is_only_not_installed(old_cpu: str, monkeypatch: pytest.
 
 
 @needs_avx512
-@never_run_yet
 @pytest.mark.parametrize("family", ["Bert", "DistilBert", "Electra"])
 def test_it_computes_what_onnx_runtime_computes(executor: Launch, made: Maker, family: str) -> None:
     inputs = arrays(2, 16)
@@ -369,7 +366,6 @@ def test_it_computes_what_onnx_runtime_computes(executor: Launch, made: Maker, f
 
 
 @needs_avx512
-@never_run_yet
 def test_a_second_stream_in_the_same_process_is_refused(executor: Launch, made: Maker) -> None:
     with Worker(executor) as worker, pytest.raises(BadInput) as caught:
         load(worker, made(), groups=[[0], [min(1, (os.cpu_count() or 1) - 1)]])
@@ -379,7 +375,6 @@ def test_a_second_stream_in_the_same_process_is_refused(executor: Launch, made: 
 
 
 @needs_avx512
-@never_run_yet
 def test_it_is_measured_beside_onnx_runtime_with_right_outputs(
     executor: Launch, made: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

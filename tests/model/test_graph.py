@@ -498,6 +498,35 @@ def test_a_rewritten_batch_changes_inputs_and_outputs_but_no_weights(read: Read,
     assert Path(model.path).read_bytes() == before
 
 
+def test_a_rewritten_batch_changes_reshapes_that_fix_it(read: Read, tmp_path: Path) -> None:
+    import onnxruntime
+
+    original = proto(
+        [
+            helper.make_node("Reshape", ["x", "flat"], ["a"]),
+            helper.make_node("Reshape", ["b", "shape"], ["c"]),
+            helper.make_node("Add", ["a", "c"], ["d"]),
+            helper.make_node("Constant", [], ["last"], value=weight("last", np.array([1, 2, 3]))),
+            helper.make_node("Reshape", ["d", "last"], ["y"]),
+        ],
+        [value("x", dims=(1, 2, 3))],
+        [value("y", dims=(1, 2, 3))],
+        [
+            weight("flat", np.array([1, -1])),
+            weight("b", np.arange(6, dtype="f")),
+            # That of a weight is not the batch's.
+            weight("shape", np.array([1, 6])),
+        ],
+    )
+    model = read(original)
+    copy = rewrite(model, tmp_path / "copy", (1, 4), None, copy_data=False)
+    items = np.random.default_rng(0).random((4, 2, 3), np.float32)
+    (changed,) = onnxruntime.InferenceSession(copy).run(None, {"x": items})
+    session = onnxruntime.InferenceSession(model.path)
+    one_by_one = [session.run(None, {"x": items[number : number + 1]})[0] for number in range(4)]
+    np.testing.assert_array_equal(changed, np.concatenate(one_by_one))
+
+
 @pytest.mark.parametrize(("newest", "expected"), [(7, 7), (8, 8), (10, 8), (None, 8)])
 def test_the_ir_version_is_only_ever_lowered(
     read: Read, tmp_path: Path, newest: int | None, expected: int

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.errors import BadInput
-from inferlab.model.shapes import Resolved, parse_shapes, resolve
+from inferlab.model.shapes import Resolved, candidates, open_inputs, parse_shapes, resolve
 from inferlab.records import Dim, Shape, TensorSpec
 
 
@@ -195,6 +197,52 @@ def test_a_batch_size_for_a_model_without_a_batch_is_refused() -> None:
     assert resolve(inputs, 1, None, {}) == Resolved({"input": (128, 576), "h": (1, 1, 128)}, 1, None)
     with pytest.raises(BadInput, match="no batch dimension, so a batch size of 8"):
         resolve(inputs, 8, None, {})
+
+
+# What a model leaves open
+
+
+def tried(*inputs: TensorSpec) -> list[tuple[int, ...]]:
+    """The shapes of the first input that are tried, in their order."""
+    return [one[inputs[0].name] for one in candidates(inputs)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "first"),
+    [
+        (
+            [spec("x", "batch", 3, None, None)],
+            [(1, 3, 224, 224), (1, 3, 48, 320), (1, 3, 32, 320), (1, 3, 640, 640)],
+        ),
+        ([spec("x", "batch", 3, 48, "width")], [(1, 3, 48, 320), (1, 3, 48, 256)]),
+        ([spec("x", None, None, None, 1)], [(1, 224, 224, 1), (1, 48, 320, 1)]),
+        ([spec("input", "batch", "sequence")], [(1, 128), (1, 16000), (1, 512), (1, 256)]),
+        ([spec("waveform", "batch", "n")], [(1, 16000), (1, 512), (1, 128)]),
+        ([spec("mel", "batch", 80, "frames")], [(1, 80, 128), (1, 80, 16000)]),
+    ],
+)
+def test_usual_shapes_are_tried_in_the_order_of_what_is_likely(
+    inputs: list[TensorSpec], first: list[tuple[int, ...]]
+) -> None:
+    assert tried(*inputs)[: len(first)] == first
+
+
+def test_a_channel_that_is_open_is_tried_as_colour_first() -> None:
+    shapes = tried(spec("x", "batch", None, 32, 32))
+    assert [one[1] for one in shapes] == [3, 1, 4]
+
+
+def test_texts_batches_and_caches_are_not_open() -> None:
+    ids = TensorSpec("ids", "int64", ("batch", "sequence"))
+    cache = spec("past.0", "batch", 4, "past_sequence_length", 64)
+    assert open_inputs([ids, cache, spec("x", "batch", 3, 32, 32)]) == []
+
+
+def test_a_shape_that_was_seen_to_run_is_taken_unless_another_is_given() -> None:
+    inputs = [replace(spec("x", "batch", "samples"), fitted=(1, 512)), spec("state", 2, "batch", 128)]
+    assert resolve(inputs, 4, None, {}) == Resolved({"x": (4, 512), "state": (2, 4, 128)}, 4, None, ("x",))
+    assert resolve(inputs, None, 300, {}) == Resolved({"x": (1, 300), "state": (2, 1, 128)}, 1, None)
+    assert resolve(inputs, None, None, {"x": (1, 200)}) == Resolved({"x": (1, 200), "state": (2, 1, 128)}, 1, None)
 
 
 def test_an_input_of_unknown_rank_needs_a_shape() -> None:

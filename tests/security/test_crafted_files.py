@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from inferlab.child.engines import torch_files
+from inferlab.child.engines import torch_files, torch_folders
 from inferlab.child.engines.base import BadOption
+from inferlab.errors import BadInput, EngineFailed
+from inferlab.model import inputs, source
+from inferlab.model.graph import read_onnx
+from inferlab.model.inspect import OPENVINO
+from inferlab.optimizing import yaml as recipes
+from inferlab.records import TensorSpec
+from inferlab.worker import Worker
+from tests.cli.conftest import Run
 from tests.security import torch_attacks
 from tests.security.torch_attacks import Files
 
@@ -127,3 +140,302 @@ def test_a_crafted_archive_is_no_script(attack: str, script_files: Files, marker
     if attack in ("program of the older format", "second program"):
         return
     refused(run_script, tmp_path / "n.pt", torch_attacks.ARCHIVES[attack](files, marker))
+
+
+# Pickles by themselves.
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+@pytest.mark.parametrize("ending", [".pt", ".pth", ".onnx", ".bin", ".pt2"])
+def test_a_pickle_by_itself_is_no_model(ending: str, protocol: int, marker: Path, tmp_path: Path) -> None:
+    path = tmp_path / f"model{ending}"
+    path.write_bytes(torch_attacks.harmful_pickle(marker, protocol))
+    with pytest.raises(BadInput) as problem:
+        found = source.locate(str(path))
+        read_onnx(found.path, str(path))
+    assert str(path) in str(problem.value)
+
+
+def test_a_checkpoint_with_code_is_no_script(marker: Path, tmp_path: Path) -> None:
+    torch.save({"weights": torch_attacks.Harmful(marker)}, tmp_path / "checkpoint.pt")
+    with pytest.raises(BadOption, match="weights or a pickled module"):
+        run_script(tmp_path / "checkpoint.pt")
+
+
+# Hugging Face folders.
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("bert")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(vocab_size=20, max_position_embeddings=16, **sizes)
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def _configured(**changes: Any) -> Callable[[Path, Path], None]:
+    def change(folder: Path, marker: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        (folder / "modeling.py").write_text(f"open({str(marker)!r}, 'w')\n")
+
+    return change
+
+
+def _weights(data: Callable[[bytes], bytes]) -> Callable[[Path, Path], None]:
+    def change(folder: Path, marker: Path) -> None:
+        file = folder / "model.safetensors"
+        file.write_bytes(data(file.read_bytes()))
+
+    return change
+
+
+def _header(change: Callable[[Any], None]) -> Callable[[Path, Path], None]:
+    """Weights whose header is changed."""
+
+    def data(old: bytes) -> bytes:
+        length = struct.unpack("<Q", old[:8])[0]
+        header = json.loads(old[8 : 8 + length])
+        change(header)
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + old[8 + length :]
+
+    return _weights(data)
+
+
+def _pickled_weights(folder: Path, marker: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"bert": torch_attacks.Harmful(marker)}, folder / "pytorch_model.bin")
+
+
+def _older_weights(folder: Path, marker: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(torch_attacks.harmful_pickle(marker))
+
+
+def _indexed(*names: str) -> Callable[[Path, Path], None]:
+    def change(folder: Path, marker: Path) -> None:
+        (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
+        weights = {f"weight{number}": name for number, name in enumerate(names)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights, "metadata": {}}))
+
+    return change
+
+
+def _adapter(folder: Path, marker: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/", "peft_type": "LORA"}')
+
+
+def _config_text(text: str) -> Callable[[Path, Path], None]:
+    def change(folder: Path, marker: Path) -> None:
+        (folder / "config.json").write_text(text)
+
+    return change
+
+
+def _first(header: Any) -> Any:
+    return next(value for name, value in header.items() if name != "__metadata__")
+
+
+FOLDERS: dict[str, Callable[[Path, Path], None]] = {
+    "code of its own": _configured(model_type="own", auto_map={"AutoConfig": "modeling.Config"}),
+    "kernel of a hub": _configured(_attn_implementation="someone/kernel"),
+    "kernel of a part": _configured(text_config={"attn_implementation": {"": "someone/kernel:forward"}}),
+    "pickled weights": _pickled_weights,
+    "pickled weights of the older format": _older_weights,
+    "index that climbs": _indexed("../outside.safetensors"),
+    "index with an absolute name": _indexed("/outside.safetensors"),
+    "index with a number": _indexed(3),  # type: ignore[arg-type]
+    "adapter": _adapter,
+    "header that is too long": _weights(lambda old: struct.pack("<Q", 1 << 60) + old[8:]),
+    "header that is cut off": _weights(lambda old: old[:40]),
+    "header of brackets": _weights(lambda old: struct.pack("<Q", 100000) + b"[" * 100000),
+    "tensors that overlap": _header(lambda header: _first(header).update(data_offsets=[0, 4])),
+    "tensor beyond the file": _header(lambda header: _first(header).update(data_offsets=[0, 1 << 50])),
+    "tensor of 4 TB": _header(lambda header: _first(header).update(shape=[1 << 40])),
+    "type of its own": _header(lambda header: _first(header).update(dtype="OBJECT")),
+    "configuration of brackets": _config_text("[" * 100000),
+    "configuration that is a list": _config_text("[]"),
+}
+
+
+def test_a_genuine_folder_is_read(bert: Path) -> None:
+    assert torch_folders.read_folder(str(bert)).config.hidden_size == 8
+
+
+@pytest.mark.parametrize("attack", FOLDERS)
+def test_a_crafted_folder_runs_nothing(attack: str, bert: Path, marker: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(bert, folder)
+    FOLDERS[attack](folder, marker)
+    with pytest.raises(BadOption) as problem:
+        torch_folders.read_folder(str(folder))
+    assert "Traceback" not in str(problem.value)
+
+
+def test_code_beside_a_model_that_transformers_knows_is_not_run(bert: Path, marker: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(bert, folder)
+    _configured(auto_map={"AutoConfig": "modeling.Config", "AutoModel": "modeling.Model"})(folder, marker)
+    torch_folders.read_folder(str(folder))
+
+
+# OpenVINO's files.
+
+_NET = """<?xml version="1.0"?>{before}<net name="n" version="11"><layers>
+<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1,4" element_type="f32"/>
+<output><port id="0" precision="FP32"><dim>1</dim><dim>4</dim></port></output></layer>
+<layer id="1" name="w" type="Const" version="opset1"><data element_type="f32" shape="1,4" offset="{offset}"
+ size="{size}"/><output><port id="0" precision="FP32"><dim>1</dim><dim>4</dim></port></output></layer>
+<layer id="2" name="y" type="{kind}" version="{version}"><data {more}/>
+<input><port id="0"><dim>1</dim><dim>4</dim></port><port id="1"><dim>1</dim><dim>4</dim></port></input>
+<output><port id="2" precision="FP32"><dim>1</dim><dim>4</dim></port></output></layer>
+<layer id="3" name="z" type="Result" version="opset1">
+<input><port id="0"><dim>1</dim><dim>4</dim></port></input></layer></layers>
+<edges><edge from-layer="0" from-port="0" to-layer="2" to-port="0"/>
+<edge from-layer="1" from-port="0" to-layer="2" to-port="1"/>
+<edge from-layer="2" from-port="2" to-layer="3" to-port="0"/></edges></net>"""
+_PLAIN = {"before": "", "offset": 0, "size": 16, "kind": "Add", "version": "opset1", "more": ""}
+_LAUGHS = "<!DOCTYPE n [<!ENTITY a 'aaaaaaaaaa'>{}]>".format(
+    "".join(f"<!ENTITY {new} '{('&' + old + ';') * 10}'>" for old, new in zip("abcdefgh", "bcdefghi", strict=True))
+)
+NETS: dict[str, dict[str, Any]] = {
+    "weights beyond the file": {"offset": 1 << 40},
+    "weights before the file": {"offset": -16},
+    "weights of 4 TB": {"size": 1 << 42},
+    "library of its own": {"kind": "Extension", "version": "libevil.so"},
+    "operator of its own": {"kind": "Evil", "version": "extension", "more": 'library="/tmp/evil.so"'},
+    "entities that multiply": {"before": _LAUGHS, "kind": "&i;"},
+    "entity of a file": {"before": "<!DOCTYPE n [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>", "kind": "&a;"},
+}
+
+
+@pytest.fixture(scope="module")
+def openvino() -> Iterator[Worker]:
+    with Worker(OPENVINO) as worker:
+        yield worker
+
+
+def _net(folder: Path, **changes: Any) -> Path:
+    (folder / "n.xml").write_text(_NET.format(**{**_PLAIN, **changes}))
+    (folder / "n.bin").write_bytes(bytes(16))
+    return folder / "n.xml"
+
+
+def test_a_genuine_net_is_read(openvino: Worker, tmp_path: Path) -> None:
+    found = openvino.ask("inspect", model=str(_net(tmp_path)), kind="openvino").data["model"]
+    assert [one["dims"] for one in found["inputs"]] == [[1, 4]]
+
+
+@pytest.mark.parametrize("attack", NETS)
+def test_a_crafted_net_is_refused(attack: str, openvino: Worker, marker: Path, tmp_path: Path) -> None:
+    with pytest.raises((BadInput, EngineFailed)):
+        openvino.ask("inspect", model=str(_net(tmp_path, **NETS[attack])), kind="openvino")
+
+
+# ONNX files and what lies beside them.
+
+
+def _with_data(folder: Path, location: str) -> Path:
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value=location)
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [value], [], [weight])
+    graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [4]))
+    path = folder / "m.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["../secret", "inner/../../secret", "{}/secret", "link", "linked/secret", "", ".", "\\..\\secret", "a\0b"],
+)
+def test_weights_beyond_the_models_folder_are_not_read(location: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "inner").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(bytes(16))
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "linked").symlink_to(tmp_path)
+    with pytest.raises(BadInput) as problem:
+        read_onnx(_with_data(folder, location.format(tmp_path)), "m")
+    assert "\n" not in str(problem.value)
+
+
+def test_weights_beside_the_model_are_read(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(16))
+    assert read_onnx(_with_data(tmp_path, "data"), "m").parameters == 4
+
+
+# Data, plans and recipes.
+
+
+@pytest.mark.parametrize("name", ["data.npz", "data.npy"])
+@pytest.mark.parametrize("inside", ["array of objects", "pickle"])
+def test_pickled_data_is_not_read(name: str, inside: str, marker: Path, tmp_path: Path) -> None:
+    path = tmp_path / name
+    objects = np.array([torch_attacks.Harmful(marker)], object)
+    if inside == "pickle":
+        path.write_bytes(torch_attacks.harmful_pickle(marker))
+    elif name.endswith("z"):
+        np.savez(path, x=objects)
+    else:
+        np.save(path, objects)
+    with pytest.raises(BadInput, match=name):
+        inputs.load_inputs(path, [TensorSpec("x", "float32", (None, 4))], None)
+
+
+HARMFUL_YAML = {
+    "call": "!!python/object/apply:builtins.open ['{}', w]",
+    "new object": "!!python/object/new:builtins.open ['{}', w]",
+    "module": "!!python/module:harmful_module",
+    "name": "!!python/name:harmful_module.x",
+    "unknown tag": "!run {}",
+}
+
+
+@pytest.mark.parametrize("tag", HARMFUL_YAML)
+def test_a_recipe_runs_nothing(tag: str, marker: Path) -> None:
+    with pytest.raises(BadInput):
+        recipes.loads(f"format: {HARMFUL_YAML[tag].format(marker)}\n", "recipe.yaml")
+
+
+@pytest.mark.parametrize("tag", HARMFUL_YAML)
+def test_a_plan_runs_nothing(tag: str, inferlab_here: Run, marker: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(f"model: {HARMFUL_YAML[tag].format(marker)}\n")
+    said = inferlab_here("benchmark", "--plan", tmp_path / "plan.yaml")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04.",
+        b'{"format": "inferlab", "version": 99}',
+        b"\xff\xfe",
+        b"",
+        b"null",
+        b'{"a": NaN}',
+    ],
+)
+def test_an_import_runs_nothing(content: bytes, inferlab_here: Run, marker: Path, tmp_path: Path) -> None:
+    (tmp_path / "export.jsonl").write_bytes(content)
+    said = inferlab_here("import", tmp_path / "export.jsonl")
+    assert said.returncode == 2
+    assert "Traceback" not in said.stderr
+
+
+def test_the_command_line_refuses_them_in_one_sentence(
+    inferlab_here: Run,
+    program_files: Files,
+    marker: Path,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "n.pt2").write_bytes(torch_attacks.ARCHIVES["ending in another case"](program_files, marker))
+    said = inferlab_here("benchmark", tmp_path / "n.pt2", "-t", "0.1")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.count("\n") == 1
+    assert "Traceback" not in said.stderr

@@ -61,6 +61,9 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
         found.append(Finding("not-pinned", {}))
     if any(run.rewritten for run in runs):
         found.append(Finding("batch-rewritten", {"batch_size": cell.batch_size}))
+    if cell.guessed_inputs:
+        chosen = {name: list(shape) for name, shape in cell.shapes if name in cell.guessed_inputs}
+        found.append(Finding("shapes-guessed", {"shapes": chosen}))
     if machine.cpu_quota is not None and machine.cpu_quota < cell.num_cores:
         found.append(Finding("quota-below-cores", {"quota": machine.cpu_quota, "num_cores": cell.num_cores}))
     found += _stream_findings(cell)

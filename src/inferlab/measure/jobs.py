@@ -216,6 +216,7 @@ def _cell(
         seed=plan.seed,
         verify=plan.verify,
         sequence_length=choice.sequence_length,
+        guessed_inputs=resolved.guessed,
     )
 
 

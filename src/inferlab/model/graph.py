@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from inferlab.errors import BadInput, Damaged
 from inferlab.model import sparsity, structure
@@ -288,11 +289,38 @@ def _set_batch(graph: GraphProto, batched: set[str], old: int, new: int) -> None
         dims = value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ()
         if dims and dims[0].dim_value == old:
             dims[0].dim_value = new
+    _set_reshapes(graph, batched, old, new)
     waiting = [graph]
     while waiting:
         one = waiting.pop()
         del one.value_info[:]
         waiting.extend(inner for node in one.node for inner in subgraphs(node))
+
+
+def _set_reshapes(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
+    """Set the batch in the constant targets of Reshape nodes behind these inputs that begin with the old one."""
+    constants = {one.name: one for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
+    behind = set(batched)
+    targets = []
+    for node in graph.node:
+        if behind.isdisjoint(node.input):
+            continue
+        behind.update(node.output)
+        target = constants.get(node.input[1]) if node.op_type == "Reshape" and len(node.input) > 1 else None
+        if target is None or node.input[0] not in behind or target.data_location == TensorProto.EXTERNAL:
+            continue
+        sizes = numpy_helper.to_array(target)
+        if sizes.ndim == 1 and sizes.size > 1 and sizes[0] == old:
+            # A target of its own: others may share this one.
+            name = f"{node.input[1]}/batch-of-{node.output[0]}"
+            value = numpy_helper.from_array(np.array([new, *sizes[1:]], np.int64), name)
+            targets.append(helper.make_node("Constant", [], [name], value=value))
+            node.input[1] = name
+    for target_node in reversed(targets):
+        graph.node.insert(0, target_node)
 
 
 def place_beside(file: Path, target: Path, copy: bool) -> None:

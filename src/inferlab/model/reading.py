@@ -29,9 +29,10 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
             f"Export it first for other engines: inferlab export {name} -o model.onnx"
         )
     if located.kind == "onnx":
+        from inferlab.model.fitting import with_fitted_shapes
         from inferlab.model.graph import read_onnx
 
-        return read_onnx(located.path, name)
+        return with_fitted_shapes(read_onnx(located.path, name))
     from inferlab.model.inspect import inspect_foreign
 
     return inspect_foreign(located.path, located.kind, name)

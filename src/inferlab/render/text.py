@@ -131,6 +131,11 @@ def _error(value: float | None) -> str:
     return "inf" if value is None else f"{value:.2g}"
 
 
+def _shapes(shapes: Mapping[str, Any]) -> str:
+    """Shapes as --input_shapes takes them."""
+    return ",".join(f"{name}=[{','.join(map(str, shape))}]" for name, shape in shapes.items())
+
+
 _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "output-mismatch": lambda d: (
         f"the outputs are WRONG (error {_error(d['error'])} in '{d['output']}'): this speed is worth nothing. "
@@ -144,6 +149,10 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "not-pinned": lambda d: "threads could not be bound to cores on this system; expect more noise.",
     "batch-rewritten": lambda d: (
         f"the model fixes another batch size; a copy rewritten for {d['batch_size']} was measured."
+    ),
+    "shapes-guessed": lambda d: (
+        f"the model leaves its input shapes open; it was measured with {_shapes(d['shapes'])}, which may not be "
+        "what you use. Give yours with --input_shapes."
     ),
     "quota-below-cores": lambda d: (
         f"the container may use {d['quota']:g} CPUs but {plural(d['num_cores'], 'core')} were measured: "

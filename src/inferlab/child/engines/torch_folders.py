@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+import re
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import torch_files
 from .base import BadOption
@@ -47,10 +48,43 @@ def is_int8(folder: str) -> bool:
 
 def read_config(transformers: Any, folder: str) -> Any:
     """The configuration in a folder."""
+    _check_folder(folder)
     try:
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise BadOption("{} cannot be loaded: {}".format(folder, error)) from error
+
+
+def _check_folder(folder: str) -> None:
+    """Refuse a folder that makes transformers read files beyond it, or kernels from a hub."""
+    if os.path.exists(os.path.join(folder, "adapter_config.json")):
+        raise BadOption("{} is an adapter of another model; merge it into that model and save both".format(folder))
+    for name in sorted(os.listdir(folder)):
+        if not name.endswith(".index.json") and name != "config.json":
+            continue
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                content = json.load(file)
+            files = set(content["weight_map"].values()) if name != "config.json" else set()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadOption("{} cannot be loaded: {} is damaged ({})".format(folder, name, error)) from error
+        for one in files:
+            if not isinstance(one, str) or os.path.basename(one) != one or one in ("", ".", ".."):
+                raise BadOption("{} cannot be loaded: {} names the file {!r}".format(folder, name, one))
+        for kernel in _kernels(content) if name == "config.json" else ():
+            raise BadOption("{} cannot be loaded: it names the kernel {!r} of a hub".format(folder, kernel))
+
+
+def _kernels(config: Any) -> Iterator[str]:
+    """What a configuration names instead of one of transformers' own implementations."""
+    if not isinstance(config, dict):
+        raise BadOption("config.json is not a configuration")
+    for key, value in config.items():
+        named = value if isinstance(value, dict) else {"": value}
+        if "attn_implementation" in key or "experts_implementation" in key or key == "use_kernels":
+            yield from (str(one) for one in named.values() if not re.fullmatch(r"\w+|None|False", str(one)))
+        elif isinstance(value, dict):
+            yield from _kernels(value)
 
 
 def architecture(transformers: Any, config: Any) -> Any:
