@@ -123,6 +123,23 @@ def test_a_slice_that_is_cut_short_keeps_what_it_has() -> None:
     assert len(reply.blocks[0]) == len(reply.blocks[1]) > 0
 
 
+@LINUX
+def test_a_slice_that_is_cut_short_before_it_begins_ends_with_its_first_call() -> None:
+    with Worker(FAKE) as worker:
+        load(worker, {"latency_us": "1000"})
+        give(worker)
+        worker.pause()
+        assert becomes(worker.pid, "T")
+        worker.send("slice", start_ns=0, seconds=3600.0, expected=None, most=MOST_SAMPLES, watch=[])
+        worker.cut_short()
+        worker.resume()
+        reply = worker.wait("slice", patience_s=30)
+        assert len(reply.blocks[0]) == 8
+        # Only that one.
+        again = worker.ask("slice", start_ns=0, seconds=0.2, expected=None, most=MOST_SAMPLES, watch=[])
+    assert len(again.blocks[0]) > 8
+
+
 def test_streams_in_one_child_answer_each_for_itself() -> None:
     with Worker(FAKE) as worker:
         load(worker, {"latency_us": "100"}, groups=3)

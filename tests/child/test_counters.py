@@ -132,3 +132,22 @@ def test_the_real_counters_never_run_backwards() -> None:
     before = counters.read([0])
     counters.canary_ns()
     assert all(added >= 0 for added in counters.difference(before, counters.read([0])).values())
+
+
+@LINUX
+@pytest.mark.parametrize(("started", "waited_s"), [(100, 5.0), (200, 7.0)])
+def test_a_thread_that_got_the_id_of_one_that_ended_is_counted_too(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch, started: int, waited_s: float
+) -> None:
+    monkeypatch.setattr(counters, "_ended", {})
+    task = f"/proc/self/task/{threading.get_native_id()}"
+    fields = "7 (a (b) c) S" + " 0" * 18 + " {} 0 0"
+    files[f"{task}/stat"] = fields.format(100)
+    files["/proc/thread-self/schedstat"] = "1 5000000000 1"
+    counters.remember_thread()
+    # Still listed, or another thread with the same id.
+    files[f"{task}/stat"] = fields.format(started)
+    files[f"{task}/schedstat"] = "1 2000000000 1"
+    monkeypatch.setattr(os, "listdir", lambda path: [str(threading.get_native_id()), "1"])
+    files["/proc/self/task/1/schedstat"] = "1 0 1"
+    assert counters.read([])["run_queue_wait_s"] == waited_s

@@ -338,6 +338,8 @@ def test_it_writes_nothing_at_home_and_reaches_nobody(
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
+    # Of its own accord: confined, it would have another home and no network.
+    monkeypatch.setenv("INFERLAB_CONFINEMENT", "off")
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "NM_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     x = random(1, 8, 16, 16)

@@ -260,6 +260,8 @@ def test_its_compiler_takes_the_rewritten_graph_and_nothing_is_left_behind(
         (tmp_path / name).mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    # Of its own accord: confined, it would have another home.
+    monkeypatch.setenv("INFERLAB_CONFINEMENT", "off")
     monkeypatch.chdir(tmp_path / "work")
     before = made().read_bytes()
     assert compiled(executor, tmp_path, made()) == {
