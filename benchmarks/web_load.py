@@ -18,7 +18,7 @@ from tests.web.serving import Server, ended, new_server, until
 
 _MODEL = "demo:mobilenet_v2"
 #: Between two requests of one client, as a program polls.
-_PAUSE_S = 0.5
+_PAUSE_S = 1.0
 _AIM_S = 2.0
 
 

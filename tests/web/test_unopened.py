@@ -45,7 +45,12 @@ def test_polled_pages_are_forgotten_before_their_minute_is_over(server: Server) 
         assert asyncio.run(_opens(server, pages[-1]))
         # A look opens the page where it is still there, so each looks at another.
         old = iter(pages[:25])
-        until(lambda: time.sleep(0.5) or not asyncio.run(_opens(server, next(old))), "the pages stayed")
+
+        def is_forgotten() -> bool:
+            time.sleep(0.5)
+            return not asyncio.run(_opens(server, next(old)))
+
+        until(is_forgotten, "the pages stayed")
 
 
 def _client_id(page: str) -> str:

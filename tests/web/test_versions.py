@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -343,6 +344,21 @@ def test_versions_over_http(http: httpx.Client, digits: Digits, server: Server) 
     foretold = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()
     assert foretold["levels"] == {"2.weight": 0.5, "6.weight": 0.5}
     assert foretold["loss_method"] == "approximated"
+
+
+def test_a_version_whose_file_has_a_name_in_other_letters_is_taken_away(
+    http: httpx.Client, digits: Digits, server: Server
+) -> None:
+    named = server.folder / "模型 №1.onnx"
+    server.command("optimize", "demo:digits", "--sparsity", "0.5", "--measure", "none", "-o", str(named))
+    listed = http.get(f"/projects/{digits.project}/versions").json()
+    (version,) = [one["id"] for one in listed if one["id"] != digits.version]
+    encoded = quote("模型 №1")
+    for what, ending in (("model", ".onnx"), ("recipe", ".recipe.yaml"), ("code", "-onnxruntime.py")):
+        answer = http.get(f"/versions/{version}/{what}")
+        assert answer.status_code == 200, answer.text
+        assert f"filename*=utf-8''{encoded}{ending}" in answer.headers["content-disposition"].replace("UTF", "utf")
+    http.delete(f"/versions/{version}")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import html
 import os
 import socket
@@ -102,6 +103,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer, then say so."""
         await super().startup(sockets)
+        # What lives as long as the server is not looked through each time that garbage is collected.
+        gc.collect()
+        gc.freeze()
         if self.started:
             self._ready()
 

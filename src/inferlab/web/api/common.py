@@ -51,32 +51,35 @@ def as_json(problems: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[s
     }
 
 
-def desk_of(request: Request) -> Desk:
+# Dependencies that only pass something on are coroutines: each function would cost a change of threads.
+
+
+async def desk_of(request: Request) -> Desk:
     """The desk of this server, which `giving` put there."""
     found: Desk = request.state.desk
     return found
 
 
-def workspace_of(request: Request) -> Workspace:
+async def workspace_of(request: Request) -> Workspace:
     """What the pages call as well."""
-    return desk_of(request).workspace
+    return (await desk_of(request)).workspace
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]
 TheWorkspace = Annotated[Workspace, Depends(workspace_of)]
 
 
-def giving(desk: Desk | None) -> Callable[[Request, Response], None]:
+def giving(desk: Desk | None) -> Callable[[Request, Response], Coroutine[Any, Any, None]]:
     """A dependency that lets routes have the desk."""
 
-    def give(request: Request, response: Response) -> None:
+    async def give(request: Request, response: Response) -> None:
         request.state.desk = desk
         response.headers["Cache-Control"] = "no-store"
 
     return give
 
 
-def only_known(request: Request) -> None:
+async def only_known(request: Request) -> None:
     """Refuse a query with names that the route does not know: a slip of the pen would go unnoticed."""
     known = {one.alias for one in request.scope["route"].dependant.query_params}
     unknown = [name for name in request.query_params if name not in known]
