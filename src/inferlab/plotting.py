@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from inferlab import charts
 from inferlab.charts import fronts
 from inferlab.errors import BadInput
 from inferlab.optimizing.records import Front
+from inferlab.parsing import parse_json, read_text
 from inferlab.records import Benchmark, Comparison, Outcome
 from inferlab.render import comparison, flat, front, saved
 from inferlab.results import BenchmarkResult, ComparisonResult
@@ -97,7 +97,7 @@ def _file(name: str) -> _Held:
 def _comparison(path: Path) -> dict[str, Any] | None:
     """What a file holds if it is a comparison."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_text(path))
     except (OSError, ValueError):
         return None  # Whoever reads it as a benchmark will say what is wrong with it.
     ours = isinstance(content, dict) and str(content.get("format", "")).startswith(f"{_FAMILY}/")

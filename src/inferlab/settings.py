@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.errors import BadInput
+from inferlab.parsing import read_text
 
 
 def cache_folder() -> Path:
@@ -88,8 +89,8 @@ def zoo_mirror() -> str | None:
 def _configured() -> dict[str, object]:
     path = config_file()
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path, 1 << 20))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"The configuration file {path} cannot be read: {error}. Mend it or remove it.") from error

@@ -103,10 +103,10 @@ HEAD = "format: inferlab-recipe/1\n"
         (HEAD + "shapes: {x: [0, 3]}", "shapes.x has whole numbers from 1 on, not [0, 3]."),
         (HEAD + "schedule: {start_epoch: 9}", "start_epoch, end_epoch and epochs must follow each other"),
         (HEAD + "schedule: {learning_rates: [[1]]}", "schedule.learning_rates[0] has 2 values, not 1."),
-        (HEAD + "pruning: {layers: {w: 0.5", "The recipe r.yaml is no YAML: "),
+        (HEAD + "pruning: {layers: {w: 0.5", "The recipe r.yaml cannot be read: it is no YAML: "),
         (HEAD + "digest: abc\npruning: {layers: {w: 0.5}}", "r.yaml is cut off: its last line, the version"),
-        (HEAD + "a: &a [1]\nb: *a", "has references (*name), which recipes do not need."),
-        (HEAD + "model: !!python/object:os.system x", "The recipe r.yaml is no YAML: "),
+        (HEAD + "a: &a [1]\nb: *a", "it has references (&name, *name), which are not read."),
+        (HEAD + "model: !!python/object:os.system x", "it has the tag 'tag:yaml.org,2002:python/object:os.sys"),
     ],
 )
 def test_what_is_odd_in_a_recipe_is_said_in_one_sentence(text: str, said: str) -> None:
@@ -126,9 +126,9 @@ def test_a_recipe_that_is_not_there_is_no_text_or_too_large_is_refused(tmp_path:
     with pytest.raises(BadInput, match=r"The recipe .*none\.yaml cannot be read: No such file or directory\."):
         yaml.load(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match=r"is no recipe: it is no text\."):
+    with pytest.raises(BadInput, match=r"cannot be read: it is no text in UTF-8\."):
         yaml.load(tmp_path / "bytes.yaml")
     with (tmp_path / "large.yaml").open("wb") as file:
         file.truncate(1 << 25)
-    with pytest.raises(BadInput, match="is too large for a recipe"):
+    with pytest.raises(BadInput, match="cannot be read: it is larger than 2 MiB"):
         yaml.load(tmp_path / "large.yaml")

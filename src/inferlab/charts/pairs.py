@@ -56,7 +56,7 @@ def of_file(content: Mapping[str, Any]) -> Ratios:
     """The same of a comparison that was written as JSON."""
     try:
         ends = content["interval"]
-        return Ratios(
+        found = Ratios(
             labels=(str(content["a"]["label"]), str(content["b"]["label"])),
             verdict=str(content["verdict"]),
             ratio=float(content["ratio"]),
@@ -67,8 +67,18 @@ def of_file(content: Mapping[str, Any]) -> Ratios:
             log_ratios=tuple(map(float, content["log_ratios"])),
             times_ms=(tuple(map(float, content["a"]["times_ms"])), tuple(map(float, content["b"]["times_ms"]))),
         )
-    except (KeyError, TypeError, ValueError, IndexError):
+        _check(found)
+        return found
+    except (LookupError, TypeError, ValueError, ArithmeticError):
         raise BadInput("This comparison is damaged: its ratios cannot be read.") from None
+
+
+def _check(found: Ratios) -> None:
+    """Refuse what no comparison gives and what cannot be drawn; a ValueError says so."""
+    times = [*found.times_ms[0], *found.times_ms[1]]
+    values = [found.ratio, *(found.ends or ()), *times, *map(math.exp, found.log_ratios), 1 + found.margin]
+    if not all(1e-18 < value < 1e18 for value in values) or not (found.log_ratios or all(found.times_ms)):
+        raise ValueError("a time or a ratio is not positive")
 
 
 def ratios(found: Ratios) -> Figure:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from inferlab.errors import BadInput
+from inferlab.parsing import MOST_YAML_BYTES, parse_yaml, read_text
 
 _NOT_IN_FILES = ("plan", "resume", "help")
 
@@ -33,14 +34,12 @@ def _take(ctx: click.Context, param: click.Parameter, path: Path | None) -> None
 
 def read(path: Path, known: list[click.Parameter]) -> dict[str, Any]:
     """The options in a file, by the names of a command's parameters."""
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(read_text(path, MOST_YAML_BYTES))
     except OSError as error:
         raise BadInput(f"The plan {path} cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"The plan {path} is no YAML: {' '.join(str(error).split())}.") from error
+    except ValueError as error:
+        raise BadInput(f"The plan {path} cannot be read: {error}.") from error
     if not isinstance(content, dict):
         raise BadInput(f"The plan {path} must be options with their values, such as 'batch_size: [1, 8]'.")
     names = _names(known)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -17,27 +16,10 @@ import yaml
 from inferlab.errors import BadInput
 from inferlab.optimizing.asked import check_recipe
 from inferlab.optimizing.records import RECIPE_FORMAT, Recipe
+from inferlab.parsing import MOST_YAML_BYTES, parse_yaml, read_text
 
 _HEAD = "# A recipe of inferlab; repeat it with: inferlab optimize MODEL --recipe FILE.yaml -o out.onnx\n"
-# Far more than a recipe needs, and little enough to be read at once.
-_LARGEST = 16 << 20
 _LIKE = "See docs/optimize.md for what a recipe looks like."
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads numbers as YAML 1.2 does: in 1.1, 2:4 is the number 124 and 1e-3 is text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [one for one in known if not one[0].endswith((":int", ":float"))]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]+$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$"),
-    list("-+.0123456789"),
-)
 
 
 def dump(recipe: Recipe) -> str:
@@ -48,26 +30,20 @@ def dump(recipe: Recipe) -> str:
 def load(path: str | Path) -> Recipe:
     """Read a recipe; what is odd in it is refused in a sentence with the file, the key and what is allowed."""
     try:
-        file = Path(path)
-        if file.stat().st_size > _LARGEST:
-            raise BadInput(f"{path} is too large for a recipe. {_LIKE}")
-        text = file.read_text(encoding="utf-8")
+        text = read_text(Path(path), MOST_YAML_BYTES)
     except OSError as error:
         raise BadInput(f"The recipe {path} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is no recipe: it is no text. {_LIKE}") from error
+    except ValueError as error:
+        raise BadInput(f"The recipe {path} cannot be read: {error}. {_LIKE}") from error
     return loads(text, str(path))
 
 
 def loads(text: str, name: str) -> Recipe:
     """Read a recipe from its text; `name` is what messages call it."""
     try:
-        # A few lines of references to references stand for more than any memory holds.
-        if any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(text, _Loader)):
-            raise BadInput(f"The recipe {name} has references (*name), which recipes do not need. {_LIKE}")
-        content = yaml.load(text, _Loader)  # noqa: S506  it is a safe one
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise BadInput(f"The recipe {name} is no YAML: {' '.join(str(error).split())}.") from error
+        content = parse_yaml(text)
+    except ValueError as error:
+        raise BadInput(f"The recipe {name} cannot be read: {error}. {_LIKE}") from error
     if not isinstance(content, dict):
         raise BadInput(f"{name} is no recipe: keys with values are expected. {_LIKE}")
     if content.get("format") != RECIPE_FORMAT:

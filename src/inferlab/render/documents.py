@@ -36,7 +36,7 @@ def lines(document: Document) -> list[str]:
     known = _KINDS.get(str(content.get("format")))
     try:
         found = known(content) if known else _anything(document)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, BadInput):
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, BadInput):
         # Kept by another version, or by hand: what is there is shown all the same.
         found = _anything(document)
     return found
@@ -56,9 +56,18 @@ def _parts(content: Content) -> list[Content]:
     """The document itself, arms of a comparison, measured parts of a profile or a version, machines."""
     several, engines = content.get("results"), content.get("measured")
     whole = several if isinstance(several, list) else [content]
-    parts = [content, content.get("performance"), *(one.get(name) for one in whole for name in "ab")]
+    parts = [
+        content,
+        content.get("performance"),
+        *(one.get(name) for one in whole if isinstance(one, Mapping) for name in "ab"),
+    ]
     parts += engines if isinstance(engines, list) else []
-    parts += [one.get("recommendation") for one in content.get("machines") or () if isinstance(one, Mapping)]
+    machines = content.get("machines")
+    parts += (
+        [one.get("recommendation") for one in machines or () if isinstance(one, Mapping)]
+        if isinstance(machines, list)
+        else []
+    )
     return [one for one in parts if isinstance(one, Mapping)]
 
 

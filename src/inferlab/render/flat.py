@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput
+from inferlab.parsing import Unreadable, parse_json, read_text
 from inferlab.records import Benchmark
 from inferlab.render import files
 
@@ -47,7 +47,10 @@ FIELDS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("price_per_hour", "cost_per_million"), float),
     **dict.fromkeys(("cost_per_million_low", "cost_per_million_high"), float),
 }
-_FAMILY = "inferlab-benchmark/"
+# What values of the wrong type or size raise wherever they are taken apart.
+_ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+# Beyond any time in ms and any rate.
+_MOST = 1e18
 # What a spreadsheet takes for a formula; quotes before it are doubled, so that it comes back as it was.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _HIDDEN = re.compile(r"<!-- inferlab results\n(.*?)-->", re.DOTALL)
@@ -140,31 +143,46 @@ def hidden(found: Iterable[Row]) -> str:
 
 def read(path: Path) -> list[Row]:
     """The rows of a file that inferlab wrote: JSON, CSV or Markdown."""
-    found = results(path)
-    try:
-        return [row(one) for one in found]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(path) from None
+    return [row(one) for one in results(path)]
 
 
 def results(path: Path) -> list[dict[str, Any]]:
     """The results in a file that inferlab wrote, as JSON has them; of CSV and Markdown, what a row keeps."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            text = file.read()
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is no text, so it is no saved result. Make one with: -x result.json") from None
+        found = _parsed(path, read_text(path))
+        for one in found:
+            _check(row(one))
     except OSError as error:
         raise BadInput(f"The result {path} cannot be read: {error.strerror}.") from error
-    try:
-        found = _parsed(path, text)
     except BadInput:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except Unreadable as error:
+        raise BadInput(f"{path} is no saved result: {error}. Make one with: -x result.json") from None
+    except csv.Error as error:
+        # Of a cell that is longer than any of ours, the library names its limit.
+        raise BadInput(f"{path} is no saved result: {error}. Make one with: -x result.json") from None
+    except _ODD:
         raise _damaged(path) from None
     if not found:
         raise BadInput(f"{path} has no results.")
     return found
+
+
+def _check(found: Row) -> None:
+    """Refuse what no measurement gives, and what views divide by or draw; a ValueError says why."""
+    for name, kind in FIELDS.items():
+        value = found[name]
+        allowed = (int, float) if kind is float else kind
+        if value is not None and (not isinstance(value, allowed) or isinstance(value, bool)):  # type: ignore[arg-type]
+            raise ValueError(f"{name} is {value!r:.40}")
+        if kind is not str and value is not None and name != "output_error" and not 0 <= value < _MOST:
+            raise ValueError(f"{name} is {value!r:.40}")
+    for name in ("batch_size", "median_ms", "items_per_sec"):
+        if found[name] is not None and not found[name] > 1 / _MOST:
+            raise ValueError(f"{name} is {found[name]!r:.40}")
+    for name in ("process_medians_ms", "process_items_per_sec"):
+        if any(value is not None and not 1 / _MOST < value < _MOST for value in _split(found[name])):
+            raise ValueError(f"{name} is not positive")
 
 
 def _parsed(path: Path, text: str) -> list[dict[str, Any]]:
@@ -177,7 +195,9 @@ def _parsed(path: Path, text: str) -> list[dict[str, Any]]:
     if ending == ".csv":
         return _from_csv(path, text)
     try:
-        content = json.loads(text)
+        content = parse_json(text)
+    except Unreadable:
+        raise
     except ValueError:
         raise BadInput(f"{path} is not JSON, so it is no saved result. Make one with: -x result.json") from None
     found = content.get("results", [content]) if isinstance(content, dict) else None

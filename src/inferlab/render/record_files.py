@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from inferlab.errors import BadInput
+from inferlab.parsing import parse_json, read_text
 from inferlab.render.files import finite
 from inferlab.store.serialize import plain, restored
 
@@ -47,14 +48,14 @@ class RecordFiles(Generic[R]):
         try:
             record = restored(self.kind, dict(found))
             self.check(record)
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             raise BadInput(f"The {self.noun} {name} is damaged: {error}. Make it again.") from error
         return record
 
     def load(self, name: str) -> R:
         """Read a record from a file."""
         try:
-            found = json.loads(Path(name).read_text(encoding="utf-8"))
+            found = parse_json(read_text(Path(name)))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise BadInput(f"{name} cannot be read as a {self.noun}: {reason}. {self._make}") from error

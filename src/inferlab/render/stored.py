@@ -19,7 +19,11 @@ def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
         from inferlab.render import documents
 
         content = found.content
-        head = _head(found, found.kind, documents.machines(content), documents.versions(content))
+        try:
+            head = _head(found, found.kind, documents.machines(content), documents.versions(content))
+        except (TypeError, ValueError, AttributeError, ArithmeticError):
+            # Written by another version, or by hand.
+            head = _head(found, found.kind, [], [])
         told = [*head, "", *documents.lines(found)]
     else:
         outcomes = found.benchmark.outcomes

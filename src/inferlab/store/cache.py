@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
+from inferlab.parsing import parse_json
 from inferlab.records import Cell, Estimate, Run, Summary
 from inferlab.store import rows
 from inferlab.store.connection import Connection
@@ -19,7 +19,7 @@ def runs_of(connection: Connection, cell_row: int) -> Iterator[Run]:
     from inferlab.store.samples import unpack
 
     for row in rows.runs(connection, cell_row):
-        yield restored(Run, json.loads(row["content"]), unpack(row["samples"]))
+        yield restored(Run, parse_json(row["content"]), unpack(row["samples"]))
 
 
 def refresh(connection: Connection, cell_row: int) -> bool:
@@ -32,7 +32,7 @@ def refresh(connection: Connection, cell_row: int) -> bool:
     except ValueError:
         # Damaged runs must not keep a cell from being finished; whoever opens it is told.
         runs = []
-    summary = _summary(restored(Cell, json.loads(found[0]["content"])), runs)
+    summary = _summary(restored(Cell, parse_json(found[0]["content"])), runs)
     values = {
         **_numbers("items_per_sec", None if summary is None else summary.items_per_sec),
         **_numbers("median_ms", None if summary is None else summary.median_ms),

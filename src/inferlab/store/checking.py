@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from inferlab.errors import InferlabError
+from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store.connection import Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, PRECEDENCE
@@ -91,9 +91,9 @@ def _entry(row: Row) -> None:
 
 
 def _cell(row: Row) -> None:
-    restored(Cell, json.loads(row["content"]))
+    restored(Cell, parse_json(row["content"]))
     if row["failure"] is not None:
-        restored(Failure, json.loads(row["failure"]))
+        restored(Failure, parse_json(row["failure"]))
     if row["status"] not in PRECEDENCE:
         raise ValueError(f"its status is {row['status']!r:.40}")
 
@@ -101,13 +101,13 @@ def _cell(row: Row) -> None:
 def _run(row: Row) -> None:
     from inferlab.store.samples import unpack
 
-    restored(Run, json.loads(row["content"]), unpack(row["samples"]))
+    restored(Run, parse_json(row["content"]), unpack(row["samples"]))
 
 
 def _project(row: Row) -> None:
     moment(row["created_at"])
     moment(row["changed_at"])
-    restored(Model, json.loads(row["content"]))
+    restored(Model, parse_json(row["content"]))
 
 
 def _job(row: Row) -> None:
@@ -118,7 +118,7 @@ def _job(row: Row) -> None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    found = json.loads(text)
+    found = parse_json(text)
     if not isinstance(found, dict):
         raise ValueError("its content is no object")
     return found

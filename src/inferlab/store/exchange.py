@@ -11,13 +11,15 @@ import gzip
 import hashlib
 import json
 import re
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from inferlab.errors import BadInput
+from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store import cache, rows
 from inferlab.store.briefs import brief_of, digest_of
@@ -25,6 +27,7 @@ from inferlab.store.connection import Connection, Row, insert
 from inferlab.store.entries import PRECEDENCE
 from inferlab.store.samples import unpack
 from inferlab.store.serialize import dumps, restored
+from inferlab.units import size
 from inferlab.version import __version__
 
 # Version 1: the first.
@@ -33,6 +36,10 @@ _FAMILY = "inferlab-store/"
 # The note is its reader's own; all else must agree for two entries to be the same.
 _ENTRY = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node")
 _CELL = ("cell_id", "engine", "status")
+#: Of one entry, its samples included: what it stands for in memory is about four times as large.
+MOST_LINE_BYTES = 256 << 20
+# JSON shrinks to a tenth and samples hardly; what expands by more was made to.
+_MOST_EXPANSION = 200
 _ID = re.compile(r"[a-z2-7]{10}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -42,6 +49,11 @@ def give(connection: Connection, ids: Sequence[str]) -> Iterator[bytes]:
     digest = hashlib.sha256()
     for value in _values(connection, ids):
         line = dumps(value).encode() + b"\n"
+        if len(line) > MOST_LINE_BYTES:
+            raise BadInput(
+                f"The entry {value['id']} takes {size(len(line))} in an export, and up to {size(MOST_LINE_BYTES)} "
+                "are imported. Copy the whole store: inferlab store backup FILE"
+            )
         digest.update(line)
         yield line
     yield dumps({"end": {"entries": len(ids), "sha256": digest.hexdigest()}}).encode() + b"\n"
@@ -60,7 +72,7 @@ def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
     return {
         **{name: entry[name] for name in _ENTRY},
         "note": entry["note"],
-        "content": json.loads(entry["content"]),
+        "content": parse_json(entry["content"]),
         "cells": [_exported_cell(connection, one) for one in rows.cells(connection, entry_id)],
     }
 
@@ -68,12 +80,12 @@ def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
 def _exported_cell(connection: Connection, row: Row) -> dict[str, Any]:
     return {
         **{name: row[name] for name in _CELL},
-        "failure": None if row["failure"] is None else json.loads(row["failure"]),
-        "content": json.loads(row["content"]),
+        "failure": None if row["failure"] is None else parse_json(row["failure"]),
+        "content": parse_json(row["content"]),
         "runs": [
             {
                 "started_at": one["started_at"],
-                "content": json.loads(one["content"]),
+                "content": parse_json(one["content"]),
                 "samples": base64.b64encode(one["samples"]).decode(),
             }
             for one in rows.runs(connection, row["row"])
@@ -82,57 +94,77 @@ def _exported_cell(connection: Connection, row: Row) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> Iterator[Iterator[bytes]]:
     """A file of ours, opened and checked to its end; refused with a sentence where it is none or not whole."""
     try:
         with path.open("rb") as plain:
             zipped = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
+            most = path.stat().st_size * _MOST_EXPANSION if zipped else sys.maxsize
             with gzip.open(plain) if zipped else plain as file:
-                _check(file)
+                _check(_lines(file, most))
                 file.seek(0)
-                yield file  # type: ignore[misc]
+                yield _lines(file, most)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInput(f"The file {path} is damaged ({error}). Nothing was imported.") from error
     except OSError as error:
         raise BadInput(
             f"The file {path} cannot be read: {error.strerror or error}. Nothing was imported."
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path} is no whole file of inferlab export ({error}). Nothing was imported.") from error
+    except BadInput:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        said = str(error) or type(error).__name__
+        raise BadInput(f"{path} is no whole file of inferlab export ({said}). Nothing was imported.") from error
+
+
+def _lines(file: Any, most_bytes: int) -> Iterator[bytes]:
+    """The lines of a file; one that is too long, or too much altogether, is refused before it is read."""
+    total = 0
+    while line := file.readline(MOST_LINE_BYTES + 1):
+        total += len(line)
+        if len(line) > MOST_LINE_BYTES:
+            raise ValueError(f"it has a line of more than {size(MOST_LINE_BYTES)}")
+        if total > most_bytes:
+            raise ValueError(f"it expands to more than {_MOST_EXPANSION} times its size")
+        yield line
 
 
 def announced(path: Path) -> int:
     """How many entries a file of ours has; refused where it is none or not whole."""
     with opened(path) as lines:
-        return int(json.loads(lines.readline())["entries"])
+        found = parse_json(next(lines))["entries"]
+        if type(found) is not int or found < 0:
+            raise ValueError(f"it announces {found!r:.40} entries")
+        return found
 
 
-def _check(file: Any) -> None:
-    first = json.loads(file.readline(10_000) or "null")
+def _check(lines: Iterator[bytes]) -> None:
+    head = next(lines, b"null")
+    # The head of ours is short; other files may have a first line of any length.
+    first = parse_json(head) if len(head) < 10_000 else None
     name = first.get("format") if isinstance(first, dict) else None
     if not str(name).startswith(_FAMILY):
         raise ValueError("it does not begin as one")
     if name != FORMAT:
         raise ValueError(f"its format is {name}, this inferlab reads {FORMAT}: use a newer one")
-    file.seek(0)
     digest = hashlib.sha256()
-    last = b""
-    for line in file:
+    last = head
+    for line in lines:
         digest.update(last)
         last = line
-    end = json.loads(last).get("end")
+    end = parse_json(last).get("end")
     if end is None:
         raise ValueError("its end is missing")
     if end["sha256"] != digest.hexdigest():
         raise ValueError("its content does not agree with its checksum")
 
 
-def take(connection: Connection, lines: IO[bytes]) -> list[str]:
+def take(connection: Connection, lines: Iterator[bytes]) -> list[str]:
     """Insert the entries of a checked file; those there already are skipped, or refused if they differ."""
     added = []
     for line in lines:
-        value = json.loads(line)
+        value = parse_json(line)
         if "format" in value or "end" in value:
             continue
         entry_id = value["id"]

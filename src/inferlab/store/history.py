@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Status
 from inferlab.store.cache import PREFIX
 from inferlab.store.connection import Connection, Row, among
@@ -82,7 +82,7 @@ def _entries(connection: Connection, rows: list[Row]) -> list[Entry]:
             **{
                 **row,
                 "created_at": moment(row["created_at"]),
-                "brief": json.loads(row["brief"]) if row["brief"] else {},
+                "brief": parse_json(row["brief"]) if row["brief"] else {},
             },
             cells=tuple(cells[row["id"]]),
         )
@@ -114,9 +114,9 @@ def cell_entry(row: Row) -> CellEntry:
     }
     return CellEntry(
         cell_id=row["cell_id"],
-        cell=restored(Cell, json.loads(row["content"])),
+        cell=restored(Cell, parse_json(row["content"])),
         status=row["status"],
-        failure=None if row["failure"] is None else restored(Failure, json.loads(row["failure"])),
+        failure=None if row["failure"] is None else restored(Failure, parse_json(row["failure"])),
         runs=row["runs"],
         **{**cached, "wrong": bool(cached["wrong"])},
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from inferlab.errors import Conflict, NotThere
 from inferlab.machine import node_name
+from inferlab.parsing import parse_json
 from inferlab.store import rows
 from inferlab.store.connection import Connection, Database, Row, among, insert
 from inferlab.store.entries import ALIVE, RESUMABLE, JobKind, JobStatus, QueuedJob
@@ -200,4 +200,4 @@ def _job(row: Row) -> QueuedJob:
         name: row[name] and rows.moment(row[name])
         for name in ("created_at", "queued_at", "started_at", "ended_at")
     }
-    return QueuedJob(**{**row, **times, "cancel": bool(row["cancel"]), "content": json.loads(row["content"])})
+    return QueuedJob(**{**row, **times, "cancel": bool(row["cancel"]), "content": parse_json(row["content"])})

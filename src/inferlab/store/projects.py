@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from inferlab.errors import NotThere
+from inferlab.parsing import parse_json
 from inferlab.records import Model
 from inferlab.store import rows
 from inferlab.store.connection import Connection, Database, Row, insert
@@ -141,7 +140,7 @@ def _project(row: Row) -> Project:
         rows.moment(row["changed_at"]),
         row["name"],
         row["description"],
-        restored(Model, json.loads(row["content"])),
+        restored(Model, parse_json(row["content"])),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from inferlab.errors import BadInput, InferlabError, NotThere
+from inferlab.parsing import parse_json
 from inferlab.records import Cell, Run, Status
 from inferlab.store.briefs import brief_of
 from inferlab.store.connection import Connection, Row, insert
@@ -166,5 +166,5 @@ def cell_row(connection: Connection, benchmark_id: str, cell_id: str) -> int:
 def drop_cut_runs(connection: Connection, cell_row: int) -> None:
     """Remove the runs of a cell that the user cut short."""
     for run in runs(connection, cell_row):
-        if json.loads(run["content"]).get("interrupted"):
+        if parse_json(run["content"]).get("interrupted"):
             connection.rows("DELETE FROM run WHERE run.row = :row", row=run["row"])

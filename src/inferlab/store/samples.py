@@ -27,6 +27,9 @@ VERSION = 2
 _PLAIN = 1
 _DUE, _CANARIES = 1, 2
 _LEVEL = 6
+# Samples shrink to a fourth; a few that are all alike to a thousandth.
+_MOST_EXPANSION = 32
+_LEAST_LIMIT = 64 << 20
 _INT = np.dtype("<i8")
 
 
@@ -56,8 +59,10 @@ def unpack(blob: bytes) -> list[Samples]:
     if not blob or blob[0] not in (_PLAIN, VERSION):
         raise ValueError(f"samples of version {blob[0] if blob else 'none'}, but this inferlab reads {VERSION}")
     try:
-        body = zlib.decompress(blob[1:])
+        body = _expanded(blob)
         (count,) = struct.unpack_from("<q", body)
+        if not 0 <= count <= len(body) // 16:
+            raise ValueError(f"damaged samples: {count} streams")
         shape = struct.unpack_from(f"<{2 * count}q", body, 8)
     except (zlib.error, struct.error) as error:
         raise ValueError(f"damaged samples: {error}") from error
@@ -93,6 +98,18 @@ def unpack(blob: bytes) -> list[Samples]:
 def _before(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """The value before each, 0 before the first."""
     return np.concatenate([np.zeros(1, _INT), values[:-1]])[: len(values)]
+
+
+def _expanded(blob: bytes) -> bytes:
+    """What was compressed; refused where it would take far more memory than any samples do."""
+    most = _LEAST_LIMIT + _MOST_EXPANSION * len(blob)
+    whole = zlib.decompressobj()
+    body = whole.decompress(memoryview(blob)[1:], most)
+    if whole.unconsumed_tail:
+        raise ValueError(f"damaged samples: they expand to more than {most} bytes")
+    if not whole.eof:
+        raise zlib.error("incomplete or truncated stream")
+    return body
 
 
 def _vector(values: array[int]) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.parsing import parse_json
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import cache, history, rows
 from inferlab.store.briefs import brief_of, digest_of
@@ -231,7 +231,7 @@ class Store:
             found = rows.found(connection, entry_id, self.name)
             row = rows.entry(connection, found)
             assert row is not None
-            content = json.loads(row["content"])
+            content = parse_json(row["content"])
             common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
             outcomes = tuple(_outcome(connection, one) for one in rows.cells(connection, found))
             if row["kind"] != BENCHMARK:
@@ -313,8 +313,14 @@ class Store:
         """What cannot be read back is told of, not taken for a fault in the program."""
         try:
             yield
-        except (ValueError, KeyError, TypeError) as error:
-            raise InferlabError(f"The store {self.name} holds something that cannot be read: {error}.") from error
+        except InferlabError:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            said = str(error) or type(error).__name__
+            raise BadInput(
+                f"The store {self.name} holds something that cannot be read: {said}. "
+                "List all that is: inferlab store check"
+            ) from error
 
 
 def _add_outcomes(connection: Connection, entry_id: str, outcomes: Sequence[Outcome]) -> None:
@@ -327,6 +333,6 @@ def _add_outcomes(connection: Connection, entry_id: str, outcomes: Sequence[Outc
 
 
 def _outcome(connection: Connection, row: Row) -> Outcome:
-    failure = None if row["failure"] is None else restored(Failure, json.loads(row["failure"]))
+    failure = None if row["failure"] is None else restored(Failure, parse_json(row["failure"]))
     runs = tuple(cache.runs_of(connection, row["row"]))
-    return Outcome(restored(Cell, json.loads(row["content"])), row["status"], runs, failure)
+    return Outcome(restored(Cell, parse_json(row["content"])), row["status"], runs, failure)
