@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import sys
 from pathlib import Path
 
 #: What `make bench` runs.
@@ -31,11 +32,15 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="of what is listed below")
-    names: list[str] = parser.parse_args().names
+    given, options = parser.parse_known_args()
+    names: list[str] = given.names
+    if options and len(names) != 1:
+        parser.error(f"{options[0]} is an option of one program: name that one alone")
     if unknown := [one for one in names if one not in known]:
         parser.error(f"there is no {unknown[0]}; there are {', '.join(known)}")
     for name in names or LOOP:
         print(f"\n## {known[name]}", flush=True)
+        sys.argv[1:] = options
         importlib.import_module(f"benchmarks.{name}").main()
 
 

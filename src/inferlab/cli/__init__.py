@@ -13,6 +13,7 @@ import click
 
 from inferlab.cli.terminal import escaping
 from inferlab.errors import InferlabError, keep
+from inferlab.units import shortened
 from inferlab.version import __version__
 
 _COMMANDS = {
@@ -36,6 +37,7 @@ _COMMANDS = {
     "store": "Check the store, or copy it while it is in use.",
 }
 
+_LONGEST = 4000
 _EPILOG = """Start with: inferlab benchmark demo:resnet50 -t 3
 
 Exit codes: 0 done, 1 a gate says "regressed", 2 bad input, 3 a cell failed, 4 inconclusive at a gate, 5 wrong
@@ -152,4 +154,5 @@ def _told(error: BaseException, printed: bool) -> int:
 
 
 def _say(text: str) -> None:
-    click.echo(f"inferlab: {text}", err=True, color=True)
+    # Of a foreign name of any length, its ends will do.
+    click.echo(f"inferlab: {shortened(text, _LONGEST)}", err=True, color=True)

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from inferlab.cli.parameters import Listed
 from inferlab.errors import BadInput
 from inferlab.parsing import MOST_YAML_BYTES, parse_yaml, read_text
+from inferlab.units import shortened
 
 _NOT_IN_FILES = ("plan", "resume", "help")
 
@@ -43,15 +45,17 @@ def read(path: Path, known: list[click.Parameter]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadInput(f"The plan {path} must be options with their values, such as 'batch_size: [1, 8]'.")
     names = _names(known)
+    params = {str(param.name): param for param in known}
     found = {}
     for key, value in content.items():
-        name = names.get(str(key).replace("-", "_"))
+        key = shortened(str(key), 60)
+        name = names.get(key.replace("-", "_"))
         if name is None:
             shown = _shown(known)
-            near = difflib.get_close_matches(str(key).replace("-", "_"), shown, n=1)
+            near = difflib.get_close_matches(key.replace("-", "_"), shown, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else f" It takes {', '.join(shown)}."
             raise BadInput(f"The plan {path} has an unknown option '{key}'.{hint}")
-        found[name] = _value(path, str(key), name, value)
+        found[name] = _value(path, key, params[name], value)
     return found
 
 
@@ -75,13 +79,23 @@ def _shown(known: list[click.Parameter]) -> list[str]:
     )
 
 
-def _value(path: Path, key: str, name: str, value: Any) -> Any:
-    if name == "engine_options" and isinstance(value, dict):
-        return [f"{option}={setting}" for option, setting in value.items()]
-    if name == "prices" and isinstance(value, dict):
-        return [f"{machine}={price}" for machine, price in value.items()]
+def _value(path: Path, key: str, param: click.Parameter, value: Any) -> Any:
+    """A value as the command line would give it: text, several texts, or yes and no."""
+    if param.name in ("engine_options", "prices") and isinstance(value, dict):
+        value = [f"{name}={setting}" for name, setting in value.items()]
     if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, list | dict) for one in value)):
         raise BadInput(f"The plan {path}: '{key}' is a value or a list of values, not something nested.")
-    if value is None:
+    if value is None or (isinstance(value, list) and None in value):
         raise BadInput(f"The plan {path}: '{key}' has no value. Leave it out, or give one.")
-    return value
+    if isinstance(param, click.Option) and param.is_flag:
+        if not isinstance(value, bool):
+            raise BadInput(f"The plan {path}: '{key}' is true or false, not {value!r:.60}.")
+        # An option such as --no-verify stands for the opposite of what it sets.
+        negative = param.flag_value is False and key.replace("-", "_") != param.name
+        return value is not negative
+    several = isinstance(param, click.Option) and param.multiple
+    if isinstance(value, list):
+        if not several and not isinstance(param.type, Listed):
+            raise BadInput(f"The plan {path}: '{key}' takes one value, not a list.")
+        return [str(one) for one in value]
+    return [str(value)] if several else str(value)

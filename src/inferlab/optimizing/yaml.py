@@ -17,6 +17,7 @@ from inferlab.errors import BadInput
 from inferlab.optimizing.asked import check_recipe
 from inferlab.optimizing.records import RECIPE_FORMAT, Recipe
 from inferlab.parsing import MOST_YAML_BYTES, parse_yaml, read_text
+from inferlab.units import shortened
 
 _HEAD = "# A recipe of inferlab; repeat it with: inferlab optimize MODEL --recipe FILE.yaml -o out.onnx\n"
 _LIKE = "See docs/optimize.md for what a recipe looks like."
@@ -48,7 +49,7 @@ def loads(text: str, name: str) -> Recipe:
         raise BadInput(f"{name} is no recipe: keys with values are expected. {_LIKE}")
     if content.get("format") != RECIPE_FORMAT:
         raise BadInput(
-            f"{name} is no recipe that this version reads: its format is {content.get('format')!r}, not "
+            f"{name} is no recipe that this version reads: its format is {content.get('format')!r:.60}, not "
             f"'{RECIPE_FORMAT}'. {_LIKE}"
         )
     try:
@@ -81,7 +82,8 @@ def _record(kind: Any, content: Any, place: str) -> Any:
     hints = _hints(kind)
     for key in content:
         if key not in hints:
-            near = difflib.get_close_matches(str(key), hints, n=1)
+            key = shortened(str(key), 60)
+            near = difflib.get_close_matches(key, hints, n=1)
             hint = f"Did you mean '{near[0]}'?" if near else f"Allowed are {', '.join(hints)}."
             raise BadInput(f"there is no key '{place}{key}'. {hint}")
     for one in fields(kind):

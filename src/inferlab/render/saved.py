@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,14 @@ def choose(name: str, results: Sequence[dict[str, Any]], number: str | None) -> 
         raise BadInput(f"{name} has no measurement: its status is {content.get('status', 'unknown')}.")
     saved = Saved(name, content)
     try:
-        saved.times_ms("median" if saved.is_sync else "throughput")
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        # All that a comparison asks for: the other result decides by which of the two they are compared.
+        times = [
+            *saved.times_ms("median"),
+            *saved.times_ms("throughput"),
+            float(content["benchmark_result"]["seconds_ran"]),
+        ]
+        if not all(0 < one < math.inf for one in times) or not isinstance(content["scenario"], str):
+            raise ValueError("a time is not positive, or there is no scenario")
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise BadInput(f"{name} is damaged: its measurements cannot be read.") from None
     return saved

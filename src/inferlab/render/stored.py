@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from inferlab.errors import BadInput, InferlabError
 from inferlab.escaping import escape_controls
 from inferlab.records import Benchmark, Outcome
 from inferlab.render.history import WRONG, clean, moment, status
@@ -26,13 +27,26 @@ def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
             head = _head(found, found.kind, [], [])
         told = [*head, "", *documents.lines(found)]
     else:
-        outcomes = found.benchmark.outcomes
-        runs = [run for outcome in outcomes for run in outcome.runs]
-        machines = [{name: getattr(run.machine, name) for name in run.machine.__slots__} for run in runs]
-        head = _head(found, "benchmark", machines, [run.versions for run in runs])
-        told = [*head, f"Status: {status([_status(one) for one in outcomes])}", ""]
-        told += _result(found.benchmark, baseline)
+        try:
+            told = _benchmark(found, baseline)
+        except InferlabError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            # Of the right types, but nothing that was ever measured: written by hand, or damaged.
+            raise BadInput(
+                f"The entry {found.id} holds values that no measurement gives ({type(error).__name__}: {error}). "
+                "It cannot be shown: remove it, or take it from a copy of the store."
+            ) from error
     return [escape_controls(part) for line in told for part in line.split("\n")]
+
+
+def _benchmark(found: Stored, baseline: Sequence[str]) -> list[str]:
+    outcomes = found.benchmark.outcomes
+    runs = [run for outcome in outcomes for run in outcome.runs]
+    machines = [{name: getattr(run.machine, name) for name in run.machine.__slots__} for run in runs]
+    head = _head(found, "benchmark", machines, [run.versions for run in runs])
+    state = status([_status(one) for one in outcomes])
+    return [*head, f"Status: {state}", "", *_result(found.benchmark, baseline)]
 
 
 def _head(

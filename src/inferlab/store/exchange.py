@@ -69,6 +69,7 @@ def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
     entry = rows.entry(connection, entry_id)
     if entry is None:
         raise BadInput(f"The entry {entry_id} was removed while it was exported.")
+    rows.texts(entry, (*_ENTRY, "note", "content"))
     return {
         **{name: entry[name] for name in _ENTRY},
         "note": entry["note"],
@@ -78,6 +79,7 @@ def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
 
 
 def _exported_cell(connection: Connection, row: Row) -> dict[str, Any]:
+    rows.texts(row, (*_CELL, "content"))
     return {
         **{name: row[name] for name in _CELL},
         "failure": None if row["failure"] is None else parse_json(row["failure"]),
@@ -200,12 +202,14 @@ def _check_entry(value: dict[str, Any]) -> None:
         restored(Plan, value["content"]["plan"])
         restored(Model, value["content"]["model"])
     for one in value["cells"]:
+        rows.texts(one, _CELL)
         restored(Cell, one["content"])
         if one["status"] not in PRECEDENCE:
             raise ValueError(f"a cell cannot be {one['status']!r:.40}")
         if one["failure"] is not None:
             restored(Failure, one["failure"])
         for measured in one["runs"]:
+            rows.texts(measured, ("started_at", "samples"))
             restored(Run, measured["content"], unpack(base64.b64decode(measured["samples"], validate=True)))
 
 

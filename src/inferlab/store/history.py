@@ -11,11 +11,12 @@ from inferlab.records import Cell, Failure, Status
 from inferlab.store.cache import PREFIX
 from inferlab.store.connection import Connection, Row, among
 from inferlab.store.entries import PRECEDENCE, CellEntry, Entry
-from inferlab.store.rows import moment
+from inferlab.store.rows import moment, texts
 from inferlab.store.serialize import restored
 
 # All but the content, which may be large.
 _COLUMNS = "id, created_at, kind, title, model_digest, inferlab_version, node, note, project_id, brief"
+_TEXTS = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node", "note", "brief")
 _HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
 
 
@@ -76,6 +77,8 @@ def one(connection: Connection, entry_id: str) -> Entry:
 
 
 def _entries(connection: Connection, rows: list[Row]) -> list[Entry]:
+    for row in rows:
+        texts(row, _TEXTS)
     cells = _cells(connection, [row["id"] for row in rows])
     return [
         Entry(
@@ -112,6 +115,11 @@ def cell_entry(row: Row) -> CellEntry:
     cached: dict[str, Any] = {
         name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)
     }
+    texts(row, ("cell_id", "status"))
+    if row["status"] not in PRECEDENCE:
+        raise ValueError(f"a cell cannot be {row['status']!r:.40}")
+    if not all(value is None or isinstance(value, float | int) for value in cached.values()):
+        raise ValueError("numbers of a cell are none")
     return CellEntry(
         cell_id=row["cell_id"],
         cell=restored(Cell, parse_json(row["content"])),

@@ -18,7 +18,8 @@ def sentence(label: str, error: BaseException, reached: bool = True) -> Inferlab
     # PostgreSQL's own codes: lock not available, deadlock, disk full, read-only transaction or server.
     state = getattr(error, "sqlstate", None) or ""
     low = said.lower()
-    if any(word in low for word in _DAMAGED):
+    # SQLite's own message can hold what is no UTF-8, out of a damaged file.
+    if any(word in low for word in _DAMAGED) or isinstance(error, UnicodeError):
         return BadInput(
             f"The store {label} is damaged or no SQLite database ({said}). It was left as it is: move it away, "
             "then start anew or import an export."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +29,13 @@ def stamp(time: datetime) -> str:
 def moment(stored: str) -> datetime:
     """The moment that `stamp` wrote."""
     return datetime.fromisoformat(stored)
+
+
+def texts(row: Row, names: Iterable[str]) -> None:
+    """Refuse a row that has something else where text is expected, which SQLite would store."""
+    for name in names:
+        if not isinstance(row[name], str):
+            raise ValueError(f"{name} is {row[name]!r:.40}, not text")
 
 
 def safe(value: str) -> str:

@@ -82,7 +82,7 @@ class SQLite:
                 connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
                 connection.execute("BEGIN")
                 yield _Transaction(connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise sentence(self.label, error) from error
 
     def faults(self, connection: Connection) -> list[str]:
@@ -112,7 +112,7 @@ class SQLite:
             raise BadInput(f"{path} is there already and is not overwritten. Name another file.") from error
         except OSError as error:
             raise NotSaved(f"The copy could not be written to {path}: {error.strerror or error}.") from error
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise sentence(self.label, error) from error
 
     def _copy(self, path: Path) -> None:
@@ -152,7 +152,7 @@ class SQLite:
                 connection.close()
                 raise
             self._idle.append(connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise sentence(self.label, error) from error
 
     def _taken(self) -> sqlite3.Connection:

@@ -231,7 +231,10 @@ class Store:
             found = rows.found(connection, entry_id, self.name)
             row = rows.entry(connection, found)
             assert row is not None
+            rows.texts(row, ("content", "created_at", "inferlab_version", "node", "note", "kind", "title"))
             content = parse_json(row["content"])
+            if not isinstance(content, dict):
+                raise ValueError(f"the content of {found} is no object")
             common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
             outcomes = tuple(_outcome(connection, one) for one in rows.cells(connection, found))
             if row["kind"] != BENCHMARK:
@@ -291,6 +294,8 @@ class Store:
         with self._database.reading() as connection, self._sound():
             wanted = dict.fromkeys(rows.found(connection, one, self.name) for one in ids)
             found = [row for one in wanted for row in connection.rows(query, id=one)]
+            for row in found:
+                rows.texts(row, row)
             return [Heading(**{**row, "created_at": rows.moment(row["created_at"])}) for row in found]
 
     def export(self, ids: Sequence[str] | None = None) -> Iterator[bytes]:
@@ -305,7 +310,7 @@ class Store:
     def _lines(self, ids: Sequence[str]) -> Iterator[bytes]:
         from inferlab.store import exchange
 
-        with self._database.reading() as connection:
+        with self._database.reading() as connection, self._sound():
             yield from exchange.give(connection, ids)
 
     @contextmanager

@@ -1,0 +1,181 @@
+"""Every reader of files, called in this process as a command calls it: success, one sentence, or a fault."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from benchmarks.fuzzing import file_mutations, onnx_mutations
+from inferlab.errors import InferlabError
+
+Answer = Literal["success", "sentence"]
+# A small share of what is read is drawn as well: a chart takes longer than all the rest.
+_DRAWN = 20
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of files that are read."""
+    return ("models", *file_mutations.kinds())
+
+
+def mutation(kind: str, seed: int) -> tuple[str, bytes]:
+    """The ending and the content of the mutation with this number."""
+    if kind != "models":
+        return file_mutations.mutate(kind, seed)
+    models = onnx_mutations.seed_models()
+    name = sorted(models)[seed % len(models)]
+    return "onnx", onnx_mutations.mutate(models[name], seed // len(models))
+
+
+def read(kind: str, path: Path, seed: int = 0) -> Answer:
+    """Read a file; any other exception than those that end in a sentence and exit code 2 or 3 is a fault."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _READERS[kind](path, seed)
+    except click.ClickException as error:
+        _check_sentence(error.format_message())
+        return "sentence"
+    except InferlabError as error:
+        if error.exit_code not in (2, 3):
+            raise
+        _check_sentence(str(error))
+        return "sentence"
+    return "success"
+
+
+def _check_sentence(text: str) -> None:
+    if not text.strip():
+        raise AssertionError("nothing is said")
+
+
+def _model(path: Path, seed: int) -> None:
+    from inferlab.confined import in_this_process
+    from inferlab.model import flops
+    from inferlab.model.graph import read_onnx, rewrite
+    from inferlab.model.shapes import resolve
+    from inferlab.transform.stamp import stamp
+
+    with in_this_process(), _untraced():
+        model = read_onnx(path, "model.onnx")
+        shapes = resolve(model.inputs, None, None, {}).shapes
+        flops.costs(model, shapes)
+        if seed % _DRAWN == 0:
+            rewrite(model, path.parent / "out", (1, 2), 8, False, True)
+            stamp(model, path.parent / "out", {"key": "value"})
+
+
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    """Shapes as the file has them: tracing starts an engine, which is another program's reader."""
+    from inferlab.model import flops
+
+    def refuse(*_: Any) -> Any:
+        raise InferlabError("not traced here")
+
+    before, flops.trace = flops.trace, refuse  # type: ignore[attr-defined, assignment, unused-ignore]
+    try:
+        yield
+    finally:
+        flops.trace = before  # type: ignore[attr-defined, unused-ignore]
+
+
+def _plan(path: Path, seed: int) -> None:
+    from inferlab.cli.benchmark import command
+    from inferlab.cli.options import plan
+    from inferlab.measure.jobs import refuse_nonsense
+
+    own = ("baseline", "dry_run", "resume", "strict", "store_url", "no_save", "quiet", "export_path")
+    with command.make_context("benchmark", ["model.onnx", "--plan", str(path)]) as context:
+        refuse_nonsense(plan({name: value for name, value in context.params.items() if name not in own}))
+
+
+def _recipe(path: Path, seed: int) -> None:
+    from inferlab.optimizing import yaml
+
+    recipe = yaml.load(path)
+    if yaml.loads(yaml.dump(recipe), "again") != recipe:
+        raise AssertionError("a recipe that was written and read again is another one")
+
+
+def _result(path: Path, seed: int) -> None:
+    from inferlab import plotting
+    from inferlab.measure.saved import compare_saved
+    from inferlab.render import comparison, flat, profile, profile_files, saved
+
+    content = path.read_bytes()[:4000]
+    if path.suffix == ".json" and b"inferlab-profile" in content:
+        list(profile.lines(profile_files.load(str(path))))
+        return
+    if seed % _DRAWN == 0:
+        plotting.plot(path)
+    else:
+        plotting._held(path, None)
+    if b"inferlab-comparison" not in content:
+        count = len(flat.read(path))
+        first = saved.load(f"{path}#1")
+        comparison.lines(compare_saved(first, saved.load(f"{path}#{count}"), 0.01))
+
+
+def _export(path: Path, seed: int) -> None:
+    from inferlab.store import open_store
+    from inferlab.store.exchange import announced
+
+    announced(path)
+    target = path.parent / "target.db"
+    if not target.exists():
+        open_store(str(target)).close()
+    with open_store(str(target)) as store:
+        added = store.import_file(path)
+        try:
+            _show_all(store)
+        finally:
+            for one in added:
+                store.remove(one)
+
+
+def _store(path: Path, seed: int) -> None:
+    from inferlab.store import inspect_store, open_store
+    from inferlab.store.checking import problems
+
+    with inspect_store(str(path)) as database:
+        list(problems(database))
+    with open_store(str(path), make=False) as store:
+        _show_all(store)
+        list(store.export())
+
+
+def _show_all(store: Any) -> None:
+    from inferlab.render import history, stored
+
+    page = store.history(100)
+    history.lines(page, datetime.now(UTC), 100)
+    history.to_json(page, None)
+    for one in page:
+        stored.lines(store.get(one.id))
+
+
+_READERS: dict[str, Callable[[Path, int], None]] = {
+    "models": _model,
+    "plans": _plan,
+    "recipes": _recipe,
+    "results": _result,
+    "exports": _export,
+    "stores": _store,
+}
+
+#: The command that reads a kind of file, for the share of them that is read by the command itself.
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "models": ("benchmark", "{}", "--dry-run"),
+    "plans": ("benchmark", "missing.onnx", "--plan", "{}", "--dry-run"),
+    "recipes": ("optimize", "missing.onnx", "-o", "out.onnx", "--recipe", "{}"),
+    "results": ("compare", "{}", "{}"),
+    "exports": ("import", "{}", "--store", "target.db"),
+    "stores": ("history", "--store", "{}"),
+}
