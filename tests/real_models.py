@@ -33,6 +33,8 @@ CARRIERS = {
     "silero_vad": Carrier("silero-vad==6.2.3", r"silero_vad.*\.onnx$"),
     # CNN with dynamic batch, height and width.
     "ppocrv4_det": Carrier("rapidocr-onnxruntime==1.4.4", r"ch_PP-OCRv4_det.*\.onnx$"),
+    # Text lines, 16 to 80 pixels high; dynamic batch, height and width.
+    "ppocrv4_rec": Carrier("rapidocr-onnxruntime==1.4.4", r"ch_PP-OCRv4_rec.*\.onnx$"),
     # Three tiny CNNs; pnet has dynamic height and width and crashes DeepSparse.
     "mtcnn": Carrier("mtcnn-runtime==1.0.0", r"\.onnx$"),
     # IR 3, initializers listed as inputs; 98.9 % on MNIST's test digits (raw 0..255 input).

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab import Lab, Plan
-from inferlab.measure.findings import find
+from inferlab.measure.findings import find, find_all
 from inferlab.records import Outcome
 from inferlab.worker import Launch
 from tests.real_models import one
@@ -78,8 +78,35 @@ def test_nested_ifs_and_a_scalar_input_run_on_onnxruntime() -> None:
     assert benchmark(one("silero_vad", "/silero_vad.onnx"), "onnxruntime", 512).status == "done"
 
 
+@pytest.mark.parametrize(
+    ("name", "ending", "shape"),
+    [
+        ("silero_vad", "/silero_vad.onnx", (1, 512)),
+        ("silero_vad", "/silero_vad_16k_op15.onnx", (1, 512)),
+        ("silero_vad", "/silero_vad_half.onnx", (1, 512)),
+        ("ppocrv4_rec", ".onnx", (1, 3, 48, 320)),
+        ("ppocrv4_det", ".onnx", (1, 3, 224, 224)),
+        ("mtcnn", "/pnet.onnx", (1, 3, 224, 224)),
+    ],
+)
+def test_a_model_that_leaves_its_shapes_open_runs_without_options_and_the_guess_is_said(
+    name: str, ending: str, shape: tuple[int, ...]
+) -> None:
+    outcome = benchmark(one(name, ending), "onnxruntime")
+    assert outcome.status == "done", outcome.failure
+    guesses = [finding.data["shapes"] for finding in find_all(outcome) if finding.code == "shapes-guessed"]
+    assert [list(shapes.values()) for shapes in guesses] == [[list(shape)]]
+
+
+def test_a_batch_size_is_set_where_a_constant_reshape_fixes_another() -> None:
+    plan = Plan(str(one("mnist_cntk")), batch_sizes=(16,), time_s=0.1, warmup_s=0.0, processes=1, patience_s=60)
+    outcome = Lab().benchmark(plan).outcomes[0]
+    assert outcome.status == "done", outcome.failure
+    assert (outcome.cell.batch_size, outcome.runs[0].check.status) == (16, "match")
+
+
 def test_a_refusal_names_the_shapes_that_were_tried() -> None:
-    outcome = benchmark(one("silero_vad", "/silero_vad.onnx"), "onnxruntime")
+    outcome = benchmark(one("silero_vad", "/silero_vad.onnx"), "onnxruntime", 128)
     assert outcome.failure is not None
     assert "Tried with input=[1, 128]" in outcome.failure.message
 

@@ -128,3 +128,31 @@ def test_what_cannot_be_timed_is_refused(
         worker.ask("inputs", blocks, arrays=heads)
         with pytest.raises(BadInput, match=sentence):
             worker.ask("layers", seconds=0.01, imposed_sparsity=None, folder=str(tmp_path))
+
+
+def test_no_stamp_of_the_last_calls_is_lost(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from inferlab.child.engines import torch_files, torch_layers
+
+    read = torch_files.read_exported(str(program))
+    weights = [*read.state_dict.values()]
+    inputs = [torch.from_numpy(value) for value in torch_nets.INPUTS.values()]
+
+    class Clock:
+        """Every look at it takes a nanosecond, and a tenth of a second."""
+
+        now = 0
+
+        def perf_counter_ns(self) -> int:
+            self.now += 1
+            return self.now
+
+        def perf_counter(self) -> float:
+            self.looks = getattr(self, "looks", 0) + 1
+            return self.looks / 10
+
+    monkeypatch.setattr(torch_layers, "time", Clock())
+    graph = read.graph_module
+    for seconds in (0.35, 0.45, 0.55, 0.65):
+        found = torch_layers.program_times(graph, lambda run: lambda: run(*weights, *inputs), seconds)
+        assert [one["ns"] for one in found["layers"]] == [1.0] * len(found["layers"])
+        assert found["wall_ns"] == len(found["layers"]) + 1

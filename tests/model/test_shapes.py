@@ -232,6 +232,11 @@ def test_a_channel_that_is_open_is_tried_as_colour_first() -> None:
     assert [one[1] for one in shapes] == [3, 1, 4]
 
 
+def test_a_state_of_a_fixed_batch_of_one_is_no_batch_of_its_layers() -> None:
+    inputs = [spec("input", "batch_size", 3, "frames", 160), spec("h0", 4, 1, 64)]
+    assert resolve(inputs, None, None, {}).shapes == {"input": (1, 3, 224, 160), "h0": (4, 1, 64)}
+
+
 def test_texts_batches_and_caches_are_not_open() -> None:
     ids = TensorSpec("ids", "int64", ("batch", "sequence"))
     cache = spec("past.0", "batch", 4, "past_sequence_length", 64)

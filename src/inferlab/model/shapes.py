@@ -256,6 +256,8 @@ def batch_axis(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> int | None:
 def _is_state(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:
     """Whether an input looks like the state of a recurrent layer: layers × batch × width, beside a sequence."""
     dims = spec.dims or ()
+    if len(dims) == 3 and dims[1] == 1 and isinstance(dims[0], int) and isinstance(dims[2], int):
+        return any(_names_batch(one) for one in inputs if one is not spec)
     if [isinstance(dim, int) for dim in dims] != [True, False, True] or _says_sequence(dims[1]):
         return False
     first = next(one for one in inputs if one.dims)

@@ -49,7 +49,13 @@ def program_times(graph: Any, bind: Callable[[Callable[..., Any]], Call], second
     for _ in range(_WARMUP):
         call()
     del stamps[:]
-    totals, wall_ns, iterations = numpy.zeros(len(nodes), numpy.int64), 0, 0
+    totals, iterations = numpy.zeros(len(nodes) + 1, numpy.int64), 0
+
+    def added_up() -> Any:
+        taken = numpy.diff(numpy.array(stamps).reshape(-1, len(nodes) + 2), axis=1).sum(0)
+        del stamps[:]
+        return taken
+
     end = time.perf_counter() + seconds
     while iterations < _LEAST or time.perf_counter() < end:
         inferlab_stamp()
@@ -57,15 +63,14 @@ def program_times(graph: Any, bind: Callable[[Callable[..., Any]], Call], second
         inferlab_stamp()
         iterations += 1
         # Seldom: adding up after every call would leave its caches cold.
-        if len(stamps) > _MOST_EVENTS or time.perf_counter() >= end:
-            taken = numpy.diff(numpy.array(stamps).reshape(-1, len(nodes) + 2), axis=1).sum(0)
-            totals, wall_ns = totals + taken[:-1], wall_ns + int(taken.sum())
-            del stamps[:]
+        if len(stamps) > _MOST_EVENTS:
+            totals += added_up()
+    totals += added_up()
     layers = [
         _layer(node_path(node) or node.name, node_type(node), str(node.target), [node.name], total / iterations)
         for node, total in zip(nodes, totals.tolist())
     ]
-    return {"layers": layers, "wall_ns": wall_ns / iterations, "iterations": iterations}
+    return {"layers": layers, "wall_ns": int(totals.sum()) / iterations, "iterations": iterations}
 
 
 def called_times(call: Call, walk: Callable[[], List[Dict[str, Any]]], seconds: float) -> Dict[str, Any]:
