@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +33,74 @@ def a_plan(**fields: Any) -> Plan:
         ({"cluster": "auto", "wait_s": -1.0}, "The wait for machines must be 0 seconds or more"),
         ({"cluster": "auto", "prices": (("c7i", 0.0),)}, "The price of c7i must be more than 0 an hour"),
         ({"cluster": "ray://head:10001"}, "Run inferlab on a machine of the cluster"),
+        ({"cluster": "head"}, "'head' is no address of a Ray cluster. Write it as HOST:6379"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_started(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         Lab().benchmark(a_plan(**fields))
+
+
+def test_an_address_at_which_nothing_listens_is_refused_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(BadInput) as caught:
+            Lab().benchmark(a_plan(cluster=address))
+    assert str(caught.value).startswith(f"There is no Ray cluster to join at '{address}': connection refused.")
+
+
+def test_a_cluster_that_asks_for_a_token_says_so(tmp_path: Path) -> None:
+    tools = Path(sys.executable).parent
+    homes = {name: tmp_path / name for name in ("head", "here")}
+    for home in homes.values():
+        (home / ".ray").mkdir(parents=True)
+    (homes["head"] / ".ray" / "auth_token").write_text("a" * 64)
+    common = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    common |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Short: the path of a socket has a limit.
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:
+        command = [
+            str(tools / "ray"),
+            "start",
+            "--head",
+            f"--port={port}",
+            "--num-cpus=0",
+            "--include-dashboard=false",
+        ]
+        head = subprocess.Popen(
+            [*command, "--node-ip-address=127.0.0.1", f"--temp-dir={folder}", "--block"],
+            env={**common, "HOME": str(homes["head"]), "RAY_AUTH_MODE": "token"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            _wait_for(port)
+            done = subprocess.run(
+                [tools / "inferlab", "benchmark", "demo:mlp", "-e", "fake", "--cluster", f"127.0.0.1:{port}"],
+                env={**common, "HOME": str(homes["here"]), "INFERLAB_CACHE": str(tmp_path / "cache")},
+                capture_output=True,
+                text=True,
+            )
+        finally:
+            os.killpg(head.pid, signal.SIGTERM)
+            head.wait(60)
+    assert done.returncode == 2
+    assert f"The Ray cluster at '127.0.0.1:{port}' asks for a token" in done.stderr
+    assert "set RAY_AUTH_MODE=token" in done.stderr
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        time.sleep(0.1)
+    raise AssertionError("the head did not start")
 
 
 def test_without_ray_the_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +110,6 @@ def test_without_ray_the_sentence_says_how_to_install_it(monkeypatch: pytest.Mon
 
 
 def test_nothing_of_ray_is_imported_before_a_cluster_is_named() -> None:
-    import subprocess
-
     code = "import sys, inferlab, inferlab.lab, inferlab.fleet.sweep; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
     assert done.stdout == "False\n"

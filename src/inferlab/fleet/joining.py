@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,11 @@ from typing import Any, TextIO
 from inferlab.errors import BadInput
 from inferlab.fleet.cluster import Cluster, first_line
 
+# How long a machine may take to accept a connection, Ray to answer, and how often it is asked: by itself Ray tries
+# for minutes, and says nothing of it.
+_CONNECT_S = 5.0
+_HASTE = {"RAY_gcs_server_port_wait_time_s": "2", "RAY_py_gcs_connect_timeout_s": "5"}
+_UNAUTHENTICATED = ("Unauthenticated", "InvalidAuthToken", "AuthenticationError")
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -45,16 +51,21 @@ def joined(address: str) -> Iterator[Cluster]:
 
 def _init(ray: Any, address: str) -> None:
     os.environ.update(_QUIET)
+    if address not in ("local", "auto"):
+        _refuse_deaf(address)
+    if address != "local":
+        for name, value in _HASTE.items():
+            os.environ.setdefault(name, value)
     # Ray's processes stand back for others by default, and so would what is measured.
     own = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}} if address == "local" else {}
     polite = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, namespace="inferlab", logging_level=logging.CRITICAL, log_to_driver=False, **own)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.AuthenticationError) as error:
-        if isinstance(error.__cause__ or error, ray.exceptions.AuthenticationError):
+        if _is_unauthenticated(error):
             raise BadInput(
-                f"The Ray cluster at '{address}' asks for a token. Give Ray the cluster's, and say so with "
-                "RAY_AUTH_MODE=token: https://docs.ray.io/en/latest/ray-security/token-auth.html"
+                f"The Ray cluster at '{address}' asks for a token, and this machine gave none or a wrong one. Put "
+                "the head's ~/.ray/auth_token here in the same place, and set RAY_AUTH_MODE=token."
             ) from error
         raise BadInput(
             f"There is no Ray cluster to join at '{address}': {first_line(error)} On a machine of the cluster "
@@ -63,6 +74,34 @@ def _init(ray: Any, address: str) -> None:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, polite)
+
+
+def _refuse_deaf(address: str) -> None:
+    """Refuse an address at which nothing answers, before Ray tries for minutes to reach it."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise BadInput(
+            f"'{address}' is no address of a Ray cluster. Write it as HOST:6379, or say auto on a machine of the "
+            "cluster."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        cause = "no answer" if isinstance(error, TimeoutError) else str(getattr(error, "strerror", "") or error)
+        raise BadInput(
+            f"There is no Ray cluster to join at '{address}': {cause[:1].lower()}{cause[1:]}. Look at the head's "
+            "address and port; on a machine of the cluster say --cluster auto; --cluster local starts one here."
+        ) from error
+
+
+def _is_unauthenticated(error: BaseException) -> bool:
+    """Whether Ray failed for want of a token: it hides that behind other errors."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if any(word in f"{type(seen).__name__}: {seen}" for word in _UNAUTHENTICATED):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 class _WithoutRay:
