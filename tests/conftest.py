@@ -20,6 +20,9 @@ hypothesis.settings.load_profile("busy")
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["INFERLAB_NODE"] = f"{socket.gethostname()}-{worker}-{os.environ['PYTEST_XDIST_TESTRUNUID']}"
 
+# Many tests measure the scripted engine, which is not offered to users.
+os.environ["INFERLAB_FAKE_ENGINE"] = "1"
+
 # Started in the background (CI does it), we are told to ignore Ctrl-C, and so would be every command under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

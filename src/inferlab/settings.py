@@ -86,6 +86,11 @@ def zoo_mirror() -> str | None:
     return None if value is None else str(value)
 
 
+def offers_fake_engine() -> bool:
+    """Whether the scripted engine is listed and offered with the others: tests and demonstrations set it."""
+    return bool(os.environ.get("INFERLAB_FAKE_ENGINE"))
+
+
 def _configured() -> dict[str, object]:
     path = config_file()
     try:

@@ -171,6 +171,7 @@ def new_server(home: Path, arguments: Sequence[str] = (), folder: Path | None = 
         "XDG_DATA_HOME": str(home / "data"),
         "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_CACHE_HOME": str(home / "cache"),
+        "INFERLAB_FAKE_ENGINE": "1",
         "PYTHONUNBUFFERED": "1",
     }
     return Server(home, own, environment, tuple(arguments))

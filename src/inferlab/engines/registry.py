@@ -13,6 +13,7 @@ from pathlib import Path
 from inferlab.engines import environments
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import EngineInfo
+from inferlab.settings import offers_fake_engine
 from inferlab.worker import Launch, Worker
 
 #: The class of each engine that comes with inferlab, in the child's module of the same name.
@@ -24,6 +25,8 @@ BUILTIN = {
     "executor": "Executor",
     "fake": "Fake",
 }
+#: Scripted, for tests and demonstrations.
+FAKE = "fake"
 GROUP = "inferlab.engines"
 
 # What to install for an engine whose package is an extra of ours.
@@ -64,7 +67,7 @@ def launch(name: str) -> Launch:
     plugins = _plugins()
     if name in plugins:
         return _launch_plugin(plugins[name])
-    raise BadInput(_unknown(name, [*BUILTIN, *environments.SPECS, *plugins]))
+    raise BadInput(_unknown(name, _known()))
 
 
 def describe(name: str) -> EngineInfo:
@@ -95,14 +98,18 @@ def describe(name: str) -> EngineInfo:
 
 
 def list_engines() -> list[EngineInfo]:
-    """Every engine that comes with inferlab or with an installed plug-in, in that order."""
+    """Every engine that comes with inferlab or with an installed plug-in, in that order.
+
+    The scripted one is left out, for nobody deploys it; who names it gets it.
+    """
     # A child dies with the thread that started it, and each of these threads outlives its child.
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return list(pool.map(describe, _known()))
 
 
 def _known() -> list[str]:
-    return list(dict.fromkeys([*BUILTIN, *environments.SPECS, *_plugins()]))
+    names = dict.fromkeys([*BUILTIN, *environments.SPECS, *_plugins()])
+    return [name for name in names if name != FAKE or offers_fake_engine()]
 
 
 def _launch_isolated(name: str) -> Launch:

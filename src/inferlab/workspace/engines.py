@@ -59,7 +59,7 @@ class Engines:
         return self._known
 
     def all(self) -> tuple[EngineInfo, ...]:
-        """Every engine that comes with inferlab or a plug-in, but for the one that tests and demonstrates."""
+        """Every engine that comes with inferlab or a plug-in, but for the scripted one."""
         with self._lock:
             # One may have been installed or removed since, by a job or on the command line.
             installed = tuple(name for name in environments.SPECS if environments.interpreter_of(name))
@@ -74,8 +74,8 @@ class Engines:
     def choices(self, model: Model, profiling: bool = False) -> list[EngineChoice]:
         """All engines for a model, those that can be chosen first."""
         found = [EngineChoice(one.name, title(one.name), reason(one, model, profiling)) for one in self.all()]
-        shown = [one for one in found if one.name != "fake" or not one.reason]
-        return sorted(shown, key=lambda one: (bool(one.reason), one.name == "fake"))
+        shown = [one for one in found if one.name != registry.FAKE or not one.reason]
+        return sorted(shown, key=lambda one: (bool(one.reason), one.name == registry.FAKE))
 
     def refuse(self, name: str, model: Model, profiling: bool = False) -> None:
         """Refuse an engine that is none of the known ones, or that cannot run a model.
