@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -21,7 +22,9 @@ from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.store.store import Store
 from inferlab.units import decimal
+from tests.odd_models import random_model
 from tests.profiles import a_loss_profile, a_performance_profile, a_profile, repeated
+from tests.web.calls import ended
 from tests.web.serving import Server, left_the_machine, requested, until
 from tests.web.user import User
 
@@ -470,6 +473,30 @@ def test_the_loss_page_tells_what_pruning_costs(reader: Reader, shelf: Shelf) ->
     reader.near("layer-table")
     reader.see("layer-table-count", "53 layers")
     assert reader.rows()[0][3] == "features.0.0.weight" and reader.rows()[0][-1] == "–"
+
+
+def test_a_performance_profile_goes_by_the_losses_that_were_measured(reader: Reader, shelf: Shelf) -> None:
+    rough = replace(THEORY.loss, method="approximated") if THEORY.loss else None
+    entry = shelf.add(replace(PROFILE, performance=a_performance_profile(name="later"), loss=rough))
+    reader.open(f"/projects/{shelf.project}/performance/{entry}")
+    assert reader.read("budget-loss", "baseline").startswith("baseline (")
+
+
+def test_a_profile_that_failed_in_part_is_told_of_where_it_failed(
+    reader: Reader, server: Server, http: httpx.Client
+) -> None:
+    random_model(server.folder / "random.onnx")
+    project = http.post("/projects", json={"source": "random.onnx", "name": "Random"}).json()["id"]
+    job = ended(http, http.post(f"/projects/{project}/profiles", json={"time_s": 0.2, "roofline": False}))
+    assert (job["status"], "random operators" in job["failure"]) == ("failed", True)
+    reader.open(f"/projects/{project}/loss")
+    assert "random operators" in reader.read(f"job-{job['id']}", "failed")
+    reader.open(f"/projects/{project}/performance")
+    reader.at(f"/projects/{project}/performance/{job['entry_id']}")
+    reader.see("ms-per-batch")
+    assert not reader.sees(f"job-{job['id']}")
+    assert reader.asked("start-optimizing", "href").endswith(f"/projects/{project}/optimization")
+    http.delete(f"/projects/{project}")
 
 
 def _indexed(chart: Any) -> dict[int, float | None]:

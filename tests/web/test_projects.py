@@ -14,9 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from selenium import webdriver
+from selenium.webdriver.common.keys import Keys
 
 from inferlab.records import Model
 from inferlab.store import open_store
+from tests.odd_models import odd_model
 from tests.web.calls import LONG, cancel, running
 from tests.web.serving import Server, ended, left_the_machine, new_server, requested, until
 from tests.web.user import User
@@ -106,6 +108,128 @@ def test_an_empty_start_page_leads_by_a_demo_model_to_its_profile(
         True
     ] * 5
     assert left_the_machine(requested(browser)) == []
+
+
+def test_what_belongs_to_a_model_may_be_uploaded_after_it(user: User, own: Server, tmp_path: Path) -> None:
+    path = small_model(tmp_path / "late.onnx", external=True)
+    user.open("/new")
+    user.see("drop-zone")
+    user.give("files", path)
+    told = user.read("model-problem")
+    assert "The model keeps weights in 'late.onnx.data', which is missing from the upload." in told
+    assert str(own.home) not in told
+    user.give("files", f"{path}.data")
+    assert "x: float32 [batch, 16]" in user.read("model", "Parameters")
+    # Another model begins an upload of its own.
+    user.give("files", small_model(tmp_path / "other.onnx", width=8))
+    assert "x: float32 [batch, 8]" in user.read("model", "[batch, 8]")
+    until(
+        lambda: [file.name for file in (own.home / "models").glob("*/*.onnx*")] == ["other.onnx"],
+        "what was uploaded before was not removed",
+    )
+
+
+def test_an_error_goes_with_its_cause_and_the_keyboard_goes_on_in_the_next_step(user: User) -> None:
+    chosen(user, "demo:mlp")
+    user.click("next")
+    focused = "return document.activeElement.dataset.testid"
+    until(lambda: user.browser.execute_script(focused) == "project-name", "the name has not the focus")
+    user.press("project-name", Keys.CONTROL + "a", Keys.DELETE)
+    user.click("next")
+    user.see("problem", "The project needs a name")
+    user.press("project-name", "M")
+    user.miss("problem")
+    user.click("next")
+    until(
+        lambda: user.browser.execute_script("return document.activeElement.closest('.il-profile-form') !== null"),
+        "no field of the profiles has the focus",
+    )
+
+
+def test_a_model_whose_shapes_cannot_be_guessed_is_profiled_with_those_that_are_given(
+    user: User, own: Server
+) -> None:
+    odd_model(own.folder / "odd.onnx")
+    chosen(user, "odd.onnx")
+    profiling(user)
+    user.click("loss-switch")
+    user.click("run")
+    assert "does not say how many dimensions its input 'x' has" in user.read("trouble")
+    user.type("input-shapes", "[1,18")
+    user.click("run")
+    assert "The input shapes '[1,18' cannot be read" in user.read("problem")
+    user.type("input-shapes", "[1,19]")
+    user.click("run")
+    user.see("stage")
+    user.see("complete")
+    user.miss("run")
+    user.click("complete")
+    project = user.at("/projects/").split("/")[2]
+    assert user.read("shapes") == "Input Shapes\nx 1×19"
+    user.open(f"/projects/{project}/performance/flops")
+    assert user.read("shapes") == "Input Shapes\nx 1×19"
+    assert user.read("flops").splitlines()[1] == "190 FLOP"
+    user.open(f"/projects/{project}/loss")
+    assert user.read("shapes") == "Input Shapes\nx 1×19"
+    user.open(f"/projects/{project}/benchmarks")
+    user.click("add-benchmark")
+    assert user.value("input-shapes") == "[1,19]"
+    user.type("input-shapes", "[2,19]")
+    assert "has a batch of 2, but the batch size is 1" in user.read("error", "batch")
+    user.type("input-shapes", "[1,19]")
+    assert "1 combination, about" in user.read("estimate", "1 combination")
+    user.miss("error")
+
+
+def test_why_there_is_no_loss_profile_is_told_until_shapes_are_given(user: User, own: Server) -> None:
+    odd_model(own.folder / "odd.onnx")
+    with own.client() as http:
+        made = http.post("/projects", json={"source": "odd.onnx", "name": "Odd"}).json()
+    assert made["input_shapes"] == ""
+    user.open(f"/projects/{made['id']}/loss")
+    assert "does not say how many dimensions its input 'x' has" in user.read("no-loss")
+    user.open(f"/projects/{made['id']}/settings")
+    user.type("input-shapes", "x=[1,19]")
+    user.click("save")
+    with own.client() as http:
+        until(lambda: http.get(f"/projects/{made['id']}/profiles").json(), "shapes were not saved")
+    user.open(f"/projects/{made['id']}/loss")
+    assert user.read("shapes") == "Input Shapes\nx 1×19"
+
+
+def test_data_is_uploaded_in_the_dialog_and_offered_by_its_name_afterwards(
+    user: User, own: Server, tmp_path: Path
+) -> None:
+    with own.client() as http:
+        project = http.post("/projects", json={"source": "demo:mlp", "name": "Mlp"}).json()["id"]
+    np.savez(tmp_path / "mine.npz", input=np.zeros((4, 64), np.float32))
+    (tmp_path / "notes.txt").write_text("nothing")
+    user.open(f"/projects/{project}/loss")
+    user.click("add-profile")
+    user.see("data")
+    user.give("data-file", tmp_path / "notes.txt")
+    assert "notes.txt is no .npz file" in user.read("data-problem", "npz")
+    user.give("data-file", tmp_path / "mine.npz")
+    until(lambda: user.value("data") == "mine.npz", "the upload is not shown by its name")
+    user.miss("data-problem")
+    user.click("add")
+    user.miss("profile-dialog")
+    user.click("add-profile")
+    assert user.value("data") == ""
+    user.click("data-known")
+    user.click("data-mine.npz")
+    until(lambda: user.value("data") == "mine.npz", "what was uploaded before was not taken")
+    (file,) = (own.home / "models").glob("*/mine.npz")
+    with open_store(str(own.store)) as store:
+        jobs = until(
+            lambda: [one for one in store.jobs.recent() if one.project_id == project], "the profile never ended"
+        )
+        (job,) = jobs
+        assert job.content["wanted"]["data_file"] == str(file)
+    with own.client() as http:
+        assert http.delete(f"/uploads/{file.parent.name}").status_code == 204
+        assert http.delete(f"/projects/{project}").status_code == 204
+    assert not file.exists()
 
 
 def test_a_model_of_several_files_is_uploaded_and_goes_with_its_project(

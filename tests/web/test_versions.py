@@ -23,6 +23,7 @@ from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.units import decimal, share
 from inferlab.workspace.version_forms import Basis
+from tests.odd_models import weightless_model
 from tests.profiles import a_loss_profile, a_profile
 from tests.web.calls import ABSENT, ended, job_of, refused
 from tests.web.serving import Server, left_the_machine, requested, until
@@ -210,6 +211,52 @@ def test_without_times_of_pruned_copies_it_goes_by_parameters(maker: Maker, serv
         expected = share(Basis(plain, None, "").foretold(BASIS.alike(0.8)).parameter_reduction)
         assert maker.number("estimated-zeros") == expected
         store.projects.remove(project)
+
+
+def test_layers_that_were_not_measured_are_shown_and_approximated_brings_them_back(
+    maker: Maker, server: Server
+) -> None:
+    assert PROFILE.loss is not None
+    layers = PROFILE.loss.layers
+    left_out = {one.id: "the time was up" for one in layers[5:]}
+    cut = replace(PROFILE, loss=replace(PROFILE.loss, layers=layers[:5], left_out=left_out))
+    rough = replace(PROFILE.loss, method="approximated", name="rough")
+    theory = replace(PROFILE, performance=None, estimate=None, loss=rough)
+    last = len(layers) - 2
+    with open_store(str(server.store)) as store:
+        project = store.projects.add("Cut short", "", PROFILE.model).id
+        for one in (theory, cut):
+            store.add_document("profile", "x", profile_files.content(one), project_id=project)
+        maker.open(f"/projects/{project}/optimization")
+        maker.see("editor-count", f"{len(layers)} layers")
+        maker.see("estimate-note", f"The losses of {len(layers) - 5} of {len(layers)} layers were not measured")
+        assert maker.number("estimated-recovery") == "–"
+        maker.type("editor-search", layers[last].weight)
+        maker.see(f"loss-{last}", "not measured")
+        assert maker.is_on(f"switch-{last}")
+        maker.choose("budget-loss", "Approximated")
+        maker.see(f"loss-{last}", "0.")
+        assert maker.number("estimated-recovery").endswith("%")
+        store.projects.remove(project)
+
+
+def test_without_weights_to_prune_the_precision_can_be_changed(
+    maker: Maker, server: Server, http: httpx.Client
+) -> None:
+    weightless_model(server.folder / "weightless.onnx")
+    project = http.post("/projects", json={"source": "weightless.onnx", "name": "Table"}).json()["id"]
+    maker.open(f"/projects/{project}/optimization")
+    maker.see("nothing-to-prune", "Nothing can be pruned")
+    maker.choose("scheme", "FP16")
+    maker.click("create-version")
+    maker.see("version-what", "FP16")
+    assert maker.value("version-name") == "FP16"
+    maker.type("time", "0.5")
+    maker.click("create")
+    maker.miss("version-dialog")
+    (version,) = until(lambda: http.get(f"/projects/{project}/versions").json(), "no version was made")
+    assert (version["precision"], version["name"]) == ("FP16", "FP16")
+    http.delete(f"/projects/{project}")
 
 
 def _untimed(profile: Profile) -> Profile:

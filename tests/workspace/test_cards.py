@@ -139,14 +139,17 @@ def test_a_benchmark_is_shown_beside_the_one_it_is_compared_with(store: Store) -
         store.add_run(newer, cell.id, steady_run(2.0))
     store.finish_cell(newer, cell.id, "done")
     card = open_card(store, newer)
-    assert [arm.label for arm in card.arms] == ["Fake (scripted)", f"Fake (scripted) ({older})"]
+    moment = f"{store.entry(older).created_at.astimezone():%d %b %H:%M}"
+    assert [arm.label for arm in card.arms] == ["Fake (scripted)", f"Fake (scripted), 1 core, batch 1, {moment}"]
+    store.rename(older, "Before the change")
+    assert open_card(store, newer).arms[1].label == "Before the change"
     (duel,) = card.duels
     assert duel.speedup.value == pytest.approx(2.0)
     assert (duel.verdict, duel.paired) == ("faster", False)
     store.remove(older)
     alone = open_card(store, newer)
     assert len(alone.arms) == 1
-    assert alone.problems == (f"The benchmark {older} that it was compared with has been removed.",)
+    assert alone.problems == ("The benchmark that it was compared with has been removed.",)
 
 
 def test_other_documents_are_shown_as_text(store: Store) -> None:

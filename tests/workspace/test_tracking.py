@@ -34,7 +34,7 @@ def test_a_benchmark_is_as_far_as_it_says() -> None:
 def test_what_says_nothing_is_as_far_as_its_time_and_waits_before_the_end() -> None:
     clock = Clock()
     tracker = Tracker(ComparisonAsked(PLAN, PLAN, ("a", "b"), time_s=20.0), clock)
-    clock.now_s += 5
+    clock.now_s += 5.75
     assert tracker.progress().fraction == 0.25
     clock.now_s += 1000
     assert tracker.progress().fraction == 0.97

@@ -20,6 +20,7 @@ from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.records import Pruning, Recipe
 from inferlab.profiling.estimate import estimate
+from inferlab.profiling.records import Profile
 from inferlab.records import EngineInfo, Plan
 from inferlab.render import profile_files
 from inferlab.store import open_store
@@ -352,3 +353,31 @@ def test_names_of_versions_are_told_apart() -> None:
 def _text(path: Path) -> Path:
     path.write_text("no model")
     return path
+
+
+def cut_short(count: int) -> Profile:
+    """A profile whose losses were measured of its first layers only."""
+    profile = a_profile()
+    assert profile.loss is not None
+    left_out = {one.id: "the time was up" for one in profile.loss.layers[count:]}
+    return replace(profile, loss=replace(profile.loss, layers=profile.loss.layers[:count], left_out=left_out))
+
+
+def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place) -> None:
+    workspace, whole = place.workspace, a_profile()
+    assert whole.loss is not None
+    project = workspace.store.projects.add("Cut", "", whole.model).id
+    rough = replace(whole, performance=None, estimate=None, loss=replace(whole.loss, method="approximated"))
+    for one in (rough, cut_short(5)):
+        workspace.store.add_document("profile", "m", profile_files.content(one), project_id=project)
+    basis = read_basis(workspace, project)
+    assert basis.loss.method == "one-shot"
+    assert [one.weight for one in basis.loss.layers] == [one.weight for one in whole.loss.layers]
+    unmeasured = [one.weight for one in whole.loss.layers[5:]]
+    assert basis.unmeasured() == unmeasured
+    last = unmeasured[-1]
+    assert basis.unmeasured({last: 0.5, whole.loss.layers[1].weight: 0.5}) == [last]
+    assert not set(basis.within(10.0, [one.weight for one in basis.loss.layers])) & set(unmeasured)
+    assert basis.foretold({last: 0.5}).parameter_reduction > 0
+    theory = next(one.id for one in workspace.profiles(project) if one.brief["loss"]["method"] == "approximated")
+    assert read_basis(workspace, project, None, theory).unmeasured() == []

@@ -25,7 +25,10 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
     if not losses:
         raise BadInput(f"No layer of this profile has the weight {weight}.")
     times = _times(profile.performance, losses)
-    x = [0.0, *sorted({float(one) for one in losses[0].losses})]
+    measured = bool(losses[0].losses)
+    if not (measured or times):
+        raise BadInput("Neither the times nor the losses of this layer were measured.")
+    x = [0.0, *sorted({float(one) for one in losses[0].losses})] if measured else []
     loss_axis = "y2" if times else "y"
     traces = [] if not times else [_line([a for a, _ in times], [b for _, b in times], frame.ACCENT, "y", "ms")]
     costs = [sum(_at(one, level) for one in losses) for level in x]
@@ -40,7 +43,10 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
     return frame.made(
         traces,
         weight,
-        [] if times else ["times at levels of pruning were not measured"],
+        [
+            *([] if times else ["times at levels of pruning were not measured"]),
+            *([] if measured else ["losses were not measured"]),
+        ],
         {
             "range": [-0.03, 1.03],
             "title": "share of zeros",

@@ -28,6 +28,8 @@ def brief_of(kind: str, content: Content) -> str:
     }.get(kind)
     try:
         found = make(content) if make else {}
+        if isinstance(content.get("name"), str):
+            found = {**found, "name": content["name"]}
     except (AttributeError, KeyError, TypeError, IndexError):
         # Kept by another version, or by hand: it is listed by its title.
         found = {}

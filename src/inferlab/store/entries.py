@@ -118,6 +118,8 @@ class Project:
     name: str
     description: str
     model: Model
+    #: The shapes that its inputs get where nobody gives others, as `--input_shapes` takes them; empty: guessed.
+    input_shapes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class Projects:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, name: str, description: str, model: Model) -> Project:
+    def add(self, name: str, description: str, model: Model, input_shapes: str = "") -> Project:
         """Make a project."""
         moment = rows.now()
         values = {
@@ -32,7 +32,7 @@ class Projects:
             "name": rows.safe(name),
             "description": rows.safe(description),
             "model_digest": model.digest,
-            "content": dumps(plain(model)),
+            "content": _content(model, input_shapes),
         }
         with self._database.writing() as connection:
             insert(connection, "project", values)
@@ -48,15 +48,18 @@ class Projects:
         with self._database.reading() as connection:
             return bool(connection.rows("SELECT 1 AS one FROM project WHERE id = :id", id=project_id))
 
-    def change(self, project_id: str, name: str, description: str) -> Project:
-        """Give a project another name and description."""
+    def change(self, project_id: str, name: str, description: str, input_shapes: str | None = None) -> Project:
+        """Give a project another name and description, and where they are given, other input shapes."""
         with self._database.writing() as connection:
-            self._found(connection, project_id)
+            before = self._found(connection, project_id)
+            shapes = before.input_shapes if input_shapes is None else input_shapes
             connection.rows(
-                "UPDATE project SET name = :name, description = :description, changed_at = :now WHERE id = :id",
+                "UPDATE project SET name = :name, description = :description, content = :content, "
+                "changed_at = :now WHERE id = :id",
                 id=project_id,
                 name=rows.safe(name),
                 description=rows.safe(description),
+                content=_content(before.model, shapes),
                 now=rows.now(),
             )
             return self._found(connection, project_id)
@@ -133,14 +136,20 @@ class Projects:
         return _project(found[0])
 
 
+def _content(model: Model, input_shapes: str) -> str:
+    return dumps({**plain(model), "input_shapes": rows.safe(input_shapes)})
+
+
 def _project(row: Row) -> Project:
+    content = parse_json(row["content"])
     return Project(
         row["id"],
         rows.moment(row["created_at"]),
         rows.moment(row["changed_at"]),
         row["name"],
         row["description"],
-        restored(Model, parse_json(row["content"])),
+        restored(Model, content),
+        content.get("input_shapes", ""),
     )
 
 

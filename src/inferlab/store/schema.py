@@ -7,7 +7,8 @@ entry   A benchmark, or a document; both share their ids and the history. `creat
 cell    A cell of a benchmark. What begins with cached_ is derived from the runs and can be made again:
         `Store.rebuild`.
 run     What one process measured. `content` is JSON of everything but the samples, which `samples.py` packs.
-project A model with a name; `content` is the model as JSON.
+project A model with a name; `content` is the model as JSON, with the `input_shapes` of the project beside its
+        fields.
 job     What is to be measured, is measured or was; `content` is what was asked, as JSON. Only the runner of
         its `node` takes it out of the queue; `queued_at` is its place in it.
 """

@@ -177,6 +177,24 @@ class Store:
             found = rows.found(connection, entry_id, self.name)
             connection.rows("UPDATE entry SET note = :note WHERE id = :id", id=found, note=rows.safe(text))
 
+    def rename(self, entry_id: str, name: str) -> None:
+        """Call an entry something else; a profile's parts have the name, all others the whole."""
+        with self._database.writing() as connection:
+            found = rows.found(connection, entry_id, self.name)
+            (row,) = connection.rows("SELECT kind, content FROM entry WHERE id = :id", id=found)
+            content, text = parse_json(row["content"]), rows.safe(name)
+            if row["kind"] == "profile":
+                for part in filter(None, (content.get("performance"), content.get("loss"))):
+                    part["name"] = text
+            else:
+                content["name"] = text
+            connection.rows(
+                "UPDATE entry SET content = :content, brief = :brief WHERE id = :id",
+                id=found,
+                content=dumps(content),
+                brief=brief_of(row["kind"], content),
+            )
+
     def remove(self, entry_id: str) -> str:
         """Remove an entry and all its runs; returns its whole id."""
         with self._database.writing() as connection:

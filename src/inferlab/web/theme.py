@@ -43,9 +43,12 @@ def install() -> None:
     from nicegui import app, ui
 
     ui.add_head_html(f'{_DARK}\n<link rel="stylesheet" href="{address("inferlab.css")}">', shared=True)
+    # Also for dialogs that come later: a script that is added to a page which is shown already does not run.
+    ui.add_head_html(f'<script defer src="{address("upload.js")}"></script>', shared=True)
     app.config.vue_config_script += "inferlabTheme.show();\n"
     app.colors(
-        primary=ACCENT,
+        # White on it, and it on white, are read well: more than 4.5 to 1.
+        primary="#2368b5",
         secondary="#5d6774",
         accent=ACCENT,
         dark="#1c2126",

@@ -21,6 +21,7 @@ from inferlab.store.briefs import results
 from inferlab.store.entries import Document, Stored
 from inferlab.store.store import Store
 from inferlab.workspace.engines import title
+from inferlab.workspace.names import reference_to
 from inferlab.workspace.versions import ORIGINAL
 
 _MARGIN = 0.01
@@ -189,12 +190,13 @@ def _of_benchmark(store: Store, found: Stored) -> Card:
     try:
         other = store.get(found.against)
     except BadInput:
-        gone = f"The benchmark {found.against} that it was compared with has been removed."
+        gone = "The benchmark that it was compared with has been removed."
         return Card(found.id, "benchmark", arms, problems=(gone,))
     if isinstance(other, Document):
-        return Card(found.id, "benchmark", arms, problems=(f"{other.id} is a {other.kind}, not a benchmark.",))
+        told = f"What it was compared with is a {other.kind}, not a benchmark."
+        return Card(found.id, "benchmark", arms, problems=(told,))
     (theirs, *_) = arms_of(other.benchmark.outcomes)
-    theirs = Arm(f"{theirs.label} ({other.id})", theirs.engine, theirs.outcomes)
+    theirs = Arm(reference_to(store.entry(other.id)), theirs.engine, theirs.outcomes)
     # Side by side, wherever they were measured.
     both = (replace(arms[0], machine=""), theirs)
     return Card(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.arms import labels
 from inferlab.contests import split
 from inferlab.errors import BadInput
 from inferlab.measure.jobs import refuse_nonsense
-from inferlab.model.shapes import fixed_batch, resolve
+from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of
 from inferlab.profiling.records import LEVELS
 from inferlab.records import Model, Plan, Scenario
@@ -37,6 +38,8 @@ class BenchmarkForm:
     #: Requests a second; the scenario server needs it.
     rate: float | None = None
     sequence_length: int | None = None
+    #: As `--input_shapes` takes them; None stands for the project's, an empty text for guessed ones.
+    input_shapes: str | None = None
     #: For each cell, or for each comparison.
     time_s: float = 10.0
     #: The engine to compare with, in turns; it may be the same one on another version.
@@ -69,6 +72,8 @@ class ProfileForm:
     time_s: float = 10.0
     #: The id of a version of the project's model; None for the model as it is.
     version: str | None = None
+    #: As `--input_shapes` takes them; None stands for the project's, an empty text for guessed ones.
+    input_shapes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) 
         rates=(form.rate,),
         batch_sizes=tuple(dict.fromkeys(form.batch_sizes)),
         sequence_lengths=(form.sequence_length,),
+        input_shapes=checked_shapes(form.input_shapes, model, form.batch_sizes, form.sequence_length),
         time_s=form.time_s,
     )
     cells = len(plan.num_cores) * len(plan.batch_sizes)
@@ -140,6 +146,7 @@ def profile_asked(form: ProfileForm, model: Model) -> ProfileAsked:
         num_cores=(form.num_cores,),
         batch_sizes=(form.batch_size,),
         sequence_lengths=(form.sequence_length,),
+        input_shapes=checked_shapes(form.input_shapes, model, (form.batch_size,), form.sequence_length),
         time_s=form.time_s,
     )
     # Without any level an engine that can impose them would measure all, which is what we want of it.
@@ -171,6 +178,7 @@ def form_of(asked: ProfileAsked) -> ProfileForm:
         batch_size=plan.batch_sizes[0],
         num_cores=plan.num_cores[0],
         sequence_length=plan.sequence_lengths[0],
+        input_shapes=plan.input_shapes,
         levels=bool(wanted.levels),
         int8=wanted.int8,
         roofline=wanted.roofline,
@@ -181,7 +189,12 @@ def form_of(asked: ProfileAsked) -> ProfileForm:
 
 def suggested_name(model: Model) -> str:
     """What a project of a model may be called: the last part of what the user named it by."""
-    last = re.split(r"[/\\:]", model.source.partition("?")[0].rstrip("/"))[-1]
+    return last_part(model.source)
+
+
+def last_part(source: str) -> str:
+    """The last part of a model's source, without the ending of a file."""
+    last = re.split(r"[/\\:]", source.partition("?")[0].rstrip("/"))[-1]
     stem = last.rpartition(".")[0] if last.lower().endswith(MODEL_ENDINGS) else last
     return (stem or last or "model")[:_LONGEST_NAME]
 
@@ -196,8 +209,30 @@ def has_sequence(model: Model) -> bool:
     try:
         return resolve(model.inputs, None, _ANY_LENGTH, {}).shapes != resolve(model.inputs, None, None, {}).shapes
     except BadInput:
-        # Nothing is left open for it; or shapes must be given, which only the command line takes.
+        # Nothing is left open for it; or shapes must be given.
         return False
+
+
+def usual_shapes(model: Model) -> str:
+    """The shapes that are tried first where nobody gives any; empty where the model says too little."""
+    try:
+        found = resolve(model.inputs, None, None, {}).shapes
+    except BadInput:
+        return ""
+    return ",".join(f"{name}={list(shape)}".replace(" ", "") for name, shape in found.items())
+
+
+def checked_shapes(
+    text: str | None, model: Model, batch_sizes: Sequence[int | None] = (None,), sequence_length: int | None = None
+) -> str | None:
+    """Input shapes that fit a model at these batch sizes, as a plan has them; None for guessed ones."""
+    if not (text or "").strip():
+        return None
+    shapes = " ".join(str(text).split())
+    given = parse_shapes(shapes, model.inputs)
+    for batch_size in batch_sizes:
+        resolve(model.inputs, batch_size, sequence_length, given)
+    return shapes
 
 
 def checked_name(name: str, of_what: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inferlab.errors import InferlabError, NotThere
+from inferlab.profiling.records import LossProfile
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.workspace.version_forms import Basis, VersionForm, levels_of, version_asked
 from inferlab.workspace.workspace import Workspace
@@ -12,7 +13,10 @@ from inferlab.workspace.workspace import Workspace
 
 def add_version(workspace: Workspace, project_id: str, form: VersionForm) -> QueuedJob:
     """Queue an optimised version of a project's model."""
-    model = workspace.project(project_id).model
+    project = workspace.project(project_id)
+    model = project.model
+    if form.input_shapes is None:
+        form = replace(form, input_shapes=project.input_shapes)
     for engine in form.engines:
         workspace.engines.refuse(engine, model)
     if form.data and form.data != "demo:digits":
@@ -42,10 +46,20 @@ def read_basis(
     first = performance_id or next((one.id for one in known if one.brief.get("performance")), None)
     second = loss_id or _newest_losses(known)
     losses = workspace.profile_as_kept(second) if second else workspace.theory(project_id)
+    if losses.loss is not None and losses.loss.left_out:
+        losses = replace(losses, loss=_with_all_layers(losses.loss, workspace.theory(project_id).loss))
     if first != second:
         timed = workspace.profile_as_kept(first).performance if first else None
         losses = replace(losses, performance=timed)
     return Basis(losses, first, second)
+
+
+def _with_all_layers(loss: LossProfile, theory: LossProfile | None) -> LossProfile:
+    """The losses with the layers that were not measured too, which have none."""
+    known = {one.weight for one in loss.layers}
+    missing = [one for one in theory.layers if one.weight not in known] if theory else []
+    bare = [replace(one, losses={}, accuracies={}, sensitivity=None) for one in missing]
+    return replace(loss, layers=tuple(sorted((*loss.layers, *bare), key=lambda one: one.index)))
 
 
 def _newest_losses(profiles: list[Entry]) -> str | None:

@@ -29,6 +29,8 @@ _LONGEST_NAME = 120
 _LONGEST_ENDING = 20
 #: What a model is loaded from, the first first; what lies beside it (.bin, .data) belongs to it.
 MODEL_ENDINGS = (".onnx", ".xml", ".pt2", ".pt", ".torchscript", ".ts", ".pth")
+#: A file with inputs by name, and perhaps labels.
+DATA_ENDING = ".npz"
 # What a folder of Hugging Face's has beside its config.json.
 _WEIGHTS = {
     "model.safetensors",
@@ -107,6 +109,17 @@ class Arriving:
         self.part.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """Data that was uploaded: inputs, perhaps with labels."""
+
+    #: What it is called in a form, `upload:ID`.
+    source: str
+    name: str
+    path: str
+    size_bytes: int
+
+
 class Sources:
     """What may be named over HTTP: nothing outside the folders that the user allowed."""
 
@@ -145,6 +158,7 @@ class Sources:
         """A sentence without the places where uploads and versions are kept."""
         for folder in (models_folder(), versions_folder(), versions_folder().resolve()):
             text = re.sub(rf"{re.escape(str(folder))}/[a-z2-7]{{10}}/", "", text)
+            text = re.sub(rf"{re.escape(str(folder))}/[a-z2-7]{{10}}\b", "the upload", text)
         return text
 
     def below(self, path: str) -> Path:
@@ -339,6 +353,17 @@ class Sources:
         raise BadInput(
             "None of the uploaded files is a model: upload an .onnx, .xml with its .bin, .pt2 or .pt file."
         )
+
+    def data_files(self) -> list[DataFile]:
+        """The uploads that are data rather than models, newest first."""
+        found = []
+        for folder in models_folder().glob("*/"):
+            files = list(folder.iterdir()) if _UPLOAD.fullmatch(f"upload:{folder.name}") else []
+            if len(files) == 1 and files[0].suffix.lower() == DATA_ENDING:
+                known = files[0].stat()
+                data = DataFile(f"upload:{folder.name}", files[0].name, str(files[0]), known.st_size)
+                found.append((known.st_mtime, data))
+        return [data for _, data in sorted(found, key=lambda one: one[0], reverse=True)]
 
     def discard(self, path: str) -> None:
         """Remove the files of an upload by the path of its model; other paths are left alone."""

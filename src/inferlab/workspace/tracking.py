@@ -24,6 +24,8 @@ _MOST = 0.97
 # Too early a guess of what is left is a wrong one.
 _GUESS_AFTER_S = 3.0
 _LOAD_S = 1.5
+# A comparison makes one pair of processes at least: two that load and warm up, and take turns.
+_PAIR_S = 6.0
 # A process is warm after about this long.
 _WARMUP_S = 0.5
 _LOSS_S = 30.0
@@ -46,7 +48,8 @@ def parts_of(asked: Asked) -> tuple[Part, ...]:
         return tuple(_profile_parts(asked))
     if isinstance(asked, ComparisonAsked):
         count = len(asked.a.num_cores) * len(asked.a.batch_sizes)
-        return (Part(("comparing",), "Comparing in turns", count * asked.time_s),)
+        each_s = max(asked.time_s, _PAIR_S) + 2 * _LOAD_S
+        return (Part(("comparing",), "Comparing in turns", count * each_s),)
     if isinstance(asked, BenchmarkAsked):
         plan = asked.plan
         count = len(plan.engines) * len(plan.num_cores) * len(plan.batch_sizes) * len(plan.scenarios)

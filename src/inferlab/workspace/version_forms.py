@@ -16,7 +16,7 @@ from inferlab.profiling.records import LossProfile, Profile, PruningEstimate
 from inferlab.records import Model, Plan
 from inferlab.transform.patterns import parse_groups
 from inferlab.workspace.asked import OptimizationAsked
-from inferlab.workspace.forms import checked_name
+from inferlab.workspace.forms import checked_name, checked_shapes
 from inferlab.workspace.versions import new_file
 
 #: How zeros may lie in a weight, and what that is called.
@@ -55,6 +55,8 @@ class VersionForm:
     batch_size: int | None = None
     num_cores: int | None = None
     sequence_length: int | None = None
+    #: As `--input_shapes` takes them; None stands for the project's, an empty text for guessed ones.
+    input_shapes: str | None = None
     #: A file with inputs, and labels if there are any: ranges are found on it, and accuracy.
     data: str | None = None
     #: For each comparison.
@@ -109,6 +111,11 @@ class Basis:
             if not 0 <= level < 1:
                 raise BadInput(f"The share of zeros of {weight} must be 0 or more and below 1, not {level:g}.")
         return foretell(self.profile.performance, self.loss, levels)
+
+    def unmeasured(self, levels: Mapping[str, float] | None = None) -> list[str]:
+        """The weights whose losses were not measured, of those that these levels prune, or of all."""
+        bare = dict.fromkeys(one.weight for one in self.loss.layers if not one.losses)
+        return [weight for weight in bare if levels is None or levels.get(weight, 0.0) > 0]
 
     def int8_speedup(self) -> float | None:
         """How many times as fast an INT8 copy was; None where none was timed."""
@@ -165,6 +172,7 @@ def version_asked(form: VersionForm, model: Model, levels: Mapping[str, float]) 
         num_cores=(form.num_cores,),
         batch_sizes=(form.batch_size,),
         sequence_lengths=(form.sequence_length,),
+        input_shapes=checked_shapes(form.input_shapes, model, (form.batch_size,), form.sequence_length),
         time_s=form.time_s,
     )
     refuse_nonsense(plan)

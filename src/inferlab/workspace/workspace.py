@@ -36,6 +36,7 @@ from inferlab.workspace.forms import (
     Side,
     benchmark_asked,
     checked_name,
+    checked_shapes,
     profile_asked,
 )
 from inferlab.workspace.sources import Sources
@@ -82,18 +83,38 @@ class Workspace:
             self.sources.below(model.path)
         return model
 
-    def create_project(self, name: str, description: str, model: Model) -> Project:
-        """Make a project of a model that was analysed, with what its architecture says of it."""
-        project = self.store.projects.add(checked_name(name, "project"), _described(description), model)
+    def create_project(self, name: str, description: str, model: Model, input_shapes: str = "") -> Project:
+        """Make a project of a model that was analysed, with what its architecture says of it.
+
+        `input_shapes` are those of all its jobs that name no others; without any, shapes are guessed.
+        """
+        shapes = checked_shapes(input_shapes, model) or ""
+        project = self.store.projects.add(checked_name(name, "project"), _described(description), model, shapes)
         self.sources.adopt(model.path)
-        # A model whose shapes cannot be guessed is still a project; `theory` says what is wrong with it.
-        with contextlib.suppress(InferlabError):
-            _in_theory(Lab(self.store, project_id=project.id), model)
+        self._count(project)
         return project
 
-    def change_project(self, project_id: str, name: str, description: str) -> Project:
-        """Give a project another name and description."""
-        return self.store.projects.change(project_id, checked_name(name, "project"), _described(description))
+    def change_project(
+        self, project_id: str, name: str, description: str, input_shapes: str | None = None
+    ) -> Project:
+        """Give a project another name and description, and where they are given, other input shapes."""
+        before = self.project(project_id)
+        shapes = before.input_shapes if input_shapes is None else checked_shapes(input_shapes, before.model) or ""
+        project = self.store.projects.change(
+            project_id, checked_name(name, "project"), _described(description), shapes
+        )
+        if shapes != before.input_shapes:
+            for entry in self.profiles(project_id):
+                if entry.project_id == project_id and _is_theory(entry):
+                    self.store.remove(entry.id)
+            self._count(project)
+        return project
+
+    def _count(self, project: Project) -> None:
+        """Save what the architecture of a project's model says at its input shapes."""
+        # A model whose shapes cannot be guessed is still a project; `theory` says what is wrong with it.
+        with contextlib.suppress(InferlabError):
+            _in_theory(Lab(self.store, project_id=project.id), project)
 
     def remove_project(self, project_id: str) -> None:
         """Remove a project with all that was measured in it, and its model where that was uploaded."""
@@ -123,6 +144,8 @@ class Workspace:
     def add_benchmark(self, project_id: str, form: BenchmarkForm) -> QueuedJob:
         """Queue a benchmark or a comparison."""
         side = self._side(project_id, form.version)
+        if form.input_shapes is None:
+            form = replace(form, input_shapes=self.project(project_id).input_shapes)
         self.engines.refuse(form.engine, side.model)
         rival = side
         if form.compare_engine:
@@ -141,6 +164,8 @@ class Workspace:
 
     def add_profile(self, project_id: str, form: ProfileForm) -> QueuedJob:
         """Queue profiles."""
+        if form.input_shapes is None:
+            form = replace(form, input_shapes=self.project(project_id).input_shapes)
         return self.queue(project_id, self.checked_profile(self._side(project_id, form.version).model, form))
 
     def checked_profile(self, model: Model, form: ProfileForm) -> ProfileAsked:
@@ -247,10 +272,12 @@ class Workspace:
 
     def theory(self, project_id: str) -> Profile:
         """What the architecture of a project's model says, or raises why it says nothing."""
-        model = self.project(project_id).model
+        project = self.project(project_id)
         known = [one for one in self.profiles(project_id) if one.brief.get("flops") is not None]
-        own = [one.id for one in known if one.model_digest == model.digest]
-        return self.profile(own[-1]) if own else _in_theory(Lab(), model)
+        own = [one for one in known if one.model_digest == project.model.digest]
+        # The one that the project began with, else the oldest.
+        first = [one for one in own if _is_theory(one)] or own
+        return self.profile(first[-1].id) if first else _in_theory(Lab(), project)
 
     def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
         """How the layers of a profile compare with another's."""
@@ -259,6 +286,16 @@ class Workspace:
     def export(self, entry_id: str, ending: str) -> Export:
         """An entry as a file: json, csv or html."""
         return export(self.store, entry_id, ending)
+
+    def rename(self, entry_id: str, name: str) -> Entry:
+        """Call an entry something else."""
+        entry = self.store.entry(entry_id)
+        job = self.store.jobs.of_entries([entry.id]).get(entry.id)
+        if job is not None and job.alive:
+            # It is written again and again until it is whole.
+            raise Conflict("This is being measured. Rename it when it is done.")
+        self.store.rename(entry.id, checked_name(name, entry.kind))
+        return self.store.entry(entry.id)
 
     def remove(self, entry_id: str) -> str:
         """Remove an entry; for some minutes `put_back` undoes it. Returns its whole id."""
@@ -314,6 +351,7 @@ class Workspace:
             num_streams=None if first.scenario == "sync" else found.benchmark.plan.num_streams[0],
             rate=first.rate,
             sequence_length=first.sequence_length,
+            input_shapes=found.benchmark.plan.input_shapes or "",
         )
 
 
@@ -324,9 +362,17 @@ def _described(text: str) -> str:
     return stripped
 
 
-def _in_theory(lab: Lab, model: Model) -> Profile:
+def _is_theory(profile: Entry) -> bool:
+    """Whether nothing of a profile was measured."""
+    loss = profile.brief.get("loss") or {}
+    return not profile.brief.get("performance") and loss.get("method", "approximated") == "approximated"
+
+
+def _in_theory(lab: Lab, project: Project) -> Profile:
     """The FLOPS profile and the approximated loss profile, which take no measuring."""
-    return lab.profile(Plan(model.source, engines=(_home(model),)), Wanted(performance=False, loss=False))
+    model, shapes = project.model, project.input_shapes or None
+    plan = Plan(model.source, engines=(_home(model),), input_shapes=shapes)
+    return lab.profile(plan, Wanted(performance=False, loss=False))
 
 
 def _home(model: Model) -> str:

@@ -17,6 +17,13 @@ _MOST = 2**31 - 1
 _Count = Annotated[int, Field(ge=1, le=_MOST)]
 
 
+_SHAPES = (
+    "The shapes of the inputs, `[1,3,224,224]` for each in order or `name=[1,384],other=[1,384]`; empty for "
+    "guessed ones."
+)
+_OTHER_SHAPES = f"{_SHAPES} Null is the project's."
+
+
 class Asking(BaseModel):
     """A request: with a field that is not known, or of another type, it is refused."""
 
@@ -38,6 +45,7 @@ class ProjectAsking(ModelAsking):
 
     name: str = Field(description="Its name, up to 80 characters.", examples=["MobileNet"])
     description: str = Field("", description="Anything, up to 2,000 characters.")
+    input_shapes: str = Field("", description=_SHAPES, examples=["[1,3,48,320]"])
 
 
 class ProjectChange(Asking):
@@ -45,6 +53,13 @@ class ProjectChange(Asking):
 
     name: str | None = Field(None, description="Its new name.")
     description: str | None = Field(None, description="Its new description.")
+    input_shapes: str | None = Field(None, description="Its new input shapes; empty for guessed ones.")
+
+
+class EntryChange(Asking):
+    """What of an entry shall change."""
+
+    name: str = Field(description="Its new name, up to 80 characters.")
 
 
 class Agreement(Asking):
@@ -65,6 +80,7 @@ class BenchmarkAsking(Asking):
     num_streams: _Count | None = Field(None, description="Streams; null is the scenario's default.")
     rate: float | None = Field(None, description="Requests a second, for the scenario server.")
     sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
+    input_shapes: str | None = Field(None, description=_OTHER_SHAPES)
     time_s: float = Field(10.0, description="Seconds of measuring for each combination, or each comparison.")
     version: str | None = Field(None, description="The id of a version; null is the model as it is.")
     compare_engine: str | None = Field(None, description="Measure in turns with this engine, and compare.")
@@ -94,6 +110,7 @@ class ProfileAsking(Asking):
     batch_size: _Count | None = Field(None, description="Null is the model's own.")
     num_cores: _Count | None = Field(None, description="Null is all cores.")
     sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
+    input_shapes: str | None = Field(None, description=_OTHER_SHAPES)
     levels: bool = Field(False, description="Measure copies with zeroed weights on engines that impose none.")
     int8: bool = Field(False, description="Measure an INT8 copy.")
     roofline: bool = Field(True, description="Measure the ceilings of the machine.")
@@ -140,6 +157,7 @@ class VersionAsking(LevelsAsking):
     batch_size: _Count | None = Field(None, description="Null is the model's own.")
     num_cores: _Count | None = Field(None, description="Null is all cores.")
     sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
+    input_shapes: str | None = Field(None, description=_OTHER_SHAPES)
     data: str | None = Field(
         None,
         description="An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`. "

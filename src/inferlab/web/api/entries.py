@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from inferlab.web.answers import attachment
-from inferlab.web.api.common import NOT_THERE, SHOWN, EntryId, SmallBody, TheWorkspace
+from inferlab.web.api.asking import EntryChange
+from inferlab.web.api.common import CONFLICT, NOT_THERE, SHOWN, EntryId, SmallBody, TheWorkspace
 from inferlab.web.api.schemas import Answer, EntryLine
 
 router = APIRouter(tags=["entries"], route_class=SmallBody)
@@ -25,6 +26,17 @@ def restore_entry(workspace: TheWorkspace, entry_id: EntryId) -> EntryLine:
     """Put back what was removed less than ten minutes ago."""
     workspace.put_back(entry_id)
     return EntryLine.of(workspace.store.entry(entry_id), workspace.sources)
+
+
+@router.patch(
+    "/entries/{entry_id}",
+    summary="Rename an entry",
+    responses={**NOT_THERE, **CONFLICT},
+    dependencies=SHOWN,
+)
+def rename_entry(workspace: TheWorkspace, entry_id: EntryId, change: EntryChange) -> EntryLine:
+    """Call a benchmark, a comparison, a profile or a version something else."""
+    return EntryLine.of(workspace.rename(entry_id, change.name), workspace.sources)
 
 
 @router.get(

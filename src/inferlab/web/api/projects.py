@@ -41,7 +41,9 @@ def list_projects(workspace: TheWorkspace) -> list[ProjectSummary]:
 async def add_project(desk: TheDesk, request: Request, asking: ProjectAsking, response: Response) -> ProjectFacts:
     """Analyse a model and make a project of it; one that must be fetched first takes its time."""
     model, workspace = await analysed(desk, request, asking.source), desk.workspace
-    project = await asyncio.to_thread(workspace.create_project, asking.name, asking.description, model)
+    project = await asyncio.to_thread(
+        workspace.create_project, asking.name, asking.description, model, asking.input_shapes
+    )
     response.headers["Location"] = f"{PREFIX}/projects/{project.id}"
     return ProjectFacts.of(project, workspace.sources)
 
@@ -54,11 +56,12 @@ def read_project(workspace: TheWorkspace, project_id: ProjectId) -> ProjectFacts
 
 @router.patch("/projects/{project_id}", summary="Change a project", responses=NOT_THERE, dependencies=SHOWN)
 def change_project(workspace: TheWorkspace, project_id: ProjectId, change: ProjectChange) -> ProjectFacts:
-    """Give a project another name or description."""
+    """Give a project another name, description or input shapes."""
     before = workspace.project(project_id)
     name = before.name if change.name is None else change.name
     description = before.description if change.description is None else change.description
-    return ProjectFacts.of(workspace.change_project(project_id, name, description), workspace.sources)
+    changed = workspace.change_project(project_id, name, description, change.input_shapes)
+    return ProjectFacts.of(changed, workspace.sources)
 
 
 @router.delete(

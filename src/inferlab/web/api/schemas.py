@@ -17,6 +17,7 @@ from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import Asked, InstallAsked, OptimizationAsked
 from inferlab.workspace.engines import Licence
 from inferlab.workspace.forms import has_sequence, own_batch_size
+from inferlab.workspace.names import name_of
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.work import plans_of
 
@@ -169,6 +170,7 @@ class EntryFacts(Answer):
     id: str = Field(description="Its id.")
     kind: str = Field(description="benchmark, comparison, capacity, recommendation, profile or version.")
     created_at: datetime = Field(description="When it was begun, in UTC.")
+    name: str = Field(description="What it is called; PATCH /entries/{entry_id} renames it.")
     title: str = Field(description="The model, or what was compared.")
     status: records.Status = Field(description="done, failed, cancelled or pending; the worst of its cells.")
     project_id: str | None = Field(description="The project that it was made in; null from the command line.")
@@ -204,7 +206,8 @@ class EntryLine(EntryFacts):
 def _heading(entry: Entry, sources: Sources) -> dict[str, Any]:
     names = ("id", "kind", "created_at", "status", "project_id", "note", "node", "inferlab_version")
     title, against = sources.without_folder(entry.title), entry.brief.get("against")
-    return {name: getattr(entry, name) for name in names} | {"title": title, "against": against}
+    own = {"name": name_of(entry), "title": title, "against": against}
+    return {name: getattr(entry, name) for name in names} | own
 
 
 class ProjectFacts(Answer):
@@ -215,6 +218,7 @@ class ProjectFacts(Answer):
     description: str = Field(description="Its description.")
     created_at: datetime = Field(description="When it was made, in UTC.")
     changed_at: datetime = Field(description="When its name or description changed last.")
+    input_shapes: str = Field(description="The shapes that its inputs get by default; empty for guessed ones.")
     model: ModelFacts = Field(description="Its model.")
 
     @classmethod
@@ -244,7 +248,7 @@ class ProjectSummary(ProjectFacts):
 
 
 def _about(project: Project, sources: Sources) -> dict[str, Any]:
-    names = ("id", "name", "description", "created_at", "changed_at")
+    names = ("id", "name", "description", "created_at", "changed_at", "input_shapes")
     return {name: getattr(project, name) for name in names} | {"model": ModelFacts.of(project.model, sources)}
 
 

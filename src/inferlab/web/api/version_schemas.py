@@ -121,13 +121,17 @@ class EstimateFacts(Answer):
     estimated_speedup: float | None = Field(description="The same as a ratio.")
     int8_speedup: float | None = Field(description="How many times as fast an INT8 copy was in that profile.")
     parameter_reduction: float = Field(description="The share of all parameters that become zero.")
-    loss: float | None = Field(description="The sum of the layers' losses; null where outputs are no numbers.")
+    loss: float | None = Field(
+        description="The sum of the layers' losses; null where outputs are no numbers, or a loss was not measured."
+    )
     recovery: float | None = Field(description="What is left of accuracy, or of the outputs' power.")
+    unmeasured: list[str] = Field(description="Weights of `levels` whose losses were not measured.")
 
     @classmethod
     def of(cls, basis: Basis, levels: dict[str, float]) -> EstimateFacts:
         """What is foretold for these levels."""
         found = basis.foretold(levels)
+        unmeasured = basis.unmeasured(found.levels)
         performance = basis.profile.performance
         return cls(
             levels=dict(found.levels),
@@ -139,6 +143,7 @@ class EstimateFacts(Answer):
             estimated_speedup=found.estimated_speedup,
             int8_speedup=basis.int8_speedup(),
             parameter_reduction=found.parameter_reduction,
-            loss=found.loss if math.isfinite(found.loss) else None,
-            recovery=found.recovery,
+            loss=found.loss if math.isfinite(found.loss) and not unmeasured else None,
+            recovery=None if unmeasured else found.recovery,
+            unmeasured=unmeasured,
         )

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from inferlab.charts import profiles as charts
 from inferlab.charts.profile_values import VALUES
+from inferlab.errors import InferlabError
 from inferlab.profiling.records import LossProfile, Profile
 from inferlab.render import profile_words as words
 from inferlab.render.profile_tables import loss_columns
@@ -19,6 +20,7 @@ from inferlab.units import scaled, share
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts import profile_summary as summary
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.budget import BudgetControl
 from inferlab.web.parts.figures import Chart, ChosenChart
 from inferlab.web.parts.foretold import foretold
@@ -80,10 +82,9 @@ class _Losses:
         shown = entry if self._measured else None
         await ProfileJobs(self._desk, self._opened, self._section, shown).refresh()
         if entry is None:
-            shell.empty(
-                "No loss profile",
-                "Only ONNX models with weights have one: pruning is tried on the weights of their graph.",
-            )
+            why = await loaded(self._why_none)
+            with html.div().props('data-testid="no-loss"'):
+                shell.empty("No loss profile", why)
             return
         self._profile = await loaded(self._desk.workspace.loss_profile, entry.id)
         loss = self._profile.loss
@@ -94,6 +95,16 @@ class _Losses:
             shell.empty("No layers", "No layer of this model has weights that could be pruned.")
             return
         await self._layers(loss)
+
+    def _why_none(self) -> str:
+        """Why nothing is known of this model's losses."""
+        if self._opened.project.model.kind != "onnx":
+            return "Only ONNX models have one: pruning is tried on the weights of their graph."
+        try:
+            found = self._desk.workspace.theory(self._opened.project.id)
+        except InferlabError as error:
+            return on_pages(str(error))
+        return "\n".join(map(on_pages, found.problems)) or "This model has no weights that could be pruned."
 
     def _summary(self, loss: LossProfile) -> None:
         shell.section("Model Summary")
@@ -106,11 +117,14 @@ class _Losses:
                 method = words.method(loss)
                 _words("Method", f"{method[:1].upper()}{method[1:]}.", "method").classes("il-whole-row")
                 _words("Loss", words.metric(loss), "metric").classes("il-whole-row")
+                if self._profile.flops is not None:
+                    summary.input_shapes(self._profile.flops.shapes)
             with html.div().classes("il-summary-part"):
                 self._numbers(loss)
             with html.div().classes("il-summary-part"):
                 self._estimated: Element = html.div().classes("il-estimated")
                 self._budget = BudgetControl(self._recompute)
+                summary.start_optimizing(self._opened.project.id)
         self._show_estimate()
         if told := words.left_out(loss):
             html.p(told).classes("il-caption").props('data-testid="left-out"')

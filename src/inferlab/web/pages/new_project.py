@@ -14,6 +14,7 @@ from inferlab.store.entries import Project, QueuedJob
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import queue_indicator
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.model_picker import ModelPicker
 from inferlab.web.parts.profile_run import ProfileRun
 from inferlab.web.settings import PAGE_TIMEOUT_S
@@ -55,15 +56,17 @@ class _NewProject:
             self._header: Element = html.div()
             with shell.card("il-wizard-card"):
                 self._bodies: list[Element] = [html.div().classes("il-column") for _ in _STEPS]
+                self._problem: Element = html.div()
                 with self._bodies[0]:
                     self._picker = ModelPicker(desk, self._model_changed, source)
                 with self._bodies[1]:
-                    self._name = ui.input("Project Name").props('data-testid="project-name"')
+                    self._name = ui.input("Project Name", on_change=self._forget_problem)
+                    self._name.props('data-testid="project-name"')
                     self._description = ui.textarea("Description (optional)").props("rows=4")
                     self._description.props('data-testid="project-description"')
                 with self._bodies[2]:
                     self._run = ProfileRun(desk, self._show)
-                self._problem: Element = html.div()
+                    self._bodies[2].on("input", self._forget_problem, [])
                 with html.div().classes("il-wizard-actions"):
                     self._cancel = _button("Cancel", self._leave, quiet=True)
                     self._back = _button("Back", self._go_back, quiet=True)
@@ -114,6 +117,7 @@ class _NewProject:
     def _go_back(self) -> None:
         self._step -= 1
         self._show()
+        self._focus()
 
     def _go_on(self) -> None:
         if self._model is None:
@@ -127,6 +131,7 @@ class _NewProject:
             self._run.offer(self._model)
         self._step += 1
         self._show()
+        self._focus()
 
     async def _begin(self) -> None:
         """Make the project, once, and queue its profiles."""
@@ -167,11 +172,18 @@ class _NewProject:
         ui.navigate.to(f"/projects/{project.id}")
 
     async def _made(self, model: Model) -> Project:
+        workspace = self._desk.workspace
+        shapes = self._run.fields.input_shapes if self._run.fields else ""
         if self._project is None:
-            self._project = await asyncio.to_thread(
-                self._desk.workspace.create_project, self._name.value or "", self._description.value or "", model
-            )
+            name, description = self._name.value or "", self._description.value or ""
+            self._project = await asyncio.to_thread(workspace.create_project, name, description, model, shapes)
             self._picker.keep()
+        elif self._project.input_shapes != shapes:
+            # What was tried first did not fit.
+            before = self._project
+            self._project = await asyncio.to_thread(
+                workspace.change_project, before.id, before.name, before.description, shapes
+            )
         return self._project
 
     async def _leave(self) -> None:
@@ -189,7 +201,16 @@ class _NewProject:
     def _refuse(self, error: InferlabError) -> None:
         self._problem.clear()
         with self._problem:
-            shell.banner("warn", str(error)).props('data-testid="problem"')
+            shell.banner("warn", on_pages(str(error))).props('data-testid="problem"')
+
+    def _forget_problem(self) -> None:
+        """What was wrong is being changed."""
+        self._problem.clear()
+
+    def _focus(self) -> None:
+        """Let the keyboard go on where the step begins."""
+        first = "input:not([type=file]):not([disabled]), textarea, button, [tabindex='0']"
+        ui.run_javascript(f'getHtmlElement({self._bodies[self._step].id}).querySelector("{first}")?.focus()')
 
 
 def _button(text: str, act: Callable[[], object], quiet: bool = False) -> ui.button:

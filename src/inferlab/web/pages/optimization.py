@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from nicegui import html, ui
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.optimizing.records import Scheme
 from inferlab.render.history import age
 from inferlab.store.entries import Entry
 from inferlab.web import shell
@@ -24,7 +25,7 @@ from inferlab.web.parts.version_table import VersionTable
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.optimizing import add_version, read_basis
-from inferlab.workspace.version_forms import Basis, VersionForm, free_name
+from inferlab.workspace.version_forms import SCHEMES, Basis, VersionForm, free_name
 from inferlab.workspace.versions import Version
 
 
@@ -78,12 +79,32 @@ class _Overview:
         await self._jobs.refresh()
         shell.section("New Version", "what is foretold follows the sliders")
         if found.basis is None:
-            shell.empty("Nothing can be pruned", found.problem)
+            self._precision(found.problem)
             return
         own = self._opened.own
         self._editor = VersionEditor(found.basis, self._rebase, _timed(own), _tried(own))
         self._button.set_enabled(True)
         await self._editor.begin()
+
+    def _precision(self, problem: str) -> None:
+        """What can be chosen of a version where nothing can be pruned."""
+        if self._project.model.kind != "onnx":
+            shell.empty("No versions", "Only ONNX models can be optimised. Export the model to ONNX first.")
+            return
+        with shell.card("il-version-new"), html.div().props('data-testid="nothing-to-prune"').classes("il-column"):
+            html.p(f"Nothing can be pruned: {problem} Its precision can be changed.")
+            options = {str(one): text for one, text in SCHEMES.items()}
+            self._scheme = ui.select(options, label="Precision", value="static").props('data-testid="scheme"')
+        self._button.set_enabled(True)
+
+    def _draft(self, taken: set[str]) -> VersionForm:
+        """The version that was put together so far."""
+        if self._editor is None:
+            scheme: Scheme = self._scheme.value
+            name = SCHEMES[scheme].replace(", ", " ")
+            return VersionForm(free_name(name, taken), quantization=scheme)
+        draft = self._editor.draft
+        return draft.form(free_name(draft.suggested(), taken), self._editor.basis)
 
     def _read(self) -> _Found:
         versions = self._desk.workspace.versions.of_project(self._project.id)
@@ -99,17 +120,18 @@ class _Overview:
         return await asyncio.to_thread(read_basis, self._desk.workspace, self._project.id, performance_id, loss_id)
 
     async def _create(self) -> None:
-        assert self._editor is not None
-        workspace, project, draft = self._desk.workspace, self._project, self._editor.draft
+        workspace, project = self._desk.workspace, self._project
         names = await asyncio.to_thread(workspace.versions.names, project.id)
-        form = draft.form(free_name(draft.suggested(), set(names.values())), self._editor.basis)
+        form = self._draft(set(names.values()))
 
         async def run(asked: VersionForm) -> None:
             await asyncio.to_thread(add_version, workspace, project.id, asked)
             await self._desk.watch.refresh()
             await self._jobs.refresh()
 
-        await ask_version(project.model, lambda: workspace.engines.choices(project.model), form, run)
+        await ask_version(
+            project.model, lambda: workspace.engines.choices(project.model), form, run, workspace.sources
+        )
 
 
 def _timed(profiles: Sequence[Entry]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
 from inferlab.web.parts import profile_summary as summary
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.budget import BudgetControl
 from inferlab.web.parts.figures import Chart, ChosenChart
 from inferlab.web.parts.layer_diff import DiffSection
@@ -77,7 +78,9 @@ class _Measured:
             summary.of_version(self._opened.versions.get(self._entry.model_digest))
             ProfileMenu(self._desk, self._entry, self._section)
         await ProfileJobs(self._desk, self._opened, self._section, self._entry).refresh()
-        self._profile = await loaded(self._desk.workspace.profile, self._entry.id)
+        self._losses = _losses(self._opened, self._entry)
+        self._loss_id = _chosen(self._entry, self._losses)
+        self._profile = await loaded(self._desk.workspace.profile, self._entry.id, self._measured_losses())
         performance = self._profile.performance
         assert performance is not None
         summary.notices(replace(self._profile, loss=None))
@@ -109,10 +112,15 @@ class _Measured:
                 summary.measured(performance)
             with html.div().classes("il-summary-part"):
                 self._estimated = html.div().classes("il-estimated")
-                estimate, known = self._profile.estimate, _losses(self._opened, self._entry)
+                estimate = self._profile.estimate
                 budget = estimate.budget if estimate else BUDGET
-                self._budget = BudgetControl(self._recompute, budget, known, _chosen(self._entry, known))
+                self._budget = BudgetControl(self._recompute, budget, self._losses, self._loss_id)
+                summary.start_optimizing(self._opened.project.id)
         summary.estimated(self._estimated, self._profile)
+
+    def _measured_losses(self) -> str | None:
+        """The profile whose losses are gone by at first; None for its own, with the estimate that was kept."""
+        return self._loss_id if self._loss_id in {one.id for one in losses(self._opened.profiles)} else None
 
     def _layer_charts(self) -> None:
         options = {key: text for key, text in charts.summaries(self._profile).items() if key not in FLOPS}
@@ -196,10 +204,8 @@ def _losses(opened: Opened, entry: Entry) -> dict[str, str]:
 
 
 def _chosen(entry: Entry, known: dict[str, str]) -> str | None:
-    """The profile's own losses, or those foretold from the weights, which are the same for all."""
-    if entry.id in known:
-        return entry.id
-    return next((one for one, name in known.items() if name == "Approximated"), None)
+    """The profile's own losses where they were measured, else the newest that were, else those of the weights."""
+    return entry.id if entry.id in known else next(iter(known), None)
 
 
 class _Theory:
@@ -216,10 +222,11 @@ class _Theory:
         try:
             found = await loaded(self._desk.workspace.theory, self._opened.project.id)
         except InferlabError as error:
-            shell.empty("No FLOPS profile", str(error))
+            shell.empty("No FLOPS profile", on_pages(str(error)))
             return
         if found.flops is None:
-            shell.empty("No FLOPS profile", "\n".join(found.problems) or "Nothing of this model could be counted.")
+            told = "\n".join(map(on_pages, found.problems)) or "Nothing of this model could be counted."
+            shell.empty("No FLOPS profile", told)
             return
         profile, flops = replace(found, performance=None, estimate=None), found.flops
         self._summary(flops)
@@ -251,6 +258,7 @@ class _Theory:
             _stat("Activations", size(flops.activation_bytes), "read and written", "activations")
             intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
             _stat("Intensity", intensity, "FLOPs a byte", "intensity")
+            summary.input_shapes(flops.shapes)
         if flops.uncounted:
             told = [f"Not counted: {one.count} × {one.type}: {one.reason}." for one in flops.uncounted]
             shell.banner("warn", "\n".join(told)).props('data-testid="uncounted"')

@@ -15,7 +15,9 @@ from inferlab.units import plural, size
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts import model_facts
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.dialogs import dialog
+from inferlab.web.parts.fields import shapes_field
 from inferlab.web.sections import measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
@@ -48,20 +50,26 @@ class _Naming:
         self._desk, self._id = desk, project.id
         with shell.card():
             shell.section("Project")
-            self._name = ui.input("Project Name", value=project.name).props('data-testid="project-name"')
+            self._name = ui.input("Project Name", value=project.name, on_change=self._forget_problem)
+            self._name.props('data-testid="project-name"')
             self._description = ui.textarea("Description", value=project.description).props("rows=5")
             self._description.props('data-testid="project-description"')
+            self._shapes = shapes_field(project.model, project.input_shapes, self._forget_problem)
             self._problem: Element = html.div()
             ui.button("Save", on_click=self._save).props('data-testid="save"')
 
+    def _forget_problem(self) -> None:
+        """What was wrong is being changed."""
+        self._problem.clear()
+
     async def _save(self) -> None:
         self._problem.clear()
-        change = self._desk.workspace.change_project
+        values = [field.value or "" for field in (self._name, self._description, self._shapes)]
         try:
-            await asyncio.to_thread(change, self._id, self._name.value or "", self._description.value or "")
+            await asyncio.to_thread(self._desk.workspace.change_project, self._id, *values)
         except InferlabError as error:
             with self._problem:
-                shell.banner("warn", str(error)).props('data-testid="problem"')
+                shell.banner("warn", on_pages(str(error))).props('data-testid="problem"')
             return
         await self._desk.watch.refresh()
         # The name stands in the frame too.

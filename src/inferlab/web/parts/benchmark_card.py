@@ -32,6 +32,7 @@ class CardActions:
     rerun: Callable[[str], Awaitable[None]]
     compare: Callable[[str], Awaitable[None]]
     copy: Callable[[str], Awaitable[None]]
+    rename: Callable[[str], Awaitable[None]]
     export: Callable[[str, str], Awaitable[None]]
     remove: Callable[[str], Awaitable[None]]
 
@@ -175,6 +176,7 @@ def _menu_of(entry: Entry, actions: CardActions) -> ui.menu:
             _item("Re-run Benchmark", "rerun", partial(actions.rerun, entry.id))
         if entry.kind == BENCHMARK and any(one.runs for one in entry.cells):
             _item("Compare with this…", "compare", partial(actions.compare, entry.id))
+        _item("Rename…", "rename", partial(actions.rename, entry.id))
         if measured:
             _item("Copy command line", "copy-command", partial(actions.copy, entry.id))
             ui.separator()

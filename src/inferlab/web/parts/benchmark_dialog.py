@@ -20,11 +20,12 @@ from inferlab.web.desk import Desk
 from inferlab.web.parts.card_words import SCENARIOS, seconds
 from inferlab.web.parts.dialogs import Foot
 from inferlab.web.parts.engine_select import EngineSelect
-from inferlab.web.parts.fields import number, whole
+from inferlab.web.parts.fields import number, shapes_field, whole
 from inferlab.web.parts.number_chips import NumberChips
 from inferlab.web.parts.version_select import VersionSelect
-from inferlab.workspace.engines import EngineChoice, title
+from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import BenchmarkForm, Side, benchmark_asked, has_sequence, own_batch_size
+from inferlab.workspace.names import given_name, measured_on, reference_to
 from inferlab.workspace.tracking import parts_of
 from inferlab.workspace.versions import Version
 
@@ -82,8 +83,9 @@ class BenchmarkDialog:
         against: str | None = None,
         versions: Sequence[Version] = (),
         version: str | None = None,
+        input_shapes: str = "",
     ) -> None:
-        self._model, self._choices = model, choices
+        self._model, self._choices, self._usual_shapes = model, choices, input_shapes
         self._versions, self._begin_with = versions, version
         self._recent = {one.id: one for one in recent}
         self._asked = 0
@@ -160,6 +162,7 @@ class BenchmarkDialog:
                 self._sequence = number(
                     "Sequence Length", "sequence-length", self._changed, props='placeholder="128"'
                 )
+        self._shapes = shapes_field(self._model, self._usual_shapes, self._changed)
 
     # What follows from what was chosen.
 
@@ -188,6 +191,7 @@ class BenchmarkDialog:
             num_streams=whole(self._streams.value, "number of streams") if scenario != "sync" else None,
             rate=self._rate.value if scenario == "server" else None,
             sequence_length=whole(self._sequence.value, "sequence length") if self._sequence else None,
+            input_shapes=(self._shapes.value or "").strip(),
             time_s=0.0 if self._time.value is None else float(self._time.value),
             compare_engine=self._other.value if in_turns else None,
             compare_version=self._other_version.chosen if in_turns else None,
@@ -208,7 +212,7 @@ class BenchmarkDialog:
             self._cores.free()
             self._batches.free()
         else:
-            cells, taken = [one.cell for one in like.cells], _TAKEN.format(like.id)
+            cells, taken = [one.cell for one in like.cells], _TAKEN.format(reference_to(like))
             self._cores.fix(list(dict.fromkeys(one.num_cores for one in cells)), taken)
             self._batches.fix(list(dict.fromkeys(one.batch_size for one in cells)), taken)
         self._follow_scenario(compares, like)
@@ -221,7 +225,7 @@ class BenchmarkDialog:
         self._scenario.refuse(refused)
         if like is not None:
             self._scenario.value = like.cells[0].cell.scenario
-        scenario, taken = self._scenario.value, _TAKEN.format(like.id) if like else ""
+        scenario, taken = self._scenario.value, _TAKEN.format(reference_to(like)) if like else ""
         _enable(self._scenario, not like, taken or SCENARIOS[scenario])
         alone = "sync has one request at a time" if scenario == "sync" else ""
         _enable(self._streams, not (alone or taken), alone or taken or "Empty: chosen by the cores")
@@ -281,7 +285,8 @@ async def open_dialog(
     if against is not None and all(one.id != against for one in recent):
         recent.append(await asyncio.to_thread(workspace.store.entry, against))
     versions = await asyncio.to_thread(workspace.versions.of_project, project.id)
-    await BenchmarkDialog(project.model, choices, recent, run, against, versions, version).open()
+    dialog = BenchmarkDialog(project.model, choices, recent, run, against, versions, version, project.input_shapes)
+    await dialog.open()
 
 
 def _foretold(form: BenchmarkForm, side: Side, rival: Side) -> str:
@@ -297,11 +302,7 @@ def _foretold(form: BenchmarkForm, side: Side, rival: Side) -> str:
 
 def _named(entry: Entry) -> str:
     """An entry in a list."""
-    cells = [one.cell for one in entry.cells]
-    engines = ", ".join(dict.fromkeys(title(one.engine) for one in cells))
-    cores = ", ".join(map(str, sorted({one.num_cores for one in cells})))
-    batches = ", ".join(map(str, sorted({one.batch_size for one in cells})))
-    return f"{engines} · cores {cores} · batch {batches} · {age(entry.created_at, datetime.now(UTC))} · {entry.id}"
+    return f"{given_name(entry) or measured_on(entry)} ({age(entry.created_at, datetime.now(UTC))})"
 
 
 def _enable(field: ui.number | ui.select, on: bool, hint: str) -> None:

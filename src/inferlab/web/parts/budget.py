@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from nicegui import html, ui
 
 from inferlab.profiling.estimate import BUDGET
+from inferlab.web.parts.fields import help_icon
 
 # The slider goes by powers of ten, in steps that change what is chosen but little.
 _LOW, _HIGH, _STEP = -3.0, 1.0, 0.05
@@ -36,8 +37,7 @@ class BudgetControl:
         with html.div().classes("il-budget"):
             with html.div().classes("il-stat-label"):
                 html.span("Loss Budget")
-                with ui.icon("help_outline"):
-                    ui.tooltip(_HELP)
+                help_icon(_HELP)
             with html.div().classes("il-budget-row"):
                 self._slider = ui.slider(min=_LOW, max=_HIGH, step=_STEP, value=_place(budget))
                 self._slider.props(

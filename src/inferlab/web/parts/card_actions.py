@@ -13,7 +13,9 @@ from inferlab.web.desk import Desk
 from inferlab.web.parts.benchmark_card import CardActions
 from inferlab.web.parts.card_jobs import JobActions
 from inferlab.web.parts.copying import command_line
+from inferlab.web.parts.dialogs import ask_name
 from inferlab.web.parts.job_list import log_dialog
+from inferlab.workspace.names import given_name, measured_on
 
 # As long as the trash keeps it would be in the way.
 _UNDO_S = 20.0
@@ -54,6 +56,7 @@ class Deeds:
             self._rerun,
             self._compare,
             self._copy,
+            self._rename,
             self._export,
             self._remove,
         )
@@ -88,12 +91,22 @@ class Deeds:
         copied = await self._client.run_javascript(_COPY % json.dumps(command), timeout=5.0)
         with self._client:
             if copied:
-                ui.notify(f"Copied: {command}", multi_line=True, close_button="Close")
+                # At the top: what was removed can be undone at the bottom.
+                ui.notify(f"Copied: {command}", multi_line=True, close_button="Close", position="top")
                 return
             with ui.dialog(value=True) as dialog, ui.card().classes("il-dialog il-log-dialog"):
                 command_line(command)
                 with html.div().classes("il-dialog-actions"):
                     ui.button("Close", on_click=dialog.close).props("flat")
+
+    async def _rename(self, entry_id: str) -> None:
+        async def rename(name: str) -> None:
+            await asyncio.to_thread(self._workspace.rename, entry_id, name)
+            await self.shown()
+
+        entry = await asyncio.to_thread(self._workspace.store.entry, entry_id)
+        with self._client:
+            await ask_name(given_name(entry) or measured_on(entry), rename)
 
     async def _export(self, entry_id: str, ending: str) -> None:
         found = await asyncio.to_thread(self._workspace.export, entry_id, ending)
@@ -101,11 +114,12 @@ class Deeds:
             ui.download.content(found.text, found.name, found.media_type)
 
     async def _remove(self, entry_id: str) -> None:
+        entry = await asyncio.to_thread(self._workspace.store.entry, entry_id)
         removed = await asyncio.to_thread(self._workspace.remove, entry_id)
         await self.shown()
-        self._offer_undo(removed)
+        self._offer_undo(removed, given_name(entry) or measured_on(entry))
 
-    def _offer_undo(self, entry_id: str) -> None:
+    def _offer_undo(self, entry_id: str, name: str) -> None:
         if self._undo is not None:
             self._undo.delete()
 
@@ -120,7 +134,7 @@ class Deeds:
             self._undo = None if self._undo is bar else self._undo
 
         with self._client, html.div(role="status").classes("il-undo") as bar:
-            html.span(f"Removed the benchmark {entry_id}.")
+            html.span(f"Removed {name}.")
             ui.button("Undo", on_click=put_back).props('flat dense data-testid="undo"')
             ui.timer(_UNDO_S, close, once=True)
         self._undo = bar

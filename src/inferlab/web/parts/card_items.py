@@ -15,6 +15,7 @@ from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked
 from inferlab.workspace.cards import machine_of, side
 from inferlab.workspace.engines import title
+from inferlab.workspace.names import given_name, reference_to
 from inferlab.workspace.workspace import Workspace
 
 #: Kinds of jobs that make cards.
@@ -97,7 +98,7 @@ def read(workspace: Workspace, project_id: str, limit: int) -> Listing:
         if old is not None:
             items.append(_of_entry(workspace, old, job, named))
         elif job.alive or job.entry_id is None:  # else its entry was removed
-            items.append(Item(job.id, job.created_at, _head_of_job(job, named), None, job))
+            items.append(Item(job.id, job.created_at, _head_of_job(workspace, job, named), None, job))
     items.sort(key=lambda one: (one.job.created_at if one.job else one.created_at, one.key), reverse=True)
     return Listing(tuple(items), len(entries) > limit)
 
@@ -149,10 +150,17 @@ def _head_of_entry(workspace: Workspace, entry: Entry, named: _Names) -> Head:
         _scenarios([one.scenario for one in cells]),
         # The arms of a comparison say it themselves.
         named.by_digest.get(entry.model_digest, "") if entry.kind == BENCHMARK else "",
-        _only_engine([one.engine for one in cells]) if entry.kind == "comparison" else "",
+        _engine_fact(entry, [one.engine for one in cells]),
         ", ".join(dict.fromkeys(filter(None, map(machine_of, cells)))) or ("" if is_here(entry) else entry.node),
         entry.note,
     )
+
+
+def _engine_fact(entry: Entry, engines: Sequence[str]) -> str:
+    """The engines, where the title does not say them."""
+    if given_name(entry):
+        return " and ".join(dict.fromkeys(map(title, engines)))
+    return _only_engine(engines) if entry.kind == "comparison" else ""
 
 
 def is_here(entry: Entry) -> bool:
@@ -161,6 +169,8 @@ def is_here(entry: Entry) -> bool:
 
 
 def _title(workspace: Workspace, entry: Entry, named: _Names) -> str:
+    if name := given_name(entry):
+        return name
     if entry.kind in _DOCUMENTS:
         return _DOCUMENTS[entry.kind]
     labels = entry.brief.get("labels")
@@ -170,14 +180,14 @@ def _title(workspace: Workspace, entry: Entry, named: _Names) -> str:
         return f"{side(labels[1], own)} vs {side(labels[0], own)}" if labels else entry.title
     names = _engines(entry)
     other = _entry(workspace, entry.brief.get("against"))
-    return f"{names} vs {_engines(other)} ({other.id})" if other else names
+    return f"{names} vs {reference_to(other)}" if other else names
 
 
 def _engines(entry: Entry) -> str:
     return " vs ".join(dict.fromkeys(title(one.cell.engine) for one in entry.cells)) or entry.title
 
 
-def _head_of_job(job: QueuedJob, named: _Names) -> Head:
+def _head_of_job(workspace: Workspace, job: QueuedJob, named: _Names) -> Head:
     try:
         asked = requests.from_content(job.kind, job.content)
     except InferlabError:
@@ -186,7 +196,8 @@ def _head_of_job(job: QueuedJob, named: _Names) -> Head:
         engine = _only_engine([*asked.a.engines, *asked.b.engines])
         return _head_of_plan(asked.b, f"{title(asked.labels[1])} vs {title(asked.labels[0])}", engine=engine)
     assert isinstance(asked, BenchmarkAsked)
-    against = f" vs {asked.against}" if asked.against else ""
+    other = _entry(workspace, asked.against)
+    against = f" vs {reference_to(other)}" if other else ""
     version = named.by_path.get(asked.plan.model, "")
     return _head_of_plan(asked.plan, " vs ".join(map(title, asked.plan.engines)) + against, version)
 

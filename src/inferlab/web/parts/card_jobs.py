@@ -12,6 +12,7 @@ from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.web import shell
 from inferlab.web.live import NAMES
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.card_items import Item
 from inferlab.web.parts.card_words import before
 from inferlab.web.parts.job_list import left
@@ -126,7 +127,7 @@ def _told(item: Item) -> str:
     done, planned = measured(item)
     words = [_ENDS[job.status]] if job is not None and job.status in _ENDS else []
     if job is not None and job.status == "failed":
-        words = [f"Failed: {job.failure}" if job.failure else "Failed."]
+        words = [f"Failed: {on_pages(job.failure)}" if job.failure else "Failed."]
     elif job is None and entry is not None and entry.status in ("pending", "cancelled"):
         words = [
             "Not finished: it is being measured on the command line, or was cut off there. "
@@ -134,7 +135,7 @@ def _told(item: Item) -> str:
         ]
     failed = [one.failure.message for one in entry.cells if one.failure] if entry else []
     if job is None and failed:
-        words = [f"Failed: {failed[0]}"]
+        words = [f"Failed: {on_pages(failed[0])}"]
     if planned > 1:
         part = entry is not None and any(one.status != "done" and one.runs for one in entry.cells)
         words.append(f"{done} of {planned} combinations were measured{', one more in part' if part else ''}.")

@@ -13,6 +13,7 @@ from nicegui.events import ValueChangeEventArguments
 from inferlab.charts.cards import HEIGHT
 from inferlab.units import plural
 from inferlab.web import shell
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.card_faces import CellFace, Drawing, Face, Place, Shelf
 from inferlab.web.parts.card_numbers import scaling, speedup, stats_of
 from inferlab.workspace.cards import Duel
@@ -22,6 +23,7 @@ _STATES = {
     "pending": "Not measured yet.",
     "cancelled": "Cancelled before it was measured.",
     "done": "Nothing was measured.",
+    "failed": "It failed without a reason.",
 }
 _DIFFERENT = (
     "Both sides are different models, and their outputs differ: what is faster has its price. The page of a "
@@ -262,7 +264,7 @@ class CardViews:
                 lines.append(line)
         if lines:
             with html.ul().classes("il-findings").props('data-testid="findings"'):
-                for line in dict.fromkeys(map(_sentence, lines)):
+                for line in dict.fromkeys(on_pages(_sentence(one)) for one in lines):
                     html.li(line)
 
     def _notes(self, duel: Duel) -> list[str]:
@@ -296,7 +298,10 @@ class CardViews:
     def _fill_cause(self) -> None:
         """Why there is no chart."""
         cell = self._cell
-        text = "Not planned on this side." if cell is None else cell.failure or _STATES.get(cell.status, "")
+        if self._chosen.view != "baseline":
+            text = "No combination was measured that could be drawn."
+        else:
+            text = "Not planned on this side." if cell is None else on_pages(cell.failure) or _STATES[cell.status]
         with html.div().classes("il-bench-cause").props('data-testid="cause"'):
             if cell is not None and cell.status == "failed":
                 shell.chip("failed", "wrong")

@@ -20,7 +20,7 @@ COPY = """async () => {
     document.execCommand("copy");
     area.remove();
   }
-  Quasar.Notify.create({ message: "Copied", timeout: 1500, position: "bottom" });
+  Quasar.Notify.create({ message: "Copied", timeout: 1500, position: "top" });
 }"""
 
 

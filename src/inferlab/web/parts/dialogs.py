@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from nicegui import html, ui
 
 from inferlab.errors import InferlabError
+from inferlab.web.parts.advice import on_pages
 
 
 @contextmanager
@@ -22,6 +23,14 @@ def dialog(title: str, classes: str = "") -> Iterator[ui.dialog]:
     opened.on("hide", opened.delete)
 
 
+async def ask_name(name: str, rename: Callable[[str], Awaitable[None]]) -> None:
+    """Ask for another name; `rename` is given it, and the dialog closes when it succeeds."""
+    with dialog("Rename") as opened:
+        field = ui.input("Name", value=name).props('autofocus data-testid="new-name"')
+        foot = Foot(opened, "Rename", "rename-to", lambda: rename(field.value or ""))
+        field.on("keydown.enter", foot.submit)
+
+
 class Foot:
     """The foot of a form: what it would do or what is wrong with it, and the button that does it.
 
@@ -34,20 +43,22 @@ class Foot:
         self._error = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
         with html.div().classes("il-dialog-actions"):
             ui.button("Cancel", on_click=dialog.close).props('flat data-testid="cancel-dialog"')
-            self._go = ui.button(text, on_click=self._submit).props(f'data-testid="{name}"')
+            self._go = ui.button(text, on_click=self.submit).props(f'data-testid="{name}"')
 
     def tell(self, told: str, error: str) -> None:
         """Say what the form would do; with an error it cannot be sent."""
         self._estimate.set_text(told)
-        self._error.set_text(error)
+        self._error.set_text(on_pages(error))
         self._go.set_enabled(not error)
 
-    async def _submit(self) -> None:
+    async def submit(self) -> None:
+        """Do it, as the button does."""
+        self._error.set_text("")
         self._go.set_enabled(False)
         try:
             await self._run()
         except InferlabError as problem:
-            self._error.set_text(str(problem))
+            self._error.set_text(on_pages(str(problem)))
             self._go.set_enabled(True)
         else:
             self._dialog.close()

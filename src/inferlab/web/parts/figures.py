@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nicegui import html, json, ui
 from nicegui.element import Element
@@ -37,11 +37,22 @@ def drawn(figure: Figure) -> Drawn:
     """A figure with as large an area between its axes, and no title."""
     said = figure.layout.meta
     content = figure.to_plotly_json()
+    if not any(_has_values(trace) for trace in content["data"]):
+        raise BadInput("There is nothing to draw: nothing of this was measured.")
     layout = content["layout"]
     before, around = layout["margin"], frame.compact_margin(figure)
     height = layout["height"] - before["t"] - before["b"] + around["t"] + around["b"]
     content["layout"] = {**layout, "title": None, "height": height, "margin": {**before, **around}}
     return Drawn(json.dumps({**content, "config": _CONFIG}), height, said["title"], tuple(said["subtitle"]))
+
+
+def _has_values(trace: Mapping[str, Any]) -> bool:
+    """Whether a trace has a point that would be seen."""
+    for name in ("y", "x", "r", "values"):
+        found = trace.get(name)
+        if isinstance(found, list | tuple):
+            return any(value is not None and value == value for value in found)
+    return True
 
 
 class FigureElement(Element, component="figure.js"):

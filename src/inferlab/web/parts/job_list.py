@@ -14,6 +14,7 @@ from inferlab.store.entries import RESUMABLE, QueuedJob
 from inferlab.units import plural, shortened
 from inferlab.web import shell
 from inferlab.web.desk import Desk
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.dialogs import dialog
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import InstallAsked, OptimizationAsked, ProfileAsked
@@ -132,7 +133,7 @@ class JobList:
             with html.div().classes("il-grow"):
                 shell.chip(job.status, "wrong" if job.status == "failed" else "warn")
                 if job.failure:
-                    html.span(" " + shortened(job.failure, _LONGEST_FAILURE)).classes("il-small")
+                    html.span(" " + shortened(on_pages(job.failure), _LONGEST_FAILURE)).classes("il-small")
             ui.button("Log", on_click=lambda: self._log(job.id)).props(f'flat dense data-testid="log-{job.id}"')
             if job.status in RESUMABLE:
                 again = ui.button("Resume", on_click=lambda: self._resume(job.id)).props("outline dense")
@@ -183,7 +184,7 @@ async def log_dialog(desk: Desk, job_id: str) -> None:
     job = await asyncio.to_thread(desk.workspace.store.jobs.get, job_id)
     with dialog(described(job), "il-log-dialog") as opened:
         if job.failure:
-            shell.banner("wrong" if job.status == "failed" else "warn", job.failure)
-        html.pre(job.log or "It told nothing.").classes("il-log").props('data-testid="job-log"')
+            shell.banner("wrong" if job.status == "failed" else "warn", on_pages(job.failure))
+        html.pre(job.log or "No log output.").classes("il-log").props('data-testid="job-log"')
         with html.div().classes("il-dialog-actions"):
             ui.button("Close", on_click=opened.close).props('flat data-testid="close-log"')

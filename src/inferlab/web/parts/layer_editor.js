@@ -21,7 +21,7 @@ export default {
         :virtual-scroll-slice-size="30" table-class="il-scroll" column-sort-order="da" style="--il-width: 600px">
         <template v-slot:body="props">
           <tr :data-row="props.row.at" :class="{ 'il-editor-here': props.row.at === chosen, 'il-editor-off': !on[props.row.at] }"
-            @click="choose(props.row.at)">
+            tabindex="0" @click="choose(props.row.at)" @keydown.enter.self="choose(props.row.at)" @focus="choose(props.row.at)">
             <td class="il-editor-switch">
               <q-toggle dense :model-value="on[props.row.at]" :aria-label="'Prune ' + layers[props.row.at].weight"
                 :data-testid="'switch-' + props.row.at" @update:model-value="(value) => toggle([props.row.at], value)" />
@@ -77,7 +77,7 @@ export default {
         { name: "slide", label: "Share of zeros", align: "left", headerStyle: "width: 19%" },
         { name: "Zeros", label: "", align: "right", ...by((row) => (this.on[row.at] ? this.levels[row.at] : -1)), headerStyle: "width: 58px" },
         { name: "ms", label: "ms", align: "right", ...by((row) => this.values.ms?.[row.at] ?? -1), headerStyle: "width: 70px" },
-        { name: "Loss", label: "Loss", align: "right", ...by((row) => this.values.loss?.[row.at] ?? Infinity), headerStyle: "width: 70px" },
+        { name: "Loss", label: "Loss", align: "right", ...by((row) => this.loss(row.at)), headerStyle: "width: 96px" },
       ];
     },
     count() {
@@ -103,6 +103,11 @@ export default {
     number(values, at) {
       const value = values?.[at];
       return value === null || value === undefined ? "–" : value;
+    },
+    // What is no number comes last.
+    loss(at) {
+      const value = this.values.loss?.[at];
+      return typeof value === "number" ? value : Infinity;
     },
     choose(at) {
       if (this.chosen === at) return;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from nicegui import json
@@ -46,12 +46,14 @@ class LayerEditor(Element, component="layer_editor.js"):
         self._props["fixed"] = fixed
         self.update()
 
-    def tell(self, ms: Mapping[str, float], losses: Mapping[str, float]) -> None:
-        """Show what is foretold of every layer."""
+    def tell(self, ms: Mapping[str, float], losses: Mapping[str, float], unmeasured: Collection[str] = ()) -> None:
+        """Show what is foretold of every layer; of some nobody measured the losses."""
         self._props["told"] = json.dumps(
             {
                 "ms": [_number(ms.get(one)) for one in self.weights] if ms else None,
-                "loss": [_number(losses.get(one)) for one in self.weights],
+                "loss": [
+                    "not measured" if one in unmeasured else _number(losses.get(one)) for one in self.weights
+                ],
             }
         )
         self.update()

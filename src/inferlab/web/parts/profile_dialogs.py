@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from nicegui import html, ui
 
+from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, Project
 from inferlab.web.desk import Desk
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.profile_form import ProfileFields
 from inferlab.web.parts.version_select import VersionSelect
 from inferlab.workspace.forms import ProfileForm
@@ -34,12 +36,17 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
     client = ui.context.client
     profiles = await asyncio.to_thread(desk.workspace.profiles, project.id)
     name = _free_name(profiles, part)
-    filled = replace(ProfileForm(), performance_name=name, loss_name=name)
+    filled = ProfileForm(performance_name=name, loss_name=name, input_shapes=project.input_shapes)
     versions = await asyncio.to_thread(desk.workspace.versions.of_project, project.id)
 
     async def add() -> None:
-        form = replace(fields.form(), version=select.chosen)
-        await asyncio.to_thread(desk.workspace.add_profile, project.id, form)
+        problem.set_text("")
+        try:
+            form = replace(fields.form(), version=select.chosen)
+            await asyncio.to_thread(desk.workspace.add_profile, project.id, form)
+        except InferlabError as error:
+            problem.set_text(on_pages(str(error)))
+            return
         await desk.watch.refresh()
         dialog.close()
 
@@ -50,6 +57,8 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
         select = VersionSelect(versions).props('data-testid="version"')
         select.set_visibility(bool(versions))
         fields = ProfileFields(desk, project.model, part == "performance", part == "loss", filled)
+        problem = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
+        dialog.on("input", lambda: problem.set_text(""), [])
         with html.div().classes("il-dialog-actions"):
             ui.button("Cancel", on_click=dialog.close).props('flat data-testid="cancel-dialog"')
             ui.button("Add", on_click=add).props('data-testid="add"')

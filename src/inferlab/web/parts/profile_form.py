@@ -14,8 +14,9 @@ from inferlab import machine
 from inferlab.errors import BadInput
 from inferlab.records import Model
 from inferlab.web.desk import Desk
+from inferlab.web.parts.data_field import HINT, DataField
 from inferlab.web.parts.engine_select import EngineSelect
-from inferlab.web.parts.fields import whole
+from inferlab.web.parts.fields import shapes_field, whole
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import ProfileForm, has_sequence, own_batch_size
 
@@ -29,7 +30,7 @@ _OFF = {
 _LEVELS = "Zeroes real weights, level by level, on engines that do not impose sparsity by themselves."
 _INT8 = "Makes a copy that is really quantised, and times it."
 _ROOFLINE = "Measures the ceilings of this machine, and says what limits each layer."
-_DATA = "An .npz file with your inputs by name, and labels if there are any. Without one, outputs are compared."
+_DATA = f"{HINT} For the loss profile and the INT8 copy; without one, inputs are generated."
 
 
 class ProfileFields:
@@ -59,6 +60,8 @@ class ProfileFields:
                 self._column("performance", self._performance)
             if loss:
                 self._column("loss", self._loss)
+            with html.section().classes("il-profile-inputs"):
+                self._inputs()
 
     @property
     def anything(self) -> bool:
@@ -86,16 +89,20 @@ class ProfileFields:
                 "time_s": filled.time_s if self._time.value is None else float(self._time.value),
             }
         if loss:
-            measured |= {
-                "loss_name": self._loss_name.value or "",
-                "data": (self._data.value or "").strip() or None,
-            }
-        return ProfileForm(performance=performance, loss=loss, **measured)
+            measured |= {"loss_name": self._loss_name.value or ""}
+        return ProfileForm(
+            performance=performance, loss=loss, data=self._data.source, input_shapes=self.input_shapes, **measured
+        )
+
+    @property
+    def input_shapes(self) -> str:
+        """The shapes that were entered; empty for guessed ones."""
+        return (self._shapes.value or "").strip()
 
     def kept(self) -> ProfileForm:
         """What was entered, as far as it fits another model too."""
         try:
-            return replace(self.form(), batch_size=None, sequence_length=None)
+            return replace(self.form(), batch_size=None, sequence_length=None, input_shapes=None)
         except BadInput:
             return self._filled
 
@@ -155,10 +162,14 @@ class ProfileFields:
 
     def _loss(self) -> None:
         self._loss_name = self._kept(ui.input("Loss Profile Name", value=self._filled.loss_name), "loss-name")
+
+    def _inputs(self) -> None:
+        """What both profiles are measured on."""
+        self._shapes = self._kept(shapes_field(self._model, self._filled.input_shapes or ""), "input-shapes")
         # It comes with data of its own.
         known = self._filled.data or ("demo:digits" if self._model.source == "demo:digits" else "")
-        data = ui.input("Data File (optional)", value=known).props(f'hint="{_DATA}"')
-        self._data = self._kept(data.classes("il-with-hint"), "data")
+        self._data = DataField(self._desk.workspace.sources, known, _DATA)
+        self._fields += [self._data.field, self._data.upload]
 
     def _offer_engines(self) -> None:
         engines, select = self._desk.workspace.engines, self._engine

@@ -9,11 +9,14 @@ from typing import Any
 
 from nicegui import html, ui
 
+from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
 from inferlab.web.parts.job_list import JobList
 from inferlab.web.sections import Opened
+from inferlab.workspace import asked as requests
+from inferlab.workspace.asked import ProfileAsked
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +78,30 @@ class ProfileJobs:
     def _read(self) -> _State:
         workspace = self._desk.workspace
         jobs = [one for one in workspace.store.jobs.of_project(self._project_id) if one.kind == "profile"]
-        if self._entry is not None:
-            own = workspace.store.jobs.of_entries([self._entry.id]).get(self._entry.id)
-            if own is not None and own.status != "done" and own.id not in {one.id for one in jobs}:
-                jobs.append(own)
+        profiles = tuple(workspace.profiles(self._project_id))
+        # Those whose entry lacks something are told of where it is missed.
+        known = {one.id for one in jobs}
+        for one in workspace.store.jobs.of_entries([one.id for one in profiles]).values():
+            own = self._entry is not None and one.entry_id == self._entry.id
+            if one.id not in known and (one.status == "failed" or (own and one.status != "done")):
+                jobs.append(one)
         alive = sorted((one for one in jobs if one.alive), key=lambda one: (one.status == "queued", one.queued_at))
-        return _State(
-            tuple(alive),
-            tuple(one for one in jobs if not one.alive),
-            {one.id: workspace.position(one) for one in alive},
-            tuple(workspace.profiles(self._project_id)),
-        )
+        briefs, part = {one.id: one.brief for one in profiles}, self._section.rpartition("/")[2]
+        ended = [one for one in jobs if not one.alive and _concerns(one, briefs.get(one.entry_id or "", {}), part)]
+        return _State(tuple(alive), tuple(ended), {one.id: workspace.position(one) for one in alive}, profiles)
+
+
+def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
+    """Whether what became of a job belongs to this part: it was asked for, and is not there or not whole."""
+    try:
+        asked = requests.from_content(job.kind, job.content)
+    except InferlabError:
+        return True
+    if isinstance(asked, ProfileAsked) and not getattr(asked.wanted, part):
+        return False
+    # What keeps a whole part from being made is a problem of the profile; others are of its times.
+    of_a_part = job.status == "failed" and job.failure in (brief.get("problems") or ())
+    return not _there(brief, part) or not (of_a_part or (job.status == "failed" and part == "loss"))
 
 
 def _there(brief: Mapping[str, Any], part: str) -> bool:

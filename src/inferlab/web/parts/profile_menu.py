@@ -12,6 +12,8 @@ from inferlab.units import shortened
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts.copying import command_line
+from inferlab.web.parts.dialogs import ask_name
+from inferlab.workspace.names import given_name
 from inferlab.workspace.workspace import Workspace
 
 _EXPORTS = {"json": "Export JSON", "csv": "Export CSV", "html": "Export HTML report"}
@@ -33,6 +35,7 @@ class ProfileMenu:
         button.props('flat round dense data-testid="menu" aria-label="More"')
         with button, ui.menu().props('auto-close anchor="bottom right" self="top right"'):
             _item("Re-run", "rerun").on_click(self._rerun)
+            _item("Rename…", "rename").on_click(self._rename)
             _item("Copy command line", "copy-command").on_click(self._copy)
             for ending, text in _EXPORTS.items():
                 with html.a(href=export_address(entry.id, ending), download="").classes("il-menu-link"):
@@ -43,6 +46,14 @@ class ProfileMenu:
         await asyncio.to_thread(self._desk.workspace.rerun, self._entry.id)
         await self._desk.watch.refresh()
         ui.notify("It is in the queue.", type="info")
+
+    async def _rename(self) -> None:
+        await ask_name(given_name(self._entry), self._renamed)
+
+    async def _renamed(self, name: str) -> None:
+        await asyncio.to_thread(self._desk.workspace.rename, self._entry.id, name)
+        # It stands in the navigation and in selectors too.
+        ui.navigate.reload()
 
     async def _copy(self) -> None:
         command = await asyncio.to_thread(self._desk.workspace.command, self._entry.id)
@@ -86,7 +97,7 @@ def offer_undo(desk: Desk, entry_id: str, section: str, noun: str = "profile") -
         ui.navigate.to(f"{section}/{entry_id}")
 
     with html.div(role="status").classes("il-undo") as bar:
-        html.span(f"Removed the {noun} {entry_id}.")
+        html.span(f"Removed the {noun}.")
         ui.button("Undo", on_click=put_back).props('flat dense data-testid="undo"')
         ui.timer(_UNDO_S, bar.delete, once=True)
     # Who loads the page again is not told again.

@@ -15,6 +15,7 @@ from inferlab.units import plural
 from inferlab.web import shell
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.job_list import left, log_dialog
 from inferlab.web.parts.profile_form import ProfileFields
 from inferlab.workspace import asked as requests
@@ -128,7 +129,7 @@ class ProfileRun:
     def _show_trouble(self, job: QueuedJob) -> None:
         self._trouble.clear()
         with self._trouble:
-            text = job.failure or _ENDED.get(job.status, "This did not work.")
+            text = on_pages(job.failure) or _ENDED.get(job.status, "This did not work.")
             with shell.banner("wrong" if job.status == "failed" else "warn", text).props('data-testid="trouble"'):
                 log = ui.button("Log", on_click=lambda: log_dialog(self._desk, job.id))
                 log.props('flat dense color=white data-testid="log"' if job.status == "failed" else "flat dense")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from nicegui import html
+from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.profiling.records import Interval, PerformanceProfile, Profile
+from inferlab.records import Shape
 from inferlab.render import profile_words as words
+from inferlab.render import report_parts
 from inferlab.units import between, count, decimal, share, useful
 from inferlab.web import shell
+from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.foretold import foretold
 from inferlab.workspace.engines import title
 
@@ -21,7 +24,13 @@ def notices(profile: Profile) -> None:
     if told := words.wrong(profile):
         shell.banner("wrong", told).props('data-testid="wrong-outputs"')
     if found := words.notes(profile):
-        shell.banner("warn", "\n".join(found)).props('data-testid="notes"')
+        shell.banner("warn", "\n".join(map(on_pages, found))).props('data-testid="notes"')
+
+
+def start_optimizing(project_id: str) -> None:
+    """The way from what pruning would give to where it is done."""
+    button = ui.button("START OPTIMIZING").classes("il-start-optimizing")
+    button.props(f'href="/projects/{project_id}/optimization" data-testid="start-optimizing"')
 
 
 def of_version(name: str | None) -> None:
@@ -38,9 +47,17 @@ def setting(performance: PerformanceProfile) -> None:
         _words("Engine", f"{title(performance.engine)} {version}".rstrip(), "engine")
         _words("Batch Size", str(performance.batch_size), "batch-size")
         _words("Core Count", str(performance.num_cores), "num-cores")
+        input_shapes(performance.shapes)
         sets = ", ".join(one.upper().replace("_", ".") for one in performance.instruction_sets)
         _words("Instruction Sets", sets or "unknown", "instruction-sets")
         _words("Measured", moment(performance.measured_at), "measured-at")
+
+
+def input_shapes(shapes: Mapping[str, Shape]) -> None:
+    """Which shapes the inputs had."""
+    shell.stat("Input Shapes", report_parts.shapes(shapes) or "unknown").classes(
+        "il-stat-words il-whole-row"
+    ).props('data-testid="shapes"')
 
 
 def measured(performance: PerformanceProfile) -> None:

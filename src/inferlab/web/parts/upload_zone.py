@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from nicegui import html, ui
@@ -11,11 +12,27 @@ from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
 from inferlab.units import size
-from inferlab.web import shell, theme
+from inferlab.web import shell
 from inferlab.web.desk import Desk
+from inferlab.workspace.sources import MODEL_ENDINGS, Sources
 
-_SCRIPT = "upload.js"
+_CHANNEL = "ilUpload"
 _WORDS = "An .onnx file with its external data, an .xml with its .bin, a .pt2 or a TorchScript file; up to {}."
+
+
+def limits(sources: Sources, endings: Sequence[str] = ()) -> str:
+    """What the script must know of uploads, as JSON; a file with one of the endings begins a new one."""
+    most = sources.most_bytes
+    too_large = (
+        f"These files are too large: an upload may have {size(most)}. Name a path on this machine instead, or "
+        "start with: inferlab serve --max-upload 16G"
+    )
+    return json.dumps({"mostBytes": most, "tooLarge": too_large, "endings": list(endings)})
+
+
+def send_files(channel: str, limits: str, files: str, after: str) -> str:
+    """A handler in JavaScript that sends what the expression `files` has, and then does `after`."""
+    return f"(e) => {{ inferlabUpload.send('{channel}', {files}, {limits}); {after} }}"
 
 
 class UploadZone:
@@ -28,21 +45,13 @@ class UploadZone:
         self._sources, self._begun, self._ready = desk.workspace.sources, begun, ready
         self._upload_id: str | None = None
         most = self._sources.most_bytes
-        ui.add_head_html(f'<script src="{theme.address(_SCRIPT)}"></script>')
-        too_large = (
-            f"These files are too large: an upload may have {size(most)}. Name a path on this machine instead, or "
-            "start with: inferlab serve --max-upload 16G"
-        )
-        limits = f"{most}, {json.dumps(too_large)}"
+        send = partial(send_files, _CHANNEL, limits(self._sources, MODEL_ENDINGS))
         with html.div().classes("il-drop").props('tabindex=0 role=button data-testid="drop-zone"') as zone:
             ui.icon("upload_file")
             html.div("Drop the files of a model here, or click to browse").classes("il-strong")
             html.div(_WORDS.format(size(most))).classes("il-muted il-small")
             chooser = ui.element("input").props('type=file multiple hidden data-testid="files"')
-        chooser.on(
-            "change",
-            js_handler=f"(e) => {{ inferlabUpload.send(e.target.files, {limits}); e.target.value = ''; }}",
-        )
+        chooser.on("change", js_handler=send("e.target.files", "e.target.value = '';"))
         choose = "(e) => e.currentTarget.querySelector('input').click()"
         zone.on("click", js_handler=choose)
         zone.on("keydown.enter", js_handler=choose)
@@ -52,8 +61,7 @@ class UploadZone:
         zone.on("dragleave", js_handler="(e) => e.currentTarget.classList.remove('il-drop-over')")
         zone.on(
             "drop.prevent",
-            js_handler="(e) => { e.currentTarget.classList.remove('il-drop-over'); "
-            f"inferlabUpload.send(e.dataTransfer.files, {limits}); }}",
+            js_handler=send("e.dataTransfer.files", "e.currentTarget.classList.remove('il-drop-over');"),
         )
         self._sending: Element = html.div().classes("il-working").props('data-testid="sending"')
         with self._sending:
@@ -62,11 +70,11 @@ class UploadZone:
             self._bar = shell.Progress(0.0)
         self._problem: Element = html.div()
         self._sending.set_visibility(False)
-        ui.on("ilUpload", self._heard)
+        ui.on(_CHANNEL, self._heard)
 
     def stop(self) -> None:
         """End an upload that is on its way, and forget what came of it."""
-        ui.run_javascript("inferlabUpload.stop()")
+        ui.run_javascript(f"inferlabUpload.stop('{_CHANNEL}')")
         self._sending.set_visibility(False)
         self.give_up()
 
@@ -91,6 +99,7 @@ class UploadZone:
         elif state == "failed":
             self._sending.set_visibility(False)
             self.give_up()
+            self._problem.clear()
             if told["problem"]:
                 with self._problem:
                     shell.banner("warn", told["problem"]).props('data-testid="upload-problem"')

@@ -13,14 +13,15 @@ from inferlab.errors import InferlabError
 from inferlab.records import Model
 from inferlab.units import plural
 from inferlab.web.parts.card_words import seconds
+from inferlab.web.parts.data_field import HINT, DataField
 from inferlab.web.parts.dialogs import Foot
 from inferlab.web.parts.fields import number, whole
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import has_sequence, own_batch_size
+from inferlab.workspace.sources import Sources
 from inferlab.workspace.tracking import parts_of
 from inferlab.workspace.version_forms import SCHEMES, VersionForm, version_asked
 
-_DATA = "An .npz file with your inputs by name, and labels if there are any."
 _GENERATED = "Without data, ranges are found on generated inputs, which are not like yours."
 
 
@@ -33,8 +34,9 @@ class VersionDialog:
         choices: Sequence[EngineChoice],
         draft: VersionForm,
         run: Callable[[VersionForm], Awaitable[None]],
+        sources: Sources,
     ) -> None:
-        self._model, self._draft = model, draft
+        self._model, self._draft, self._sources = model, draft, sources
         with (
             ui.context.client.content,
             ui.dialog(value=True).props("persistent") as self._dialog,
@@ -77,9 +79,8 @@ class VersionDialog:
                 self._sequence = number("Sequence Length", "sequence-length", self._tell)
                 self._sequence.props('placeholder="128"')
         known = "demo:digits" if self._model.source == "demo:digits" else ""
-        hint = f"{_DATA} {_GENERATED}" if draft.quantization == "static" else _DATA
-        self._data = ui.input("Data File (optional)", value=known, on_change=self._tell)
-        self._data.props(f'hint="{hint}" data-testid="data"').classes("il-with-hint")
+        hint = f"{HINT} {_GENERATED}" if draft.quantization == "static" else HINT
+        self._data = DataField(self._sources, known, hint, self._tell)
 
     def form(self) -> VersionForm:
         """What was filled in."""
@@ -91,7 +92,7 @@ class VersionDialog:
             num_cores=whole(self._cores.value, "number of cores"),
             batch_size=whole(self._batch.value, "batch size"),
             sequence_length=whole(self._sequence.value, "sequence length") if self._sequence else None,
-            data=(self._data.value or "").strip() or None,
+            data=self._data.source,
         )
 
     def _tell(self) -> None:
@@ -112,10 +113,11 @@ async def ask_version(
     choices: Callable[[], Sequence[EngineChoice]],
     draft: VersionForm,
     run: Callable[[VersionForm], Awaitable[None]],
+    sources: Sources,
 ) -> None:
     """Ask for a version; asking the engines may take some seconds the first time."""
     found = await asyncio.to_thread(choices)
-    VersionDialog(model, found, draft, run)
+    VersionDialog(model, found, draft, run, sources)
 
 
 def _described(draft: VersionForm) -> str:

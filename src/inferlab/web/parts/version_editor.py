@@ -17,6 +17,7 @@ from inferlab.profiling.records import PruningEstimate
 from inferlab.units import shortened
 from inferlab.web import shell
 from inferlab.web.parts.budget import BudgetControl
+from inferlab.web.parts.fields import help_icon
 from inferlab.web.parts.figures import Chart
 from inferlab.web.parts.layer_editor import LayerEditor
 from inferlab.web.parts.version_draft import PRESETS, Draft, Mode
@@ -87,8 +88,7 @@ class VersionEditor:
         with html.div().classes("il-budget il-version-first"):
             with html.div().classes("il-stat-label"):
                 html.span("Sparsity")
-                with ui.icon("help_outline"):
-                    ui.tooltip("The share of zeros of every layer that is switched on below.")
+                help_icon("The share of zeros of every layer that is switched on below.")
             with html.div().classes("il-budget-row"):
                 marks = [{"value": one, "label": f"{one} %"} for one in (0, 25, 50, 75, 99)]
                 self._slider = ui.slider(min=0, max=99, step=1, value=100 * _USUAL)
@@ -230,7 +230,7 @@ class VersionEditor:
         found, ms, losses = await asyncio.to_thread(_foretold, basis, draft.effective)
         if turn != self._turn or self._estimate.is_deleted:
             return
-        self._editor.tell(ms, losses)
+        self._editor.tell(ms, losses, set(basis.unmeasured()))
         pattern = _PATTERN_HELP.get(draft.pattern, "") if draft.mode != "none" else ""
         self._told.set_text(f"{_TOLD[draft.mode]} {pattern}".strip())
         self._estimate.clear()
@@ -263,7 +263,8 @@ def _foretold(
     found = basis.foretold(levels)
     losses: dict[str, float] = {}
     for one in basis.loss.layers:
-        losses[one.weight] = losses.get(one.weight, 0.0) + loss_at(one, levels[one.weight])
+        if one.losses:
+            losses[one.weight] = losses.get(one.weight, 0.0) + loss_at(one, levels[one.weight])
     performance = basis.profile.performance
     ms: dict[str, float] = {}
     if performance is not None:

@@ -9,7 +9,7 @@ from nicegui import html
 from inferlab.optimizing.records import Scheme
 from inferlab.profiling.foretell import gains_from_zeros
 from inferlab.profiling.records import PruningEstimate
-from inferlab.units import decimal, share
+from inferlab.units import decimal, plural, share
 from inferlab.web import shell
 from inferlab.web.parts.foretold import UNKNOWN
 from inferlab.workspace.engines import title
@@ -30,6 +30,8 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
         _stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
         loss = "outputs are no numbers" if math.isinf(found.loss) else f"loss {found.loss:.3g}"
         recovery = UNKNOWN if found.recovery is None else share(found.recovery)
+        if unmeasured := basis.unmeasured(found.levels):
+            recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"
         _stat("Estimated Recovery", recovery, f"{loss}, before retraining", "estimated-recovery")
     for note in notes(basis, found, scheme, pattern):
         html.p(note).classes("il-caption").props('data-testid="estimate-note"')
@@ -45,6 +47,12 @@ def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: 
         )
     elif found.levels and pattern != "unstructured":
         told.append("The profiles tried zeros anywhere: zeros in a pattern cost more, and may gain otherwise.")
+    if unmeasured := basis.unmeasured():
+        told.append(
+            f"The losses of {len(unmeasured)} of {plural(len(basis.loss.layers), 'layer')} were not measured: a "
+            "budget leaves them alone. Choose “Approximated” to prune by estimated losses, or add a loss profile "
+            "with more time."
+        )
     if performance is None:
         told.append("No layer was timed yet, so nothing is said of time: add a performance profile.")
     elif found.gained == "parameters" and found.levels and pattern != "channel":

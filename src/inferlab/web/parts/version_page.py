@@ -19,6 +19,7 @@ from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow
 from inferlab.web.parts import benchmark_dialog, model_facts
+from inferlab.web.parts.dialogs import ask_name
 from inferlab.web.parts.layer_table import LayerTable, content
 from inferlab.web.parts.loading import loaded
 from inferlab.web.parts.profile_summary import moment
@@ -65,7 +66,8 @@ class VersionPage:
             return found, None
         try:
             basis = read_basis(self._desk.workspace, self._opened.project.id)
-            return found, basis.foretold(pruning.layers).recovery
+            unmeasured = basis.unmeasured(pruning.layers)
+            return found, None if unmeasured else basis.foretold(pruning.layers).recovery
         except InferlabError:
             return found, None
 
@@ -73,6 +75,7 @@ class VersionPage:
         button = ui.button(icon="more_vert").classes("il-quiet")
         button.props('flat round dense data-testid="menu" aria-label="More"')
         with button, ui.menu().props('auto-close anchor="bottom right" self="top right"'):
+            ui.menu_item("Rename…", on_click=self._rename).props('data-testid="rename"')
             ui.menu_item("Make again", on_click=self._again).props('data-testid="rerun"')
             with html.a(href=f"/api/v1/entries/{self._id}/export?format=json", download="").classes(
                 "il-menu-link"
@@ -159,6 +162,14 @@ class VersionPage:
 
         with self._opened.frame.content:
             await benchmark_dialog.open_dialog(self._desk, self._opened.project, queued, version=self._id)
+
+    async def _rename(self) -> None:
+        async def renamed(name: str) -> None:
+            await asyncio.to_thread(self._desk.workspace.rename, self._id, name)
+            ui.navigate.reload()
+
+        found = await asyncio.to_thread(self._desk.workspace.versions.get, self._id)
+        await ask_name(found.name, renamed)
 
     async def _again(self) -> None:
         await asyncio.to_thread(self._desk.workspace.rerun, self._id)

@@ -1,0 +1,58 @@
+"""What entries are called: as a user named them, else by what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from inferlab.store.entries import Entry
+from inferlab.workspace.engines import title
+from inferlab.workspace.forms import last_part
+
+_DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
+
+
+def given_name(entry: Entry) -> str:
+    """The name that a user or a form gave an entry; empty where it has none."""
+    if entry.kind == "profile":
+        parts = (entry.brief.get("performance"), entry.brief.get("loss"))
+        return next((str(part["name"]) for part in parts if part), "")
+    return str(entry.brief.get("name") or "")
+
+
+def name_of(entry: Entry, model: str = "") -> str:
+    """What an entry is called: its own name, else "ResNet-50 on OpenVINO, 2 cores, batch 1".
+
+    `model` stands for the model's name; by default it is the last part of its source.
+    """
+    # The title of a comparison has both of its sides.
+    known = model or ("" if entry.kind == "comparison" else last_part(entry.title))
+    return given_name(entry) or (f"{known} on " if known else "") + measured_on(entry)
+
+
+def reference_to(entry: Entry) -> str:
+    """What tells an entry from others of its project: its own name, else what and when was measured."""
+    return given_name(entry) or f"{measured_on(entry)}, {entry.created_at.astimezone():%d %b %H:%M}"
+
+
+def measured_on(entry: Entry) -> str:
+    """The engines, core counts and batch sizes of an entry."""
+    if entry.kind in _DOCUMENTS:
+        return _DOCUMENTS[entry.kind]
+    cells = [one.cell for one in entry.cells]
+    labels = entry.brief.get("labels")
+    # The card of a comparison shows B, which is compared with A.
+    names = [title(labels[1]), title(labels[0])] if labels else [title(one.engine) for one in cells]
+    words = [" vs ".join(dict.fromkeys(names)) or entry.kind]
+    if cells:
+        cores = _listed(one.num_cores for one in cells)
+        words += [
+            f"{cores} {'core' if cores == '1' else 'cores'}",
+            f"batch {_listed(one.batch_size for one in cells)}",
+        ]
+    return ", ".join(words)
+
+
+def _listed(values: Iterable[int]) -> str:
+    return " and ".join(
+        filter(None, (", ".join(map(str, (ordered := sorted(set(values)))[:-1])), str(ordered[-1])))
+    )
