@@ -15,7 +15,7 @@ from inferlab.profiling import loss, performance, roofline, variants
 from inferlab.profiling.asked import Request
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
-from inferlab.profiling.records import FORMAT, LEVELS, Ceilings, Layer, PerformanceProfile, Profile
+from inferlab.profiling.records import FORMAT, LEVELS, PerformanceProfile, Profile
 from inferlab.profiling.verify import can_verify, verify
 from inferlab.records import Event, Finding, Listener
 from inferlab.version import __version__
@@ -121,18 +121,14 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
         yield replace(profile, performance=found)
     if wanted.roofline:
         ceilings = roofline.measure_ceilings(job.cell.num_cores, listener)
-        found = replace(found, ceilings=ceilings, layers=tuple(_placed(one, ceilings) for one in found.layers))
+        layers, doubts = roofline.place_all(found.layers, ceilings)
+        found = replace(found, ceilings=ceilings, layers=layers, findings=(*found.findings, *doubts))
         yield replace(profile, performance=found)
 
 
 def _with_odd_levels(found: PerformanceProfile) -> PerformanceProfile:
     odd = [level for level, ms in found.pruned.items() if ms > _ODD * found.ms_per_batch]
     return replace(found, findings=(*found.findings, Finding("odd-levels", {"levels": odd}))) if odd else found
-
-
-def _placed(layer: Layer, ceilings: Ceilings) -> Layer:
-    bound, of_limit = roofline.place(layer.flops, layer.bytes, layer.ms, layer.dtype, ceilings)
-    return replace(layer, bound=bound, of_limit=of_limit)
 
 
 def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:

@@ -11,6 +11,7 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure import findings
 from inferlab.measure.check import worst
+from inferlab.measure.intervals import student
 from inferlab.measure.setup import Job, powers
 from inferlab.measure.stats import summarize
 from inferlab.model.costs import Costs
@@ -90,6 +91,7 @@ def measure(
         findings=(*findings.find(job.cell, runs), *_heavy(overheads)),
         layers=layers,
         problems=tuple(problem for one in passes for problem in one.problems),
+        overhead_interval=_overhead_interval(overheads),
     )
     return _with_imposed(profile, told, graph, job) if levels else profile
 
@@ -130,6 +132,12 @@ def measure_variant(
         output_check=worst([one.run.check for one in passes]),
         problems=tuple(problem for one in passes for problem in one.problems),
     )
+
+
+def _overhead_interval(overheads: Sequence[float]) -> Interval | None:
+    """Where the profiler's cost lies, by what the processes say; None where fewer than two do."""
+    ends = student([1.0 + one for one in overheads]).ends if overheads else None
+    return None if ends is None else (ends[0] - 1.0, ends[1] - 1.0)
 
 
 def _heavy(overheads: Sequence[float]) -> list[Finding]:

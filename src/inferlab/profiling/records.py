@@ -89,6 +89,11 @@ class Ceilings:
     bandwidth_gb_per_s: float
     #: When, in UTC.
     measured_at: str = ""
+    #: By how much the best round lies above the second best, the worst ceiling's; None where there was one round.
+    spread: float | None = None
+    #: The share of the cores' time that others took in the quietest round.
+    lost: float = 0.0
+    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,8 @@ class PerformanceProfile:
     #: With limited effect on the loss; see `estimate`.
     estimated_ms_per_batch: float | None = None
     estimated_speedup: float | None = None
+    #: Of `profiler_overhead`, over the processes.
+    overhead_interval: Interval | None = None
 
     @property
     def engine_and_version(self) -> str:

@@ -17,8 +17,9 @@ from inferlab.profiling.records import (
     Verified,
 )
 from inferlab.render import columns
+from inferlab.render.profile_words import overhead
 from inferlab.render.text import finding, output_check
-from inferlab.units import count, decimal, plural, scaled, share, size
+from inferlab.units import between, count, decimal, plural, rounded, scaled, share, size, useful
 
 # So many layers are shown; all of them are in the file and in the report.
 SHOWN = 15
@@ -76,7 +77,7 @@ def summary(found: PerformanceProfile) -> list[str]:
         own = share(found.layers_sum_ms / found.ms_per_batch)
         told.append(
             f"Layers: {len(found.layers)}, by the engine's own clock {decimal(found.layers_sum_ms)} ms ({own} "
-            f"of the clean time, to which they are scaled); its profiler adds {share(found.profiler_overhead)}; "
+            f"of the clean time, to which they are scaled); what its profiler adds: {overhead(found)}; "
             f"{share(found.unjoined_share)} of the time belongs to no node of the graph"
         )
     told.append(f"Output Check: {output_check(found.output_check)}")
@@ -87,7 +88,9 @@ def summary(found: PerformanceProfile) -> list[str]:
 def _with_interval(value: float, ends: tuple[float, float] | None) -> str:
     if ends is None:
         return decimal(value)
-    return f"{decimal(value)} (95 % interval {decimal(ends[0])} to {decimal(ends[1])})"
+    if not useful(ends):
+        return f"{decimal(value)} ({between(ends)})"
+    return f"{rounded(value, ends)} (95 % interval {between(ends)})"
 
 
 def _truth(found: PerformanceProfile) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from inferlab.profiling.records import Interval, PerformanceProfile, Profile
 from inferlab.render import report_parts as parts
+from inferlab.render.profile_words import overhead
 from inferlab.units import between, count, decimal, share, useful
 
 
@@ -67,9 +68,7 @@ def _layered(performance: PerformanceProfile) -> Iterator[str]:
         return
     own = performance.layers_sum_ms
     clean = f"{share(own / performance.ms_per_batch)} of the clean time" if performance.ms_per_batch else ""
-    yield parts.tile(
-        "Profiler Overhead", share(performance.profiler_overhead), "of an inference, while it looks on"
-    )
+    yield parts.tile("Profiler Overhead", overhead(performance), "of an inference, while it looks on")
     yield parts.tile("Unjoined Share", share(performance.unjoined_share), "of the time, to no node of the graph")
     yield parts.tile("Layers' Own Sum", f"{decimal(own, 3)} ms", clean)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferlab.profiling.records import LossProfile, Profile
+from inferlab.profiling.records import LossProfile, PerformanceProfile, Profile
 from inferlab.records import Finding
 from inferlab.render.text import finding, output_check
 from inferlab.units import plural, share
@@ -76,3 +76,12 @@ def _told(one: Finding) -> str:
     """A finding as a sentence that stands alone."""
     sentence = finding(one)
     return sentence[:1].upper() + sentence[1:]
+
+
+def overhead(found: PerformanceProfile) -> str:
+    """What the engine's profiler adds to an inference, with its interval; it cannot make one faster."""
+    ends = found.overhead_interval
+    between = "" if ends is None else f"{share(ends[0])} to {share(ends[1])}"
+    if found.profiler_overhead < 0 or (ends is not None and ends[0] <= 0):
+        return f"not measurable ({between})" if between else "not measurable"
+    return f"{share(found.profiler_overhead)} ({between})" if between else share(found.profiler_overhead)

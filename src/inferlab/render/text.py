@@ -210,6 +210,15 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"the engine's profiler makes an inference {share(d['overhead'])} longer: the shares of small layers are "
         "rough. The time of the whole model is not touched by it."
     ),
+    "ceilings-unsteady": lambda d: (
+        f"the ceilings of this machine are rough{_rough(d)}: so is the share of its limit that a layer reaches. "
+        "Stop other programs and repeat."
+    ),
+    "ceiling-too-low": lambda d: (
+        f"{plural(d['layers'], 'layer')} computed faster than the ceiling, up to {share(d['most'])} of it: it was "
+        "measured too low, or the engine computes less than is counted (zeros that it skips, Winograd). Their "
+        "share of the limit is not shown. Stop other programs and repeat."
+    ),
     "odd-levels": lambda d: (
         f"with {', '.join(d['levels'])} of the weights zero the model seemed slower: something disturbed the "
         "measuring there. Repeat it, or give more time with -t."
@@ -243,6 +252,17 @@ def _overload(data: Mapping[str, Any]) -> str:
     if data["share"]:
         return f"{share(data['share'])} of the requests still waited when time was up"
     return f"the requests need {share(data['load'])} of the time that there is"
+
+
+def _rough(data: Mapping[str, Any]) -> str:
+    """Why ceilings are rough: the rounds differ, or others took the CPUs."""
+    why = (
+        []
+        if data["spread"] is None
+        else [f"the best of {data['rounds']} rounds is {share(data['spread'])} higher"]
+    )
+    why += [f"others took {share(data['lost'])} of the CPUs' time"] if data["lost"] else []
+    return f" ({'; '.join(why)})" if why else ""
 
 
 def _shares(data: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ def measured(performance: PerformanceProfile) -> None:
     with html.div().classes("il-chips"):
         shell.chip(f"outputs: {check.status}", kind).props('data-testid="output-check"')
         if performance.layers:
-            shell.chip(f"profiler overhead {share(performance.profiler_overhead)}", "muted")
+            shell.chip(f"profiler overhead {words.overhead(performance)}", "muted")
             shell.chip(f"{share(performance.unjoined_share)} unjoined", "muted")
 
 
