@@ -609,3 +609,25 @@ def test_a_full_disk_costs_the_file_but_not_the_printed_result(inferlab: Run, li
     done = inferlab("benchmark", linear, "-x", "/dev/full", *QUICK)
     assert done.returncode == 6
     assert "could not be written" in done.stderr and "Iterations" in done.stdout
+
+
+def test_an_engine_whose_process_answers_nonsense_is_a_failed_cell(
+    inferlab_here: Run, linear: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "liar.py").write_text(
+        "import fcntl, os, stat, time\n"
+        "class Liar:\n"
+        "    def load(self, model, options):\n"
+        "        for pipe in range(3, 20):\n"
+        "            try:\n"
+        "                writable = fcntl.fcntl(pipe, fcntl.F_GETFL) & os.O_WRONLY\n"
+        "                if writable and stat.S_ISFIFO(os.fstat(pipe).st_mode):\n"
+        "                    os.write(pipe, bytes([255] * 8))\n"
+        "            except OSError:\n"
+        "                pass\n"
+        "        time.sleep(600)\n"
+    )
+    done = inferlab_here("benchmark", linear, "-s", "sync", "-e", f"{tmp_path / 'liar.py'}:Liar", *QUICK)
+    assert done.returncode == 3
+    assert "the answer of its process announces 4,294,967,295 bytes of text" in done.stderr
+    assert "Traceback" not in done.stderr

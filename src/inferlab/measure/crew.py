@@ -192,7 +192,12 @@ class Crew:
         except KeyboardInterrupt:
             interrupted = True
             replies = self._cut_short(do, replies)
-        return _joined(replies, arrays, interrupted)
+        try:
+            return _joined(replies, arrays, interrupted)
+        except (TypeError, ValueError) as error:
+            raise EngineFailed(
+                f"An engine's process answered with samples that cannot be read: {error}."
+            ) from error
 
     def _cut_short(self, do: str, done: list[Reply]) -> list[Reply]:
         waiting = self._workers[len(done) :]
