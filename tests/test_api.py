@@ -6,14 +6,17 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import onnx
 import pytest
 
 import inferlab
-from inferlab import BadInput, BenchmarkResult, asked
+from inferlab import BadInput, BenchmarkResult, api, asked
 from inferlab.cli.benchmark import command as benchmark_command
 from inferlab.cli.compare import command as compare_command
+from inferlab.model import demo
 from inferlab.records import Plan
 from inferlab.store import Document
 from tests.sweeps import a_comparison, a_sweep, an_outcome
@@ -171,7 +174,7 @@ def refused() -> dict[str, Callable[[], Any]]:
         "benchmark() has no argument 'batchsize'. Did you mean 'batch_size'?": lambda: measure("m", batchsize=1),
         "benchmark() has no argument 'shade'. It takes engine,": lambda: measure("m", shade=1),
         "compare() has no argument 'rate'": lambda: compare("m", rate=5.0),
-        "A model is a path, a URL or a name such as demo:resnet50, not a dict.": lambda: measure({}),  # type: ignore[arg-type]
+        "A model is a path, a URL or a name such as demo:resnet50, not a dict.": lambda: measure({}),
         "batch_size is a whole number, not '8' (str).": lambda: measure("m", batch_size="8"),  # type: ignore[arg-type]
         "batch_size is a whole number, not True (bool).": lambda: measure("m", batch_size=[1, True]),
         "batch_size is an empty list": lambda: measure("m", batch_size=[]),
@@ -215,3 +218,131 @@ def test_bad_input_gets_one_sentence(sentence: str) -> None:
 def test_all_that_is_exported_is_there() -> None:
     assert set(dir(inferlab)) == set(inferlab.__all__)
     assert all(getattr(inferlab, name) is not None for name in inferlab.__all__)
+
+
+@pytest.fixture(scope="module")
+def a_net() -> Any:
+    """A small perceptron as an onnx.ModelProto."""
+    return onnx.load(demo.build("mlp"))
+
+
+def test_a_model_in_memory_is_measured_like_a_file(a_net: Any) -> None:
+    result = inferlab.benchmark(
+        a_net, engine="onnxruntime", scenario="sync", time=0.1, processes=1, num_cores=1, store=False
+    )
+    assert result.status == "done"
+    assert result.outputs_match is True
+    # The file was there only as long as it was needed.
+    assert not Path(result.record.model.path).exists()
+
+
+def test_shapes_and_inputs_are_lists_dictionaries_and_arrays(a_net: Any) -> None:
+    (name,) = [one.name for one in a_net.graph.input]
+    size = a_net.graph.input[0].type.tensor_type.shape.dim[1].dim_value
+    options: dict[str, Any] = {"scenario": "sync", "time": 0.1, "processes": 1, "num_cores": 1, "store": False}
+    shapes: list[Any] = [[[2, size]], [2, size], {name: (2, size)}, f"[2,{size}]"]
+    found = [inferlab.benchmark(a_net, input_shapes=one, **options) for one in shapes]
+    assert {one.record.outcomes[0].cell.shapes for one in found} == {((name, (2, size)),)}
+    rows = np.arange(3 * size, dtype=np.float32).reshape(3, size) / size
+    given = inferlab.benchmark(a_net, input={name: rows}, **options)
+    assert given.status == "done"
+    assert given.record.outcomes[0].cell.batch_size == 3
+    assert given.record.outcomes[0].cell.input_digest != found[0].record.outcomes[0].cell.input_digest
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"input_shapes": []}, "input_shapes is empty"),
+        ({"input_shapes": [["a"]]}, "input_shapes is a whole number"),
+        ({"input_shapes": {1: [2]}}, "or a dictionary such as"),
+        ({"input_shapes": 3}, "or a dictionary such as"),
+        ({"input": {"x": object()}}, r"input\['x'\] is no array of numbers or text, but a object"),
+        ({"input": {3: [1.0]}}, "3 is no name"),
+    ],
+)
+def test_shapes_and_inputs_that_are_none_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        inferlab.benchmark("demo:mlp", store=False, **options)
+
+
+def test_a_module_travels_as_a_graph_and_needs_example_inputs() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    options: dict[str, Any] = {"scenario": "sync", "time": 0.1, "processes": 1, "num_cores": 1, "store": False}
+    result = inferlab.benchmark(module, engine="torch", input_shapes=[[2, 4]], **options)
+    assert result.status == "done", result.failures
+    assert result.record.model.kind == "torch-export"
+    with pytest.raises(BadInput, match="A module needs example inputs: give input_shapes"):
+        inferlab.benchmark(module, engine="torch", **options)
+
+    class Branching(torch.nn.Module):  # type: ignore[misc,name-defined]
+        """What no graph can hold: a branch by the values."""
+
+        def forward(self, x: Any) -> Any:
+            return x if float(x.sum()) > 0 else -x
+
+    with pytest.raises(BadInput, match=r"torch\.export cannot export this Branching: "):
+        inferlab.benchmark(Branching(), engine="torch", input_shapes=[[2, 4]], **options)
+
+
+def test_bad_input_is_a_value_error_too() -> None:
+    with pytest.raises(ValueError, match="There is no built-in model"):
+        inferlab.benchmark("demo:nothing", store=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["benchmark", "compare", "profile", "optimize", "recommend", "capacity", "doctor"]
+)
+def test_help_explains_every_argument(name: str) -> None:
+    function = getattr(inferlab, name)
+    told = inspect.getdoc(function) or ""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            assert f"\n    {parameter.name}: " in told
+
+
+def test_the_package_is_typed_and_max_is_a_number_of_cores() -> None:
+    assert (Path(inferlab.__file__).parent / "py.typed").is_file()
+    assert api.Count == int | Literal["max"] | None
+    assert inspect.signature(inferlab.benchmark).parameters["num_cores"].annotation == "Some[Count]"
+
+
+def test_a_capacity_has_its_rate(tmp_path: Path) -> None:
+    """An engine that takes 5 ms keeps 1 ms at no rate, which is found out at once."""
+    result = inferlab.capacity(
+        *("demo:mlp", "p99<1ms"),
+        engine="fake",
+        engine_option={"latency_us": 5000},
+        num_cores=1,
+        time=3.0,
+        store=False,
+    )
+    assert isinstance(result, inferlab.CapacityResult)
+    assert (result.max_rate, result.interval) == (0.0, None)
+    assert result.to_dict()["max_rate"] == 0.0
+    assert result.rows() == result.to_dict()["curve"]
+    result.save(tmp_path / "capacity.json")
+    assert (tmp_path / "capacity.json").read_text() == result.to_json()
+    assert str(result) == result.table()
+    with pytest.raises(BadInput, match=r"capacity\(\) has no argument 'rates'"):
+        inferlab.capacity("demo:mlp", "median<1s", rates=3, store=False)
+
+
+def test_a_recommendation_has_its_configuration_and_what_was_tried() -> None:
+    result = inferlab.recommend(
+        "demo:mlp", engine="onnxruntime", num_cores=1, batch_size=[1, 2], num_streams=1, time=2.0, store=False
+    )
+    assert isinstance(result, inferlab.RecommendationResult)
+    assert result.recommended is not None
+    assert result.recommended["engine"] == "onnxruntime"
+    assert result.recommended["batch_size"] in (1, 2)
+    assert "onnxruntime" in result.code
+    assert {row["batch_size"] for row in result.rows()} <= {1, 2}
+
+
+def test_the_doctor_says_what_disturbs() -> None:
+    result = inferlab.doctor(measure=False)
+    assert isinstance(result, inferlab.DoctorResult)
+    assert result.fit is all(row["state"] != "warn" for row in result.rows())
+    assert result.verdict in result.table()

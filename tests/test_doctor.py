@@ -1,4 +1,4 @@
-"""`inferlab.doctor` on machines that are laid out as files, and its documentation."""
+"""`inferlab.machine_state` on machines that are laid out as files, and its documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from inferlab import machine
 from inferlab.cli.doctor import command
-from inferlab.doctor import Fact, System, examine
+from inferlab.machine_state import Fact, System, examine
 from inferlab.render import doctor as render
 from inferlab.render.doctor_prose import PROSE, sentence
 

@@ -9,7 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from inferlab.api import benchmark, compare, optimize, profile
+    from inferlab.api import benchmark, capacity, compare, doctor, optimize, profile, recommend
+    from inferlab.deployment_result import CapacityResult, DoctorResult, RecommendationResult
     from inferlab.errors import BadInput, GoalNotReached, InferlabError
     from inferlab.lab import Lab
     from inferlab.model.export import export_to_onnx
@@ -23,40 +24,52 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "BenchmarkResult",
+    "CapacityResult",
     "ComparisonResult",
+    "DoctorResult",
     "GoalNotReached",
     "InferlabError",
     "Lab",
     "OptimizationResult",
     "Plan",
     "ProfileResult",
+    "RecommendationResult",
     "__version__",
     "benchmark",
+    "capacity",
     "compare",
+    "doctor",
     "export_to_onnx",
     "open_store",
     "optimize",
     "plot",
     "profile",
+    "recommend",
 ]
 
 _WHERE = {
     "BadInput": "inferlab.errors",
     "BenchmarkResult": "inferlab.results",
+    "CapacityResult": "inferlab.deployment_result",
     "ComparisonResult": "inferlab.results",
+    "DoctorResult": "inferlab.deployment_result",
     "GoalNotReached": "inferlab.errors",
     "InferlabError": "inferlab.errors",
     "Lab": "inferlab.lab",
     "OptimizationResult": "inferlab.optimization_result",
     "Plan": "inferlab.records",
     "ProfileResult": "inferlab.profile_result",
+    "RecommendationResult": "inferlab.deployment_result",
     "benchmark": "inferlab.api",
+    "capacity": "inferlab.api",
     "compare": "inferlab.api",
+    "doctor": "inferlab.api",
     "export_to_onnx": "inferlab.model.export",
     "open_store": "inferlab.store",
     "optimize": "inferlab.api",
     "plot": "inferlab.plotting",
     "profile": "inferlab.api",
+    "recommend": "inferlab.api",
 }
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import builtins
 import inspect
 import os
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from inferlab import arms, asked, saving
+from inferlab.deployment_result import CapacityResult, DoctorResult, RecommendationResult
 from inferlab.errors import BadInput, GoalNotReached
+from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
+from inferlab.machine_state import examine
+from inferlab.measure.objective import parse as parse_objective
 from inferlab.measure.saved import Saved, compare_saved
 from inferlab.optimization_result import OptimizationResult
 from inferlab.optimizing.asked import Asked
@@ -30,12 +36,28 @@ from inferlab.store import open_store
 if TYPE_CHECKING:
     from inferlab.store.store import Store
 
-__all__ = ["benchmark", "compare", "open_store", "optimize", "plot", "profile"]
+__all__ = [
+    "benchmark",
+    "capacity",
+    "compare",
+    "doctor",
+    "open_store",
+    "optimize",
+    "plot",
+    "profile",
+    "recommend",
+]
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 #: One value, or a list whose values are all measured.
 Some: TypeAlias = T | Sequence[T]
+#: A number, or all that there are: None and "max" mean the same.
+Count: TypeAlias = int | Literal["max"] | None
+#: Text as on the command line, lists in the order of the inputs, or by their names.
+Shapes: TypeAlias = str | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
+#: A path or name, or an onnx.ModelProto or torch.nn.Module, which are imported by those who have them.
+ModelLike: TypeAlias = StrPath | Any
 #: None is the user's own store, False none.
 Where = StrPath | bool | None
 #: Hears how much is done, where that is known, and what the log would say.
@@ -43,18 +65,18 @@ Progress = Callable[[float | None, str], object]
 
 
 def benchmark(
-    model: StrPath,
+    model: ModelLike,
     *,
     engine: Some[str] = "onnxruntime",
     batch_size: Some[int | None] = None,
     sequence_length: Some[int | None] = None,
-    num_cores: Some[int | None] = None,
+    num_cores: Some[Count] = None,
     scenario: Some[str] = "async",
     rate: Some[float | None] = None,
-    num_streams: Some[int | None] = None,
+    num_streams: Some[Count] = None,
     instances: Some[int] = 1,
-    input_shapes: str | None = None,
-    input: StrPath | None = None,
+    input_shapes: Shapes | None = None,
+    input: StrPath | Mapping[str, Any] | None = None,
     thread_pinning: str = "core",
     stream_mode: str = "auto",
     engine_option: Mapping[str, Any] | None = None,
@@ -81,27 +103,29 @@ def benchmark(
     """
     given = locals()  # All options by name: the table in asked.py says what each must be.
     asked.refuse_unknown("benchmark()", unknown, [*asked.KEYWORDS, "store", "progress"])
-    plan = asked.plan(asked.model_name(model), given)
     listener = _listener(progress)
-    with _store(store, listener) as opened:
+    with ExitStack() as stack:
+        memory = InMemory(stack)
+        plan = asked.plan(memory.model(model, given), memory.options(given))
+        opened = stack.enter_context(_store(store, listener))
         return BenchmarkResult(Lab(opened).benchmark(plan, listener, live=progress is not None))
 
 
 def compare(
-    a: StrPath | BenchmarkResult | Benchmark,
-    b: StrPath | BenchmarkResult | Benchmark | None = None,
+    a: ModelLike | BenchmarkResult | Benchmark,
+    b: ModelLike | BenchmarkResult | Benchmark | None = None,
     *,
     engine: Some[str] = "onnxruntime",
     a_options: Mapping[str, Any] | None = None,
     b_options: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     sequence_length: int | None = None,
-    num_cores: int | None = None,
+    num_cores: Count = None,
     scenario: str = "async",
-    num_streams: int | None = None,
+    num_streams: Count = None,
     instances: int = 1,
-    input_shapes: str | None = None,
-    input: StrPath | None = None,
+    input_shapes: Shapes | None = None,
+    input: StrPath | Mapping[str, Any] | None = None,
     thread_pinning: str = "core",
     stream_mode: str = "auto",
     engine_option: Mapping[str, Any] | None = None,
@@ -128,12 +152,15 @@ def compare(
         if _is_saved(a, lab) or _is_saved(b, lab):
             _refuse_options(compare, (*asked.KEYWORDS, "a_options", "b_options"), given, _AS_THEY_ARE)
             return ComparisonResult(compare_saved(_saved(a, lab), _saved(b, lab), margin))
-        plans = _arms([asked.model_name(one) for one in (a, b) if one is not None], given)
-        return ComparisonResult(arms.compare(lab, *plans, asked.number("time", time), margin, listener))
+        with ExitStack() as stack:
+            memory = InMemory(stack)
+            models = [memory.model(one, given) for one in (a, b) if one is not None]
+            plans = _arms(models, memory.options(given))
+            return ComparisonResult(arms.compare(lab, *plans, asked.number("time", time), margin, listener))
 
 
 def profile(
-    model: StrPath,
+    model: ModelLike,
     *,
     performance: bool = True,
     loss: bool = True,
@@ -148,9 +175,9 @@ def profile(
     engine: str = "onnxruntime",
     batch_size: int | None = None,
     sequence_length: int | None = None,
-    num_cores: int | None = None,
-    input_shapes: str | None = None,
-    input: StrPath | None = None,
+    num_cores: Count = None,
+    input_shapes: Shapes | None = None,
+    input: StrPath | Mapping[str, Any] | None = None,
     thread_pinning: str = "core",
     engine_option: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -168,7 +195,6 @@ def profile(
     """
     given = locals()
     asked.refuse_unknown("profile()", unknown, [name for name in given if name not in ("unknown", "model")])
-    name = asked.model_name(model)
     listener = _listener(progress)
     wanted = Wanted(
         performance=asked.flag("performance", performance),
@@ -184,17 +210,19 @@ def profile(
         verify=asked.flag("verify_estimate", verify_estimate),
         approximate=asked.flag("loss", loss),
     )
-    with _store(store, listener) as opened:
-        lab = Lab(opened)
+    with ExitStack() as stack:
+        memory = InMemory(stack)
+        name = memory.model(model, given)
+        lab = Lab(stack.enter_context(_store(store, listener)))
         if lab.is_profile(name):
             _refuse_options(profile, _OF_MAKING, given, "A profile that was made before is read as it is")
             found = ProfileResult(lab.saved_profile(name))
             return found if wanted.budget == BUDGET else found.with_budget(wanted.budget)
-        return ProfileResult(lab.profile(asked.plan(name, given), wanted, listener))
+        return ProfileResult(lab.profile(asked.plan(name, memory.options(given)), wanted, listener))
 
 
 def optimize(
-    model: StrPath,
+    model: ModelLike,
     out: StrPath,
     *,
     name: str = "",
@@ -225,9 +253,9 @@ def optimize(
     measure: Some[str] | None = None,
     batch_size: int | None = None,
     sequence_length: int | None = None,
-    num_cores: int | None = None,
-    input_shapes: str | None = None,
-    input: StrPath | None = None,
+    num_cores: Count = None,
+    input_shapes: Shapes | None = None,
+    input: StrPath | Mapping[str, Any] | None = None,
     thread_pinning: str = "core",
     engine_option: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -265,9 +293,10 @@ def optimize(
     )
     if asked.flag("nearest", nearest) and wanted.goal is None:
         raise BadInput("The option nearest belongs to a search: give a goal.")
-    plan = asked.plan(asked.model_name(model), given)
-    with _store(store, listener) as opened:
-        lab = Lab(opened)
+    with ExitStack() as stack:
+        memory = InMemory(stack)
+        plan = asked.plan(memory.model(model, given), memory.options(given))
+        lab = Lab(stack.enter_context(_store(store, listener)))
         if wanted.goal is None:
             return OptimizationResult(lab.optimize(plan, wanted, listener))
         found, version = lab.reach(plan, wanted, listener, nearest)
@@ -277,6 +306,96 @@ def optimize(
         return made
 
 
+def recommend(
+    model: ModelLike,
+    *,
+    slo: str | None = None,
+    engine: Some[str] = (),
+    batch_size: Some[int] = (),
+    num_cores: Some[int] = (),
+    num_streams: Some[int] = (),
+    sequence_length: int | None = None,
+    input_shapes: Shapes | None = None,
+    input: StrPath | Mapping[str, Any] | None = None,
+    thread_pinning: str = "core",
+    seed: int = 0,
+    verify: bool = True,
+    timeout: float = 300.0,
+    time: float = 120.0,
+    store: Store | Where = None,
+    progress: Progress | None = None,
+    **unknown: Any,
+) -> RecommendationResult:
+    """Find the best engine, cores, streams and batch size for a model here, as `inferlab recommend` does.
+
+    What is left empty is searched over; what is given limits the search.
+    """
+    given = locals()
+    asked.refuse_unknown("recommend()", unknown, [name for name in given if name not in ("unknown", "model")])
+    listener = _listener(progress)
+    objective = None if slo is None else parse_objective(asked.words("slo", slo)[0])
+    open_ended = ("engine", "batch_size", "num_cores", "num_streams")
+    with ExitStack() as stack:
+        memory = InMemory(stack)
+        name = memory.model(model, {**given, "engine": engine or "onnxruntime"})
+        limits = {key: value for key, value in memory.options(given).items() if key != "time"}
+        searched = [key for key in open_ended if given[key] is None or given[key] == ()]
+        plan = asked.plan(name, {key: value for key, value in limits.items() if key not in searched})
+        empty: dict[str, Any] = {_FIELDS[key]: () for key in searched}
+        plan = replace(plan, **empty)
+        lab = Lab(stack.enter_context(_store(store, listener)))
+        return RecommendationResult(lab.recommend(plan, objective, asked.number("time", time), listener))
+
+
+def capacity(
+    model: ModelLike,
+    slo: str,
+    *,
+    engine: str = "onnxruntime",
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
+    num_cores: Count = None,
+    num_streams: Count = None,
+    instances: int = 1,
+    input_shapes: Shapes | None = None,
+    input: StrPath | Mapping[str, Any] | None = None,
+    thread_pinning: str = "core",
+    stream_mode: str = "auto",
+    engine_option: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    verify: bool = True,
+    timeout: float = 300.0,
+    time: float = 60.0,
+    processes: int | None = None,
+    store: Store | Where = None,
+    progress: Progress | None = None,
+    **unknown: Any,
+) -> CapacityResult:
+    """Find the highest rate of requests at which a model keeps an objective, as `inferlab capacity` does.
+
+    Requests arrive by a Poisson process, and their response time counts from then.
+    """
+    given = locals()
+    known = [name for name in given if name not in ("unknown", "model", "slo")]
+    asked.refuse_unknown("capacity()", unknown, known)
+    listener = _listener(progress)
+    objective = parse_objective(asked.words("slo", slo)[0])
+    with ExitStack() as stack:
+        memory = InMemory(stack)
+        plan = asked.plan(memory.model(model, given), memory.options(given))
+        lab = Lab(stack.enter_context(_store(store, listener)))
+        return CapacityResult(lab.capacity(plan, objective, listener, live=progress is not None))
+
+
+def doctor(*, measure: bool = True, progress: Progress | None = None) -> DoctorResult:
+    """Whether this machine is fit for measuring, and what to do about what disturbs, as `inferlab doctor` says."""
+    facts = examine()
+    if asked.flag("measure", measure):
+        facts = (*facts, Lab().smallest_difference(listener=_listener(progress)))
+    return DoctorResult(facts)
+
+
+_FIELDS = {key: asked.KEYWORDS[key][0] for key in ("engine", "batch_size", "num_cores", "num_streams")}
 _OF_MAKING = [name for name in inspect.signature(profile).parameters
               if name not in ("model", "budget", "store", "progress", "unknown")]  # fmt: skip
 _NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision", *asked.CLUSTER)
@@ -381,3 +500,93 @@ def _store(store: Any, listener: Listener) -> Iterator[Store | None]:
     if not isinstance(store, Store):
         raise BadInput(f"store is a path, a URL, an open store, None or False, not a {type(store).__name__}.")
     yield store
+
+
+#: What each argument means, said once for all functions.
+_ARGUMENTS = {
+    "model": "A path, a URL or a name such as demo:resnet50; or an onnx.ModelProto or torch.nn.Module object.",
+    "a": "The first arm: a model, or a result that was measured before (an object, a file, an id in the store).",
+    "b": "The second arm; without it both arms are of model A, on two engines or with options of their own.",
+    "out": "The ONNX file to write.",
+    "slo": 'A latency objective, such as "p99<20ms", "median<3ms" or "mean<5ms".',
+    "engine": "An engine: onnxruntime, openvino, torch, deepsparse, … (see `inferlab engines`), or FILE.py:CLASS.",
+    "a_options": "Options of arm A alone, such as {'num_cores': 2}.",
+    "b_options": "Options of arm B alone.",
+    "batch_size": "Items in a batch; None is 1, or what the model fixes.",
+    "sequence_length": "Length of sequences that the model leaves open; None is 128.",
+    "num_cores": 'Physical cores to run on; None and "max" are all.',
+    "scenario": "How requests are issued: sync, async, elastic, server or offline.",
+    "rate": "Requests a second that arrive in the scenario server.",
+    "num_streams": 'Streams, except in sync; None and "max" are one a core.',
+    "instances": "Whole copies of the model that divide the cores among them.",
+    "input_shapes": "Shapes of inputs: [[1, 3, 224, 224]] in their order, {'x': [1, 3, 224, 224]}, or text.",
+    "input": "Real inputs: an .npz file, or a dictionary of arrays by the names of the model's inputs.",
+    "thread_pinning": 'Bind threads to cores ("core"), to NUMA nodes ("numa"), or not ("none").',
+    "stream_mode": 'Streams in "threads", "processes" or on the engine\'s own ("native"); "auto" chooses.',
+    "engine_option": "Options of the engine, such as {'spinning': 0}.",
+    "seed": "Of the generated inputs.",
+    "verify": "Check the outputs against a reference.",
+    "timeout": "Seconds without an answer after which an engine counts as hung.",
+    "time": "Seconds of measuring: of each cell of a benchmark, of each part of a profile, else in all.",
+    "warmup_time": "Seconds of warming up before each process is measured.",
+    "processes": "Fresh processes that share the time; 1 gives no interval; None is 5, fewer where time is short.",
+    "precision": "Measure until the half-width of the interval is this share, such as 0.01, or the time is over.",
+    "cluster": "The address of a Ray cluster whose nodes measure; auto, or local to start one.",
+    "on": "Machine types of the cluster; by default one node of each distinct CPU.",
+    "nodes": "Machines of each type.",
+    "price": "What an hour of each machine type costs, such as {'c7i': 0.0892}.",
+    "wait": "Seconds to wait for nodes that an autoscaler starts.",
+    "margin": "The share up to which a difference does not matter.",
+    "performance": "Measure the layers' times.",
+    "loss": "Measure what pruning each layer costs; without it there is no loss profile and no estimate.",
+    "performance_name": "What the performance profile is called.",
+    "loss_name": "What the loss profile is called.",
+    "levels": 'Shares of zeros to measure times at: a list, "all" or "none".',
+    "roofline": "Measure the machine's ceilings, and what limits each layer.",
+    "data": "An .npz file with your inputs, and labels if there are any; or demo:digits.",
+    "verify_estimate": "Make the estimated model and measure it.",
+    "name": "What the version is called; by default as the file.",
+    "sparsity": "Share of weights to make zero, the smallest first, such as 0.8.",
+    "scope": '"uniform": each layer alike; "global": all weights together with one threshold.',
+    "pattern": 'unstructured, block4, N:M such as "2:4", or channel: whole channels go.',
+    "layers": "The sparsity of layers by the name of a weight or node, or a regular expression.",
+    "include": "Prune only these layers, by name or regular expression.",
+    "exclude": "Leave these layers as they are.",
+    "minimum": "Least sparsity of a layer.",
+    "maximum": "Highest sparsity of a layer.",
+    "ends": "Prune the first and the last layer too.",
+    "budget": "The loss that pruning may cost; profiles then choose each layer's sparsity.",
+    "profile": "A profile made before (its file or id), to take times and losses from.",
+    "int8": 'Compute in INT8: "dynamic" or "static" to optimise; True to measure such a copy in a profile.',
+    "weights_only": "Store weights in 8 or 4 bits and compute in floats.",
+    "float": '"fp16": compute in half precision.',
+    "keep_sensitive": "Leave so many layers that lose most in their precision.",
+    "per_tensor": "One scale per tensor in INT8, not one per channel.",
+    "cleanup": "Fold constants and remove dead nodes first.",
+    "recipe": "A recipe file to repeat.",
+    "goal": 'What to reach, such as "2x faster" or "30% smaller"; recipes are tried until one does.',
+    "max_loss": "The loss that the goal may cost, such as 0.01 or 1%.",
+    "search_time": "Seconds that the search may take.",
+    "nearest": "Where the goal is not reached, return what comes nearest to it.",
+    "measure": "Engines to compare the version with the original on, or none; of doctor: find out in 15 s how "
+    "small a difference could be seen.",
+    "store": "Where results are saved: a path or URL, an open store, None for your own, False for nowhere.",
+    "progress": "A function of a fraction (or None) and a text, called as the work goes on.",
+}
+
+
+def _explain(function: Callable[..., Any]) -> None:
+    """Add what each argument means to a function's documentation."""
+    names = [
+        one.name for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD
+    ]
+    told = [
+        textwrap.fill(f"{name}: {_ARGUMENTS[name]}", 100, initial_indent="    ", subsequent_indent="        ")
+        for name in names
+    ]
+    lists = "" if function is not benchmark else "\n\nLists of values make a sweep of all combinations."
+    function.__doc__ = "\n".join([f"{inspect.getdoc(function)}{lists}", "", "Arguments:", *told])
+
+
+for _function in (benchmark, compare, profile, optimize, recommend, capacity, doctor):
+    _explain(_function)

@@ -94,6 +94,43 @@ def _each(check: Check) -> Check:
     return checked
 
 
+def shapes(name: str, value: Any) -> dict[str, tuple[int, ...]] | list[tuple[int, ...]]:
+    """Shapes by name, or in the order of the inputs; a single list of numbers is the shape of the only input."""
+    wanted = "text, a list such as [[1, 3, 224, 224]], or a dictionary such as {'x': [1, 3, 224, 224]}"
+
+    def shape(one: Any) -> tuple[int, ...]:
+        if isinstance(one, str | bytes | Mapping) or not isinstance(one, Iterable):
+            raise _refuse(name, wanted, value)
+        return tuple(_above(_whole, 1)(name, size) for size in one)
+
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) and key for key in value):
+            raise _refuse(name, wanted, value)
+        return {key: shape(one) for key, one in value.items()}
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise _refuse(name, wanted, value)
+    several = list(value)
+    if several and all(isinstance(one, numbers.Integral) for one in several):
+        several = [several]
+    if not several:
+        raise BadInput(f"{name} is empty: give at least one shape.")
+    return [shape(one) for one in several]
+
+
+def _shape_text(name: str, value: Any) -> str:
+    """Shapes as the command line takes them."""
+    if isinstance(value, str):
+        return _word(name, value)
+    found = shapes(name, value)
+    if isinstance(found, dict):
+        return ",".join(f"{key}={_dims(one)}" for key, one in found.items())
+    return ",".join(map(_dims, found))
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
 def _machine_types(name: str, value: Any) -> tuple[str, ...]:
     """One word, several, or none."""
     return () if value is None or value == () else _each(_word)(name, value)
@@ -117,7 +154,7 @@ CELL: dict[str, tuple[str, Check]] = {
     "scenario": ("scenarios", _each(_word)),
     "num_streams": ("num_streams", _each(_most)),
     "instances": ("instances", _each(_whole)),
-    "input_shapes": ("input_shapes", _maybe(_word)),
+    "input_shapes": ("input_shapes", _maybe(_shape_text)),
     "thread_pinning": ("thread_pinning", _word),
     "stream_mode": ("stream_mode", _word),
     "engine_option": ("engine_options", _options),

@@ -9,8 +9,11 @@ class InferlabError(Exception):
     exit_code = 70
 
 
-class BadInput(InferlabError):
-    """What the user gave cannot be used; the message says what, which, and what to do next."""
+class BadInput(InferlabError, ValueError):
+    """What the user gave cannot be used; the message says what, which, and what to do next.
+
+    It is a ValueError too, as Python programs expect of a wrong argument.
+    """
 
     exit_code = 2
 

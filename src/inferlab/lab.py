@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.again import from_anywhere, reopened, unchanged
 from inferlab.contests import Series, check_margin, contest_title, refuse_nonsense_of_contest
-from inferlab.doctor import Fact
 from inferlab.errors import BadInput
 from inferlab.executors import Executor, Local
 from inferlab.kept import Kept
+from inferlab.machine_state import Fact
 from inferlab.measure.capacity import Capacity
 from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import only_job, refuse_nonsense, tell_inputs, with_inputs_of

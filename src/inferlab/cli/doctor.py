@@ -13,7 +13,7 @@ from inferlab.cli.progress import Log
 from inferlab.cli.terminal import unescaped
 
 if TYPE_CHECKING:
-    from inferlab.doctor import State
+    from inferlab.machine_state import State
 
 _COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
 
@@ -29,8 +29,8 @@ _COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
 @click.option("-q", "--quiet", is_flag=True, help="Only the report and errors.")
 def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     """Report whether this machine is fit for measuring: what disturbs, what cannot be read, and what to do."""
-    from inferlab.doctor import examine
     from inferlab.lab import Lab
+    from inferlab.machine_state import examine
     from inferlab.render import doctor, files
 
     if export_path:

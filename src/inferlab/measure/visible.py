@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferlab.doctor import Fact
+from inferlab.machine_state import Fact
 from inferlab.measure.intervals import smallest_visible
 from inferlab.records import Comparison, Plan
 

@@ -67,7 +67,11 @@ def read_onnx(path: Path, source: str) -> Model:
             quantization=quantization,
             random=_is_random(proto, path.parent),
         )
-    except (Damaged, ValueError, OverflowError, OSError) as error:
+    except Damaged as error:
+        raise damaged(path, error) from error
+    except BadInput:
+        raise
+    except (ValueError, OverflowError, OSError) as error:
         raise damaged(path, error) from error
 
 

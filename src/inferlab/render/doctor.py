@@ -6,8 +6,8 @@ import json
 import textwrap
 from collections.abc import Callable, Sequence
 
-from inferlab.doctor import Fact, State
 from inferlab.escaping import one_line
+from inferlab.machine_state import Fact, State
 from inferlab.render.doctor_prose import PROSE, sentence
 
 # Version 1: the first.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferlab.doctor import Fact
+from inferlab.machine_state import Fact
 from inferlab.units import duration, plural, share, size
 
 

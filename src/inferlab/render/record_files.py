@@ -48,6 +48,8 @@ class RecordFiles(Generic[R]):
         try:
             record = restored(self.kind, dict(found))
             self.check(record)
+        except BadInput:
+            raise
         except (ValueError, ArithmeticError) as error:
             raise BadInput(f"The {self.noun} {name} is damaged: {error}. Make it again.") from error
         return record

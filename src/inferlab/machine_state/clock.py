@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from inferlab.doctor.facts import Fact, System
+from inferlab.machine_state.facts import Fact, System
 
 _FOLDER = "sys/devices/system/clocksource/clocksource0"
 # Read without entering the kernel.

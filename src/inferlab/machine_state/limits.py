@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from inferlab import machine
-from inferlab.doctor.facts import Fact, System
+from inferlab.machine_state.facts import Fact, System
 from inferlab.worker import CONFINEMENT
 
 # How many threads: inferlab sets the number itself where an engine lets it.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inferlab.doctor import clock, limits, moment, processor
-from inferlab.doctor.facts import Fact, State, System
+from inferlab.machine_state import clock, limits, moment, processor
+from inferlab.machine_state.facts import Fact, State, System
 
 __all__ = ["Fact", "State", "System", "examine"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from inferlab import machine
-from inferlab.doctor.facts import Fact, System
+from inferlab.machine_state.facts import Fact, System
 
 _WATCH_S = 0.3
 # Shares above which a disturbance is worth a warning: of all our CPUs, of one of them;

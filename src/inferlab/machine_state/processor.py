@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from inferlab import machine
-from inferlab.doctor.facts import SYS_CPU, Fact, System
+from inferlab.machine_state.facts import SYS_CPU, Fact, System
 
 # ARM's /proc/cpuinfo has numbers instead of a name: those of the cores that servers and small boards have.
 _ARM_IMPLEMENTER = "0x41"
