@@ -30,12 +30,14 @@ def with_fitted_shapes(model: Model) -> Model:
     shapes = _remembered(file, model)
     if shapes is None:
         shapes = _tried(model)
+        if shapes is None:
+            return model
         _remember(file, shapes)
     return replace(model, inputs=tuple(replace(one, fitted=shapes.get(one.name) or None) for one in model.inputs))
 
 
-def _tried(model: Model) -> dict[str, Shape]:
-    """The first candidate that runs; empty where none does, or where ONNX Runtime cannot load the model."""
+def _tried(model: Model) -> dict[str, Shape] | None:
+    """The first candidate that runs; empty where none does, None where ONNX Runtime could not try."""
     tries = candidates(model.inputs)
     arguments = {
         "model": model.path,
@@ -47,7 +49,7 @@ def _tried(model: Model) -> dict[str, Shape]:
         with Worker(_ONNXRUNTIME, patience_s=_PATIENCE_S) as worker:
             number = worker.ask("task", task="fit_shapes", arguments=arguments).data["number"]
     except (BadInput, EngineFailed):
-        return {}
+        return None
     return {} if number is None else tries[number]
 
 
