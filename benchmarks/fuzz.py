@@ -25,7 +25,8 @@ AIMS = {
     "exports": 20_000,
     "stores": 5_000,
 }
-_BATCH = 500
+# A process takes seconds to import all that it reads with.
+_BATCH = 2000
 # The worker itself stops a reader after 20 s, unless it hangs where no signal is heard.
 _SILENT_S = 300
 _COMMAND_EVERY = 997
@@ -73,7 +74,7 @@ def _batches(chosen: list[str], count: int | None, first: int) -> queue.Queue[tu
     found = []
     for kind in chosen:
         aim = count or AIMS[kind]
-        size = min(_BATCH, max(20, aim // 20))
+        size = min(_BATCH, max(20, aim // 10))
         for start in range(0, aim, size):
             found.append((start / aim, kind, first + start, min(size, aim - start)))
     waiting: queue.Queue[tuple[str, int, int]] = queue.Queue()
