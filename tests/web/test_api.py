@@ -510,3 +510,21 @@ def test_two_projects_can_be_worked_on_at_once(http: httpx.Client, server: Serve
     assert [one.status_code for one in made] == [201] * 4
     for one in made:
         assert http.delete(f"/projects/{one.json()['id']}").status_code == 204
+
+
+def test_an_entry_has_a_readable_name_and_can_be_renamed(http: httpx.Client) -> None:
+    project = http.post("/projects", json={"source": "demo:mlp", "name": "Mlp", "input_shapes": "[1,64]"}).json()
+    assert project["input_shapes"] == "[1,64]"
+    said = refused(http.patch(f"/projects/{project['id']}", json={"input_shapes": "[1,64"}), 400)
+    assert said.startswith("The input shapes '[1,64' cannot be read")
+    entry = measured(http, project["id"], QUICK)
+    (line,) = http.get(f"/projects/{project['id']}/benchmarks").json()
+    assert line["name"] == "mlp on Fake (scripted), 1 core, batch 1"
+    assert (
+        http.patch(f"/entries/{entry}", json={"name": " Before  the change "}).json()["name"]
+        == "Before the change"
+    )
+    assert http.get(f"/benchmarks/{entry}").json()["entry"]["name"] == "Before the change"
+    assert refused(http.patch(f"/entries/{entry}", json={"name": ""}), 400) == "The benchmark needs a name."
+    assert http.patch(f"/entries/{ABSENT}", json={"name": "x"}).status_code == 404
+    http.delete(f"/projects/{project['id']}")
