@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
 import inspect
 import os
@@ -25,7 +26,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
@@ -43,7 +44,17 @@ _MEMORY_PER_BYTE = 6
 _LARGEST_ANSWER = 1 << 30
 _LONGEST_TEXT = 2000
 _MOST_PROCESSES = 16
-_FIRST, _THEN = ("inferlab.model.graph",), ("inferlab.model.flops", "onnx.reference", "inferlab.transform.prune")
+# What readers import: what the first call needs, and what the server imports when it has nothing to do.
+_FIRST = ("inferlab.codec", "inferlab.model.graph", "inferlab.model.limits", "inferlab.model.structure")
+_THEN = (
+    *(
+        "inferlab.child.confinement",
+        "inferlab.model.flops",
+        "inferlab.transform.prune",
+        "inferlab.transform.channels",
+    ),
+    *("inferlab.transform.cleanup", "inferlab.transform.quantize", "inferlab.optimizing.make", "onnx.reference"),
+)
 # poll's flag for an end that was closed, which not every system has.
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
 
@@ -55,7 +66,11 @@ class Call:
     module: str
     name: str
     arguments: bytes
+    #: What is read, as sentences name it.
+    subject: str
     folder: str
+    #: Where the caller finds its modules.
+    paths: tuple[str, ...]
     read: tuple[str, ...]
     write: tuple[str, ...]
     memory_bytes: int
@@ -98,7 +113,7 @@ def confined(*, reads: Sequence[str], writes: Sequence[str] = ()) -> Callable[[C
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
             if _state.here or not _can_fork():
-                with _naming(given.arguments[reads[0]]):
+                with _naming(_subject(given.arguments, reads)):
                     return _once(function, given)
             return cast(R, _call(function, dict(given.arguments), reads, writes))
 
@@ -137,14 +152,18 @@ def _can_fork() -> bool:
 
 
 @contextlib.contextmanager
-def _naming(subject: Any) -> Iterator[None]:
+def _naming(subject: str) -> Iterator[None]:
     """Turn a clause of what is wrong with a file into a sentence that names it."""
     try:
         yield
     except Damaged as error:
         raise BadInput(
-            f"The ONNX file {_path(subject)} is damaged and cannot be read: {error}. Download or export it again."
+            f"The ONNX file {subject} is damaged and cannot be read: {error}. Download or export it again."
         ) from error
+
+
+def _subject(given: Mapping[str, Any], reads: Sequence[str]) -> str:
+    return _path(given[reads[0]]) if reads else "that the engine made of the model"
 
 
 def _path(value: Any) -> str:
@@ -154,10 +173,12 @@ def _path(value: Any) -> str:
 def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[str], writes: Sequence[str]) -> Any:
     from inferlab import codec
 
-    subject = _path(given[reads[0]])
+    subject = _subject(given, reads)
     sources = [_path(given[name]) for name in reads if given[name] is not None]
-    targets = [str(given[name]) for name in writes if given[name] is not None]
-    memory_bytes = BASE_MEMORY_BYTES + _MEMORY_PER_BYTE * sum(_size(given[name]) for name in reads)
+    targets = [str(_folder(Path(given[name]))) for name in writes]
+    sizes = [_size(given[name]) for name in reads]
+    sizes += [len(value) for value in given.values() if isinstance(value, bytes)]
+    memory_bytes = BASE_MEMORY_BYTES + _MEMORY_PER_BYTE * sum(sizes)
     patience_s = timeout_s()
     try:
         arguments = codec.encode(given)
@@ -167,7 +188,9 @@ def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[s
         module=function.__module__,
         name=function.__qualname__,
         arguments=arguments,
+        subject=subject,
         folder=str(Path.cwd()),
+        paths=tuple(path for path in sys.path if path),
         read=tuple(dict.fromkeys(one for source in sources for one in _readable(source))),
         write=tuple(targets),
         memory_bytes=memory_bytes,
@@ -200,6 +223,14 @@ def _error(answer: Answer, subject: str, memory_bytes: int) -> InferlabError:
 
 def _too_large(subject: str, memory_bytes: int) -> BadInput:
     return BadInput(f"{subject} takes more than {memory_bytes / 1e9:.1f} GB of memory to read, so it is refused.")
+
+
+def _folder(path: Path) -> Path:
+    """The folder that a door writes into, which must be there before it is confined to it."""
+    folder = path.parent if path.is_file() else path
+    with contextlib.suppress(OSError):  # the door itself says what is wrong
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _size(value: Any) -> int:
@@ -369,9 +400,10 @@ def serve(control: socket.socket) -> None:
     calls: dict[int, tuple[int, socket.socket]] = {}
     later = list(_THEN)
     while True:
-        ready = waiting.poll(0 if calls and later else None)
+        ready = waiting.poll(0 if later else None)
         if not ready:
-            importlib.import_module(later.pop(0))  # while the first call runs
+            importlib.import_module(later.pop(0))
+            gc.freeze()  # what is there stays: collecting it in every fork would copy its pages
         for descriptor, _ in ready:
             if descriptor == wake.fileno():
                 with contextlib.suppress(BlockingIOError):
@@ -451,13 +483,30 @@ def _die_with_server() -> None:
 
 def _answer(call: socket.socket) -> None:
     from inferlab import codec
-    from inferlab.child.confinement import confine
 
-    global _is_confined
     with call.makefile("rb") as stream:
         (size,) = struct.unpack("=Q", stream.read(8))
         request: Call = codec.decode(stream.read(size), Call)
+    try:
+        answer = _run(request)
+    except MemoryError:
+        answer = Answer(error="MemoryError")
+    except Exception as error:
+        ours = isinstance(error, InferlabError)
+        details = "" if ours else traceback.format_exc()[-20_000:]
+        answer = Answer(error=type(error).__name__, text=str(error)[:_LONGEST_TEXT], details=details)
+    call.sendall(codec.encode(answer))
+
+
+def _run(request: Call) -> Answer:
+    """Give everything up that the call does not need, then do what it asks for."""
+    from inferlab import codec
+    from inferlab.child.confinement import confine
+
+    global _is_confined
     os.chdir(request.folder)
+    # Behind our own: nothing of the caller's takes the place of what we import.
+    sys.path += [path for path in request.paths if path not in sys.path]
     module = importlib.import_module(request.module)
     confine(
         {
@@ -475,16 +524,8 @@ def _answer(call: socket.socket) -> None:
     hints = _hints(function)
     encoded: dict[str, Any] = codec.decode(request.arguments, dict[str, Any])
     arguments = {name: codec.decode(codec.encode(value), hints[name]) for name, value in encoded.items()}
-    try:
-        with _naming(next(iter(arguments.values()))):
-            answer = Answer(result=codec.encode(function(**arguments)))
-    except MemoryError:
-        answer = Answer(error="MemoryError")
-    except Exception as error:
-        ours = isinstance(error, InferlabError)
-        details = "" if ours else traceback.format_exc()[-20_000:]
-        answer = Answer(error=type(error).__name__, text=str(error)[:_LONGEST_TEXT], details=details)
-    call.sendall(codec.encode(answer))
+    with _naming(request.subject):
+        return Answer(result=codec.encode(function(**arguments)))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from inferlab.again import from_anywhere, reopened, unchanged
 from inferlab.contests import Series, check_margin, contest_title, refuse_nonsense_of_contest
@@ -37,6 +38,7 @@ from inferlab.searches import made_of, searched
 from inferlab.searches import save as save_front
 from inferlab.store.entries import Document
 from inferlab.sweep import Sweep
+from inferlab.timeouts import time_limit
 from inferlab.versions import Doors, Versioning
 
 if TYPE_CHECKING:
@@ -44,6 +46,21 @@ if TYPE_CHECKING:
     from inferlab.store.store import Store
 
 __all__ = ["Lab", "read_model"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_time(method: Callable[P, R]) -> Callable[P, R]:
+    """Let every step of a method take as long as its plan's --timeout says, also those that no plan reaches."""
+
+    @functools.wraps(method)
+    def within(*args: P.args, **kwargs: P.kwargs) -> R:
+        plan = next(one for one in (*args, *kwargs.values()) if isinstance(one, Plan))
+        with time_limit(plan.patience_s):
+            return method(*args, **kwargs)
+
+    return within
 
 
 class Lab:
@@ -57,6 +74,7 @@ class Lab:
         #: The project that what is measured shall belong to.
         self._project_id = project_id
 
+    @_in_time
     def benchmark(
         self, plan: Plan, listener: Listener = ignore, live: bool = False, against: str | None = None
     ) -> Benchmark:
@@ -79,14 +97,16 @@ class Lab:
         self, plan: Plan, model: Model, saver: Saver, listener: Listener, live: bool = False
     ) -> Iterator[Sweep | FleetSweep]:
         """The plan on its way, on this machine or through a cluster."""
-        if plan.cluster is None:
-            yield Sweep(plan, model, self._executor, saver, listener, live)
-            return
-        from inferlab.fleet.sweep import sweeping
+        with time_limit(plan.patience_s):
+            if plan.cluster is None:
+                yield Sweep(plan, model, self._executor, saver, listener, live)
+                return
+            from inferlab.fleet.sweep import sweeping
 
-        with sweeping(plan, model, saver, listener, live) as sweep:
-            yield sweep
+            with sweeping(plan, model, saver, listener, live) as sweep:
+                yield sweep
 
+    @_in_time
     def cells(self, plan: Plan, listener: Listener = ignore) -> tuple[Cell, ...]:
         """The cells that a plan would measure."""
         refuse_nonsense(plan)
@@ -169,6 +189,7 @@ class Lab:
             a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, series.listen)
         )
 
+    @_in_time
     def _compared(
         self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
     ) -> Comparison:
@@ -195,6 +216,7 @@ class Lab:
         trial = Lab(executor=self._executor).compare(TRIAL, TRIAL, time_s=time_s, listener=listener)
         return visible_in_a_minute(trial)
 
+    @_in_time
     def capacity(
         self, plan: Plan, objective: Objective, listener: Listener = ignore, live: bool = False
     ) -> Capacity:
@@ -212,6 +234,7 @@ class Lab:
         model = read_model(plan.model, listener, plan.engines)
         return only_job(plan, model)
 
+    @_in_time
     def recommend(
         self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
     ) -> Recommendation:
@@ -226,6 +249,7 @@ class Lab:
             self._save("recommendation", plan.model, recommend.to_json(found), listener)
         return found
 
+    @_in_time
     def recommend_machine(
         self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
     ) -> dict[str, Any]:
@@ -244,6 +268,7 @@ class Lab:
         self._saver(listener).document("recommendation", plan.model, found)
         return found
 
+    @_in_time
     def profile(self, plan: Plan, wanted: Wanted | None = None, listener: Listener = ignore) -> Profile:
         """Where the time of a model goes, and what pruning would buy and cost, in a plan of one cell.
 
@@ -263,6 +288,7 @@ class Lab:
         """A profile that was made before, by its file or its id in the store."""
         return self._kept.profile(name)
 
+    @_in_time
     def optimize(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Optimization:
         """Make an optimised version of a model, and measure what it cost and gained, in a plan of one cell.
 
@@ -275,6 +301,7 @@ class Lab:
         plan, job = self._to_optimize(plan, asked, listener)
         return Versioning(plan, asked, job, self._doors(listener), listener, goal).run()
 
+    @_in_time
     def search(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Front:
         """Try recipes, cheapest first, for one that reaches the goal that is asked, in a plan of one cell.
 
@@ -289,6 +316,7 @@ class Lab:
         plan, job = self._to_optimize(plan, asked, listener)
         return searched(plan, asked, job, self._doors(listener), saver, listener)
 
+    @_in_time
     def reach(
         self, plan: Plan, asked: Asked, listener: Listener = ignore, nearest: bool = False
     ) -> tuple[Front, Optimization | None]:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
-from inferlab.model.graph import external_files, read_onnx, rewrite
+from inferlab.model.graph import read_onnx, rewrite
+from inferlab.model.sparsity import external_files
 from inferlab.records import Model
 
 F, I64 = TensorProto.FLOAT, TensorProto.INT64

@@ -22,6 +22,7 @@ _HELP = """Write a PyTorch model as ONNX, or entries of the store as a file.
 MODEL is a Hugging Face folder, hf:ORG/NAME, a torch.export program (.pt2) or a TorchScript file; what is written
 is checked against eager PyTorch. An ID is one that inferlab history lists; -o then ends in .jsonl, or in .jsonl.gz
 to compress, and inferlab import takes that file in again."""
+_TIMEOUT = "Seconds after which an export counts as hung."
 _ENTRIES = (".jsonl", ".jsonl.gz")
 # What only the one use takes, by parameter: the option as it is written.
 _OF_MODELS = {
@@ -30,6 +31,7 @@ _OF_MODELS = {
     "batch_size": "--batch_size",
     "sequence_length": "--sequence_length",
     "static": "--static",
+    "timeout": "--timeout",
 }
 _OF_ENTRIES = {"store_url": "--store"}
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
@@ -49,6 +51,9 @@ _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 @click.option("-b", "--batch_size", type=int, default=2, show_default=True, help="To trace with.")
 @click.option("--sequence_length", type=int, default=16, show_default=True, help="To trace with.")
 @click.option("--static", is_flag=True, help="Fix batch and sequence at the sizes traced with.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=3600.0, show_default=True, help=_TIMEOUT
+)
 @store_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the path.")
 @click.pass_context
@@ -142,6 +147,7 @@ def _export_model(
     batch_size: int,
     sequence_length: int,
     static: bool,
+    timeout: float,
 ) -> None:
     from inferlab.model.export import export_to_onnx
 
@@ -159,6 +165,7 @@ def _export_model(
             exporter=exporter,  # type: ignore[arg-type]
             batch_size=batch_size,
             sequence_length=sequence_length,
+            timeout=timeout,
             listener=log,
         )
     if quiet:

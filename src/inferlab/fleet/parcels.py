@@ -90,11 +90,9 @@ def pack_file(file: str) -> Packed:
 
 def _external(path: Path) -> dict[str, Path]:
     """The files that hold weights of an ONNX model, by the names that it calls them by."""
-    from inferlab.model.graph import parse_onnx
-    from inferlab.model.sparsity import external_files, external_names
+    from inferlab.model.graph import data_files_of
 
-    proto = parse_onnx(path)
-    return dict(zip(external_names(proto), external_files(proto, path.parent, path), strict=True))
+    return data_files_of(path)
 
 
 def _pack(main: str, files: Mapping[str, Path]) -> Packed:

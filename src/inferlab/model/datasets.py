@@ -12,7 +12,8 @@ import numpy as np
 
 from inferlab.child.scoring import IGNORED
 from inferlab.errors import BadInput
-from inferlab.model.inputs import UNREADABLE, make_inputs, read_data, take_rows
+from inferlab.model.archives import array_names, read_arrays
+from inferlab.model.inputs import make_inputs, read_data, take_rows
 from inferlab.model.shapes import batch_axis, fixed_batch
 from inferlab.records import Dim, Shape, TensorSpec
 from inferlab.units import plural
@@ -87,13 +88,9 @@ def _even(rows: int) -> int:
 
 def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[TensorSpec]) -> Array | None:
     """The labels in the file, whole numbers, one for each row or for each of its tokens; None without them."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if "labels" not in file.files or "labels" in inputs:
-                return None
-            labels: Array = file["labels"]
-    except UNREADABLE as error:
-        raise BadInput(f"The labels in {path} cannot be read: {error}. Write them with numpy.savez.") from error
+    if "labels" not in array_names(path) or "labels" in inputs:
+        return None
+    labels = read_arrays(path, ["labels"])["labels"]
     if labels.dtype.kind not in "iu":
         raise BadInput(
             f"The labels in {path} are {labels.dtype.name}. Give whole numbers: the classes, from 0 on."

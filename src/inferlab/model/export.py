@@ -17,6 +17,7 @@ from inferlab.child import protocol
 from inferlab.errors import BadInput, InferlabError
 from inferlab.model.inspect import need_torch, tensor_spec
 from inferlab.records import Event, Listener, TensorSpec, ignore
+from inferlab.timeouts import timeout_s
 from inferlab.worker import Worker
 
 Exporter = Literal["auto", "dynamo", "torchscript"]
@@ -60,6 +61,7 @@ def export_to_onnx(
     batch_size: int = 2,
     sequence_length: int = 16,
     tolerance: float = 1e-3,
+    timeout: float | None = None,
     listener: Listener = ignore,
 ) -> Exported:
     """Write `model` to `path` as ONNX and check the file against eager PyTorch.
@@ -68,12 +70,15 @@ def export_to_onnx(
     TorchScript file. A module needs `inputs`: tensors or arrays, by name or in order. With `dynamic`, the first
     axis of every input and the second of whole numbers in two dimensions stay free; `dynamic_shapes` says it in
     torch.export's way instead. The opset is 17, or 18 where only torch's newer exporter can write the model.
+    An export that takes more than `timeout` seconds is stopped; by default an hour.
     """
     out = _writable(Path(path))
     if exporter not in ("auto", "dynamo", "torchscript"):
         raise BadInput(f"There is no exporter '{exporter}'. Use auto, dynamo or torchscript.")
     if batch_size < 1 or sequence_length < 1:
         raise BadInput("The batch size and the sequence length to trace with must be at least 1.")
+    if timeout is not None and not timeout > 0:
+        raise BadInput(f"The timeout must be more than 0 seconds, not {timeout:g}.")
     launch = need_torch()
     with ExitStack() as stack:
         # In the same folder, so that the last step is a rename and a half-written file is never seen.
@@ -95,7 +100,7 @@ def export_to_onnx(
             "dynamic": dynamic, "tolerance": tolerance, "batch_size": batch_size,
             "sequence_length": sequence_length, "arrays": heads,
         }  # fmt: skip
-        with Worker(launch, patience_s=_PATIENCE_S) as worker:
+        with Worker(launch, patience_s=timeout or timeout_s(_PATIENCE_S)) as worker:
             found = worker.ask("task", blocks, task="export", arguments=arguments).data
         if not found["error"] <= tolerance:
             raise WrongExport(

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput, InferlabError
 from inferlab.model.costs import Costs
 from inferlab.model.nodes import Costed, Place, node_cost
@@ -34,10 +35,27 @@ def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:
             f"The operations of {model.source} cannot be counted: it is a model of the kind {model.kind}. "
             "Give an ONNX file; inferlab export writes one."
         )
-    light = read_light(model, shapes)
-    scope = Scope(light.proto.graph, light)
+    counted = _counted(model, shapes, {}, "", False)
+    if counted is not None:
+        return counted
     traced: Mapping[int, Traced] = {}
     no_trace = ""
+    try:
+        traced = trace(model, shapes)
+    except InferlabError as error:
+        no_trace = str(error)
+    counted = _counted(model, shapes, traced, no_trace, True)
+    assert counted is not None
+    return counted
+
+
+@confined(reads=["model"])
+def _counted(
+    model: Model, shapes: Mapping[str, Shape], traced: Mapping[int, Traced], no_trace: str, finish: bool
+) -> Costs | None:
+    """All nodes with their costs; None where a trace would show missing shapes, unless it is to finish."""
+    light = read_light(model, shapes)
+    scope = Scope(light.proto.graph, light)
     missing = _unknown(scope)
     while missing and refine(scope):
         scope = Scope(light.proto.graph, light)
@@ -45,11 +63,8 @@ def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:
         if missing == before:
             break
     _check_reshapes(scope, shapes)
-    if missing:
-        try:
-            traced = trace(model, shapes)
-        except InferlabError as error:
-            no_trace = str(error)
+    if missing and not finish:
+        return None
     nodes = _graph(scope, Place(1, "", traced, no_trace), light, [0])
     return _collected(nodes)
 

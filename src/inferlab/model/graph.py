@@ -1,4 +1,7 @@
-"""Read an ONNX file into a Model, and write changed copies of it."""
+"""Read an ONNX file into a Model, and write changed copies of it.
+
+What looks into a file runs in a confined process (the doors), where onnx is imported; callers need it not.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,22 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
-
+from inferlab.confined import confined
 from inferlab.errors import BadInput, Damaged
-from inferlab.model import sparsity, structure
-from inferlab.model.limits import Scope, Tracer
+from inferlab.model import data_files
 from inferlab.model.operators import RANDOM
 from inferlab.model.shapes import batch_axis
-from inferlab.model.sparsity import bodies, external_files, subgraphs, type_name
 from inferlab.records import Dim, Model, TensorSpec
 
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, ValueInfoProto
+
 __all__ = [
+    "data_locations",
     "digest_of",
-    "external_files",
-    "names_are_unique",
+    "has_unique_names",
     "parse_onnx",
     "precision_name",
     "read_onnx",
@@ -44,8 +45,12 @@ _PRECISIONS = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16":
                "UINT4": "INT4"}  # fmt: skip
 
 
+@confined(reads=["path"])
 def read_onnx(path: Path, source: str) -> Model:
     """Read what a model is: its inputs, outputs, weights and precision."""
+    from inferlab.model import sparsity
+    from inferlab.model.sparsity import external_files
+
     content = _content(path)
     proto = _parse(path, content)
     try:
@@ -75,8 +80,11 @@ def read_onnx(path: Path, source: str) -> Model:
         raise damaged(path, error) from error
 
 
+@confined(reads=["path"])
 def digest_of(path: Path) -> str:
     """The digest of an ONNX file as `read_onnx` gives it, without a look at its weights."""
+    from inferlab.model.sparsity import external_files
+
     content = _content(path)
     return _digest(content, external_files(_parse(path, content), path.parent, path))
 
@@ -86,8 +94,28 @@ def parse_onnx(path: Path) -> ModelProto:
     return _parse(path, _content(path))
 
 
-def names_are_unique(proto: ModelProto) -> bool:
+@confined(reads=["path"])
+def data_locations(path: Path) -> list[str]:
+    """The names of the files in which an ONNX file keeps weights, each checked to be there and long enough."""
+    from inferlab.model.sparsity import external_files, external_names
+
+    proto = parse_onnx(path)
+    external_files(proto, path.parent, path)
+    return external_names(proto)
+
+
+def data_files_of(path: Path) -> dict[str, Path]:
+    """The files that hold weights of an ONNX model, by the names that it calls them by; all inside its folder."""
+    # The process that read the names is not trusted to have checked them.
+    return {name: data_files.inside(name, path.parent, path) for name in data_locations(path)}
+
+
+@confined(reads=["path"])
+def has_unique_names(path: Path) -> bool:
     """Whether every node can be told by its name, in lists with commas too."""
+    from inferlab.model.sparsity import bodies
+
+    proto = parse_onnx(path)
     names = [node.name for body in bodies(proto) for node in body.node]
     return len(set(names)) == len(names) and not any(not name or "," in name for name in names)
 
@@ -112,23 +140,33 @@ def rewrite(
     original = Path(model.path)
     target = target_folder / original.name
     assert not (target.exists() and target.samefile(original)), "a copy never takes its original's place"
+    target_folder.mkdir(parents=True, exist_ok=True)
+    for name, file in data_files_of(original).items():
+        place_beside(file, target_folder / name, copy_data)
+    target.unlink(missing_ok=True)
+    _write_changed(model, target_folder, batch, newest_ir, unique_names)
+    return target
+
+
+@confined(reads=["model"], writes=["target_folder"])
+def _write_changed(
+    model: Model, target_folder: Path, batch: tuple[int, int] | None, newest_ir: int | None, unique_names: bool
+) -> None:
+    """Write the graph of a model's copy."""
+    from inferlab.model.sparsity import bodies
+
+    original = Path(model.path)
     proto = parse_onnx(original)
     if batch is not None:
-        _set_batch(
-            proto.graph, {spec.name for spec in model.inputs if batch_axis(spec, model.inputs) == 0}, *batch
-        )
+        batched = {spec.name for spec in model.inputs if batch_axis(spec, model.inputs) == 0}
+        _set_batch(proto.graph, batched, *batch)
     if newest_ir is not None and proto.ir_version > newest_ir:
         proto.ir_version = newest_ir
     if unique_names:
         for body in bodies(proto):
             for node in body.node:
                 node.name = unique_name(next(filter(None, node.output), ""))
-    target_folder.mkdir(parents=True, exist_ok=True)
-    for file in external_files(proto, original.parent, original):
-        place_beside(file, target_folder / file.relative_to(original.parent), copy_data)
-    target.unlink(missing_ok=True)
-    target.write_bytes(proto.SerializeToString())
-    return target
+    (target_folder / original.name).write_bytes(proto.SerializeToString())
 
 
 def _content(path: Path) -> bytes:
@@ -148,6 +186,11 @@ def _content(path: Path) -> bytes:
 
 
 def _parse(path: Path, content: bytes) -> ModelProto:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx import ModelProto
+
+    from inferlab.model import structure
+
     if not content:
         raise BadInput(f"The model file {path} is empty. Download or export it again.")
     if content.startswith(b"version https://git-lfs"):
@@ -195,6 +238,8 @@ def _opset(proto: ModelProto) -> int | None:
 
 
 def _inputs(proto: ModelProto, folder: Path) -> tuple[TensorSpec, ...]:
+    from inferlab.model.limits import Tracer
+
     graph = proto.graph
     tracer = Tracer(proto, folder)
     specs = []
@@ -220,6 +265,8 @@ def _fed(graph: GraphProto) -> list[ValueInfoProto]:
 
 
 def _spec(value: ValueInfoProto) -> TensorSpec:
+    from inferlab.model.sparsity import type_name
+
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         return TensorSpec(value.name, (kind or "unknown").removesuffix("_type"), None)
@@ -243,6 +290,9 @@ def _dim(dim: Any) -> Dim:
 
 def _precision(proto: ModelProto) -> tuple[str, str]:
     """How quantisation shows, and the precision that most of the weights are computed in."""
+    from inferlab.model import sparsity
+    from inferlab.model.sparsity import bodies, type_name
+
     operators = {node.op_type for body in bodies(proto) for node in body.node}
     kinds: Counter[str] = Counter()
     for weight in sparsity.weights(proto):
@@ -275,6 +325,10 @@ def precision_name(kind: str) -> str:
 
 
 def _is_random(proto: ModelProto, folder: Path) -> bool:
+    from inferlab.model import sparsity
+    from inferlab.model.limits import Scope
+    from inferlab.model.sparsity import bodies
+
     for body in bodies(proto):
         scope = Scope(body, None, None)
         for node in body.node:
@@ -289,6 +343,8 @@ def _is_random(proto: ModelProto, folder: Path) -> bool:
 
 def _set_batch(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
     """Set the first dimension of inputs and outputs that have the old batch size; inner shapes are forgotten."""
+    from inferlab.model.sparsity import subgraphs
+
     for value in [*(one for one in graph.input if one.name in batched), *graph.output]:
         dims = value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ()
         if dims and dims[0].dim_value == old:
@@ -303,10 +359,16 @@ def _set_batch(graph: GraphProto, batched: set[str], old: int, new: int) -> None
 
 def _set_reshapes(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
     """Set the batch in the constant targets of Reshape nodes behind these inputs that begin with the old one."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    from inferlab.model.sparsity import is_number
+
     constants = {one.name: one for one in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
+    constants = {name: one for name, one in constants.items() if is_number(one)}
     behind = set(batched)
     targets = []
     for node in graph.node:

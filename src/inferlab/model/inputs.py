@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from inferlab.errors import BadInput
+from inferlab.model.archives import array_names, memory_limit, read_arrays
 from inferlab.model.shapes import batch_axis, fixed_batch, with_rank
 from inferlab.records import Shape, TensorSpec
 
@@ -23,11 +21,6 @@ _NUMBERS = {
     "float16", "float32", "float64", "bool",
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 }  # fmt: skip
-#: What NumPy raises at an .npz file that is none, is cut off or damaged.
-UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error),
-)
 
 
 def make_inputs(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
@@ -128,16 +121,15 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def _refuse_what_memory_cannot_hold(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape]) -> None:
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system tells
-        memory = 1 << 40
+    """Inputs are made twice, copied into a child and bound there: a quarter of the memory is the most."""
+    limit = memory_limit()
     for spec in specs:
         size = math.prod(shapes[spec.name]) * _dtype(spec).itemsize
-        if size > memory:
+        if size > limit:
             raise BadInput(
                 f"The input '{spec.name}' of shape {list(shapes[spec.name])} takes {size / 1e9:.3g} GB, more than "
-                f"the machine's {memory / 1e9:.3g} GB. Give a smaller batch size or shape."
+                f"the machine's limit for inputs of {limit / 1e9:.3g} GB, a quarter of its memory. "
+                "Give a smaller batch size or shape."
             )
 
 
@@ -146,26 +138,17 @@ def _read(path: Path, specs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, Arr
     if not path.is_file():
         raise BadInput(f"There is no file {path}. Give an .npz file with the model's inputs by name.")
     names = [spec.name for spec in specs]
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(6)
-        if not start.startswith(b"PK"):
-            raise ValueError("it holds one array without a name" if start == b"\x93NUMPY" else "it is none")
-        with np.load(path, allow_pickle=False) as file:
-            unknown = [name for name in file.files if name not in names and name != "labels"]
-            missing = [name for name in names if name not in file.files]
-            arrays = [] if unknown or missing else [file[name] for name in names]
-    except UNREADABLE as error:
-        raise BadInput(
-            f"{path} cannot be read as an .npz file: {error}. Write it with numpy.savez, inputs by name."
-        ) from error
+    found = array_names(path)
+    unknown = [name for name in found if name not in names and name != "labels"]
+    missing = [name for name in names if name not in found]
     if unknown or missing:
         faults = [f"it lacks {', '.join(map(repr, missing))}"] if missing else []
         faults += [f"the model has no input {', '.join(map(repr, unknown))}"] if unknown else []
         raise BadInput(
             f"The data in {path} does not fit the model: {'; '.join(faults)}. The inputs are: {', '.join(names)}."
         )
-    return list(zip(specs, arrays, strict=True))
+    arrays = read_arrays(path, names)
+    return [(spec, arrays[spec.name]) for spec in specs]
 
 
 def _converted(value: Array, spec: TensorSpec, rows: int | None, path: str | Path) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.records import Kind, Model, TensorSpec
+from inferlab.timeouts import timeout_s
 from inferlab.worker import Launch, Worker
 
 OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
@@ -45,7 +46,7 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
 @functools.lru_cache(maxsize=32)
 def _asked(path: str, kind: Kind, digest: str) -> Any:
     """What a child says of a model; asked once, for it takes seconds to load one."""
-    with Worker(OPENVINO if kind == "openvino" else need_torch()) as worker:
+    with Worker(OPENVINO if kind == "openvino" else need_torch(), patience_s=timeout_s()) as worker:
         return worker.ask("inspect", model=path, kind=kind).data["model"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from inferlab.errors import BadInput, Damaged
+from inferlab.model import data_files
 
 #: A graph or the body of a model-local function.
 Body = GraphProto | FunctionProto
@@ -153,20 +154,14 @@ def packed_weights(model: ModelProto) -> dict[str, int]:
 
 
 def external_files(model: ModelProto, folder: Path, model_file: Path | None = None) -> list[Path]:
-    """The files beside the model that hold its weights, each found to be there, inside and long enough.
-
-    A model file that is a link (as in Hugging Face's cache) may have its data beside the file it points to.
-    """
-    roots = [folder.resolve()]
-    if model_file is not None and model_file.is_symlink():
-        roots.append(model_file.resolve().parent)
+    """The files beside the model that hold its weights, each found to be there, inside and long enough."""
     files: dict[str, Path] = {}
     for tensor in tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         location, offset, length = place(tensor)
         if location not in files:
-            files[location] = _inside(location, folder, roots)
+            files[location] = data_files.inside(location, folder, model_file)
         size = files[location].stat().st_size
         needed = bytes_of(tensor)
         if length is not None and length != needed:
@@ -351,23 +346,3 @@ def place(tensor: TensorProto) -> tuple[str, int, int | None]:
     if offset < 0:
         raise Damaged(f"the data of the weight '{tensor.name}' begins before its file does")
     return entries.get("location", ""), offset, length
-
-
-def _inside(location: str, folder: Path, roots: list[Path]) -> Path:
-    """The data file that a location names, if it exists and lies in the model's folder."""
-    if "\0" in location:
-        raise Damaged("the name of one of its data files is not text")
-    path = folder / location
-    foreign = PureWindowsPath(location).is_absolute() or PureWindowsPath(location).drive
-    outside = foreign or Path(location).is_absolute() or ".." in PureWindowsPath(location).parts
-    if outside or not any(path.resolve().is_relative_to(root) for root in roots):
-        raise BadInput(
-            f"The model keeps weights in '{location}', which lies outside its folder {folder.resolve()}. "
-            "Such a file is not read: move it beside the model and export the model again."
-        )
-    if not path.is_file():
-        raise BadInput(
-            f"The model keeps weights in '{location}', which is missing from {folder.resolve()}. "
-            "Put it beside the model file."
-        )
-    return path

@@ -14,18 +14,19 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner, shape_inference
 
 from inferlab.child import protocol
+from inferlab.confined import confined
 from inferlab.errors import Damaged, InferlabError
 from inferlab.model import sparsity
-from inferlab.model.graph import parse_onnx
+from inferlab.model.graph import data_files_of, parse_onnx
 from inferlab.model.inputs import make_inputs
 from inferlab.model.sparsity import bodies, external_files, subgraphs, type_name
 from inferlab.model.work import Tensor
 from inferlab.records import Model, Shape
+from inferlab.timeouts import timeout_s
 from inferlab.worker import Launch, Worker
 
 # Constants up to this many elements keep their values: shapes, axes and the like are computed from them.
 _FEW = 1024
-_PATIENCE_S = 300.0
 _ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
 
 
@@ -131,7 +132,7 @@ def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, Traced]:
         path = _numbered_copy(model, shapes, Path(folder))
         heads, blocks = protocol.pack_arrays(make_inputs(model.inputs, shapes, 0))
         arguments = {"model": str(path), "folder": folder, "arrays": heads}
-        with Worker(_ONNXRUNTIME, patience_s=_PATIENCE_S) as worker:
+        with Worker(_ONNXRUNTIME, patience_s=timeout_s()) as worker:
             found = worker.ask("task", blocks, task="shapes", arguments=arguments).data["nodes"]
     return {
         int(number): Traced(tuple(map(_of_pair, node["inputs"])), tuple(map(_of_pair, node["outputs"])))
@@ -191,19 +192,23 @@ def _of_pair(pair: Any) -> Tensor:
 
 def _numbered_copy(model: Model, shapes: Mapping[str, Shape], folder: Path) -> Path:
     """A copy of the model whose nodes are named by their numbers, its data files beside it."""
-    proto = inlined(parse_onnx(Path(model.path)))
-    _fix_inputs(proto, shapes)
-    for number, node in enumerate(numbered(proto.graph)):
-        node.name = f"n{number}"
-    original = Path(model.path)
-    for file in external_files(proto, original.parent, original):
-        target = folder / file.relative_to(original.parent)
+    for name, file in data_files_of(Path(model.path)).items():
+        target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         # Engines follow no link out of the model's folder, so the folder itself must hold the file.
         try:
             os.link(file.resolve(), target)
         except OSError as error:
             raise InferlabError(f"the data file '{file.name}' cannot stand beside a copy: {error}") from error
-    path = folder / "model.onnx"
-    path.write_bytes(proto.SerializeToString())
-    return path
+    _write_numbered(model, shapes, folder)
+    return folder / "model.onnx"
+
+
+@confined(reads=["model"], writes=["folder"])
+def _write_numbered(model: Model, shapes: Mapping[str, Shape], folder: Path) -> None:
+    """Write the graph whose nodes are named by their numbers."""
+    proto = inlined(parse_onnx(Path(model.path)))
+    _fix_inputs(proto, shapes)
+    for number, node in enumerate(numbered(proto.graph)):
+        node.name = f"n{number}"
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from inferlab.confined import confined
 from inferlab.model import sparsity
 from inferlab.model.datasets import Data
 from inferlab.model.flops import costs
@@ -65,6 +66,7 @@ def fell_short(layers: Sequence[ChangedLayer], recipe: Recipe) -> tuple[Finding,
     return (Finding("pattern-fell-short", data),)
 
 
+@confined(reads=["model"])
 def _zeros(model: Model) -> dict[str, tuple[int, float]]:
     """The elements of every weight, and the share of them that is zero."""
     file = Path(model.path)
@@ -75,6 +77,7 @@ def _zeros(model: Model) -> dict[str, tuple[int, float]]:
     }
 
 
+@confined(reads=["model"])
 def _precisions(model: Model) -> dict[str, str]:
     """The precision that every weight is stored in."""
     proto = parse_onnx(Path(model.path))

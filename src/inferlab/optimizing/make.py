@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model import sparsity
 from inferlab.model.datasets import Data
@@ -116,7 +117,7 @@ class _Steps:
         self.left_alone.update(copy.left_alone)
 
     def _prune(self, pruning: Pruning) -> None:
-        stored = {one.name for one in sparsity.weights(parse_onnx(Path(self.model.path)))}
+        stored = set(_weights(self.model))
         levels = {name: level for name, level in pruning.layers.items() if name in stored}
         self.left_alone.update(dict.fromkeys(pruning.layers.keys() - levels.keys(), _UNUSED))
         self._tell("prune", layers=len(levels))
@@ -136,8 +137,7 @@ class _Steps:
 
         self._tell("quantize", scheme=wanted.scheme)
         # What the clean-up removed need not be left out any more.
-        nodes = parse_onnx(Path(self.model.path)).graph.node
-        there = {name for node in nodes for name in (node.name, *node.input, *node.output)}
+        there = set(_node_names(self.model))
         copy = quantize(
             self.model,
             # All but static are only run once on them.
@@ -182,6 +182,19 @@ def far_off(found: Distance) -> tuple[Finding, ...]:
         return ()
     data = {"distance": found.relative_power, "generated": found.generated}
     return (Finding(FAR_OFF, {**data, "limit": DISTANCE_LIMIT}),)
+
+
+@confined(reads=["model"])
+def _weights(model: Model) -> list[str]:
+    """The names of all parameters."""
+    return [one.name for one in sparsity.weights(parse_onnx(Path(model.path)))]
+
+
+@confined(reads=["model"])
+def _node_names(model: Model) -> list[str]:
+    """The names of the main graph's nodes, and of what they read and make."""
+    nodes = parse_onnx(Path(model.path)).graph.node
+    return sorted({name for node in nodes for name in (node.name, *node.input, *node.output)})
 
 
 def _distance(made: Model, model: Model, data: Data, num_cores: int | None) -> Distance:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput
-from inferlab.model.graph import external_files, parse_onnx
-from inferlab.model.sparsity import place, tensors
+from inferlab.model.graph import data_files_of, parse_onnx
+from inferlab.model.sparsity import external_files, place, tensors
 from inferlab.records import Model
 
 # Offsets at which a data file can be mapped into memory.
@@ -37,7 +38,7 @@ def check_target(out: str, model: Model) -> Path:
     if not target.parent.is_dir():
         raise BadInput(f"The folder of {target} does not exist. Make it first: mkdir -p {target.parent}")
     original = Path(model.path)
-    own = [original, *_data_of(original)] if model.kind == "onnx" else [original]
+    own = [original, *data_files_of(original).values()] if model.kind == "onnx" else [original]
     written = (target, recipe_file(target), data_file(target))
     if any(new.exists() and old.exists() and new.samefile(old) for new in written for old in own):
         raise BadInput(f"{target} would be written over the model itself. Give -o another name.")
@@ -47,6 +48,7 @@ def check_target(out: str, model: Model) -> Path:
     return target
 
 
+@confined(reads=["made"], writes=["made"])
 def gather(made: Path, target: Path) -> list[Path]:
     """Make the files of a model that is done ready to be renamed; the last of them is the model's.
 
@@ -85,10 +87,6 @@ def put(files: list[Path], recipe: str, target: Path) -> None:
     for file in data:
         file.replace(target.with_name(file.name))
     model.replace(target)
-
-
-def _data_of(model: Path) -> list[Path]:
-    return external_files(parse_onnx(model), model.parent, model)
 
 
 def _point_to(proto: ModelProto, name: str, offsets: dict[str, int]) -> None:

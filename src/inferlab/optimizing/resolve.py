@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model import sparsity
 from inferlab.model.costs import Costs, NodeCost
@@ -97,10 +98,15 @@ def _other(recipe: Recipe, model: Model) -> tuple[Finding, ...]:
     return (Finding("other-model", {"model": recipe.model}),)
 
 
+@confined(reads=["model"])
+def _dense_weights(model: Model) -> list[str]:
+    stored = sparsity.weights(parse_onnx(Path(model.path)))
+    return [one.name for one in stored if one.elements == sparsity.elements(one.stored)]
+
+
 def _dense(nodes: Sequence[NodeCost], model: Model) -> tuple[list[NodeCost], dict[str, str]]:
     """The layers whose weights are stored densely, and by the others' weights why they cannot be pruned."""
-    stored = sparsity.weights(parse_onnx(Path(model.path)))
-    dense = {one.name for one in stored if one.elements == sparsity.elements(one.stored)}
+    dense = set(_dense_weights(model))
     left = {
         node.weight: "not pruned: its weight is not stored densely" for node in nodes if node.weight not in dense
     }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from inferlab.child.pruning import count_nan, how_many, magnitude_bits
+from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model import sparsity
 from inferlab.model.graph import parse_onnx
@@ -19,6 +20,7 @@ Array = np.ndarray[Any, Any]
 DIGITS = 6
 
 
+@confined(reads=["model"])
 def global_levels(
     model: Model, weights: list[str], target: float, minimum: float, maximum: float, fixed: Mapping[str, float]
 ) -> dict[str, float]:

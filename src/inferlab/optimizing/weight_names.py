@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.graph import parse_onnx
 from inferlab.model.sparsity import values, weights
@@ -53,6 +54,7 @@ def match(
     return found
 
 
+@confined(reads=["path"])
 def stored(path: Path, wanted: Collection[str]) -> dict[str, Array]:
     """The values of these weights in an ONNX file, as floats."""
     found = {one.name: one for one in weights(parse_onnx(path)) if one.name in wanted}

@@ -14,6 +14,7 @@ import numpy as np
 from inferlab import machine
 from inferlab.child import sets as packing
 from inferlab.child.pruning import count_nan, energy_shares
+from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.model import sparsity
@@ -23,6 +24,7 @@ from inferlab.model.graph import parse_onnx
 from inferlab.profiling.records import LEVELS, LossLayer, LossProfile, level_key
 from inferlab.profiling.trying import Sums, Tried, try_weights
 from inferlab.records import Event, Finding, Listener, Model, ignore
+from inferlab.timeouts import timeout_s
 from inferlab.worker import Worker
 
 _PATIENCE_S = 1800.0
@@ -42,26 +44,47 @@ class Evaluated:
     broken: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Energy:
+    """The shares of a weight's energy that the levels remove, or how many of its values are not numbers."""
+
+    shares: tuple[float, ...] = ()
+    nan_count: int = 0
+
+
+@confined(reads=["model"])
+def _energies(model: Model, names: Sequence[str]) -> dict[str, _Energy]:
+    """The energy of these weights, as far as they are stored densely."""
+    path = Path(model.path)
+    wanted = set(names)
+    found: dict[str, _Energy] = {}
+    for weight in sparsity.weights(parse_onnx(path)):
+        if weight.name in wanted and weight.elements == math.prod(weight.stored.dims):
+            values = sparsity.values(weight.stored, path.parent)
+            wrong = count_nan(values)
+            shares = () if wrong else tuple(map(float, energy_shares(_as_floats(values), LEVELS)))
+            found[weight.name] = _Energy(shares, int(wrong))
+    return found
+
+
 def approximate(model: Model, costs: Costs, name: str = "baseline") -> LossProfile:
     """Foretell from the weights alone: a layer's loss is the share of its weight's energy that pruning removes."""
     _refuse_other_kinds(model)
     started = time.monotonic()
     chosen = layers_to_prune(costs)
-    folder = Path(model.path).parent
-    stored = {weight.name: weight for weight in sparsity.weights(parse_onnx(Path(model.path)))}
+    energies = _energies(model, [node.weight for node in chosen])
     losses: dict[str, list[float | None]] = {}
     left_out: dict[str, str] = {}
     findings = []
     for node in chosen:
-        if node.weight not in stored or stored[node.weight].elements != math.prod(stored[node.weight].stored.dims):
+        energy = energies.get(node.weight)
+        if energy is None:
             left_out[node.id] = "its weight is not stored densely"
-            continue
-        values = sparsity.values(stored[node.weight].stored, folder)
-        if wrong := count_nan(values):
-            findings.append(Finding("nan-weights", {"weight": node.weight, "count": wrong}))
+        elif energy.nan_count:
+            findings.append(Finding("nan-weights", {"weight": node.weight, "count": energy.nan_count}))
             losses[node.weight] = [None] * len(LEVELS)
         else:
-            losses[node.weight] = list(energy_shares(_as_floats(values), LEVELS))
+            losses[node.weight] = list(energy.shares)
     layers = _layers(chosen, losses, {})
     return LossProfile(
         name=name,
@@ -142,7 +165,7 @@ def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = N
     threads = num_cores or machine.usable_cores()
     arguments.update(dense=dense.path, changed=changed.path, threads=threads)
     cpus = machine.choose_cpus(threads, "core")
-    with Worker(registry.launch("onnxruntime"), cpus, _PATIENCE_S) as worker:
+    with Worker(registry.launch("onnxruntime"), cpus, timeout_s(_PATIENCE_S)) as worker:
         answer = worker.ask("task", blocks, task="evaluate", arguments=arguments).data
     power = _relative_power(answer["changes"], answer["powers"])
     broken = answer["changes"] is None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
+from inferlab.confined import confined
+from inferlab.model import structure
 from inferlab.model.tensors import numbered
 from inferlab.profiling.join import Executed, Graph
 
@@ -21,6 +23,19 @@ _REORDERS = {"ReorderInput", "ReorderOutput"}
 _ADDEND = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Optimised:
+    """A node of the graph that an engine made of the model."""
+
+    name: str
+    op_type: str
+    domain: str
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    #: What is fused behind it.
+    activation: str = ""
+
+
 def optimised_seeds(
     layers: Sequence[Executed], content: bytes, graph: Graph
 ) -> tuple[tuple[Executed, ...], dict[int, list[int]]]:
@@ -28,7 +43,7 @@ def optimised_seeds(
 
     `content` is the optimised graph; its nodes have the names of the layers.
     """
-    made = list(numbered(ModelProto.FromString(content).graph))
+    made = _read_nodes(content)
     known = _known_nodes(made, graph)
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, node in enumerate(made):
@@ -47,7 +62,25 @@ def optimised_seeds(
     return tuple(told), seeds
 
 
-def _known_nodes(made: Sequence[NodeProto], graph: Graph) -> list[list[int]]:
+@confined(reads=[])
+def _read_nodes(content: bytes) -> list[Optimised]:
+    """The nodes of an optimised graph, in order."""
+    proto = ModelProto.FromString(content)
+    structure.check(proto)
+    return [
+        Optimised(
+            node.name,
+            node.op_type,
+            node.domain,
+            tuple(node.input),
+            tuple(node.output),
+            next((one.s.decode("utf-8", "replace") for one in node.attribute if one.name == "activation"), ""),
+        )
+        for node in numbered(proto.graph)
+    ]
+
+
+def _known_nodes(made: Sequence[Optimised], graph: Graph) -> list[list[int]]:
     """For each optimised node those of the model that its name, its outputs and its extra inputs tell of."""
     same = [_same_node(node, graph) for node in made]
     taken = {number for number in same if number is not None}
@@ -56,7 +89,7 @@ def _known_nodes(made: Sequence[NodeProto], graph: Graph) -> list[list[int]]:
     found: list[list[int]] = []
     for node, number in zip(made, same, strict=True):
         if node.op_type in _REORDERS:
-            was[node.output[0]] = was.get(node.input[0], node.input[0])
+            was[node.output[0]] = was.get(node.input[0], node.input[0]) if node.input else ""
             found.append([])
             continue
         kept = [one for one in node.output if one in graph.maker]
@@ -73,19 +106,19 @@ def _known_nodes(made: Sequence[NodeProto], graph: Graph) -> list[list[int]]:
     return found
 
 
-def _same_node(node: NodeProto, graph: Graph) -> int | None:
+def _same_node(node: Optimised, graph: Graph) -> int | None:
     """The model's node that this one still is, in another layout or in INT8 (QLinearConv), by its name."""
     number = graph.by_name.get(node.name, graph.by_name.get(_TOKEN.sub("", node.name)))
     return number if number is not None and node.op_type.endswith(graph.nodes[number].type) else None
 
 
-def _extended(node: NodeProto, tensor: str, graph: Graph, was: dict[str, str]) -> list[int]:
+def _extended(node: Optimised, tensor: str, graph: Graph, was: dict[str, str]) -> list[int]:
     """The nodes from the one that computed `tensor` on that were fused into a blocked one behind it.
 
     The addition shows as an input, the activation as an attribute.
     """
     covered = [graph.maker[tensor]]
-    activation = next((str(one.s, "utf-8") for one in node.attribute if one.name == "activation"), "")
+    activation = node.activation
     if graph.nodes[covered[0]].type == activation:
         activation = ""
     addend = node.input[_ADDEND] if node.op_type == "Conv" and len(node.input) > _ADDEND else ""

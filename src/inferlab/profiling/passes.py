@@ -20,7 +20,7 @@ from inferlab.measure.setup import Job, Setup, set_up
 from inferlab.measure.sharing import WINDOW_S
 from inferlab.measure.stats import median_ms
 from inferlab.model.costs import NodeCost
-from inferlab.model.graph import names_are_unique, parse_onnx, rewrite, unique_name
+from inferlab.model.graph import has_unique_names, rewrite, unique_name
 from inferlab.records import Event, Listener, Model, Run
 
 # Fewer processes than this tell too little of the spread between them.
@@ -114,7 +114,7 @@ def _needs_names(model: Model, writes_model: bool) -> bool:
 
     One that writes into its file has a copy already; it tells its layers by their outputs.
     """
-    return model.kind == "onnx" and not writes_model and not names_are_unique(parse_onnx(Path(model.path)))
+    return model.kind == "onnx" and not writes_model and not has_unique_names(Path(model.path))
 
 
 @contextmanager

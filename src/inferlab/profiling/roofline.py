@@ -17,6 +17,7 @@ from inferlab.measure.lock import measuring_alone
 from inferlab.measure.noise import WORTH_A_WORD
 from inferlab.profiling.records import Ceilings, Layer
 from inferlab.records import Event, Finding, Listener, ignore
+from inferlab.timeouts import timeout_s
 from inferlab.worker import Launch, Worker
 
 _SIDE = 1024
@@ -166,7 +167,7 @@ def _round(num_cores: int, cpus: tuple[int, ...], seconds: float, folder: Path) 
     for engine in _ENGINES:
         try:
             launch = replace(registry.launch(engine), reads=(str(folder),))
-            with Worker(launch, cpus=cpus, patience_s=_PATIENCE_S) as worker:
+            with Worker(launch, cpus=cpus, patience_s=timeout_s(_PATIENCE_S)) as worker:
                 if not streamed:
                     size = max(_STREAMED_BYTES, 8 * _cache_bytes())
                     arguments = {**common, "what": "memory", "bytes": size}

@@ -16,6 +16,7 @@ from inferlab.engines import registry
 from inferlab.errors import EngineFailed, InferlabError
 from inferlab.model.datasets import Data
 from inferlab.records import Model
+from inferlab.timeouts import timeout_s
 from inferlab.worker import Worker
 
 #: Sums over inputs, by output or by kind; None where one is not finite.
@@ -151,11 +152,11 @@ class Pool:
                     break
                 continue
             # Those that begin to answer, or all if they have been silent for too long.
-            answering = select.select(list(busy), [], [], _PATIENCE_S)[0]
+            answering = select.select(list(busy), [], [], timeout_s(_PATIENCE_S))[0]
             for worker in answering or list(busy):
                 weight = busy.pop(worker)
                 try:
-                    answers[weight] = worker.wait("task", patience_s=_PATIENCE_S if answering else 0.1).data
+                    answers[weight] = worker.wait("task", patience_s=timeout_s(_PATIENCE_S) if answering else 0.1).data
                 except EngineFailed as error:
                     faults[weight] = str(error)
                     self._replace(worker, str(error))
@@ -167,7 +168,7 @@ class Pool:
         return answers, faults, late and bool(rest)
 
     def _start(self, cpus: Sequence[int]) -> Worker:
-        return Worker(registry.launch("onnxruntime"), cpus, _PATIENCE_S)
+        return Worker(registry.launch("onnxruntime"), cpus, timeout_s(_PATIENCE_S))
 
     def _ask_all(self, request: Request) -> dict[str, Any]:
         arguments, blocks = request

@@ -14,14 +14,16 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from inferlab.child import sets
 from inferlab.child.pruning import count_nan, how_many
+from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
-from inferlab.model.graph import external_files, parse_onnx, read_onnx
+from inferlab.model.graph import parse_onnx, read_onnx
 from inferlab.model.inputs import make_inputs
 from inferlab.model.shapes import resolve
-from inferlab.model.sparsity import FLOATS, type_name
-from inferlab.model.tensors import declared, inlined, numbered, read_light, trace
+from inferlab.model.sparsity import FLOATS, external_files, type_name
+from inferlab.model.tensors import Traced, declared, inlined, numbered, read_light, trace
 from inferlab.records import Event, Listener, Model, Shape, ignore
+from inferlab.timeouts import timeout_s
 from inferlab.transform.channel_rules import follow
 from inferlab.transform.copies import Copy, bring_in, not_a_number, save, staged, target_of
 from inferlab.transform.following import Followed
@@ -44,23 +46,34 @@ def prune_channels(model: Model, levels: Mapping[str, float], folder: Path, list
     """
     target = target_of(model, folder, "pruned")
     listener(Event("removing-channels", {"model": model.source}))
-    proto = _loaded(Path(model.path))
     shapes = resolve(model.inputs, None, None, {}).shapes
     known = _shapes(model, shapes)
-    followed = follow(proto, known)
+    with staged(target, "pruned") as out, tempfile.TemporaryDirectory(prefix="inferlab-channels-") as beside:
+        masked = Path(beside) / "masked.onnx"
+        left_alone = _write_shrunk(model, levels, known, out, masked.parent)
+        if masked.exists():
+            _compare(model, shapes, masked, out / target.name)
+    return Copy(read_onnx(target, str(target)), left_alone)
+
+
+@confined(reads=["model"], writes=["folder", "beside"])
+def _write_shrunk(
+    model: Model, levels: Mapping[str, float], known: Mapping[str, Shape | None], folder: Path, beside: Path
+) -> dict[str, str]:
+    """Write the copy, and where channels are removed one that has them masked; which weights keep all, and why."""
+    original = Path(model.path)
+    proto = _loaded(original)
+    followed = follow(proto, dict(known))
     _refuse(followed, levels)
     keep, left_alone = _choose(followed, levels)
-    with staged(target, "pruned") as out, tempfile.TemporaryDirectory(prefix="inferlab-channels-") as beside:
-        if keep and not model.random:
-            _mask(followed, keep)
-            save(proto, Path(beside) / "masked.onnx")
-            proto = _loaded(Path(model.path))
-            followed = follow(proto, known)
-        _shrink(proto, followed, keep)
-        save(proto, out / target.name)
-        if keep and not model.random:
-            _compare(model, shapes, Path(beside) / "masked.onnx", out / target.name)
-    return Copy(read_onnx(target, str(target)), left_alone)
+    if keep and not model.random:
+        _mask(followed, keep)
+        save(proto, beside / "masked.onnx")
+        proto = _loaded(original)
+        followed = follow(proto, dict(known))
+    _shrink(proto, followed, keep)
+    save(proto, folder / original.name)
+    return left_alone
 
 
 def _loaded(path: Path) -> ModelProto:
@@ -73,17 +86,25 @@ def _loaded(path: Path) -> ModelProto:
 
 def _shapes(model: Model, shapes: Mapping[str, Shape]) -> dict[str, Shape | None]:
     """The shapes of all values: inferred, or else seen when the model runs."""
+    found, whole = _known_shapes(model, shapes, {})
+    if not whole:
+        with contextlib.suppress(InferlabError):  # what is not known is not followed
+            found, _ = _known_shapes(model, shapes, trace(model, shapes))
+    return found
+
+
+@confined(reads=["model"])
+def _known_shapes(
+    model: Model, shapes: Mapping[str, Shape], seen: Mapping[int, Traced]
+) -> tuple[dict[str, Shape | None], bool]:
+    """The shapes of all values as inferred or seen, and whether none is missing."""
     graph = read_light(model, shapes).proto.graph
     found = {name: one.shape for name, one in declared(graph).items()}
-    if all(found.get(name) is not None for node in graph.node for name in node.output if name):
-        return found
-    with contextlib.suppress(InferlabError):  # what is not known is not followed
-        seen = trace(model, shapes)
-        for number, node in enumerate(numbered(graph)):
-            outputs = [name for name in node.output if name]
-            if number in seen and len(outputs) == len(seen[number].outputs):
-                found.update(zip(outputs, (one.shape for one in seen[number].outputs), strict=True))
-    return found
+    for number, node in enumerate(numbered(graph)) if seen else ():
+        outputs = [name for name in node.output if name]
+        if number in seen and len(outputs) == len(seen[number].outputs):
+            found.update(zip(outputs, (one.shape for one in seen[number].outputs), strict=True))
+    return found, all(found.get(name) is not None for node in graph.node for name in node.output if name)
 
 
 def _refuse(followed: Followed, levels: Mapping[str, float]) -> None:
@@ -194,7 +215,7 @@ def _compare(model: Model, shapes: Mapping[str, Shape], masked: Path, made: Path
     """The copy must compute what the original does without the removed channels: else they were not followed."""
     packed, blocks = sets.pack([make_inputs(model.inputs, shapes, 0)], None)
     arguments = {"model": str(masked), "copy": str(made), **packed}
-    with Worker(registry.launch("onnxruntime"), patience_s=_PATIENCE_S) as worker:
+    with Worker(registry.launch("onnxruntime"), patience_s=timeout_s(_PATIENCE_S)) as worker:
         found = worker.ask("task", blocks, task="check_copy", arguments=arguments).data["difference"]
     if found is None:
         raise BadInput(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, defs, helper
 
+from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.graph import parse_onnx
 from inferlab.model.sparsity import bodies, bytes_of, constant, elements, tensors
 from inferlab.records import Event, Listener, Model, ignore
+from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import LARGE_BYTES, Copy, bring_in, target_of, write
 from inferlab.worker import Worker
 
@@ -32,19 +34,42 @@ def clean_up(model: Model, folder: Path, listener: Listener = ignore) -> Copy:
     normalisation, which engines do when they load, and never holds more than the graph in memory.
     """
     target = target_of(model, folder, "cleaned up")
+    listener(Event("cleaning-up", {"model": model.source}))
+    with tempfile.TemporaryDirectory(prefix="inferlab-clean-") as beside:
+        light, out = Path(beside) / "light.onnx", Path(beside) / "out.onnx"
+        hidden = _write_light(model, light.parent)
+        if light.exists():
+            _optimise(light, out, model)
+        return _cleaned(model, out if light.exists() else None, hidden, target.parent)
+
+
+@confined(reads=["model"], writes=["folder"])
+def _write_light(model: Model, folder: Path) -> list[str]:
+    """Write the model without its weights, and name those; nothing is written of one with functions of its own."""
     original = Path(model.path)
     proto = parse_onnx(original)
-    listener(Event("cleaning-up", {"model": model.source}))
     if proto.functions:
+        return []
+    light, hidden = _light(proto, original)
+    (folder / "light.onnx").write_bytes(light.SerializeToString())
+    return sorted(hidden)
+
+
+@confined(reads=["model", "optimised"], writes=["folder"])
+def _cleaned(model: Model, optimised: Path | None, hidden: Sequence[str], folder: Path) -> Copy:
+    """The copy, of what the optimiser made of the model; as it was where that cannot be used."""
+    original = Path(model.path)
+    target = folder / original.name
+    proto = parse_onnx(original)
+    if optimised is None:
         reasons = {one.name: "the model's own functions are not cleaned up" for one in proto.functions}
         return Copy(write(proto, original, target, "cleaned-up"), reasons)
-    light, hidden = _light(proto, original)
-    found = _optimised(light, model)
+    found = onnx.load(optimised)
     foreign = _foreign(found, proto)
     if foreign:
         reasons = dict.fromkeys(foreign, "cleaning up would need this operator, which not all engines have")
         return Copy(write(proto, original, target, "cleaned-up"), reasons)
-    _put_back(proto, found, hidden)
+    _put_back(proto, found, set(hidden))
     return Copy(write(proto, original, target, "cleaned-up"))
 
 
@@ -106,18 +131,14 @@ def _is_weight(tensor: TensorProto) -> bool:
     return elements(tensor) > _FEW or (len(tensor.dims) >= 2 and tensor.data_type in floats)
 
 
-def _optimised(light: ModelProto, model: Model) -> ModelProto:
-    with tempfile.TemporaryDirectory(prefix="inferlab-clean-") as folder:
-        path, out = Path(folder) / "light.onnx", Path(folder) / "out.onnx"
-        path.write_bytes(light.SerializeToString())
-        with Worker(registry.launch("onnxruntime"), patience_s=_PATIENCE_S) as worker:
-            try:
-                worker.ask("task", task="clean_up", arguments={"model": str(path), "out": str(out)})
-            except BadInput as error:
-                raise EngineRefused(
-                    f"{model.source} cannot be cleaned up. {error} Optimise it without the clean-up."
-                ) from error
-        return onnx.load(out)
+def _optimise(light: Path, out: Path, model: Model) -> None:
+    with Worker(registry.launch("onnxruntime"), patience_s=timeout_s(_PATIENCE_S)) as worker:
+        try:
+            worker.ask("task", task="clean_up", arguments={"model": str(light), "out": str(out)})
+        except BadInput as error:
+            raise EngineRefused(
+                f"{model.source} cannot be cleaned up. {error} Optimise it without the clean-up."
+            ) from error
 
 
 def _foreign(found: ModelProto, proto: ModelProto) -> list[str]:

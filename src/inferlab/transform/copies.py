@@ -15,8 +15,8 @@ from onnx import ModelProto, TensorProto
 from inferlab.atomic import whole_file
 from inferlab.child.pruning import count_nan
 from inferlab.errors import BadInput
-from inferlab.model.graph import external_files, read_onnx
-from inferlab.model.sparsity import FLOATS, tensors, values, weights
+from inferlab.model.graph import read_onnx
+from inferlab.model.sparsity import FLOATS, external_files, tensors, values, weights
 from inferlab.records import Model
 
 # Protobuf holds no more than 2 GB in one message.

@@ -14,9 +14,10 @@ from onnx import GraphProto, ModelProto, TensorProto
 
 from inferlab.atomic import whole_file
 from inferlab.child.pruning import count_nan
+from inferlab.confined import confined
 from inferlab.errors import BadInput
-from inferlab.model.graph import external_files, parse_onnx, read_onnx
-from inferlab.model.sparsity import FLOATS, bodies, bytes_of, place, tensors, type_name, values
+from inferlab.model.graph import parse_onnx, read_onnx
+from inferlab.model.sparsity import FLOATS, bodies, bytes_of, external_files, place, tensors, type_name, values
 from inferlab.records import Model
 from inferlab.transform.copies import not_a_number, target_of, writing
 from inferlab.transform.layouts import Layouts
@@ -29,6 +30,7 @@ Span = tuple[str, int, int]
 _ROUNDED = 0.005
 
 
+@confined(reads=["model"], writes=["folder"])
 def prune(model: Model, levels: Mapping[str, float], folder: Path, pattern: str = "unstructured") -> Model:
     """Write a copy into `folder` with the share `levels[name]` of each named weight zero, the smallest first.
 

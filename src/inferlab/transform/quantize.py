@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,15 @@ from onnx import ModelProto
 
 from inferlab import machine
 from inferlab.child import sets
+from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
-from inferlab.model.graph import external_files, parse_onnx, place_beside, read_onnx
+from inferlab.model.graph import parse_onnx, place_beside, read_onnx
 from inferlab.model.inputs import make_inputs
 from inferlab.model.shapes import resolve
+from inferlab.model.sparsity import external_files
 from inferlab.records import Event, Listener, Model, ignore
+from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import Copy, refuse_nan, staged, target_of
 from inferlab.worker import Worker
 
@@ -58,15 +61,11 @@ def quantize(
         raise BadInput("Quantising needs at least one set of inputs to find the ranges of values with.")
     if not inputs:
         inputs = [make_inputs(model.inputs, resolve(model.inputs, None, None, {}).shapes, 0)]
-    proto = parse_onnx(Path(model.path))
-    refuse_nan(proto, Path(model.path), "quantised")
-    named = _named(proto)
-    options = {
+    options: dict[str, Any] = {
         "scheme": scheme,
         "per_channel": per_channel,
         "bits": bits,
         "reduce_range": needs_reduced_range() if reduce_range is None else reduce_range,
-        "exclude": _excluded(proto, exclude),
     }
     what = _SCHEMES[scheme].format(bits=bits)
 
@@ -74,7 +73,9 @@ def quantize(
         listener(Event("quantizing", {"model": model.source, "precision": what}, fraction))
 
     with staged(target, what) as out:
-        source = _put_beside(proto, Path(model.path), out.parent / "named")
+        prepared = _write_named(model, exclude, out.parent / "named")
+        options["exclude"] = prepared.excluded
+        source = out.parent / "named" / Path(model.path).name
         try:
             found = _in_child(model, inputs, source, out / target.name, options, tell)
         except EngineRefused:
@@ -83,7 +84,31 @@ def quantize(
             raise EngineRefused(f"No {what} copy of {model.source} could be made. {error}") from error
     tell(1.0)
     reasons = {key.removesuffix(_FUSED): reason for key, reason in found.items()}
-    return Copy(read_onnx(target, str(target)), {named.get(key, key): reason for key, reason in reasons.items()})
+    return Copy(
+        read_onnx(target, str(target)), {prepared.named.get(key, key): reason for key, reason in reasons.items()}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What nodes with new names stand for, and the names of those that are not to be quantised."""
+
+    named: dict[str, str]
+    excluded: list[str]
+
+
+@confined(reads=["model"], writes=["folder"])
+def _write_named(model: Model, exclude: Sequence[str], folder: Path) -> _Named:
+    """Write the graph with names that tell its nodes apart into a folder of its own, where its data is too."""
+    original = Path(model.path)
+    proto = parse_onnx(original)
+    refuse_nan(proto, original, "quantised")
+    named = _Named(_named(proto), _excluded(proto, exclude))
+    for file in external_files(proto, original.parent, original):
+        # A copy: onnx reads no data through links, hard ones either.
+        place_beside(file, folder / file.relative_to(original.parent), copy=True)
+    (folder / original.name).write_bytes(proto.SerializeToString())
+    return named
 
 
 def needs_reduced_range() -> bool:
@@ -116,11 +141,13 @@ def _named(proto: ModelProto) -> dict[str, str]:
     """
     graph = proto.graph
     seen: set[str] = set()
+    taken = {one.name for one in graph.node}
     named: dict[str, str] = {}
     for node in graph.node:
         if not node.name or node.name in seen:
             output = next(filter(None, node.output), node.op_type)
-            node.name = _free(output, seen | {one.name for one in graph.node})
+            node.name = _free(output, taken)
+            taken.add(node.name)
             named[node.name] = output
         seen.add(node.name)
     constants = {one.name for one in graph.initializer}
@@ -133,7 +160,9 @@ def _named(proto: ModelProto) -> dict[str, str]:
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    return name if name not in taken else _free(name + "_", taken)
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _excluded(proto: ModelProto, exclude: Sequence[str]) -> list[str]:
@@ -164,17 +193,6 @@ def _readers(proto: ModelProto, weight: str) -> list[str]:
     return nodes
 
 
-def _put_beside(proto: ModelProto, original: Path, folder: Path) -> Path:
-    """Write the graph with its new names into a folder of its own, where its data is too."""
-    folder.mkdir()
-    for file in external_files(proto, original.parent, original):
-        # A copy: onnx reads no data through links, hard ones either.
-        place_beside(file, folder / file.relative_to(original.parent), copy=True)
-    path = folder / original.name
-    path.write_bytes(proto.SerializeToString())
-    return path
-
-
 def _in_child(
     model: Model,
     inputs: Inputs,
@@ -200,7 +218,7 @@ def _in_child(
     launch = replace(
         registry.launch("onnxruntime"), reads=(model.path,), writes=(str(named.parent), str(out.parent))
     )
-    with Worker(launch, patience_s=_PATIENCE_S) as worker:
+    with Worker(launch, patience_s=timeout_s(_PATIENCE_S)) as worker:
         for fraction, task, arguments in steps:
             tell(fraction)
             answer = worker.ask("task", blocks, task=task, arguments=arguments).data

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from inferlab.confined import confined
 from inferlab.model.graph import parse_onnx
 from inferlab.records import Model
 from inferlab.transform.copies import target_of, write
 
 
+@confined(reads=["model"], writes=["folder"])
 def stamp(model: Model, folder: Path, metadata: Mapping[str, str]) -> Model:
     """Write a copy into `folder` with these notes in its metadata; an older note of the same name goes."""
     target = target_of(model, folder, "given notes")
