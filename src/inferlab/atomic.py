@@ -1,11 +1,11 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +20,21 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         made.replace(path)
     except BaseException:
         made.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def new_folders(*folders: Path) -> Iterator[None]:
+    """Make these folders; those that were not there and are empty when an error passes are removed again."""
+    missing = [one for folder in folders for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
         raise
 
 

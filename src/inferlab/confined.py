@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from inferlab import errors
+from inferlab.atomic import new_folders
 from inferlab.errors import BadInput, Damaged, InferlabError
 from inferlab.timeouts import timeout_s
 
@@ -47,13 +48,8 @@ _MOST_PROCESSES = 16
 # What readers import: what the first call needs, and what the server imports when it has nothing to do.
 _FIRST = ("inferlab.codec", "inferlab.model.graph", "inferlab.model.limits", "inferlab.model.structure")
 _THEN = (
-    *(
-        "inferlab.child.confinement",
-        "inferlab.model.flops",
-        "inferlab.transform.prune",
-        "inferlab.transform.channels",
-    ),
-    *("inferlab.transform.cleanup", "inferlab.transform.quantize", "inferlab.optimizing.make", "onnx.reference"),
+    *("inferlab.child.confinement", "inferlab.model.flops", "inferlab.optimizing.make", "onnx.reference"),
+    *("inferlab.transform.channels", "inferlab.transform.cleanup", "inferlab.transform.quantize"),
 )
 # poll's flag for an end that was closed, which not every system has.
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
@@ -175,7 +171,7 @@ def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[s
 
     subject = _subject(given, reads)
     sources = [_path(given[name]) for name in reads if given[name] is not None]
-    targets = [str(_folder(Path(given[name]))) for name in writes]
+    targets = [_folder(Path(given[name])) for name in writes]
     sizes = [_size(given[name]) for name in reads]
     sizes += [len(value) for value in given.values() if isinstance(value, bytes)]
     memory_bytes = BASE_MEMORY_BYTES + _MEMORY_PER_BYTE * sum(sizes)
@@ -192,10 +188,23 @@ def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[s
         folder=str(Path.cwd()),
         paths=tuple(path for path in sys.path if path),
         read=tuple(dict.fromkeys(one for source in sources for one in _readable(source))),
-        write=tuple(targets),
+        write=tuple(map(str, targets)),
         memory_bytes=memory_bytes,
         cpu_s=patience_s + 10,
     )
+    try:
+        # They must be there before the process is confined to them.
+        with new_folders(*targets):
+            return _asked(call, patience_s, function)
+    except OSError as error:
+        raise BadInput(f"The copy cannot be written to {targets[0]}: {error.strerror or error}.") from error
+
+
+def _asked(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
+    """What a process of its own answers to a call."""
+    from inferlab import codec
+
+    subject, memory_bytes = call.subject, call.memory_bytes
     content = _exchange(codec.encode(call), patience_s, subject)
     answer = _understood(content, subject, memory_bytes)
     if not answer.error:
@@ -226,11 +235,8 @@ def _too_large(subject: str, memory_bytes: int) -> BadInput:
 
 
 def _folder(path: Path) -> Path:
-    """The folder that a door writes into, which must be there before it is confined to it."""
-    folder = path.parent if path.is_file() else path
-    with contextlib.suppress(OSError):  # the door itself says what is wrong
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """The folder that a door writes into: a parameter names it, or a file in it."""
+    return path.parent if path.is_file() else path
 
 
 def _size(value: Any) -> int:

@@ -83,8 +83,8 @@ from pathlib import Path
 from inferlab.errors import InferlabError
 from inferlab.model.graph import read_onnx
 from tests.transform.test_copies import TRANSFORMS
-model = read_onnx(Path(sys.argv[1]), "net.onnx")
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+model = read_onnx(Path(sys.argv[1]), "net.onnx")
 try:
     TRANSFORMS[sys.argv[2]](model, Path(sys.argv[3]))
 except InferlabError as error:

@@ -110,7 +110,7 @@ def test_what_cannot_be_quantised_is_refused_with_a_sentence_and_leaves_nothing(
     plain = a_net(tmp_path / "a", operator="Relu")
     with pytest.raises(EngineRefused, match="no convolution and no product of matrices"):
         quantize(plain, some_inputs(), tmp_path / "b")
-    assert list((tmp_path / "b").iterdir()) == []
+    assert not (tmp_path / "b").exists()
     with pytest.raises(BadInput, match="is the model itself"):
         quantize(plain, some_inputs(), tmp_path / "a")
     with pytest.raises(BadInput, match="at least one set of inputs"):
@@ -304,4 +304,4 @@ def test_settings_that_cannot_be_are_refused_with_a_sentence(tmp_path: Path) -> 
             quantize(given, [], tmp_path / "b", **how)
     with pytest.raises(EngineRefused, match="all were excluded"):
         quantize(model, [], tmp_path / "b", scheme="dynamic", exclude=["conv", "first", "second"])
-    assert list((tmp_path / "b").iterdir()) == []
+    assert not (tmp_path / "b").exists()

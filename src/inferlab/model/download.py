@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput, TooLarge
 from inferlab.records import Event, Listener, ignore
 from inferlab.settings import DownloadLimits, cache_folder, download_limits
@@ -74,6 +75,15 @@ def inside(name: str) -> bool:
 
 def external_files(path: Path) -> list[str]:
     """The names of the files in which an ONNX file keeps its tensors; BadInput if it is not ONNX."""
+    names = _external_names(path)
+    for name in names:
+        if not inside(name) or PurePosixPath(name) == PurePosixPath(path.name):
+            raise BadInput(f"{path.name} keeps data in '{name}', which is not a file beside it: it is refused.")
+    return names
+
+
+@confined(reads=["path"])
+def _external_names(path: Path) -> list[str]:
     import onnx
 
     from inferlab.model.sparsity import tensors
@@ -93,9 +103,8 @@ def external_files(path: Path) -> list[str]:
         for entry in tensor.external_data
         if entry.key == "location"
     )
-    for name in names:
-        if not inside(name) or PurePosixPath(name) == PurePosixPath(path.name):
-            raise BadInput(f"{path.name} keeps data in '{name}', which is not a file beside it: it is refused.")
+    if not all(isinstance(name, str) for name in names):  # bytes are text that is none
+        raise BadInput(f"{path.name} is not an ONNX model.")
     return list(names)
 
 

@@ -60,7 +60,7 @@ def weight_files(folder: Path) -> list[Path]:
             try:
                 parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
                 files = [folder / Path(part).name for part in parts]
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise BadInput(f"{index} cannot be read: it is cut off or damaged ({error}).") from error
             for file in files:
                 if not file.is_file():

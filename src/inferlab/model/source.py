@@ -9,6 +9,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model import demo, download, hub, zoo
 from inferlab.model.hub import fetch_transformers
@@ -110,6 +111,7 @@ def _file(path: Path) -> Located:
     return Located("onnx", path)
 
 
+@confined(reads=["path"])
 def _kind_of_zip(path: Path) -> Kind:
     try:
         with zipfile.ZipFile(path) as archive:

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, TensorProto
 
-from inferlab.atomic import whole_file
+from inferlab.atomic import new_folders, whole_file
 from inferlab.child.pruning import count_nan
 from inferlab.errors import BadInput
 from inferlab.model.graph import read_onnx
@@ -47,8 +47,8 @@ def target_of(model: Model, folder: Path, done: str) -> Path:
 def writing(folder: Path, what: str) -> Iterator[None]:
     """Make the folder and turn a full disk, or one that may not be written to, into one sentence."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
+        with new_folders(folder):
+            yield
     except OSError as error:
         raise BadInput(f"The {what} copy cannot be written to {folder}: {error.strerror or error}.") from error
 
