@@ -35,6 +35,7 @@ from inferlab import errors
 from inferlab.atomic import new_folders
 from inferlab.errors import BadInput, Damaged, InferlabError
 from inferlab.timeouts import timeout_s
+from inferlab.worker import CONFINEMENT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,12 +46,13 @@ _MEMORY_PER_BYTE = 6
 _LARGEST_ANSWER = 1 << 30
 _LONGEST_TEXT = 2000
 _MOST_PROCESSES = 16
-# What readers import: what the first call needs, and what the server imports when it has nothing to do.
-_FIRST = ("inferlab.codec", "inferlab.model.graph", "inferlab.model.limits", "inferlab.model.structure")
-_THEN = (
-    *("inferlab.child.confinement", "inferlab.model.flops", "inferlab.optimizing.make", "onnx.reference"),
-    *("inferlab.transform.channels", "inferlab.transform.cleanup", "inferlab.transform.quantize"),
+# What every reader needs, imported before the first fork, and what some modules import only when they run.
+_FIRST = (
+    *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.graph", "inferlab.model.limits"),
+    "inferlab.model.structure",
 )
+_BESIDE = {"inferlab.model.flops": "onnx.reference"}
+_NAME_BYTES = 128
 # poll's flag for an end that was closed, which not every system has.
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
 
@@ -67,7 +69,8 @@ class Call:
     folder: str
     #: Where the caller finds its modules.
     paths: tuple[str, ...]
-    read: tuple[str, ...]
+    #: None for all files and the network, where the user switched confinement off.
+    read: tuple[str, ...] | None
     write: tuple[str, ...]
     memory_bytes: int
     cpu_s: float
@@ -180,6 +183,7 @@ def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[s
         arguments = codec.encode(given)
     except UnicodeEncodeError:
         raise BadInput(f"{subject!r} cannot be read: its path is not text. Rename it.") from None
+    readable = tuple(dict.fromkeys(one for source in sources for one in _readable(source)))
     call = Call(
         module=function.__module__,
         name=function.__qualname__,
@@ -187,7 +191,7 @@ def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[s
         subject=subject,
         folder=str(Path.cwd()),
         paths=tuple(path for path in sys.path if path),
-        read=tuple(dict.fromkeys(one for source in sources for one in _readable(source))),
+        read=None if os.environ.get(CONFINEMENT) == "off" else readable,
         write=tuple(map(str, targets)),
         memory_bytes=memory_bytes,
         cpu_s=patience_s + 10,
@@ -205,7 +209,7 @@ def _asked(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
     from inferlab import codec
 
     subject, memory_bytes = call.subject, call.memory_bytes
-    content = _exchange(codec.encode(call), patience_s, subject)
+    content = _exchange(codec.encode(call), call.module, patience_s, subject)
     answer = _understood(content, subject, memory_bytes)
     if not answer.error:
         try:
@@ -270,14 +274,14 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(function)
 
 
-def _exchange(request: bytes, patience_s: float, subject: str) -> bytes:
+def _exchange(request: bytes, module: str, patience_s: float, subject: str) -> bytes:
     """Send a request to a process of its own; all that it answers, and at the end how it ended."""
     for attempt in (1, 2):
         ours, theirs = socket.socketpair()
         with ours:
             try:
                 with theirs:
-                    _hand_over(theirs)
+                    _hand_over(theirs, module)
                 ours.settimeout(patience_s)
                 ours.sendall(struct.pack("=Q", len(request)) + request)
                 return _received(ours, time.monotonic() + patience_s)
@@ -333,13 +337,13 @@ def _understood(content: bytes, subject: str, memory_bytes: int) -> Answer:
     raise BadInput(f"{subject} cannot be read: its reader {how}. The file is damaged, or made to do harm.")
 
 
-def _hand_over(theirs: socket.socket) -> None:
+def _hand_over(theirs: socket.socket, module: str) -> None:
     """Give one end of a pair of sockets to the server, which forks a process for it."""
     with _lock:
         global _control
         if _control is None:
             _control = _start()
-        socket.send_fds(_control, [b"c"], [theirs.fileno()])
+        socket.send_fds(_control, [module.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")], [theirs.fileno()])
 
 
 def _start() -> socket.socket:
@@ -394,6 +398,8 @@ def serve(control: socket.socket) -> None:
     """Fork a process for every socket that arrives; end them with their callers, and ourselves with our parent."""
     for name in _FIRST:
         importlib.import_module(name)
+    # The first question makes onnx register its operators, which takes longer than most readers do.
+    importlib.import_module("onnx.defs").has("Identity")
     wake, woken = socket.socketpair()
     for end in (wake, woken):
         end.setblocking(False)
@@ -404,13 +410,8 @@ def serve(control: socket.socket) -> None:
     waiting.register(control, select.POLLIN)
     waiting.register(wake, select.POLLIN)
     calls: dict[int, tuple[int, socket.socket]] = {}
-    later = list(_THEN)
     while True:
-        ready = waiting.poll(0 if later else None)
-        if not ready:
-            importlib.import_module(later.pop(0))
-            gc.freeze()  # what is there stays: collecting it in every fork would copy its pages
-        for descriptor, _ in ready:
+        for descriptor, _ in waiting.poll():
             if descriptor == wake.fileno():
                 with contextlib.suppress(BlockingIOError):
                     wake.recv(4096)
@@ -425,9 +426,10 @@ def serve(control: socket.socket) -> None:
 
 
 def _accept(control: socket.socket, calls: dict[int, tuple[int, socket.socket]], waiting: Any) -> bool:
-    _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+    name, descriptors, _, _ = socket.recv_fds(control, _NAME_BYTES, 1)
     if not descriptors:
         return False
+    _import(name.rstrip(b"\0").decode())
     call = socket.socket(fileno=descriptors[0])
     pid = os.fork()
     if pid == 0:
@@ -435,6 +437,16 @@ def _accept(control: socket.socket, calls: dict[int, tuple[int, socket.socket]],
     calls[call.fileno()] = (pid, call)
     waiting.register(call, _HANG_UP)
     return True
+
+
+def _import(module: str) -> None:
+    """Import what a call needs before it has a process, so that the next ones have it too."""
+    if module in sys.modules:
+        return
+    for name in filter(None, (module, _BESIDE.get(module))):
+        with contextlib.suppress(Exception):  # the process itself says what is wrong
+            importlib.import_module(name)
+    gc.freeze()  # what is there stays: collecting it in every fork would copy its pages
 
 
 def _reap(calls: dict[int, tuple[int, socket.socket]], waiting: Any) -> None:
@@ -518,7 +530,7 @@ def _run(request: Call) -> Answer:
         {
             "read": request.read,
             "write": request.write,
-            "network": False,
+            "network": request.read is None,
             "memory_bytes": request.memory_bytes,
             "cpu_s": request.cpu_s,
             "file_bytes": 4 * request.memory_bytes,

@@ -151,8 +151,9 @@ def test_nothing_is_left_behind_when_the_caller_ends(number: signal.Signals, mod
         assert caller.stdout is not None
         server = int(caller.stdout.readline())
         assert caller.stdout.readline() == "hangs\n"
-        readers = [int(one) for one in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
-        assert readers
+        children = Path(f"/proc/{server}/task/{server}/children")
+        assert _soon(lambda: bool(children.read_text().split()))
+        readers = [int(one) for one in children.read_text().split()]
         assert not _gone(server)
         caller.send_signal(number)
         assert _soon(lambda: all(map(_gone, [server, *readers])))

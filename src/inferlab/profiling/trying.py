@@ -156,7 +156,8 @@ class Pool:
             for worker in answering or list(busy):
                 weight = busy.pop(worker)
                 try:
-                    answers[weight] = worker.wait("task", patience_s=timeout_s(_PATIENCE_S) if answering else 0.1).data
+                    left_s = timeout_s(_PATIENCE_S) if answering else 0.1
+                    answers[weight] = worker.wait("task", patience_s=left_s).data
                 except EngineFailed as error:
                     faults[weight] = str(error)
                     self._replace(worker, str(error))
