@@ -159,7 +159,7 @@ def test_a_weight_of_no_product_has_no_rows(tmp_path: Path) -> None:
     model = saved(a_graph(nodes, {"w": random(4, 8)}, [4, 8]), tmp_path / "a")
     with pytest.raises(BadInput, match="'w' goes into no convolution"):
         prune(model, {"w": 0.5}, tmp_path / "b", "2:4")
-    assert list((tmp_path / "b").iterdir()) == []
+    assert not (tmp_path / "b").exists()
     assert prune(model, {"w": 0.5}, tmp_path / "b").zero_fraction == 0.5
 
 
