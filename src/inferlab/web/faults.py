@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inferlab.errors import BadInput, Conflict, InferlabError, NotThere, TooLarge, TooMany, keep
+from inferlab.errors import BadInput, Conflict, InferlabError, NotSaved, NotThere, TooLarge, TooMany, keep
 from inferlab.web.answers import answer, is_api
 from inferlab.web.unopened import note_answer
 
@@ -32,6 +32,7 @@ _STATUSES: tuple[tuple[type[InferlabError], int], ...] = (
     (Conflict, 409),
     (TooLarge, 413),
     (TooMany, 429),
+    (NotSaved, 503),
     (BadInput, 400),
 )
 _STARTS = ("http.response.start", "websocket.accept", "websocket.close")
