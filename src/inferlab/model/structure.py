@@ -32,7 +32,7 @@ _Key = tuple[str, str, str]
 
 def check(proto: ModelProto) -> None:
     """Refuse a graph that readers could stumble over; the error says what is wrong with which part."""
-    _check_text(proto)
+    check_text(proto)
     functions = {_key(one.domain, one.name, one.overload): one for one in proto.functions}
     if len(functions) < len(proto.functions):
         raise Damaged("two of its functions have the same name")
@@ -67,7 +67,7 @@ def _nodes(body: Body) -> Iterator[NodeProto]:
             waiting.extend(subgraphs(node))
 
 
-def _check_text(proto: ModelProto) -> None:
+def check_text(proto: ModelProto) -> None:
     """Protobuf hands over text that is not UTF-8 as bytes, which no name may be."""
     texts: list[Any] = [proto.producer_name, proto.producer_version, proto.domain, proto.doc_string]
     for entry in proto.metadata_props:

@@ -66,7 +66,7 @@ def optimised_seeds(
 def _read_nodes(content: bytes) -> list[Optimised]:
     """The nodes of an optimised graph, in order."""
     proto = ModelProto.FromString(content)
-    structure.check(proto)
+    structure.check_text(proto)
     return [
         Optimised(
             node.name,
@@ -88,7 +88,7 @@ def _known_nodes(made: Sequence[Optimised], graph: Graph) -> list[list[int]]:
     was: dict[str, str] = {}
     found: list[list[int]] = []
     for node, number in zip(made, same, strict=True):
-        if node.op_type in _REORDERS:
+        if node.op_type in _REORDERS and node.output:
             was[node.output[0]] = was.get(node.input[0], node.input[0]) if node.input else ""
             found.append([])
             continue
@@ -129,5 +129,6 @@ def _extended(node: Optimised, tensor: str, graph: Graph, was: dict[str, str]) -
             if graph.nodes[user].type in types and (not other or other in graph.nodes[user].inputs):
                 covered.append(user)
                 break
-    was[node.output[0]] = graph.nodes[covered[-1]].outputs[0]
+    for output in node.output[:1]:
+        was[output] = graph.nodes[covered[-1]].outputs[0]
     return covered
