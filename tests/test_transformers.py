@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -383,3 +384,24 @@ def test_every_argument_is_documented_and_no_other() -> None:
     }
     real = PyTorchBenchmarkArguments.__dataclass_fields__.keys() | ExecutorBenchmarkArguments.__dataclass_fields__
     assert documented == real
+
+
+def test_what_hugging_face_scripts_read_and_set_is_there() -> None:
+    arguments = PyTorchBenchmarkArguments(
+        models=["a", "b"], batch_sizes=[1], fp16_opt_level="O1", torch_xla_tpu_print_metrics=False
+    )
+    assert arguments.model_names == ["a", "b"]
+    assert (arguments.is_gpu, arguments.n_gpu, arguments.device, arguments.device_idx) == (False, 0, "cpu", 0)
+    assert arguments.do_multi_processing is True
+    told = json.loads(arguments.to_json_string())
+    assert (told["models"], told["batch_sizes"], told["fp16_opt_level"]) == (["a", "b"], [1], "O1")
+    with pytest.raises(BadInput, match="fp16_opt_level='O2' is not possible"):
+        PyTorchBenchmarkArguments(models=["a"], fp16_opt_level="O2")
+    with pytest.raises(BadInput, match="torch_xla_tpu_print_metrics=True is not possible"):
+        PyTorchBenchmarkArguments(models=["a"], torch_xla_tpu_print_metrics=True)
+
+
+@pytest.mark.parametrize(("value", "said"), [(True, "Write inference=False."), (False, "Write inference=True.")])
+def test_an_old_argument_is_answered_with_what_it_meant(value: bool, said: str) -> None:
+    with pytest.raises(BadInput, match=f"has no argument 'no_inference'. {said}"):
+        PyTorchBenchmarkArguments(models=["a"], no_inference=value)  # type: ignore[call-arg]

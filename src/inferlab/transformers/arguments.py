@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -78,7 +79,7 @@ class BenchmarkArguments:
         known = {one.name for one in fields(cls)}
         for name in given:
             if name not in known:
-                raise BadInput(f"{cls.__name__} has no argument '{name}'.{_hint(name, known)}")
+                raise BadInput(f"{cls.__name__} has no argument '{name}'.{_hint(name, given[name], known)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -111,6 +112,41 @@ class BenchmarkArguments:
         if not isinstance(self.time_s, (int, float)) or not 0 < self.time_s < float("inf"):
             raise BadInput(f"time_s must be more than 0 seconds and end one day, not {self.time_s!r}.")
 
+    @property
+    def model_names(self) -> list[str]:
+        """The models by their names; of an object, its class."""
+        return [one if isinstance(one, str) else type(one).__name__ for one in self.models]
+
+    @property
+    def do_multi_processing(self) -> bool:
+        """Measuring is always in processes of its own."""
+        return True
+
+    @property
+    def is_gpu(self) -> bool:
+        """Everything is measured on the CPU."""
+        return False
+
+    @property
+    def n_gpu(self) -> int:
+        """Everything is measured on the CPU."""
+        return 0
+
+    @property
+    def device(self) -> str:
+        """Everything is measured on the CPU."""
+        return "cpu"
+
+    @property
+    def device_idx(self) -> int:
+        """The CPU is the only device."""
+        return 0
+
+    def to_json_string(self) -> str:
+        """All arguments as JSON; models by their names."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return json.dumps({**given, "models": self.model_names}, indent=2, default=str)
+
     def files(self) -> dict[str, str]:
         """The files that a run writes, by the name of their argument."""
         wanted = [name for name in _FILES if self.save_to_csv and self._has(name)]
@@ -132,10 +168,22 @@ class PyTorchBenchmarkArguments(BenchmarkArguments):
 
     #: Trace the model to TorchScript first.
     torchscript: bool = False
+    #: Hugging Face's words for GPUs and TPUs; taken at their defaults, which mean nothing here.
+    torch_xla_tpu_print_metrics: bool = False
+    fp16_opt_level: str = "O1"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
         super().__post_init__()
+        if self.torch_xla_tpu_print_metrics:
+            raise BadInput(
+                "torch_xla_tpu_print_metrics=True is not possible: inferlab measures on the CPU. Leave it out."
+            )
+        if self.fp16_opt_level != "O1":
+            raise BadInput(
+                f"fp16_opt_level={self.fp16_opt_level!r} is not possible: a model is measured in the precision "
+                "that it is saved in. Leave it out."
+            )
         modules = [one for one in self.models if not isinstance(one, str)]
         if self.torchscript and modules:
             raise BadInput(
@@ -182,11 +230,11 @@ def _refuse_twins(models: Sequence[Any]) -> None:
         seen.append(one)
 
 
-def _hint(name: str, known: set[str]) -> str:
+def _hint(name: str, value: Any, known: set[str]) -> str:
     """What was meant, where it shows: Hugging Face once had a `no_…` for everything."""
     import difflib
 
     if name.removeprefix("no_") in known:
-        return f" Write {name.removeprefix('no_')}=False."
+        return f" Write {name.removeprefix('no_')}={not value}."
     near = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean '{near[0]}'?" if near else f" It takes: {', '.join(sorted(known))}."
