@@ -90,7 +90,12 @@ def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[Te
     """The labels in the file, whole numbers, one for each row or for each of its tokens; None without them."""
     if "labels" not in array_names(path) or "labels" in inputs:
         return None
-    labels = read_arrays(path, ["labels"])["labels"]
+    try:
+        labels = read_arrays(path, ["labels"])["labels"]
+    except BadInput as error:
+        raise BadInput(
+            f"The labels in {path} cannot be read: {error.__cause__ or error}. Write them with numpy.savez."
+        ) from error
     if labels.dtype.kind not in "iu":
         raise BadInput(
             f"The labels in {path} are {labels.dtype.name}. Give whole numbers: the classes, from 0 on."
