@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,12 @@ def test_an_engine_that_aborts_is_named_with_its_signal_and_its_last_words() -> 
         "Engine 'fake' died during 'load': its process was ended by SIGABRT. "
         "It said: fake: assertion failed, as ordered"
     )
+
+
+def test_an_engine_that_dies_in_a_known_way_comes_with_advice() -> None:
+    known = replace(FAKE, advice={"SIGABRT": "Try it without.", "SIGILL": "Another way to die."})
+    with Worker(known) as worker, pytest.raises(EngineFailed, match=r"as ordered Try it without\.$"):
+        load(worker, {"fail": "abort"})
 
 
 def test_an_engine_that_exits_is_named_with_its_code() -> None:

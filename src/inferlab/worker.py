@@ -74,6 +74,8 @@ class Launch:
     reads: tuple[str, ...] = ()
     #: Folders that it writes beside its scratch folder and those that its first request names.
     writes: tuple[str, ...] = ()
+    #: What to try where its process is ended by a signal, by the signal's name.
+    advice: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,8 +366,11 @@ class Worker:
         elif code == -signal.SIGXCPU:
             how += " (it took more CPU time than such a task may)"
         tail = shorten(_last_words(self.log_tail(200)))
+        advice = self._launch.advice.get(signal.Signals(-code).name, "") if code < 0 else ""
         return EngineFailed(
-            f"Engine '{name}' died during '{do}': its process {how}." + (f" It said: {tail}" if tail else "")
+            f"Engine '{name}' died during '{do}': its process {how}."
+            + (f" It said: {tail}" if tail else "")
+            + (f" {advice}" if advice else "")
         )
 
     def _refusal(self, data: dict[str, Any]) -> Exception:

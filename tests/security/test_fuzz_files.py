@@ -20,7 +20,6 @@ from tests.cli.conftest import Run
 from tests.made import a_cell
 from tests.store.saved import save_done
 
-pytest_plugins = ["tests.cli.conftest"]
 _COUNTS = {"plans": 300, "recipes": 150, "results": 150, "exports": 200, "stores": 60}
 
 

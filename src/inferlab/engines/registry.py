@@ -35,6 +35,13 @@ _EXTRAS = {"torch": "pip install 'inferlab[torch]'"}
 _NEWEST_IR = {"deepsparse": 8}
 # Into the file itself, or beside it.
 _WRITES_MODEL = frozenset({"deepsparse", "executor"})
+# OpenVINO 2026.4.1 runs AMX kernels of some INT8 models without configuring the tiles first (seen in a debugger).
+_ADVICE = {
+    "openvino": {
+        "SIGILL": "On CPUs with AMX its INT8 kernels may do that; ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in the "
+        "environment makes it do without AMX."
+    }
+}
 _PATIENCE_S = 60.0
 
 
@@ -61,7 +68,7 @@ def launch(name: str) -> Launch:
     if name in BUILTIN:
         if name in _EXTRAS and importlib.util.find_spec(name) is None:
             raise NotInstalled(name, _EXTRAS[name])
-        return Launch(name, {"builtin": name, "class": BUILTIN[name]})
+        return Launch(name, {"builtin": name, "class": BUILTIN[name]}, advice=_ADVICE.get(name, {}))
     if ".py:" in name or name.endswith(".py"):
         return _launch_file(name)
     plugins = _plugins()

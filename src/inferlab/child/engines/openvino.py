@@ -91,6 +91,8 @@ class OpenVino(Engine):
             "dynamic": int(dynamic),
             "precision": _plain(self._compiled.get_property("INFERENCE_PRECISION_HINT")),
             **{name.lower(): _plain(self._compiled.get_property(name)) for name in names},
+            # Which instructions its kernels may use is not a property of OpenVINO's.
+            **{name.lower(): os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA",) if os.environ.get(name)},
         }
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
