@@ -25,6 +25,7 @@ from inferlab.transformers import (
     tables,
 )
 from inferlab.transformers.sources import names_of, opened
+from inferlab.units import duration
 from tests import berts
 
 torch = pytest.importorskip("torch")
@@ -257,7 +258,18 @@ def test_an_engine_that_aborts_leaves_a_reason(capsys: pytest.CaptureFixture[str
     results = ExecutorBenchmark(args).run()
     assert results.time_inference_result[model]["result"] == {1: {8: "N/A"}}
     assert "SIGABRT" in results.missing[0].reason
-    assert "SIGABRT" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "SIGABRT" in printed.out
+    seconds, processes = args.time_s, "1 fresh process" if args.repeat == 1 else f"{args.repeat} fresh processes"
+    assert printed.err.endswith(
+        f"Measuring 1 cell of {seconds:g} s each: at least {duration(seconds)}, and each cell starts {processes} "
+        "with fake.\n"
+    )
+    # As the named tuple of Hugging Face's.
+    times, memories, train_times, train_memories, summary, train_summary = results
+    assert times is results.time_inference_result and results[1] is memories is results.memory_inference_result
+    assert (train_times, train_memories, train_summary, len(results)) == ({}, {}, {}, 6)
+    assert summary is results.inference_summary
 
 
 def test_a_configuration_of_another_model_is_refused() -> None:

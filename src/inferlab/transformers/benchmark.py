@@ -44,6 +44,7 @@ class Benchmark(ABC):
     def run(self) -> BenchmarkOutput:
         """Measure everything, print the tables, write the files that were asked for, and return the results."""
         show.check_files(self.args)
+        show.announce(self.args, self._engine)
         found = _Found()
         with self._sources() as opened:
             for source, config in zip(opened, self._configs, strict=True):

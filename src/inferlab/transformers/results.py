@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -77,7 +77,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOutput:
-    """The results of a benchmark; tables of what was not asked for are empty."""
+    """The results of a benchmark; tables of what was not asked for are empty.
+
+    It unpacks into the six tables of Hugging Face's named tuple; sizes and reasons are attributes beside them.
+    """
 
     time_inference_result: Table
     memory_inference_result: Table
@@ -90,6 +93,17 @@ class BenchmarkOutput:
     model_sizes: dict[str, float | str]
     #: The cells that are "N/A".
     missing: tuple[Missing, ...]
+
+    def __iter__(self) -> Iterator[Table]:
+        yield from (self.time_inference_result, self.memory_inference_result)
+        yield from (self.time_train_result, self.memory_train_result)
+        yield from (self.inference_summary, self.train_summary)
+
+    def __len__(self) -> int:
+        return len(tuple(self))
+
+    def __getitem__(self, index: int) -> Table:
+        return tuple(self)[index]
 
 
 Cells = dict[tuple[int, int], Measured]

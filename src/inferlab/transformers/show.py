@@ -18,6 +18,7 @@ from inferlab.render.flat import spreadsheet_cell
 from inferlab.transformers import tables
 from inferlab.transformers.arguments import BenchmarkArguments
 from inferlab.transformers.results import BenchmarkOutput, Measured, Table
+from inferlab.units import duration, plural
 
 _CELL = ("model", "batch_size", "sequence_length", "result")
 
@@ -52,6 +53,18 @@ def show(args: BenchmarkArguments, output: BenchmarkOutput, environment: Mapping
     for name, rows in contents.items():
         if name in files:
             _write(Path(files[name]), rows)
+
+
+def announce(args: BenchmarkArguments, engine: str) -> None:
+    """Say on stderr how long it will take at least, before anything is measured."""
+    stages = args.inference + args.training
+    cells = stages * len(args.models) * len(args.batch_sizes) * len(args.sequence_lengths)
+    least, processes = duration(cells * args.time_s), plural(args.repeat, "fresh process", "fresh processes")
+    print(
+        f"Measuring {plural(cells, 'cell')} of {args.time_s:g} s each: at least {least}, and each cell starts "
+        f"{processes} with {engine}.",
+        file=sys.stderr,
+    )
 
 
 def say(event: Event) -> None:
