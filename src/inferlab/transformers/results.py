@@ -100,7 +100,7 @@ class BenchmarkOutput:
         yield from (self.inference_summary, self.train_summary)
 
     def __len__(self) -> int:
-        return len(tuple(self))
+        return sum(1 for _ in self)
 
     def __getitem__(self, index: int) -> Table:
         return tuple(self)[index]
