@@ -47,8 +47,8 @@ def test_the_smallest_weights_are_zero_and_all_else_is_as_it_was(tmp_path: Path)
         assert (found[name] == weights(model.path)[name]).all()
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["out.onnx", "out.recipe.yaml"]
     assert made.layers[:2] == (
-        ChangedLayer("first", "a", "MatMul", 24, 0.0, 0.0, None, 24, "FP32"),
-        ChangedLayer("middle", "c", "MatMul", 36, 0.0, 0.5, 0.5, 36, "FP32"),
+        ChangedLayer("first", "a", "MatMul", 24, 0.0, 0.0, None, 24, "FP32", 0.0),
+        ChangedLayer("middle", "c", "MatMul", 36, 0.0, 0.5, 0.5, 36, "FP32", 0.5),
     )
     assert made.findings == ()
 
@@ -93,6 +93,13 @@ def test_both_keep_the_zeros_of_pruning_in_int8(tmp_path: Path) -> None:
     assert (middle.zeros_after, middle.precision) == (0.5, "INT8")
     quantised = next(value for name, value in weights(made.model.path).items() if name.startswith("middle_quant"))
     assert ((quantised == 0) >= (np.abs(MIDDLE) < 1.85)).all()
+
+
+def test_zeros_of_a_version_are_those_that_it_has_after_rounding_to_int8(tmp_path: Path) -> None:
+    tiny = np.where(np.abs(MIDDLE) > 1.85, MIDDLE, MIDDLE * 1e-6).astype(np.float32)
+    made = optimised(perceptron(tmp_path / "model", middle=tiny), tmp_path, RECIPES["static"])
+    middle = next(one for one in made.layers if one.weight == "middle")
+    assert (middle.zeros_before, middle.zeros_by_pruning, middle.zeros_after) == (0.0, 0.0, 0.5)
 
 
 def test_layers_that_are_excluded_stay_in_their_precision(tmp_path: Path) -> None:

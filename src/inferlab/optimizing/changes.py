@@ -23,17 +23,17 @@ def changed_layers(
 ) -> tuple[ChangedLayer, ...]:
     """The original's layers as they are in the model that was made of it.
 
-    Elements and zeros are those of the pruned copy, which has the original's names; of the last step only the
-    precision is read, since small weights that INT8 rounds to zero were not pruned.
+    Zeros are those of the made model: INT8 rounds small weights to zero. Those of the pruned copy alone are kept
+    beside them, since they say how far the pruning got.
     """
     shapes = {name: tuple(value.shape) for name, value in data.sets[0].items()}
     wanted = recipe.pruning.layers if recipe.pruning else {}
-    after = _zeros(pruned)
+    after, stored = _zeros(pruned), _zeros(made)
     precisions = _precisions(made)
     found = []
     for node in layers_to_prune(costs(model, shapes)):
         params = weight_elements(node)
-        left, zeros = after.get(node.weight, (params, node.zero_fraction))
+        left, by_pruning = after.get(node.weight, (params, node.zero_fraction))
         found.append(
             ChangedLayer(
                 weight=node.weight,
@@ -41,7 +41,8 @@ def changed_layers(
                 type=node.type,
                 params=params,
                 zeros_before=node.zero_fraction or 0.0,
-                zeros_after=zeros or 0.0,
+                zeros_after=_stored_zeros(node.weight, left, stored, by_pruning or 0.0),
+                zeros_by_pruning=by_pruning or 0.0,
                 wanted=wanted.get(node.weight),
                 params_after=left,
                 precision=_precision(node.weight, precisions, made),
@@ -58,7 +59,7 @@ def fell_short(layers: Sequence[ChangedLayer], recipe: Recipe) -> tuple[Finding,
         return ()
     wanted = sum(level * one.params for one, level in meant) / total
     # A channel that is gone counts like zeros.
-    left = sum((1 - one.zeros_after) * one.params_after for one, _ in meant)
+    left = sum((1 - (one.zeros_by_pruning or 0.0)) * one.params_after for one, _ in meant)
     reached = 1 - left / total
     if reached >= wanted - _ROUNDED:
         return ()
@@ -75,6 +76,16 @@ def _zeros(model: Model) -> dict[str, tuple[int, float]]:
         for weight, zeros in sparsity.zero_counts(parse_onnx(file), file.parent)
         if zeros is not None
     }
+
+
+def _stored_zeros(weight: str, elements: int, stored: Mapping[str, tuple[int, float]], by_pruning: float) -> float:
+    """The share of zeros in a weight, or in what a quantiser made of it, where that can be counted."""
+    if weight in stored:
+        return stored[weight][1]
+    made_of_it = [
+        zeros for name, (count, zeros) in stored.items() if name.startswith(f"{weight}_") and count == elements
+    ]
+    return made_of_it[0] if made_of_it else by_pruning
 
 
 @confined(reads=["model"])

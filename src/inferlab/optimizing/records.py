@@ -111,6 +111,8 @@ class ChangedLayer:
     wanted: float | None
     params_after: int
     precision: str = "FP32"
+    #: The share of zeros before the weights were rounded to fewer bits; None in records of before.
+    zeros_by_pruning: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
