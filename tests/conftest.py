@@ -26,7 +26,7 @@ os.environ["INFERLAB_FAKE_ENGINE"] = "1"
 
 # OpenVINO 2026.4.1 dies of SIGILL in AMX kernels of small INT8 models; what is tested is not its kernels.
 if Path("/proc/cpuinfo").exists() and "amx_tile" in Path("/proc/cpuinfo").read_text():
-    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # Started in the background (CI does it), we are told to ignore Ctrl-C, and so would be every command under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)

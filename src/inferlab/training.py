@@ -79,7 +79,7 @@ class Pruner:
             lambda name: parameters[name].detach().float().cpu().numpy(),
             tuple(levels),
             names or {},
-            {} if model is None else weight_names.stored(Path(model), levels),
+            {} if model is None else weight_names.stored(Path(model), list(levels)),
         )
         owners = _owners(module)
         self._weights = []

@@ -163,11 +163,11 @@ def test_a_fixed_batch_is_kept_unless_another_is_asked_for(inferlab_here: Run, t
 
 def test_a_batch_that_the_model_cannot_take_is_bad_input(inferlab_here: Run, tmp_path: Path) -> None:
     graph = helper.make_graph(
-        [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+        [helper.make_node("Add", ["x", "two_rows"], ["y"])],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 2])],
-        [numpy_helper.from_array(np.array([1, 2, 2]), "shape")],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(np.ones((2, 4), np.float32), "two_rows")],
     )
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)

@@ -48,7 +48,7 @@ def test_the_newest_comes_first_with_what_became_of_it(inferlab: Run, path: Path
     assert comparison[2:] == ["comparison", "old.onnx / new.onnx", "-", "-", "-", "-", "done", "after the fix"]
     assert mixed[2:7] == ["benchmark", "demo:mobilenet_v2", "fake", "1", "1"]
     assert mixed[8] == "failed 1, cancelled 1, pending 1 of 4"
-    assert single[2:] == ["benchmark", "demo:mobilenet_v2", "openvino", "1", "1", "2 ms", "done"]
+    assert single[2:] == ["benchmark", "demo:mobilenet_v2", "openvino", "1", "1", "median 2 ms", "done"]
     assert all(re.fullmatch(r"\d+ s ago", row[1]) for row in (comparison, mixed, single))
 
 
@@ -85,7 +85,7 @@ def test_wrong_outputs_never_win_the_history(inferlab: Run, tmp_path: Path) -> N
     with open_store(str(tmp_path / "lab.db")) as store:
         save(store, Benchmark(PLAN, MODEL, outcomes))
     line = inferlab("history", "--store", tmp_path / "lab.db").stdout.splitlines()[1]
-    assert re.split(r"\s{2,}", line)[-2:] == ["4 ms", "wrong outputs 1 of 2"]
+    assert re.split(r"\s{2,}", line)[-2:] == ["median 4 ms", "wrong outputs 1 of 2"]
 
 
 def test_on_a_terminal_no_line_is_wider_than_it(

@@ -164,6 +164,7 @@ def search(
     return Lab().capacity(plan, parse(slo), (heard if heard is not None else []).append)
 
 
+@pytest.mark.alone
 def test_the_fake_engine_bears_what_queueing_theory_says(linear: Path) -> None:
     heard: list[Event] = []
     found = search(linear, "mean<10ms", 9.0, heard)

@@ -175,8 +175,9 @@ def test_a_rate_above_what_can_be_served_is_called_overload(linear: Path, rate: 
     summary = summarize(outcome.cell, outcome.runs)
     assert summary is not None and summary.items_per_sec.value < 505
     assert summary.service_percentiles_ms is not None
-    median, service = summary.percentiles_ms[50.0], summary.service_percentiles_ms[50.0]
-    assert median is not None and service is not None and median > service >= 2.0
+    # The 50th percentile is unknown where a busy machine served less than half.
+    service = summary.service_percentiles_ms[50.0]
+    assert service is not None and summary.median_ms.value > service >= 2.0
 
 
 def test_a_rate_at_which_no_request_comes_is_measured_and_said(linear: Path) -> None:

@@ -518,8 +518,8 @@ def test_an_entry_has_a_readable_name_and_can_be_renamed(http: httpx.Client) -> 
     said = refused(http.patch(f"/projects/{project['id']}", json={"input_shapes": "[1,64"}), 400)
     assert said.startswith("The input shapes '[1,64' cannot be read")
     entry = measured(http, project["id"], QUICK)
-    (line,) = http.get(f"/projects/{project['id']}/benchmarks").json()
-    assert line["name"] == "mlp on Fake (scripted), 1 core, batch 1"
+    lines = {line["id"]: line for line in http.get(f"/projects/{project['id']}/benchmarks").json()}
+    assert lines[entry]["name"] == "mlp on Fake (scripted), 1 core, batch 1"
     assert (
         http.patch(f"/entries/{entry}", json={"name": " Before  the change "}).json()["name"]
         == "Before the change"

@@ -144,6 +144,10 @@ def handle(app: FastAPI) -> None:
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
+        # pydantic takes our errors for its own where they come out of one of its checks.
+        causes = [one.get("ctx", {}).get("error") for one in error.errors()]
+        if ours := next((cause for cause in causes if isinstance(cause, InferlabError)), None):
+            return _answered(request.url.path, ours)
         if is_api(request.url.path):
             return answer(request.url.path, 422, _wrong(error))
         return answer(request.url.path, 404)
