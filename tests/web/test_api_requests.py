@@ -55,7 +55,7 @@ def test_a_body_of_json_that_is_no_few_lines_is_refused(http: httpx.Client) -> N
 
 def test_every_address_with_an_id_says_404_where_there_is_nothing(http: httpx.Client, server: Server) -> None:
     described = http.get("/openapi.json").json()
-    bodies = {"benchmarks": QUICK, "profiles": {}, "versions": {"name": "x"}}
+    bodies = {"benchmarks": QUICK, "profiles": {}, "versions": {"name": "x"}, "{entry_id}": {"name": "x"}}
     tried = 0
     for path, methods in described["paths"].items():
         for wrong in (ABSENT, "short", "toolongforanid", "..%2F..%2Fetc", "%00"):
