@@ -25,7 +25,7 @@ from inferlab.optimizing.records import Measured, Optimization, Pruning, Quantiz
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Plan
 from inferlab.render import front, profile_files
-from tests.real_models import one as real_model
+from tests.helpers.real_models import one as real_model
 
 STATIC = Quantization("static")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from inferlab import Lab, Plan
 from inferlab.records import Comparison
-from tests.real_models import one
+from tests.helpers.real_models import one
 
 SLOWED = f"{Path(__file__).parent / 'slowed.py'}:Slowed"
 # What each trial is: the share by which B is slower, how many trials, seconds for each.

@@ -20,7 +20,7 @@ from benchmarks import side_by_side as side
 from inferlab.records import Run
 from inferlab.store import open_store
 from inferlab.store.entries import Stored
-from tests.web.serving import Server, ended, new_server, open_chromium, until
+from tests.helpers.web_server import Server, ended, new_server, open_chromium, until
 
 _MODEL = "demo:mobilenet_v2"
 #: How long the page is open, and closed, at a time; what happens while it opens and closes is left out.

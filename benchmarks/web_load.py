@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from tests.web.serving import Server, ended, new_server, until
+from tests.helpers.web_server import Server, ended, new_server, until
 
 _MODEL = "demo:mobilenet_v2"
 #: Between two requests of one client, as a program polls.

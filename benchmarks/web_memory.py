@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.web.serving import Server, ended, new_server
+from tests.helpers.web_server import Server, ended, new_server
 
 _CLIENTS = 10
 _PAUSE_S = 0.2

@@ -12,8 +12,8 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from benchmarks.store_history import MODEL, fill
 from inferlab.render import profile_files
 from inferlab.store import open_store
-from tests.profiles import a_profile, repeated
-from tests.web.serving import ended, new_server, open_chromium
+from tests.helpers.profiles import a_profile, repeated
+from tests.helpers.web_server import ended, new_server, open_chromium
 
 _LAYERS = 5_000
 _ROUNDS = 9

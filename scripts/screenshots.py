@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from selenium.webdriver.chrome.webdriver import WebDriver
 
-from tests.web.serving import ended, new_server, open_chromium
+from tests.helpers.web_server import ended, new_server, open_chromium
 
 _IMAGES = Path(__file__).parent.parent / "docs" / "images"
 _PATIENCE_S = 600.0

@@ -19,7 +19,7 @@ from inferlab.cli.compare import command as compare_command
 from inferlab.model import demo
 from inferlab.records import Plan
 from inferlab.store import Document
-from tests.sweeps import a_comparison, a_sweep, an_outcome
+from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 #: Scripted, so that a busy machine does not matter.
 QUICK: dict[str, Any] = {"engine": "fake", "scenario": "sync", "num_cores": 1, "time": 0.2, "warmup_time": 0}

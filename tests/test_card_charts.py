@@ -12,8 +12,8 @@ from inferlab.charts import cards, frame
 from inferlab.errors import BadInput
 from inferlab.records import Outcome
 from inferlab.render import flat
-from tests.made import a_cell, a_run, a_window, back_to_back, samples, steady_run
-from tests.sweeps import HIGH, LOW, ONE_TWO_FOUR, a_sweep, an_outcome
+from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
+from tests.helpers.sweeps import HIGH, LOW, ONE_TWO_FOUR, a_sweep, an_outcome
 
 EVIL = "<b>&name"
 

@@ -24,8 +24,8 @@ from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome
 from inferlab.render import comparison as render_comparison
 from inferlab.render import files, flat
-from tests.made import a_cell, a_run, a_window, back_to_back, samples
-from tests.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
+from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples
+from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
 
 def points(*benchmarks: Benchmark) -> list[charts.Point]:

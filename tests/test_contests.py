@@ -18,7 +18,7 @@ from inferlab.plotting import plot
 from inferlab.records import Comparison, Listener, Plan
 from inferlab.store import Document, open_store
 from inferlab.store.store import Store
-from tests.sweeps import a_comparison
+from tests.helpers.sweeps import a_comparison
 
 A = Plan("demo:mlp", engines=("onnxruntime",), scenarios=("sync",), num_cores=(1,), batch_sizes=(1, 4))
 B = Plan("demo:mlp", engines=("openvino",), scenarios=("sync",), num_cores=(1,), batch_sizes=(1, 4))

@@ -11,7 +11,7 @@ import pytest
 import inferlab
 import inferlab.optimizing
 from inferlab import BadInput, OptimizationResult
-from tests.optimizing.models import perceptron
+from tests.helpers.perceptrons import perceptron
 
 
 @pytest.fixture(scope="module")

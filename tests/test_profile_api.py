@@ -10,7 +10,7 @@ import pytest
 import inferlab
 from inferlab.errors import BadInput
 from inferlab.profile_result import ProfileResult
-from tests.profiles import a_profile
+from tests.helpers.profiles import a_profile
 
 RESULT = ProfileResult(a_profile())
 

@@ -12,7 +12,7 @@ from inferlab.charts import profiles as charts
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
 from inferlab.profiling.records import LossLayer, PerformanceProfile, Profile
-from tests.profiles import a_loss_profile, a_performance_profile, a_profile, repeated, with_layers
+from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated, with_layers
 
 PROFILE = a_profile()
 LEVELS = ["0.2", "0.4", "0.6", "0.7", "0.8", "0.85", "0.9", "0.95", "0.975", "0.99"]

@@ -14,8 +14,8 @@ from inferlab import BadInput, BenchmarkResult, ComparisonResult
 from inferlab.records import Finding, Outcome
 from inferlab.render import comparison as render_comparison
 from inferlab.render import files, flat, table, text
-from tests.made import a_cell
-from tests.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
+from tests.helpers.runs import a_cell
+from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
 ONE = a_sweep(an_outcome())
 MANY = a_sweep(

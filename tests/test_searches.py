@@ -31,7 +31,7 @@ from inferlab.searches import Workbench
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.versions import Doors
-from tests.sweeps import compared
+from tests.helpers.sweeps import compared
 
 WRONG = OutputCheck("mismatch", 9.0, "max", 0.01, "onnxruntime", "logits")
 

@@ -16,8 +16,8 @@ from inferlab.measure.setup import Job
 from inferlab.records import Benchmark, Event, Listener, Plan, Run
 from inferlab.store import Stored, open_store
 from inferlab.store.store import Store
-from tests.cli.test_benchmark import save_linear
-from tests.made import steady_run
+from tests.helpers.onnx_files import save_linear
+from tests.helpers.runs import steady_run
 
 
 class Scripted(Local):

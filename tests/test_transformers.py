@@ -26,7 +26,7 @@ from inferlab.transformers import (
 )
 from inferlab.transformers.sources import names_of, opened
 from inferlab.units import duration
-from tests import berts
+from tests.helpers import berts
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

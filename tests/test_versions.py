@@ -22,8 +22,8 @@ from inferlab.render import optimization, optimization_files
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.store import Store
-from tests.optimizing.models import MIDDLE, perceptron
-from tests.sweeps import WRONG, compared
+from tests.helpers.perceptrons import MIDDLE, perceptron
+from tests.helpers.sweeps import WRONG, compared
 
 PRUNED = Recipe(pruning=Pruning(0.5))
 

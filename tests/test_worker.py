@@ -7,10 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,26 +17,7 @@ from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 from inferlab.worker import Launch, Worker, shorten
-
-FAKE = Launch("fake", {"builtin": "fake", "class": "Fake"})
-
-
-def load(worker: Worker, options: Mapping[str, str], groups: int = 1) -> dict[str, Any]:
-    return worker.ask(
-        "load",
-        model="none.onnx",
-        kind="onnx",
-        groups=[[]] * groups,
-        layout="each",
-        threads=1,
-        cores=1,
-        scheduler="single_stream",
-        pinning="none",
-        batch_size=1,
-        shapes={},
-        options=dict(options),
-        outputs=["y"],
-    ).data
+from tests.helpers.workers import FAKE, load
 
 
 def give(worker: Worker) -> None:
@@ -191,7 +170,7 @@ def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> Non
     script.write_text(
         "import sys, time\n"
         f"sys.path.insert(0, {str(Path(__file__).parent.parent)!r})\n"
-        "from tests.test_worker import FAKE, load\n"
+        "from tests.helpers.workers import FAKE, load\n"
         "from inferlab.worker import Worker\n"
         "worker = Worker(FAKE)\n"
         "print(worker.pid, flush=True)\n"
@@ -260,7 +239,7 @@ def test_a_paused_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path)
     script.write_text(
         "import sys, time\n"
         f"sys.path.insert(0, {str(Path(__file__).parent.parent)!r})\n"
-        "from tests.test_worker import FAKE, load\n"
+        "from tests.helpers.workers import FAKE, load\n"
         "from inferlab.worker import Worker\n"
         "worker = Worker(FAKE)\n"
         "worker.pause()\n"

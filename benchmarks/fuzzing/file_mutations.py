@@ -20,11 +20,11 @@ from inferlab.optimizing import yaml as recipes
 from inferlab.records import Benchmark, Outcome
 from inferlab.render import comparison, files, flat, profile_files
 from inferlab.store import open_store
-from tests.made import a_cell, steady_run
-from tests.optimizing.test_yaml import WHOLE
-from tests.profiles import a_profile
-from tests.render.test_documents import COMPARISON
-from tests.store.saved import MODEL, PLAN, a_benchmark, save
+from tests.helpers.comparisons import COMPARISON
+from tests.helpers.profiles import a_profile
+from tests.helpers.recipes import WHOLE
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, a_benchmark, save
 
 #: What stands where something else was expected.
 _ODD: tuple[Any, ...] = (

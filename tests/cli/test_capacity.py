@@ -17,7 +17,7 @@ from inferlab.measure import queueing
 from inferlab.measure.objective import parse
 from inferlab.render import capacity as render
 from tests.cli.conftest import Run
-from tests.cli.test_benchmark import save_linear
+from tests.helpers.onnx_files import save_linear
 
 # It sleeps: a machine with other work hardly delays that.
 FIXED = ("-e", "fake", "--engine-option", "latency_us=5000", "-ncores", "1")

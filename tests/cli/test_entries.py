@@ -13,8 +13,8 @@ import pytest
 
 from inferlab.store import open_store
 from tests.cli.conftest import Run
-from tests.made import a_cell
-from tests.store.saved import save_done
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import save_done
 
 
 @pytest.fixture

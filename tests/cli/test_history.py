@@ -20,9 +20,9 @@ from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import open_store
 from inferlab.store.schema import VERSION_TABLE
 from tests.cli.conftest import Run
-from tests.made import a_cell, steady_run
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, a_benchmark, save, save_done
 from tests.store import conftest as stores
-from tests.store.saved import MODEL, PLAN, a_benchmark, save, save_done
 
 postgresql = stores.postgresql
 DOCUMENTATION = (Path(__file__).parent.parent.parent / "docs/store.md").read_text()

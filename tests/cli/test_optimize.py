@@ -17,7 +17,7 @@ import pytest
 from inferlab.model.graph import read_onnx
 from inferlab.optimizing import yaml
 from tests.cli.conftest import Run
-from tests.optimizing.models import perceptron
+from tests.helpers.perceptrons import perceptron
 
 QUICK = ("-ncores", "1", "-q", "--measure", "none", "--no-save")
 

@@ -14,8 +14,8 @@ from inferlab.render import comparison as render_comparison
 from inferlab.render import files
 from inferlab.store import open_store
 from tests.cli.conftest import Run
-from tests.store.saved import save
-from tests.sweeps import a_comparison, a_sweep, an_outcome
+from tests.helpers.stored import save
+from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 DOCUMENTATION = (Path(__file__).parent.parent.parent / "docs/plot.md").read_text()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

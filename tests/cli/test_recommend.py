@@ -15,7 +15,7 @@ import pytest
 
 from inferlab.cli.recommend import command
 from tests.cli.conftest import Run
-from tests.cli.test_benchmark import save_linear
+from tests.helpers.onnx_files import save_linear
 
 PAGE = Path(__file__).parents[2] / "docs/recommend.md"
 

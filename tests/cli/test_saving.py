@@ -16,9 +16,9 @@ import pytest
 import inferlab as library
 from inferlab.store import database, open_store
 from tests.cli.conftest import Run
-from tests.cli.test_benchmark import save_linear
-from tests.made import a_cell
-from tests.store.saved import save_done
+from tests.helpers.onnx_files import save_linear
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import save_done
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from inferlab.records import Failure, Outcome
 from inferlab.store import Stored, open_store
 from tests.cli.conftest import Run
-from tests.cli.test_benchmark import save_linear
-from tests.made import a_cell
-from tests.store.saved import MODEL, PLAN, a_benchmark, save
+from tests.helpers.onnx_files import save_linear
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import MODEL, PLAN, a_benchmark, save
 
 #: It sleeps, and so briefly that a whole sweep takes a second or two.
 FAKE = ("-e", "fake", "-s", "sync", "--engine-option", "latency_us=500", "-w", "0", "--no-verify")

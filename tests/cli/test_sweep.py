@@ -16,7 +16,7 @@ import pytest
 from inferlab.records import Benchmark
 from inferlab.store import Stored, open_store
 from tests.cli.conftest import Run
-from tests.cli.test_benchmark import save_linear
+from tests.helpers.onnx_files import save_linear
 
 QUICK = ("-t", "0.1", "-w", "0", "--processes", "2")
 _ENGINES = """import os, time

@@ -28,7 +28,7 @@ from inferlab.lab import Lab
 from inferlab.records import EngineInfo, Plan
 from inferlab.transformers import ExecutorBenchmark, ExecutorBenchmarkArguments
 from inferlab.worker import Launch, Worker
-from tests import berts
+from tests.helpers import berts
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

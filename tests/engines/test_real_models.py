@@ -14,7 +14,7 @@ from inferlab import Lab, Plan
 from inferlab.measure.findings import find, find_all
 from inferlab.records import Outcome
 from inferlab.worker import Launch
-from tests.real_models import one
+from tests.helpers.real_models import one
 
 
 def benchmark(path: Path, engine: str, sequence_length: int | None = None) -> Outcome:

@@ -20,7 +20,7 @@ from inferlab.model.inspect import weight_files
 from inferlab.records import Plan, TensorSpec
 from inferlab.transformers import quantize
 from inferlab.worker import Launch, Worker
-from tests import berts
+from tests.helpers import berts
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

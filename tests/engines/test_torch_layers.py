@@ -12,7 +12,7 @@ from inferlab.child import protocol
 from inferlab.errors import BadInput
 from inferlab.model.inspect import TORCH
 from inferlab.worker import Worker
-from tests import berts, torch_nets
+from tests.helpers import berts, torch_nets
 
 torch = pytest.importorskip("torch")
 

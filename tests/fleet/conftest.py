@@ -15,7 +15,7 @@ import pytest
 from inferlab.records import Benchmark, Plan
 from inferlab.store import Stored
 from inferlab.store.store import Store
-from tests.cli.test_benchmark import save_linear
+from tests.helpers.onnx_files import save_linear
 
 TYPES = ("a", "b", "c")
 

@@ -6,16 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from inferlab import machine
 from inferlab.errors import BadInput
-from inferlab.fleet.nodes import Listed, Node, found_types, named_type, node_names, refuse_missing, wanted
-from inferlab.records import Machine
-
-MACHINE = replace(machine.describe(), cpu="EPYC 9R14", instance_type=None, cpu_quota=None)
-
-
-def a_node(name: str, found: Machine = MACHINE) -> Node:
-    return Node(name, name, 2.0, replace(found, node=name), 2, 0)
+from inferlab.fleet.nodes import Listed, found_types, named_type, node_names, refuse_missing, wanted
+from tests.helpers.nodes import MACHINE, a_node
 
 
 def listed(name: str, *offers: str, host: str = "") -> Listed:

@@ -14,7 +14,7 @@ from inferlab.fleet import parcels
 from inferlab.fleet.parcels import PackedFile, Parcel, find, pack_file, pack_model, unpack
 from inferlab.fleet.remote import receive
 from inferlab.lab import read_model
-from tests.cli.test_benchmark import save_linear
+from tests.helpers.onnx_files import save_linear
 
 
 @pytest.fixture(autouse=True)

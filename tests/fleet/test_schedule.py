@@ -14,8 +14,8 @@ from inferlab.fleet.schedule import Schedule, Slot
 from inferlab.measure.jobs import Choice, Planned
 from inferlab.records import Event, Failure, Outcome, Run, ignore
 from inferlab.saving import Saver
-from tests.fleet.test_nodes import MACHINE, a_node
-from tests.made import a_cell, steady_run
+from tests.helpers.nodes import MACHINE, a_node
+from tests.helpers.runs import a_cell, steady_run
 
 Script = dict[tuple[str, int], list[Callable[[str], Message]]]
 

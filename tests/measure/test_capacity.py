@@ -18,8 +18,8 @@ from inferlab.measure.trial import Reach, Reading, Trial
 from inferlab.records import Benchmark, Event, Model
 from inferlab.render import capacity as render
 from inferlab.units import share
-from tests.cli.test_benchmark import save_linear
-from tests.made import a_cell, a_run
+from tests.helpers.onnx_files import save_linear
+from tests.helpers.runs import a_cell, a_run
 
 # It sleeps: a machine with other work hardly delays that.
 FIXED = (("latency_us", "5000"),)

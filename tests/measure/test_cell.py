@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.measure.sharing import precise, processes_for, share_s, time_is_up
-from tests.made import a_cell, a_run, a_window, samples, steady_run
+from tests.helpers.runs import a_cell, a_run, a_window, samples, steady_run
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from inferlab.measure import intervals
 from inferlab.measure.matched import settled, times_ms
 from inferlab.records import Event, Samples, Window
 from inferlab.store import Document, open_store
-from tests.cli.test_benchmark import save_linear
+from tests.helpers.onnx_files import save_linear
 
 MS = 1_000_000
 

@@ -18,7 +18,7 @@ from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.streams import Layout
 from inferlab.records import Window
 from inferlab.worker import Launch
-from tests.made import a_window, samples
+from tests.helpers.runs import a_window, samples
 
 FAKE = Launch("fake", {"builtin": "fake", "class": "Fake"})
 ONE: tuple[tuple[tuple[int, ...], ...], ...] = (((),),)

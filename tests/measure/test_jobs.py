@@ -12,7 +12,7 @@ from inferlab.errors import BadInput
 from inferlab.lab import read_model
 from inferlab.measure.jobs import jobs, refuse_nonsense
 from inferlab.records import Cell
-from tests.cli.test_benchmark import save_linear
+from tests.helpers.onnx_files import save_linear
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inferlab.measure.matched import times_ms
 from inferlab.records import Run, Samples, Window
-from tests.made import a_run
+from tests.helpers.runs import a_run
 
 MS = 1_000_000
 

@@ -7,7 +7,7 @@ import pytest
 from inferlab.measure import noise
 from inferlab.measure.noise import Disturbance
 from inferlab.records import Run, Window
-from tests.made import a_run, a_window, back_to_back, samples
+from tests.helpers.runs import a_run, a_window, back_to_back, samples
 
 
 def second(canary_ns: int = 50_000, **counters: float) -> Window:

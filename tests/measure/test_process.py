@@ -17,7 +17,7 @@ from inferlab.measure.setup import Job, Setup
 from inferlab.measure.streams import Layout
 from inferlab.records import Model
 from inferlab.worker import Launch
-from tests.made import a_cell, a_window, back_to_back
+from tests.helpers.runs import a_cell, a_window, back_to_back
 
 
 class Crew:

@@ -16,7 +16,7 @@ from inferlab.measure import candidates, explore
 from inferlab.measure.candidates import Candidate, Evidence
 from inferlab.measure.finals import Finals
 from inferlab.records import Estimate, Run, Samples, Window, ignore
-from tests.sweeps import a_comparison
+from tests.helpers.sweeps import a_comparison
 
 RATES = st.floats(1.0, 1e6)
 COUNTS = st.sampled_from([1, 2, 4, 8])

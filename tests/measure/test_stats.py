@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inferlab.measure import stats
 from inferlab.records import Cell, Run, Summary
-from tests.made import a_cell, a_run, a_window, back_to_back, samples, steady_run
+from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
 
 
 def summarize(cell: Cell, *runs: Run) -> Summary:

@@ -14,7 +14,7 @@ from inferlab.errors import BadInput, TooLarge
 from inferlab.model import download
 from inferlab.model.download import stoppable
 from inferlab.model.source import locate
-from tests.model.test_download import Server, cache, certificate, mlp, plain, server
+from tests.helpers.downloads import Server, cache, certificate, mlp, plain, server
 
 __all__ = ["cache", "certificate", "mlp", "plain", "server"]
 

@@ -13,7 +13,7 @@ from inferlab.measure.findings import find_all
 from inferlab.model.reading import read_model
 from inferlab.records import Finding
 from inferlab.render.text import finding
-from tests.model.graphs import FLOAT, floats, model_of, node
+from tests.helpers.graphs import FLOAT, floats, model_of, node
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from inferlab.model.graph import read_onnx
 from inferlab.model.operators import NO_FORMULA
 from inferlab.model.shapes import resolve
 from inferlab.records import Model
-from tests.model.graphs import FLOAT, cost_of, fixed, floats, last, model_of, node, saved
+from tests.helpers.graphs import FLOAT, cost_of, fixed, floats, last, model_of, node, saved
 
 INT64, UINT8, INT8 = TensorProto.INT64, TensorProto.UINT8, TensorProto.INT8
 MS: dict[str, Any] = {"domain": "com.microsoft"}

@@ -15,7 +15,7 @@ from inferlab.model.inputs import make_inputs
 from inferlab.model.shapes import Resolved, resolve
 from inferlab.records import Model
 from inferlab.worker import Launch, Worker
-from tests.real_models import one
+from tests.helpers.real_models import one
 
 ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
 

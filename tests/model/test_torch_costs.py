@@ -17,7 +17,7 @@ from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.inspect import TORCH, inspect_foreign
 from inferlab.records import Kind
 from inferlab.worker import Worker
-from tests import berts, torch_nets
+from tests.helpers import berts, torch_nets
 
 torch = pytest.importorskip("torch")
 

@@ -21,7 +21,7 @@ from inferlab.optimizing.records import ChangedLayer, Pruning, Quantization, Rec
 from inferlab.optimizing.resolve import resolve
 from inferlab.profiling.loss import Evaluated
 from inferlab.records import Event, Finding, Model, ignore
-from tests.optimizing.models import MIDDLE, SHAPES, perceptron, some_data
+from tests.helpers.perceptrons import MIDDLE, SHAPES, perceptron, some_data
 
 
 def optimised(model: Model, folder: Path, recipe: Recipe, name: str = "out.onnx") -> Made:

@@ -15,9 +15,9 @@ from inferlab.optimizing.thresholds import global_levels
 from inferlab.profiling.loss import approximate
 from inferlab.profiling.records import LEVELS, LossProfile, PerformanceProfile, level_key
 from inferlab.records import Finding, Model
-from tests.model.graphs import FLOAT, model_of, node, saved
-from tests.optimizing.models import SHAPES, perceptron
-from tests.profiles import a_performance_profile
+from tests.helpers.graphs import FLOAT, model_of, node, saved
+from tests.helpers.perceptrons import SHAPES, perceptron
+from tests.helpers.profiles import a_performance_profile
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
 from inferlab.profiling.records import Layer, Profile
 from inferlab.render import layer_diff
-from tests.profiles import a_profile
+from tests.helpers.profiles import a_profile
 
 WHOLE = a_profile()
 

@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.foretell import foretell, loss_at
-from tests.profiling.test_estimate import WHOLE, layer, lost, measured, weight
+from tests.helpers.estimates import WHOLE, layer, lost, measured, weight
 
 
 def test_between_measured_levels_times_and_losses_lie_on_straight_lines() -> None:

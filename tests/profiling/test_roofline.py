@@ -10,7 +10,7 @@ from inferlab.profiling.roofline import Round, measure_ceilings, of_rounds, plac
 from inferlab.records import Event
 from inferlab.render.profile_words import overhead
 from inferlab.render.text import finding
-from tests.profiles import a_performance_profile
+from tests.helpers.profiles import a_performance_profile
 
 # 100 GFLOP/s and 10 GB/s: the ridge lies at 10 FLOPs a byte (40 in INT8).
 LIMITS = Ceilings(2, 100.0, 400.0, 10.0)

@@ -13,8 +13,8 @@ from inferlab.profiling import verify as module
 from inferlab.profiling.records import PruningEstimate
 from inferlab.profiling.verify import verify
 from inferlab.records import Comparison, Listener, Plan, ignore
-from tests.optimizing.models import perceptron
-from tests.sweeps import WRONG, compared
+from tests.helpers.perceptrons import perceptron
+from tests.helpers.sweeps import WRONG, compared
 
 
 def test_wrong_outputs_in_one_pair_of_several_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Failure, Outcome, OutputCheck
 from inferlab.render import files
 from inferlab.render.benchmark_html import report
-from tests.made import a_cell, a_run, a_window, back_to_back, samples, steady_run
-from tests.render.browsing import BROWSER, found_in
-from tests.render.test_profile_html import Page, drawn, options, own, titles
-from tests.sweeps import HIGH, LOW, a_sweep, an_outcome
+from tests.helpers.browser import BROWSER, found_in
+from tests.helpers.report_pages import Page, drawn, options, own, titles
+from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
+from tests.helpers.sweeps import HIGH, LOW, a_sweep, an_outcome
 
 ONE = a_sweep(an_outcome(engine="onnxruntime", batch_size=2))
 SWEEP = a_sweep(

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferlab.render import comparison
 from inferlab.render.comparison_html import report
-from tests.sweeps import a_comparison
+from tests.helpers.sweeps import a_comparison
 
 SLOWER = json.loads(comparison.to_json(a_comparison(1.25, 1.5, 1.75)))
 

@@ -14,7 +14,7 @@ from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
 from inferlab.render import files, flat
-from tests.made import a_cell, steady_run
+from tests.helpers.runs import a_cell, steady_run
 
 MODEL = Model("onnx", "a --> b.onnx", "/m/a.onnx", "d1", (), (), 4096, parameters=7)
 CELL = a_cell(

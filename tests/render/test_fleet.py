@@ -12,9 +12,9 @@ from inferlab.errors import BadInput
 from inferlab.measure.objective import parse
 from inferlab.records import Benchmark, Failure, Outcome
 from inferlab.render import files, flat, fleet_recommend, table
-from tests.made import a_cell
-from tests.render.test_table import benchmark, outcome
-from tests.store.saved import MODEL
+from tests.helpers.outcomes import benchmark, outcome
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import MODEL
 
 #: 0.36 an hour at 1,000 a second is 0.1 a million.
 PRICES = (("c7i", 0.36), ("c7g", 0.09))

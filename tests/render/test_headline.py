@@ -14,8 +14,8 @@ from inferlab.render import flat, history, table
 from inferlab.render.benchmark_html import report
 from inferlab.results import BenchmarkResult
 from inferlab.store import open_store
-from tests.made import a_cell, a_run, a_window, back_to_back
-from tests.sweeps import a_sweep
+from tests.helpers.runs import a_cell, a_run, a_window, back_to_back
+from tests.helpers.sweeps import a_sweep
 
 
 def disagreeing(scenario: str) -> Benchmark:

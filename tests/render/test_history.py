@@ -11,7 +11,7 @@ import pytest
 from inferlab.records import Failure, Status
 from inferlab.render import history
 from inferlab.store import CellEntry, Entry
-from tests.made import a_cell
+from tests.helpers.runs import a_cell
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 

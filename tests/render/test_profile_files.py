@@ -15,7 +15,7 @@ from inferlab.errors import BadInput
 from inferlab.records import Finding, OutputCheck
 from inferlab.render import profile as text
 from inferlab.render import profile_files
-from tests.profiles import a_performance_profile, a_profile
+from tests.helpers.profiles import a_performance_profile, a_profile
 
 PROFILE = a_profile()
 

@@ -7,26 +7,15 @@ from dataclasses import replace
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.records import Benchmark, Failure, Model, Outcome, OutputCheck, Plan, Run
+from inferlab.records import Failure, Outcome, OutputCheck, Run
 from inferlab.render import table
-from tests.made import a_cell, a_window, steady_run
-
-MODEL = Model("onnx", "m.onnx", "/m.onnx", "d", (), (), 2048, parameters=1000)
-
-
-def outcome(times_ms: tuple[float, ...], **cell: object) -> Outcome:
-    runs = tuple(replace(steady_run(one, 100), peak_memory_bytes=3 * 2**20) for one in times_ms)
-    return Outcome(a_cell(**cell), "done", runs)
-
+from tests.helpers.outcomes import benchmark, outcome
+from tests.helpers.runs import a_cell, a_window, steady_run
 
 FAST = outcome((1.0, 1.01, 1.02), batch_size=1, engine="openvino")
 SLOW = outcome((2.0, 2.02, 2.04), batch_size=1)
 CLOSE = outcome((1.0, 1.02, 1.05), batch_size=1, num_cores=2)
 DEAD = Outcome(a_cell(batch_size=8), "failed", (), Failure("died", "Engine 'fake' died: killed by SIGABRT."))
-
-
-def benchmark(*outcomes: Outcome) -> Benchmark:
-    return Benchmark(Plan("m.onnx"), MODEL, outcomes)
 
 
 def wrong(run: Run) -> Run:

@@ -28,7 +28,7 @@ from inferlab.web.api.common import PREFIX
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import Engines
 from inferlab.workspace.workspace import Workspace
-from tests.profiles import a_profile
+from tests.helpers.profiles import a_profile
 
 #: It answers for as long as somebody listens.
 _ENDLESS = f"{PREFIX}/jobs/events"

@@ -19,7 +19,7 @@ import pytest
 from inferlab.child.confinement import support
 from inferlab.errors import BadInput, NotThere
 from inferlab.timeouts import time_limit
-from tests.security import doors
+from tests.helpers import doors
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def _soon(happened: Callable[[], bool]) -> bool:
 _HANGING = """
     import sys, threading, time
     from pathlib import Path
-    from tests.security import doors
+    from tests.helpers import doors
     model = Path(sys.argv[1])
     print(doors.behave(model, "pid").split()[1], flush=True)
     threading.Timer(0.5, lambda: print("hangs", flush=True)).start()
@@ -171,7 +171,7 @@ def test_a_fork_of_the_caller_has_a_server_of_its_own(model: Path) -> None:
     code = """
         import os, sys
         from pathlib import Path
-        from tests.security import doors
+        from tests.helpers import doors
         model = Path(sys.argv[1])
         mine = doors.behave(model, "pid").split()[1]
         reader, writer = os.pipe()
@@ -191,7 +191,7 @@ def test_a_file_in_the_current_folder_is_not_imported_instead_of_ours(model: Pat
     (tmp_path / "onnx.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     code = f"""
         import os, sys
-        from tests.security import doors
+        from tests.helpers import doors
         from pathlib import Path
         os.chdir({str(tmp_path)!r})
         print(doors.behave(Path(sys.argv[1]), "well"))

@@ -25,8 +25,8 @@ from inferlab.optimizing import yaml as recipes
 from inferlab.records import TensorSpec
 from inferlab.worker import Worker
 from tests.cli.conftest import Run
-from tests.security import torch_attacks
-from tests.security.torch_attacks import Files
+from tests.helpers import torch_attacks
+from tests.helpers.torch_attacks import Files
 
 torch = pytest.importorskip("torch")
 Module: Any = torch.nn.Module

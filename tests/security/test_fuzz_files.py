@@ -17,8 +17,8 @@ from inferlab.errors import BadInput
 from inferlab.parsing import MOST_DEPTH, Unreadable, parse_json, parse_yaml
 from inferlab.store import open_store
 from tests.cli.conftest import Run
-from tests.made import a_cell
-from tests.store.saved import save_done
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import save_done
 
 _COUNTS = {"plans": 300, "recipes": 150, "results": 150, "exports": 200, "stores": 60}
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from inferlab.errors import BadInput
 from inferlab.model.flops import costs
 from inferlab.model.graph import digest_of, read_onnx
-from tests.security.bombs import function_bomb
+from tests.helpers.bombs import function_bomb
 
 
 @pytest.mark.parametrize("reader", [lambda path: read_onnx(path, "bomb"), digest_of])

@@ -14,8 +14,8 @@ import pytest
 from inferlab.errors import InferlabError
 from inferlab.store import database, open_store
 from inferlab.store.store import Store
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL, PLAN, benchmark_of, save_done
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, benchmark_of, save_done
 
 _ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,8 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.store import open_store
 from inferlab.store.store import Store
-from tests.made import a_cell
-from tests.store.saved import a_benchmark, save, save_done
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import a_benchmark, save, save_done
 
 
 def _exported(store: Store, path: Path, ids: list[str] | None = None) -> Path:

@@ -9,8 +9,8 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.store.jobs import Progress
 from inferlab.store.store import Store
-from tests.made import a_cell
-from tests.store.saved import MODEL, PLAN
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import MODEL, PLAN
 
 HALF = Progress("Running benchmark", 0.5, 12.0)
 

@@ -14,8 +14,8 @@ from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import database, open_store
 from inferlab.store.connection import Connection
 from inferlab.store.schema import SCHEMA_VERSION, VERSION_TABLE
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL, PLAN, a_benchmark, benchmark_of, save
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save
 
 _NEXT = '''
 """Another column, made by copying the table where it cannot be altered."""

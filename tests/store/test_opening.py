@@ -15,8 +15,8 @@ import pytest
 from inferlab.errors import BadInput, InferlabError
 from inferlab.store import open_store, sqlite
 from inferlab.store.schema import VERSION_TABLE
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL, PLAN, a_benchmark, benchmark_of, save, save_done
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save, save_done
 
 
 def test_the_argument_goes_before_the_environment_before_the_users_own(

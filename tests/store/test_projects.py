@@ -10,9 +10,9 @@ from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Model, Outcome
 from inferlab.store import Stored
 from inferlab.store.store import Store
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL, PLAN, benchmark_of, save
-from tests.sweeps import a_comparison, a_sweep, an_outcome
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, benchmark_of, save
+from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 OTHER = replace(MODEL, source="demo:mlp", digest="other")
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from inferlab.records import Cell, Model, Plan, Run, Samples, Window
 from inferlab.store.samples import pack, unpack
 from inferlab.store.serialize import dumps, plain, restored
-from tests.made import a_cell, a_run
-from tests.store.saved import MODEL, PLAN, a_benchmark
+from tests.helpers.runs import a_cell, a_run
+from tests.helpers.stored import MODEL, PLAN, a_benchmark
 
 _RUN = a_run()
 _SETTINGS = settings(max_examples=50)

@@ -17,8 +17,8 @@ from inferlab.store import Document, Stored, history, open_store, rows
 from inferlab.store.alchemy import Statements
 from inferlab.store.store import Store
 from inferlab.version import __version__
-from tests.made import a_cell, a_run, steady_run
-from tests.store.saved import MODEL, PLAN, a_benchmark, benchmark_of, save, save_done
+from tests.helpers.runs import a_cell, a_run, steady_run
+from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save, save_done
 
 
 def test_a_benchmark_comes_back_as_it_was_saved(store: Store) -> None:

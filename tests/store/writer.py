@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from inferlab.store import open_store
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL, PLAN
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN
 
 
 def main(url: str, entry_id: str, count: int) -> None:

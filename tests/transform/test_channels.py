@@ -15,8 +15,7 @@ from inferlab.lab import read_model
 from inferlab.records import Model
 from inferlab.transform.channels import prune_channels
 from inferlab.transform.copies import Copy
-from tests.real_models import one
-from tests.transform.nets import (
+from tests.helpers.networks import (
     Array,
     a_graph,
     digests,
@@ -28,6 +27,7 @@ from tests.transform.nets import (
     shapes_of,
     weights_of,
 )
+from tests.helpers.real_models import one
 
 node = helper.make_node
 

@@ -11,8 +11,7 @@ from inferlab.errors import BadInput, EngineRefused
 from inferlab.lab import read_model
 from inferlab.records import Model
 from inferlab.transform.cleanup import clean_up
-from tests.real_models import one
-from tests.transform.nets import (
+from tests.helpers.networks import (
     a_graph,
     digests,
     inputs_of,
@@ -23,6 +22,7 @@ from tests.transform.nets import (
     shapes_of,
     weights_of,
 )
+from tests.helpers.real_models import one
 
 node = helper.make_node
 

@@ -19,7 +19,7 @@ from inferlab.transform.cleanup import clean_up
 from inferlab.transform.prune import prune
 from inferlab.transform.quantize import quantize
 from inferlab.transform.stamp import stamp
-from tests.transform.nets import a_graph, digests, inputs_of, random, run_onnxruntime, saved, weights_of
+from tests.helpers.networks import a_graph, digests, inputs_of, random, run_onnxruntime, saved, weights_of
 
 node = helper.make_node
 

@@ -13,7 +13,7 @@ from inferlab.errors import BadInput
 from inferlab.transform.layouts import Layouts
 from inferlab.transform.patterns import in_blocks, in_groups, mask, parse_groups
 from inferlab.transform.prune import prune
-from tests.transform.nets import Array, a_graph, random, saved, weights_of
+from tests.helpers.networks import Array, a_graph, random, saved, weights_of
 
 
 @st.composite

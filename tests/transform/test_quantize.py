@@ -17,8 +17,8 @@ from inferlab.model.graph import read_onnx
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Model
 from inferlab.transform.quantize import quantize
-from tests.real_models import one
-from tests.transform.nets import a_graph, run_onnxruntime, run_openvino, saved
+from tests.helpers.networks import a_graph, run_onnxruntime, run_openvino, saved
+from tests.helpers.real_models import one
 
 
 @pytest.fixture(scope="module")

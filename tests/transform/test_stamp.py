@@ -9,7 +9,7 @@ from onnx import helper
 
 from inferlab.errors import BadInput
 from inferlab.transform.stamp import stamp
-from tests.transform.nets import a_graph, digests, inputs_of, random, run_onnxruntime, saved
+from tests.helpers.networks import a_graph, digests, inputs_of, random, run_onnxruntime, saved
 
 
 def test_notes_replace_older_ones_of_the_same_name_and_nothing_else_changes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from selenium import webdriver
 
-from tests.web.serving import Server, ended, left_the_machine, new_server, open_chromium, requested
+from tests.helpers.web_server import Server, ended, left_the_machine, new_server, open_chromium, requested
 
 
 @pytest.fixture(scope="session")

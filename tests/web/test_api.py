@@ -19,7 +19,7 @@ import pytest
 
 from inferlab import machine
 from inferlab.model import demo
-from tests.web.calls import (
+from tests.helpers.http_calls import (
     ABSENT,
     LONG,
     QUICK,
@@ -32,7 +32,7 @@ from tests.web.calls import (
     running,
     uploaded,
 )
-from tests.web.serving import Server, until
+from tests.helpers.web_server import Server, until
 
 
 @pytest.fixture(scope="module", autouse=True)

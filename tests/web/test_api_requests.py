@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.web.calls import ABSENT, QUICK, refused
-from tests.web.serving import Server, ended, new_server, until
+from tests.helpers.http_calls import ABSENT, QUICK, refused
+from tests.helpers.web_server import Server, ended, new_server, until
 
 
 @pytest.fixture(scope="module")

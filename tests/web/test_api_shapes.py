@@ -24,9 +24,9 @@ from inferlab.web.desk import Desk
 from inferlab.workspace.cards import Duel
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.workspace import Workspace
-from tests.profiles import a_profile
-from tests.store.saved import save
-from tests.sweeps import a_comparison, a_sweep, an_outcome
+from tests.helpers.profiles import a_profile
+from tests.helpers.stored import save
+from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 #: Records of ours that are described in the documents of their formats.
 RECORDS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -17,100 +16,18 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webelement import WebElement
 
 from inferlab.records import Benchmark, Outcome, Plan
 from inferlab.store import open_store
 from inferlab.store.store import Store
 from inferlab.workspace.asked import BenchmarkAsked, to_content
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL, PLAN, save
-from tests.web.calls import QUICK, measured
-from tests.web.serving import Server, left_the_machine, requested, until
-from tests.web.user import User
+from tests.helpers.http_calls import QUICK, measured
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, save
+from tests.helpers.web_server import Server, left_the_machine, requested, until
+from tests.helpers.web_user import Reader, newest
 
 SOURCE = "demo:mlp_medium"
-_MENU_S = 10.0
-
-
-class Reader(User):
-    """A user who looks at things within things: `card-ID/chart`."""
-
-    def _shown(self, name: str) -> list[WebElement]:
-        path = " ".join(f'[data-testid="{part}"]' for part in name.split("/"))
-        return [one for one in self.browser.find_elements(By.CSS_SELECTOR, path) if one.is_displayed()]
-
-    def cards(self) -> list[str]:
-        """What the cards are called, from the top."""
-        script = """
-            const cards = document.querySelectorAll('[data-testid^="card-"]');
-            return [...cards].map((card) => card.dataset.testid.slice("card-".length));"""
-        found: list[str] = self.browser.execute_script(script)
-        return found
-
-    def drawn(self, name: str) -> None:
-        """Wait for a chart with axes."""
-        until(
-            lambda: self._still(lambda: self.see(name).find_elements(By.CSS_SELECTOR, ".xaxislayer-above")),
-            f"{name} was never drawn",
-        )
-
-    def choose(self, name: str, text: str) -> None:
-        """Choose what is called so from a list."""
-
-        def chosen() -> bool:
-            self._unfold(name)
-            options = self.browser.find_elements(By.CSS_SELECTOR, ".q-menu .q-item:not(.disabled)")
-            wanted = [one for one in options if one.is_displayed() and one.text.split("\n")[0] == text]
-            if wanted:
-                wanted[0].click()
-            return bool(wanted)
-
-        until(lambda: self._still(chosen), f"{name} does not offer {text}")
-        self._folded()
-
-    def offered(self, name: str, option: str) -> WebElement:
-        """What a list offers, whether or not it can be chosen; the list stays open."""
-
-        def found() -> WebElement | None:
-            self._unfold(name)
-            return next(iter(self._shown(option)), None)
-
-        return until(lambda: self._still(found), f"{name} does not offer {option}")
-
-    def _unfold(self, name: str) -> None:
-        # A dialog that has just come takes the focus, and closes a list that was opened too soon.
-        if not self._lists():
-            self.click(name)
-
-    def fold(self) -> None:
-        """Close the list that is open."""
-        self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
-        self._folded()
-
-    def _folded(self) -> None:
-        # One that is fading away still takes clicks.
-        until(lambda: not self._lists(), "the list stays open")
-
-    def _lists(self) -> list[WebElement]:
-        found = self._still(
-            lambda: [one for one in self.browser.find_elements(By.CLASS_NAME, "q-menu") if one.is_displayed()]
-        )
-        return found or []
-
-    def from_menu(self, entry_id: str, item: str) -> None:
-        """Choose from the menu of a card."""
-
-        def opened() -> bool:
-            # A card that is painted anew takes its menu along.
-            self.click(f"card-{entry_id}/menu")
-            with contextlib.suppress(AssertionError):
-                return until(lambda: self.sees(item), "the menu did not open", _MENU_S)
-            return False
-
-        until(opened, f"{item} is not in the menu")
-        self.click(item)
-        self._folded()
 
 
 @pytest.fixture
@@ -151,16 +68,6 @@ def dialog(reader: Reader) -> None:
     """Open the dialog, and wait until it has counted."""
     reader.click("add-benchmark")
     reader.see("estimate", "about")
-
-
-def newest(reader: Reader, before: list[str]) -> str:
-    """The card that was not there before, once it has an entry."""
-
-    def found() -> str | None:
-        fresh = [one for one in reader.cards() if one not in before]
-        return fresh[0] if fresh and reader.sees(f"card-{fresh[0]}/menu") else None
-
-    return until(found, "no new benchmark was measured")
 
 
 def fake(**options: str) -> Plan:

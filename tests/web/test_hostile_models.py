@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from benchmarks.fuzzing.onnx_mutations import mutate, seed_models
-from tests.security.bombs import function_bomb
-from tests.web.calls import refused, uploaded
+from tests.helpers.bombs import function_bomb
+from tests.helpers.http_calls import refused, uploaded
 
 
 def test_functions_that_become_a_billion_nodes_are_refused_and_the_server_goes_on(http: httpx.Client) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from selenium import webdriver
 
-from tests.web.serving import Server, left_the_machine, requested, until
-from tests.web.test_benchmarks import Reader, newest
-from tests.web.test_projects import small_model
+from tests.helpers.onnx_files import small_model
+from tests.helpers.web_server import Server, left_the_machine, requested, until
+from tests.helpers.web_user import Reader, newest
 
 # Keeps every percentage that is shown from now on.
 _WATCH = """

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 
 from inferlab.web import connections
 from inferlab.web.connections import MOST_HEAD_BYTES, Connection
-from tests.web.serving import PATIENCE_S, Server, until
+from tests.helpers.web_server import PATIENCE_S, Server, until
 
 # ---- connections -----------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from inferlab.web.serve import _TO_THE_PAGE
-from tests.web.serving import Server, until
-from tests.web.user import User
+from tests.helpers.web_server import Server, until
+from tests.helpers.web_user import User
 
 
 @pytest.fixture

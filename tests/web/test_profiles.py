@@ -22,11 +22,11 @@ from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.store.store import Store
 from inferlab.units import decimal
-from tests.odd_models import random_model
-from tests.profiles import a_loss_profile, a_performance_profile, a_profile, repeated
-from tests.web.calls import ended
-from tests.web.serving import Server, left_the_machine, requested, until
-from tests.web.user import User
+from tests.helpers.http_calls import ended
+from tests.helpers.odd_models import random_model
+from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated
+from tests.helpers.web_server import Server, left_the_machine, requested, until
+from tests.helpers.web_user import User
 
 PROFILE = with_estimate(a_profile())
 PERFORMANCE = PROFILE.performance

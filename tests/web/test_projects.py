@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
 from inferlab.records import Model
 from inferlab.store import open_store
-from tests.odd_models import odd_model
-from tests.web.calls import LONG, cancel, running
-from tests.web.serving import Server, ended, left_the_machine, new_server, requested, until
-from tests.web.user import User
+from tests.helpers.http_calls import LONG, cancel, running
+from tests.helpers.odd_models import odd_model
+from tests.helpers.onnx_files import small_model
+from tests.helpers.web_server import Server, ended, left_the_machine, new_server, requested, until
+from tests.helpers.web_user import User
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +35,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def user(browser: webdriver.Chrome, own: Server) -> User:
     return User(browser, own.login)
-
-
-def small_model(path: Path, width: int = 16, external: bool = False) -> Path:
-    """A model of one layer, its weights beside it where wanted."""
-    weight = np.random.default_rng(0).standard_normal((width, width)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", width])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", width])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    if external:
-        onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
-    else:
-        onnx.save_model(model, path)
-    return path
 
 
 def chosen(user: User, source: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from inferlab.web.unopened import note_answer, overdue
-from tests.web.serving import PATIENCE_S, Server, until
+from tests.helpers.web_server import PATIENCE_S, Server, until
 
 
 def _page(answered_s: float | None, opened: bool = False) -> Any:

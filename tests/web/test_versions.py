@@ -23,11 +23,11 @@ from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.units import decimal, share
 from inferlab.workspace.version_forms import Basis
-from tests.odd_models import weightless_model
-from tests.profiles import a_loss_profile, a_profile
-from tests.web.calls import ABSENT, ended, job_of, refused
-from tests.web.serving import Server, left_the_machine, requested, until
-from tests.web.test_benchmarks import Reader as CardReader
+from tests.helpers.http_calls import ABSENT, ended, job_of, refused
+from tests.helpers.odd_models import weightless_model
+from tests.helpers.profiles import a_loss_profile, a_profile
+from tests.helpers.web_server import Server, left_the_machine, requested, until
+from tests.helpers.web_user import Reader as CardReader
 
 PROFILE = replace(a_profile(), loss=a_loss_profile())
 BASIS = Basis(PROFILE, "", "")

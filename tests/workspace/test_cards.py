@@ -13,9 +13,9 @@ from inferlab.render import comparison
 from inferlab.store import open_store
 from inferlab.store.store import Store
 from inferlab.workspace.cards import Card, arms_of, numbers, open_card
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL, PLAN, save
-from tests.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL, PLAN, save
+from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
 
 @pytest.fixture

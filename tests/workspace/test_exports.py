@@ -7,7 +7,7 @@ from pathlib import Path
 from inferlab.render import comparison
 from inferlab.store import open_store
 from inferlab.workspace.exports import export
-from tests.sweeps import a_comparison
+from tests.helpers.sweeps import a_comparison
 
 
 def test_a_comparison_at_several_places_is_exported_whole_under_the_name_of_its_model(tmp_path: Path) -> None:

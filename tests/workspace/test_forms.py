@@ -8,7 +8,7 @@ from inferlab.errors import BadInput
 from inferlab.profiling.records import LEVELS
 from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked, from_content, kind_of, to_content
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm, Side, benchmark_asked, profile_asked
-from tests.store.saved import MODEL
+from tests.helpers.stored import MODEL
 
 
 def test_a_form_becomes_a_plan_of_its_lists() -> None:

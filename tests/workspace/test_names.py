@@ -12,10 +12,10 @@ from inferlab.render import comparison, profile_files
 from inferlab.store import open_store
 from inferlab.workspace.names import measured_on, name_of, reference_to
 from inferlab.workspace.workspace import Workspace
-from tests.made import a_cell
-from tests.profiles import a_profile
-from tests.store.saved import save
-from tests.sweeps import a_comparison, a_sweep, an_outcome
+from tests.helpers.profiles import a_profile
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import save
+from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from inferlab.workspace.forms import (
 from inferlab.workspace.sources import DataFile
 from inferlab.workspace.version_forms import VersionForm, version_asked
 from inferlab.workspace.workspace import Workspace
-from tests.odd_models import odd_model
-from tests.store.saved import MODEL
+from tests.helpers.odd_models import odd_model
+from tests.helpers.stored import MODEL
 
 _BERT = replace(MODEL, inputs=(TensorSpec("ids", "int64", ("batch", "sequence"), 100),))
 _IMAGE = replace(MODEL, inputs=(TensorSpec("image", "float32", (8, 3, 224, 224)),))

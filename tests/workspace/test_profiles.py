@@ -13,7 +13,7 @@ from inferlab.profiling.estimate import estimate, with_estimate
 from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.workspace.workspace import Workspace
-from tests.profiles import a_profile
+from tests.helpers.profiles import a_profile
 
 PROFILE = a_profile()
 

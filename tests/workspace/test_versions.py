@@ -36,7 +36,7 @@ from inferlab.workspace.trash import KEPT_S
 from inferlab.workspace.version_forms import VersionForm, free_name, levels_of
 from inferlab.workspace.versions import Version, sweep
 from inferlab.workspace.workspace import Workspace
-from tests.profiles import a_profile
+from tests.helpers.profiles import a_profile
 
 KNOWN = (
     EngineInfo("onnxruntime", "ready", "1.31", ("onnx",), ("layer_times",)),

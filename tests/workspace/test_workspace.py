@@ -17,9 +17,9 @@ from inferlab.workspace.asked import BenchmarkAsked
 from inferlab.workspace.engines import Engines, reason
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm
 from inferlab.workspace.workspace import Workspace
-from tests.profiles import a_profile
-from tests.store.saved import MODEL
-from tests.sweeps import a_sweep, an_outcome
+from tests.helpers.profiles import a_profile
+from tests.helpers.stored import MODEL
+from tests.helpers.sweeps import a_sweep, an_outcome
 
 READY = EngineInfo("onnxruntime", "ready", "1.31", ("onnx",), ("layer_times",))
 KNOWN = (
@@ -125,8 +125,8 @@ def test_a_benchmark_is_run_again_compared_exported_removed_and_put_back(workspa
 @pytest.mark.parametrize("ending", ["json", "csv", "html"])
 def test_every_kind_of_card_and_profile_is_exported(workspace: Workspace, ending: str) -> None:
     from inferlab.render import comparison
-    from tests.store.saved import save
-    from tests.sweeps import a_comparison
+    from tests.helpers.stored import save
+    from tests.helpers.sweeps import a_comparison
 
     store = workspace.store
     found = a_comparison(1.5, 1.25)
@@ -148,8 +148,8 @@ def test_every_kind_of_card_and_profile_is_exported(workspace: Workspace, ending
 def test_what_is_being_measured_cannot_be_removed(workspace: Workspace) -> None:
     project = workspace.store.projects.add("p", "", MODEL)
     job = workspace.add_benchmark(project.id, BenchmarkForm("fake"))
-    from tests.made import a_cell
-    from tests.store.saved import PLAN
+    from tests.helpers.runs import a_cell
+    from tests.helpers.stored import PLAN
 
     entry_id = workspace.store.begin(PLAN, MODEL, [a_cell()], project.id)
     workspace.store.jobs.belongs(job.id, entry_id)

@@ -14,7 +14,7 @@ from typing import Any
 
 from inferlab.transformers import Quantized
 
-DOCS = Path(__file__).parent.parent / "docs/transformers.md"
+DOCS = Path(__file__).parents[2] / "docs/transformers.md"
 
 #: Hidden size 128, two layers: the shape that every engine of ours runs.
 CONFIG = {

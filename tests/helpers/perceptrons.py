@@ -9,7 +9,7 @@ import numpy as np
 
 from inferlab.model.datasets import Data, generate_data
 from inferlab.records import Model
-from tests.model.graphs import FLOAT, model_of, node, saved
+from tests.helpers.graphs import FLOAT, model_of, node, saved
 
 #: The middle weight: magnitudes 1 to 36, with alternating signs.
 MIDDLE = (np.arange(1, 37) * np.tile([1, -1], 18)).astype(np.float32).reshape(6, 6) / 10

@@ -9,8 +9,8 @@ from typing import Any
 
 from inferlab.measure.compare import Contest
 from inferlab.records import Benchmark, Comparison, Estimate, Failure, Outcome, OutputCheck, Pair, Plan
-from tests.made import a_cell, steady_run
-from tests.store.saved import MODEL
+from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.stored import MODEL
 
 WRONG = OutputCheck("mismatch", 0.5, "max", 1e-3, "a reference", "y")
 #: Geometric mean 2; the 95 % interval from Student's t with 2 degrees of freedom.

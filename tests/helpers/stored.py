@@ -9,7 +9,7 @@ from typing import Any
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Samples, TensorSpec
 from inferlab.store import Stored
 from inferlab.store.store import Store
-from tests.made import a_cell, a_run, a_window, back_to_back, samples, steady_run
+from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
 
 MODEL = Model(
     kind="onnx",

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.web.serving import until
+from tests.helpers.web_server import until
 
 #: An id that nothing has.
 ABSENT = "aaaaaaaaaa"
