@@ -24,7 +24,7 @@ from inferlab.optimizing.goals import parse_goal
 from inferlab.optimizing.records import Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Plan
-from inferlab.render import front, profile_files
+from inferlab.views import front, profile_files
 from tests.helpers.real_models import one as real_model
 
 STATIC = Quantization("static")

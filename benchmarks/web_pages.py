@@ -10,8 +10,8 @@ from pathlib import Path
 from selenium.webdriver.chrome.webdriver import WebDriver
 
 from benchmarks.store_history import MODEL, fill
-from inferlab.render import profile_files
 from inferlab.store import open_store
+from inferlab.views import profile_files
 from tests.helpers.profiles import a_profile, repeated
 from tests.helpers.web_server import ended, new_server, open_chromium
 

@@ -136,7 +136,7 @@ def test_ctrl_c_before_anything_is_measured_leaves_nothing(store: Store) -> None
 
 
 def test_several_comparisons_are_shown_one_after_the_other(store: Store) -> None:
-    from inferlab.render import stored
+    from inferlab.views import stored
 
     series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
     lines = stored.lines(_document(store, series.id))

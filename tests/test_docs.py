@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from inferlab.cli.benchmark import command
-from inferlab.render import text
+from inferlab.views import text
 
 ROOT = Path(__file__).parent.parent
 BENCHMARK = (ROOT / "docs/benchmark.md").read_text()

@@ -13,8 +13,8 @@ import pytest
 from inferlab import machine
 from inferlab.cli.doctor import command
 from inferlab.machine_state import Fact, System, examine
-from inferlab.render import doctor as render
-from inferlab.render.doctor_prose import PROSE, sentence
+from inferlab.views import doctor as render
+from inferlab.views.doctor_prose import PROSE, sentence
 
 DOCUMENTATION = (Path(__file__).parent.parent / "docs/doctor.md").read_text()
 CPU = "sys/devices/system/cpu"

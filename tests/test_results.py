@@ -12,8 +12,8 @@ import pytest
 
 from inferlab import BadInput, BenchmarkResult, ComparisonResult
 from inferlab.records import Finding, Outcome
-from inferlab.render import comparison as render_comparison
-from inferlab.render import files, flat, table, text
+from inferlab.views import comparison as render_comparison
+from inferlab.views import files, flat, table, text
 from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 

@@ -25,12 +25,12 @@ from inferlab.optimizing.records import Candidate, Front, Goal, Pruning, Quantiz
 from inferlab.optimizing.search import Speed
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
-from inferlab.render import front as render
 from inferlab.saving import Saver
 from inferlab.searches import Workbench
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.versions import Doors
+from inferlab.views import front as render
 from tests.helpers.sweeps import compared
 
 WRONG = OutputCheck("mismatch", 9.0, "max", 0.01, "onnxruntime", "logits")

@@ -18,10 +18,10 @@ from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.records import Optimization, Pruning, Quantization, Recipe
 from inferlab.records import Comparison, Finding, Listener, Plan
-from inferlab.render import optimization, optimization_files
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.store import Store
+from inferlab.views import optimization, optimization_files
 from tests.helpers.perceptrons import MIDDLE, perceptron
 from tests.helpers.sweeps import WRONG, compared
 

@@ -18,8 +18,8 @@ import yaml
 
 from inferlab.optimizing import yaml as recipes
 from inferlab.records import Benchmark, Outcome
-from inferlab.render import comparison, files, flat, profile_files
 from inferlab.store import open_store
+from inferlab.views import comparison, files, flat, profile_files
 from tests.helpers.comparisons import COMPARISON
 from tests.helpers.profiles import a_profile
 from tests.helpers.recipes import WHOLE

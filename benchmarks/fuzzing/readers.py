@@ -107,7 +107,7 @@ def _recipe(path: Path, seed: int) -> None:
 def _result(path: Path, seed: int) -> None:
     from inferlab import plotting
     from inferlab.measure.saved import compare_saved
-    from inferlab.render import comparison, flat, profile, profile_files, saved
+    from inferlab.views import comparison, flat, profile, profile_files, saved
 
     content = path.read_bytes()[:4000]
     if path.suffix == ".json" and b"inferlab-profile" in content:
@@ -152,7 +152,7 @@ def _store(path: Path, seed: int) -> None:
 
 
 def _show_all(store: Any) -> None:
-    from inferlab.render import history, stored
+    from inferlab.views import history, stored
 
     page = store.history(100)
     history.lines(page, datetime.now(UTC), 100)

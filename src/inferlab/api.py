@@ -29,9 +29,9 @@ from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.estimate import BUDGET
 from inferlab.records import Benchmark, Event, Listener, Plan
-from inferlab.render import events, files, front, saved, text
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store import open_store
+from inferlab.views import events, files, front, saved, text
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store

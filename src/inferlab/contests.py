@@ -11,8 +11,8 @@ from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Comparison, Event, Listener, Plan
-from inferlab.render import comparison
 from inferlab.saving import Saver
+from inferlab.views import comparison
 
 Compare = Callable[[Plan, Plan], Comparison]
 

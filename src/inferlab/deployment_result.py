@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.escaping import escape_controls
 from inferlab.measure.capacity import Capacity, max_rate
-from inferlab.render import capacity as render_capacity
-from inferlab.render import doctor as render_doctor
-from inferlab.render import files, html
-from inferlab.render import recommend as render_recommend
 from inferlab.results import checked_path
+from inferlab.views import capacity as render_capacity
+from inferlab.views import doctor as render_doctor
+from inferlab.views import files, html
+from inferlab.views import recommend as render_recommend
 
 if TYPE_CHECKING:
     from inferlab.machine_state import Fact

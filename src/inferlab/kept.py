@@ -11,8 +11,8 @@ from inferlab.errors import BadInput
 from inferlab.measure.saved import Saved
 from inferlab.optimizing.records import Optimization
 from inferlab.profiling.records import Profile
-from inferlab.render import files, optimization_files, profile_files, saved
 from inferlab.store.entries import BENCHMARK, Document, Stored
+from inferlab.views import files, optimization_files, profile_files, saved
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store

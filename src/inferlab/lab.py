@@ -32,7 +32,6 @@ from inferlab.profiling.asked import Wanted, refuse_nonsense_of
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.records import Profile
 from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
-from inferlab.render import capacity, comparison, fleet_recommend, recommend
 from inferlab.saving import Saver
 from inferlab.searches import made_of, searched
 from inferlab.searches import save as save_front
@@ -40,6 +39,7 @@ from inferlab.store.entries import Document
 from inferlab.sweep import Sweep
 from inferlab.timeouts import time_limit
 from inferlab.versions import Doors, Versioning
+from inferlab.views import capacity, comparison, fleet_recommend, recommend
 
 if TYPE_CHECKING:
     from inferlab.fleet.sweep import FleetSweep

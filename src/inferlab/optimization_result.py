@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from inferlab.escaping import escape_controls
 from inferlab.optimizing import yaml
 from inferlab.optimizing.records import Front, Optimization
-from inferlab.render import files, html, optimization_files
-from inferlab.render import optimization as render
-from inferlab.render import optimization_words as words
 from inferlab.results import checked_path, frame
+from inferlab.views import files, html, optimization_files
+from inferlab.views import optimization as render
+from inferlab.views import optimization_words as words
 
 if TYPE_CHECKING:
     from inferlab.results import StrPath

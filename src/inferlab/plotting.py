@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferlab import charts
-from inferlab.charts import fronts
 from inferlab.errors import BadInput
 from inferlab.optimizing.records import Front
 from inferlab.parsing import parse_json, read_text
 from inferlab.records import Benchmark, Comparison, Outcome
-from inferlab.render import comparison, flat, front, saved
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store.briefs import results
 from inferlab.store.entries import Document
 from inferlab.units import plural
+from inferlab.views import charts, comparison, flat, front, saved
+from inferlab.views.charts import fronts
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

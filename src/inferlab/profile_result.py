@@ -6,15 +6,15 @@ from dataclasses import asdict
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from inferlab.charts import profiles as charts
 from inferlab.errors import BadInput
 from inferlab.escaping import escape_controls
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, estimated_ms, with_estimate
 from inferlab.profiling.records import Profile, PruningEstimate
-from inferlab.render import files, html, profile_files, profile_html
-from inferlab.render import profile as render
 from inferlab.results import checked_path, frame
+from inferlab.views import files, html, profile_files, profile_html
+from inferlab.views import profile as render
+from inferlab.views.charts import profiles as charts
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -12,8 +12,8 @@ from inferlab.model.datasets import Data, load_data
 from inferlab.profiling.asked import Request, Wanted
 from inferlab.profiling.records import Profile
 from inferlab.records import Listener, Plan
-from inferlab.render import profile_files
 from inferlab.saving import Saver
+from inferlab.views import profile_files
 
 
 def profiled(

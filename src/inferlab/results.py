@@ -9,17 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferlab import charts
 from inferlab.errors import BadInput
 from inferlab.escaping import escape_controls
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import summarize
 from inferlab.records import Benchmark, Comparison, Finding, Outcome, Status, Summary, Verdict
-from inferlab.render import comparison as render_comparison
-from inferlab.render import files, flat, html, table, text
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal
+from inferlab.views import charts, files, flat, html, table, text
+from inferlab.views import comparison as render_comparison
 
 if TYPE_CHECKING:
     import os

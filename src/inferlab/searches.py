@@ -29,10 +29,10 @@ from inferlab.optimizing.sensitive import keep_sensitive
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
-from inferlab.render import front as render_front
 from inferlab.saving import Saver
 from inferlab.units import plural
 from inferlab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
+from inferlab.views import front as render_front
 
 # All that the ladder asks for: layers are tried one by one only once.
 _MOST_SENSITIVE = 8

@@ -29,9 +29,9 @@ from inferlab.profiling.foretell import foretell, int8_speedup
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.records import LossProfile, PerformanceProfile, Profile
 from inferlab.records import Comparison, Event, Finding, Listener, Model, Plan, Shape
-from inferlab.render import comparison, optimization_files
 from inferlab.saving import Saver
 from inferlab.version import __version__
+from inferlab.views import comparison, optimization_files
 
 #: Differences up to this share do not matter.
 MARGIN = 0.01

@@ -15,7 +15,7 @@ import pytest
 from inferlab.cli.capacity import command
 from inferlab.measure import queueing
 from inferlab.measure.objective import parse
-from inferlab.render import capacity as render
+from inferlab.views import capacity as render
 from tests.cli.conftest import Run
 from tests.helpers.onnx_files import save_linear
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from inferlab.cli.plot import command
-from inferlab.render import comparison as render_comparison
-from inferlab.render import files
 from inferlab.store import open_store
+from inferlab.views import comparison as render_comparison
+from inferlab.views import files
 from tests.cli.conftest import Run
 from tests.helpers.stored import save
 from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome

@@ -196,7 +196,7 @@ def test_markdown_holds_no_control_character_and_no_broken_table(
 
 
 def _rows(path: Path) -> list[dict[str, object]]:
-    from inferlab.render import flat
+    from inferlab.views import flat
 
     return flat.read(path)
 

@@ -17,9 +17,9 @@ import inferlab
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Event
-from inferlab.render import comparison, files, table
 from inferlab.store import open_store
 from inferlab.store.store import Store
+from inferlab.views import comparison, files, table
 from tests.fleet.conftest import TYPES, Fleet, a_plan, stored
 
 pytestmark = pytest.mark.alone

@@ -16,8 +16,8 @@ from inferlab.measure.capacity import Capacity
 from inferlab.measure.objective import Objective, parse
 from inferlab.measure.trial import Reach, Reading, Trial
 from inferlab.records import Benchmark, Event, Model
-from inferlab.render import capacity as render
 from inferlab.units import share
+from inferlab.views import capacity as render
 from tests.helpers.onnx_files import save_linear
 from tests.helpers.runs import a_cell, a_run
 

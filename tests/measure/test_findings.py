@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.measure.findings import find, find_all
 from inferlab.records import Cell, Failure, Finding, Outcome, OutputCheck, Run, Window
-from inferlab.render.text import finding
+from inferlab.views.text import finding
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
 
 FIVE = [steady_run(2.0)] * 5

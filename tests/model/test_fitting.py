@@ -12,7 +12,7 @@ from inferlab import Lab, Plan
 from inferlab.measure.findings import find_all
 from inferlab.model.reading import read_model
 from inferlab.records import Finding
-from inferlab.render.text import finding
+from inferlab.views.text import finding
 from tests.helpers.graphs import FLOAT, floats, model_of, node
 
 

@@ -10,7 +10,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
 from inferlab.profiling.records import Layer, Profile
-from inferlab.render import layer_diff
+from inferlab.views import layer_diff
 from tests.helpers.profiles import a_profile
 
 WHOLE = a_profile()

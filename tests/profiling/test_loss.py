@@ -28,8 +28,8 @@ from inferlab.profiling import trying
 from inferlab.profiling.loss import approximate, area, evaluate, layers_to_prune, measure
 from inferlab.profiling.records import LEVELS, LossProfile, level_key
 from inferlab.records import Event, Model
-from inferlab.render.events import event as prose
 from inferlab.transform.prune import prune
+from inferlab.views.events import event as prose
 
 RNG = np.random.default_rng(7)
 

@@ -8,8 +8,8 @@ from inferlab.errors import BadInput, EngineFailed
 from inferlab.profiling.records import Ceilings
 from inferlab.profiling.roofline import Round, measure_ceilings, of_rounds, place, place_all
 from inferlab.records import Event
-from inferlab.render.profile_words import overhead
-from inferlab.render.text import finding
+from inferlab.views.profile_words import overhead
+from inferlab.views.text import finding
 from tests.helpers.profiles import a_performance_profile
 
 # 100 GFLOP/s and 10 GB/s: the ridge lies at 10 FLOPs a byte (40 in INT8).

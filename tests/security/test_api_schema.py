@@ -20,8 +20,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from inferlab.records import EngineInfo
-from inferlab.render import profile_files
 from inferlab.store import open_store
+from inferlab.views import profile_files
 from inferlab.web import faults
 from inferlab.web.api import router
 from inferlab.web.api.common import PREFIX

@@ -67,7 +67,7 @@ def test_the_list_names_the_fastest_cell_with_right_outputs(store: Store) -> Non
 
 
 def test_the_fastest_cell_may_be_one_of_a_comparison_that_was_made_in_the_project(store: Store) -> None:
-    from inferlab.render import comparison
+    from inferlab.views import comparison
 
     project = store.projects.add("p", "", MODEL)
     found = a_comparison(1.5, 1.25)
@@ -128,7 +128,7 @@ def test_a_benchmark_knows_what_it_is_to_be_compared_with(store: Store) -> None:
 
 
 def test_a_comparison_keeps_its_cells_and_their_runs(store: Store) -> None:
-    from inferlab.render import comparison
+    from inferlab.views import comparison
 
     found = a_comparison(1.5, 1.25)
     content, outcomes = comparison.content(found), comparison.outcomes(found)

@@ -18,10 +18,10 @@ from inferlab.profiling.diff import diff
 from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
 from inferlab.profiling.records import PerformanceProfile, Profile
 from inferlab.records import OutputCheck
-from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.store.store import Store
 from inferlab.units import decimal
+from inferlab.views import profile_files
 from tests.helpers.http_calls import ended
 from tests.helpers.odd_models import random_model
 from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated

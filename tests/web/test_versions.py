@@ -19,9 +19,9 @@ from selenium.webdriver.common.keys import Keys
 from inferlab.lab import read_model
 from inferlab.optimizing import yaml
 from inferlab.profiling.records import Profile, PruningEstimate
-from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.units import decimal, share
+from inferlab.views import profile_files
 from inferlab.workspace.version_forms import Basis
 from tests.helpers.http_calls import ABSENT, ended, job_of, refused
 from tests.helpers.odd_models import weightless_model

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from inferlab.records import Outcome
-from inferlab.render import comparison
 from inferlab.store import open_store
 from inferlab.store.store import Store
+from inferlab.views import comparison
 from inferlab.workspace.cards import Card, arms_of, numbers, open_card
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, save

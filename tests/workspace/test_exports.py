@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inferlab.render import comparison
 from inferlab.store import open_store
+from inferlab.views import comparison
 from inferlab.workspace.exports import export
 from tests.helpers.sweeps import a_comparison
 

@@ -10,8 +10,8 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import estimate, with_estimate
-from inferlab.render import profile_files
 from inferlab.store import open_store
+from inferlab.views import profile_files
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
 

@@ -22,9 +22,9 @@ from inferlab.optimizing.records import Pruning, Recipe
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.records import Profile
 from inferlab.records import EngineInfo, Plan
-from inferlab.render import profile_files
 from inferlab.store import open_store
 from inferlab.store.entries import Document, QueuedJob
+from inferlab.views import profile_files
 from inferlab.web.runner import Runner
 from inferlab.workspace.asked import ComparisonAsked, from_content
 from inferlab.workspace.cards import open_card

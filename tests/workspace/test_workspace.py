@@ -10,8 +10,8 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo
-from inferlab.render import profile_files
 from inferlab.store import open_store
+from inferlab.views import profile_files
 from inferlab.web.runner import Runner
 from inferlab.workspace.asked import BenchmarkAsked
 from inferlab.workspace.engines import Engines, reason
@@ -124,7 +124,7 @@ def test_a_benchmark_is_run_again_compared_exported_removed_and_put_back(workspa
 
 @pytest.mark.parametrize("ending", ["json", "csv", "html"])
 def test_every_kind_of_card_and_profile_is_exported(workspace: Workspace, ending: str) -> None:
-    from inferlab.render import comparison
+    from inferlab.views import comparison
     from tests.helpers.stored import save
     from tests.helpers.sweeps import a_comparison
 

@@ -75,7 +75,7 @@ def command(
     **given: Any,
 ) -> int:
     """Parse, measure, show."""
-    from inferlab.render import files
+    from inferlab.views import files
 
     if export_path:
         files.check_writable(export_path, tables=True)
@@ -112,8 +112,8 @@ def _refuse_beside_resume(ctx: click.Context) -> None:
 def _tell_cells(wanted: Plan, baseline: tuple[str, ...], log: Log) -> int:
     """What would be measured, and how long that takes at least."""
     from inferlab.lab import Lab
-    from inferlab.render import table, text
     from inferlab.units import plural
+    from inferlab.views import table, text
 
     cells = Lab().cells(wanted, log)
     table.check_baseline(cells, baseline)
@@ -128,7 +128,7 @@ def _measure(
     wanted: Plan | None, resume: str | None, baseline: tuple[str, ...], store: Store | None, log: Log
 ) -> Benchmark:
     from inferlab.lab import Lab
-    from inferlab.render import table
+    from inferlab.views import table
 
     lab = Lab(store)
     if wanted is None:
@@ -140,7 +140,7 @@ def _measure(
 
 def show(benchmark: Benchmark, strict: bool = False, baseline: tuple[str, ...] = ()) -> int:
     """Print the result and choose the exit code."""
-    from inferlab.render import table, text
+    from inferlab.views import table, text
 
     if len(benchmark.outcomes) == 1:
         (only,) = benchmark.outcomes
@@ -178,7 +178,7 @@ def _exit_code_of_many(benchmark: Benchmark, strict: bool) -> int:
 
 def _strictly(outcomes: tuple[Outcome, ...] | list[Outcome], strict: bool) -> int:
     from inferlab.measure.check import worst
-    from inferlab.render import text
+    from inferlab.views import text
 
     check = worst([run.check for one in outcomes for run in one.runs])
     if strict and check.status != "match":

@@ -49,8 +49,8 @@ def command(
     """Parse, search, show."""
     from inferlab.lab import Lab
     from inferlab.measure.objective import parse
-    from inferlab.render import capacity as render
-    from inferlab.render import files
+    from inferlab.views import capacity as render
+    from inferlab.views import files
 
     objective = parse(slo)
     if export_path:
@@ -69,7 +69,7 @@ def command(
 
 def _exit_code(capacity: Capacity, strict: bool) -> int:
     from inferlab.measure.check import worst
-    from inferlab.render.text import output_check
+    from inferlab.views.text import output_check
 
     if capacity.interrupted:
         return 130

@@ -67,8 +67,8 @@ def command(
     **given: Any,
 ) -> int:
     """Parse, compare, show."""
-    from inferlab.render import comparison as render
-    from inferlab.render import files
+    from inferlab.views import comparison as render
+    from inferlab.views import files
 
     if export_path:
         files.check_writable(export_path)

@@ -31,7 +31,7 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     """Report whether this machine is fit for measuring: what disturbs, what cannot be read, and what to do."""
     from inferlab.lab import Lab
     from inferlab.machine_state import examine
-    from inferlab.render import doctor, files
+    from inferlab.views import doctor, files
 
     if export_path:
         files.check_writable(export_path)

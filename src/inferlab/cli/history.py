@@ -42,8 +42,8 @@ def command(
 
     See one with: inferlab show ID
     """
-    from inferlab.render import history as render
     from inferlab.store.problems import NoStore
+    from inferlab.views import history as render
 
     name, found = "", list[Entry]()
     try:
@@ -83,7 +83,7 @@ def _print(page: list[Entry]) -> None:
     import shutil
     from datetime import UTC, datetime
 
-    from inferlab.render import history as render
+    from inferlab.views import history as render
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in render.lines(page, datetime.now(UTC), width):

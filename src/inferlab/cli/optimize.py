@@ -118,9 +118,9 @@ def command(
 ) -> int:
     """Parse, optimise, show."""
     from inferlab.lab import Lab
-    from inferlab.render import files, optimization_files
-    from inferlab.render import front as render_front
-    from inferlab.render import optimization as render
+    from inferlab.views import files, optimization_files
+    from inferlab.views import front as render_front
+    from inferlab.views import optimization as render
 
     if export_path:
         files.check_writable(export_path)
@@ -149,7 +149,7 @@ def command(
 def _check_search(asked: Asked, nearest: bool, plot_path: Path | None) -> None:
     """Refuse what belongs to a search where there is none, and a chart that could not be written."""
     from inferlab import charts
-    from inferlab.render import files
+    from inferlab.views import files
 
     if asked.goal is None and (nearest or plot_path):
         raise BadInput(f"{'--nearest' if nearest else '--plot'} belongs to a search: give a --goal.")
@@ -160,7 +160,7 @@ def _check_search(asked: Asked, nearest: bool, plot_path: Path | None) -> None:
 
 def _draw(front: Front, path: Path, log: Log) -> None:
     from inferlab import charts
-    from inferlab.charts import fronts
+    from inferlab.views.charts import fronts
 
     if any(one.speedup is not None for one in front.candidates):
         charts.save(fronts.front(front), path)

@@ -32,7 +32,7 @@ def command(results: tuple[str, ...], output: Path, x: str | None, y: str | None
     """Read, draw, write."""
     from inferlab import charts
     from inferlab.plotting import plot
-    from inferlab.render import files
+    from inferlab.views import files
 
     charts.check_ending(output)
     files.check_place(output)

@@ -74,8 +74,8 @@ def command(
 ) -> int:
     """Parse, profile, show."""
     from inferlab.lab import Lab
-    from inferlab.render import files, profile_files
-    from inferlab.render import profile as render
+    from inferlab.views import files, profile_files
+    from inferlab.views import profile as render
 
     if export_path:
         files.check_writable(export_path)
@@ -88,7 +88,7 @@ def command(
         for line in render.lines(found):
             click.echo(line)
         if other is not None:
-            from inferlab.render import layer_diff
+            from inferlab.views import layer_diff
 
             click.echo()
             for line in layer_diff.lines(lab.layer_diff(other, found)):
@@ -96,7 +96,7 @@ def command(
     if export_path:
         log.export(export_path, lambda: files.write(export_path, profile_files.to_json(found)))
     if html_path:
-        from inferlab.render import profile_html
+        from inferlab.views import profile_html
 
         log.export(html_path, lambda: files.write(html_path, profile_html.report(found)), "Report written to")
     missing = found.problems or (found.performance and found.performance.problems)

@@ -49,7 +49,7 @@ class Log:
             if self.live:
                 self._rewrite(event)
             return
-        from inferlab.render.events import event as prose  # late: --help must not wait for all that it needs
+        from inferlab.views.events import event as prose  # late: --help must not wait for all that it needs
 
         line = prose(event)
         if line and line != self._last:
@@ -91,7 +91,7 @@ class Log:
         done = round(_BAR * (event.fraction or 0.0))
         stage = event.code
         if "nodes" in event.data:
-            from inferlab.render.events import progress
+            from inferlab.views.events import progress
 
             # What does not fit into the line would scroll the screen with each rewriting.
             stage = shortened(one_line(progress(event)), max(10, shutil.get_terminal_size().columns - _BAR - 9))

@@ -17,8 +17,8 @@ from inferlab.cli.stores import opened, store_option
 def command(keep: int | None, older_than: float | None, dry_run: bool, yes: bool, store_url: str | None) -> None:
     """Remove old entries from the store; with both --keep and --older-than, only what neither protects."""
     from inferlab.errors import BadInput
-    from inferlab.render.history import heading
     from inferlab.units import plural
+    from inferlab.views.history import heading
 
     if keep is None and older_than is None:
         raise BadInput("Say what to prune, such as: inferlab prune --keep 100, or: inferlab prune --older-than 90")

@@ -73,8 +73,8 @@ def command(
     """Parse, search, show."""
     from inferlab.lab import Lab
     from inferlab.measure.objective import parse
-    from inferlab.render import files
-    from inferlab.render import recommend as render
+    from inferlab.views import files
+    from inferlab.views import recommend as render
 
     objective = parse(slo) if slo else None
     if export_path:
@@ -108,7 +108,7 @@ def _on_cluster(
     import json
 
     from inferlab.lab import Lab
-    from inferlab.render import files, fleet_recommend
+    from inferlab.views import files, fleet_recommend
 
     with log, saving(store_url, no_save, log) as store:
         found = Lab(store).recommend_machine(wanted, objective, time_s, log)

@@ -17,7 +17,7 @@ def command(ids: tuple[str, ...], yes: bool, store_url: str | None) -> None:
 
     Keep a copy with: inferlab export ID... -o copy.jsonl
     """
-    from inferlab.render.history import heading
+    from inferlab.views.history import heading
 
     with opened(store_url) as store:
         # All are found before the first is removed: a wrong id removes nothing.

@@ -26,8 +26,8 @@ def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, exp
     """
     from inferlab.cli.benchmark import show
     from inferlab.lab import Lab
-    from inferlab.render import files
     from inferlab.store import Stored
+    from inferlab.views import files
 
     if export_path:
         files.check_writable(export_path, tables=True)

@@ -27,15 +27,15 @@ def command(
     Of the ID, as inferlab history lists it, the first characters will do: four or more that no other has.
     """
     from inferlab.errors import BadInput
-    from inferlab.render import stored
     from inferlab.store import Document, Stored
+    from inferlab.views import stored
 
     with opened(store_url) as store:
         found = store.get(entry_id)
         if baseline and isinstance(found, Document):
             raise BadInput(f"{found.id} is a {found.kind}: only the table of a benchmark has a baseline.")
         if export_path:
-            from inferlab.render import files
+            from inferlab.views import files
 
             files.check_writable(export_path, tables=isinstance(found, Stored))
         if note is not None:

@@ -130,7 +130,7 @@ def search(search: Search, luggage: Luggage, name: str, listener: Listener) -> d
     """Find the best configuration on this node; the answer is what the command writes to a file."""
     import json
 
-    from inferlab.render.recommend import to_json
+    from inferlab.views.recommend import to_json
 
     with as_node(name):
         try:

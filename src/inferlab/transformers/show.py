@@ -14,11 +14,11 @@ from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
 from inferlab.escaping import escape_controls
 from inferlab.records import Event
-from inferlab.render.flat import spreadsheet_cell
 from inferlab.transformers import tables
 from inferlab.transformers.arguments import BenchmarkArguments
 from inferlab.transformers.results import BenchmarkOutput, Measured, Table
 from inferlab.units import duration, plural
+from inferlab.views.flat import spreadsheet_cell
 
 _CELL = ("model", "batch_size", "sequence_length", "result")
 
@@ -70,7 +70,7 @@ def announce(args: BenchmarkArguments, engine: str) -> None:
 def say(event: Event) -> None:
     """A line on stderr for what is being done."""
     if event.fraction is None:
-        from inferlab.render.events import event as prose
+        from inferlab.views.events import event as prose
 
         if line := prose(event):
             print(escape_controls(line), file=sys.stderr)

@@ -85,7 +85,7 @@ def notes(output: BenchmarkOutput) -> Iterator[str]:
 def _findings(model: str, summary: dict[str, Any]) -> Iterator[str]:
     """One line for each kind of finding, by the worst of its cells."""
     # Late, with NumPy behind it: importing the classes must be quick.
-    from inferlab.render.text import finding as prose
+    from inferlab.views.text import finding as prose
 
     found: dict[str, list[tuple[tuple[int, int], Finding]]] = {}
     for size, of_size in summary["result"].items():

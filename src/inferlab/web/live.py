@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from nicegui import html, ui
 from nicegui.element import Element
 
-from inferlab.render.history import age
 from inferlab.store.entries import QueuedJob
 from inferlab.units import plural
+from inferlab.views.history import age
 from inferlab.web.desk import Desk, Snapshot
 
 _LOOK_S = 1.0

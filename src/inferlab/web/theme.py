@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from inferlab.charts.frame import ACCENT
+from inferlab.views.charts.frame import ACCENT
 
 STATIC = Path(__file__).parent / "static"
 

@@ -15,11 +15,11 @@ from inferlab.measure.intervals import ALPHA
 from inferlab.measure.saved import compare_saved
 from inferlab.measure.stats import summarize
 from inferlab.records import Benchmark, Cell, Estimate, Outcome, OutputCheck, Summary
-from inferlab.render import comparison, files, saved, stored
-from inferlab.render.text import finding, output_check
 from inferlab.store.briefs import results
 from inferlab.store.entries import Document, Stored
 from inferlab.store.store import Store
+from inferlab.views import comparison, files, saved, stored
+from inferlab.views.text import finding, output_check
 from inferlab.workspace.engines import title
 from inferlab.workspace.names import reference_to
 from inferlab.workspace.versions import ORIGINAL

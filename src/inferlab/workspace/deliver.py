@@ -13,7 +13,7 @@ from inferlab.measure.jobs import jobs
 from inferlab.optimizing import yaml
 from inferlab.optimizing.records import Recipe
 from inferlab.records import Plan
-from inferlab.render.deployment import program
+from inferlab.views.deployment import program
 from inferlab.workspace.exports import Export
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.versions import files_of, is_ours

@@ -11,10 +11,10 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.profile_result import ProfileResult
-from inferlab.render import files, flat, profile_files, profile_html, stored
 from inferlab.store.briefs import results
 from inferlab.store.entries import Document, Stored
 from inferlab.store.store import Store
+from inferlab.views import files, flat, profile_files, profile_html, stored
 
 _TYPES = {"json": "application/json", "csv": "text/csv", "html": "text/html"}
 
@@ -49,7 +49,7 @@ def _benchmark(found: Stored, ending: str) -> str:
         return flat.to_csv(flat.rows(found.benchmark))
     if ending == "json":
         return files.to_json(found.benchmark)
-    from inferlab.render import benchmark_html  # late: it draws charts
+    from inferlab.views import benchmark_html  # late: it draws charts
 
     return benchmark_html.report(found.benchmark)
 
@@ -63,7 +63,7 @@ def _document(found: Document, ending: str) -> str:
     if found.kind == "comparison":
         if ending == "csv":
             return _csv(map(_row, results(found.content)))
-        from inferlab.render import comparison_html  # late: it draws charts
+        from inferlab.views import comparison_html  # late: it draws charts
 
         return comparison_html.report(found.title, results(found.content), found.content.get("failures", ()))
     raise BadInput(f"A {found.kind} is exported as json, not as {ending}.")

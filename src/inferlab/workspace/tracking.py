@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from inferlab.profiling.records import LEVELS
 from inferlab.records import Event
-from inferlab.render.events import event as prose
 from inferlab.store.jobs import Progress
+from inferlab.views.events import event as prose
 from inferlab.workspace.asked import (
     Asked,
     BenchmarkAsked,

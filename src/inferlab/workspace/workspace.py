@@ -15,9 +15,9 @@ from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, with_estimate
 from inferlab.profiling.records import Profile
 from inferlab.records import Listener, Model, Plan, ignore
-from inferlab.render import command
 from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
 from inferlab.store.store import Store
+from inferlab.views import command
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import (
     Asked,

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from inferlab.charts.timeline import tracks
 from inferlab.errors import NotThere
 from inferlab.store.entries import Entry
+from inferlab.views.charts.timeline import tracks
 from inferlab.web.api.asking import BenchmarkAsking
 from inferlab.web.api.card_schemas import CardFacts, IterationFacts
 from inferlab.web.api.common import (

@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import Field
 
 from inferlab import records
-from inferlab.charts.timeline import Track
 from inferlab.measure.findings import find_all
-from inferlab.render import files
-from inferlab.render.text import output_check
 from inferlab.store.entries import Entry
+from inferlab.views import files
+from inferlab.views.charts.timeline import Track
+from inferlab.views.text import output_check
 from inferlab.web.api.schemas import Answer, EntryFacts, Estimate, Failure, failure
 from inferlab.workspace import cards
 from inferlab.workspace.sources import Sources

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from inferlab.optimizing import records as made
-from inferlab.render import optimization_words as words
+from inferlab.views import optimization_words as words
 from inferlab.web.api.schemas import Answer, ModelFacts
 from inferlab.workspace.deliver import shown_recipe
 from inferlab.workspace.sources import Sources

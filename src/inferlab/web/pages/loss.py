@@ -9,14 +9,14 @@ from nicegui import html, ui
 from nicegui.element import Element
 from starlette.responses import RedirectResponse, Response
 
-from inferlab.charts import profiles as charts
-from inferlab.charts.profile_values import VALUES
 from inferlab.errors import InferlabError
 from inferlab.profiling.records import LossProfile, Profile
-from inferlab.render import profile_words as words
-from inferlab.render.profile_tables import loss_columns
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, share
+from inferlab.views import profile_words as words
+from inferlab.views.charts import profiles as charts
+from inferlab.views.charts.profile_values import VALUES
+from inferlab.views.profile_tables import loss_columns
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts import profile_summary as summary

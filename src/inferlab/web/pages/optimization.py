@@ -11,8 +11,8 @@ from nicegui import html, ui
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.optimizing.records import Scheme
-from inferlab.render.history import age
 from inferlab.store.entries import Entry
+from inferlab.views.history import age
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts.loading import loaded

@@ -9,16 +9,16 @@ from typing import Any
 from nicegui import html, ui
 from starlette.responses import RedirectResponse, Response
 
-from inferlab.charts import profiles as charts
-from inferlab.charts.profile_values import FLOPS, VALUES
 from inferlab.errors import InferlabError
 from inferlab.profiling.estimate import BUDGET
 from inferlab.profiling.records import FlopsProfile, Profile
-from inferlab.render import profile_words as words
-from inferlab.render.profile_how import PRUNING, facts
-from inferlab.render.profile_tables import layer_columns, theory_columns
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, size
+from inferlab.views import profile_words as words
+from inferlab.views.charts import profiles as charts
+from inferlab.views.charts.profile_values import FLOPS, VALUES
+from inferlab.views.profile_how import PRUNING, facts
+from inferlab.views.profile_tables import layer_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged

@@ -9,9 +9,9 @@ from nicegui.element import Element
 from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
-from inferlab.render.history import moment
 from inferlab.store.entries import Project
 from inferlab.units import plural, size
+from inferlab.views.history import moment
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts import model_facts

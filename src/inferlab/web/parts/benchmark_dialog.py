@@ -13,9 +13,9 @@ from nicegui import html, ui
 from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Model
-from inferlab.render.history import age
 from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
+from inferlab.views.history import age
 from inferlab.web.desk import Desk
 from inferlab.web.parts.card_words import SCENARIOS, seconds
 from inferlab.web.parts.dialogs import Foot

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from inferlab.charts import cards as charts
-from inferlab.charts import pairs
-from inferlab.charts.points import Point
 from inferlab.errors import BadInput
 from inferlab.records import Estimate, Outcome, Status
+from inferlab.views.charts import cards as charts
+from inferlab.views.charts import pairs
+from inferlab.views.charts.points import Point
 from inferlab.workspace.cards import Card, Numbers, checked, numbers
 from inferlab.workspace.workspace import Workspace
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from nicegui import html
 
-from inferlab.charts.cards import best_and_worst
-from inferlab.charts.points import Point
 from inferlab.measure.headline import statistic
 from inferlab.records import Estimate
 from inferlab.units import count
+from inferlab.views.charts.cards import best_and_worst
+from inferlab.views.charts.points import Point
 from inferlab.web import shell
 from inferlab.web.parts.card_words import LEVEL, interval, three, verdict_of
 from inferlab.workspace.cards import Duel

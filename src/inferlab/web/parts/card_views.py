@@ -10,8 +10,8 @@ from nicegui import html, ui
 from nicegui.element import Element
 from nicegui.events import ValueChangeEventArguments
 
-from inferlab.charts.cards import HEIGHT
 from inferlab.units import plural
+from inferlab.views.charts.cards import HEIGHT
 from inferlab.web import shell
 from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.card_faces import CellFace, Drawing, Face, Place, Shelf

@@ -13,8 +13,8 @@ from nicegui.element import Element
 # Plotly itself comes with NiceGUI's element.
 from nicegui.elements import plotly as _plotly  # noqa: F401
 
-from inferlab.charts import frame
 from inferlab.errors import BadInput
+from inferlab.views.charts import frame
 from inferlab.web import shell
 
 if TYPE_CHECKING:

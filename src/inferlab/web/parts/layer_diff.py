@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from nicegui import html, ui
 
-from inferlab.charts.layer_diffs import layer_diff
 from inferlab.profiling.diff import LayerDiff
-from inferlab.render.profile_tables import diff_columns
 from inferlab.store.entries import Entry
 from inferlab.units import between, decimal, plural
+from inferlab.views.charts.layer_diffs import layer_diff
+from inferlab.views.profile_tables import diff_columns
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged

@@ -8,8 +8,8 @@ from typing import Any
 from nicegui import json
 from nicegui.element import Element
 
-from inferlab.render.profile_tables import NAMES, Columns
-from inferlab.render.report_parts import Cell
+from inferlab.views.profile_tables import NAMES, Columns
+from inferlab.views.report_parts import Cell
 
 #: Names are cut to this many characters, in their middle.
 _LONGEST = 30

@@ -11,7 +11,7 @@ from nicegui.element import Element
 from inferlab.errors import InferlabError
 from inferlab.model import demo
 from inferlab.records import Event, Model
-from inferlab.render.events import event as prose
+from inferlab.views.events import event as prose
 from inferlab.web import faults, shell
 from inferlab.web.desk import Desk
 from inferlab.web.parts import model_facts

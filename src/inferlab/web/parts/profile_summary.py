@@ -10,9 +10,9 @@ from nicegui.element import Element
 
 from inferlab.profiling.records import Interval, PerformanceProfile, Profile
 from inferlab.records import Shape
-from inferlab.render import profile_words as words
-from inferlab.render import report_parts
 from inferlab.units import between, count, decimal, share, useful
+from inferlab.views import profile_words as words
+from inferlab.views import report_parts
 from inferlab.web import shell
 from inferlab.web.parts.advice import on_pages
 from inferlab.web.parts.foretold import foretold

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from nicegui import html, ui
 from nicegui.element import Element
 
-from inferlab.render.history import half_width
 from inferlab.store.entries import CellEntry, ProjectLine
 from inferlab.units import count, plural, size
+from inferlab.views.history import half_width
 from inferlab.web.live import aged
 from inferlab.web.parts import model_facts
 from inferlab.workspace.engines import title

@@ -10,11 +10,11 @@ from functools import partial
 from nicegui import html, ui
 from nicegui.element import Element
 
-from inferlab.charts.layer_curves import layer_curves
 from inferlab.profiling.estimate import BUDGET
 from inferlab.profiling.foretell import gains_from_zeros, layer_times, loss_at
 from inferlab.profiling.records import PruningEstimate
 from inferlab.units import shortened
+from inferlab.views.charts.layer_curves import layer_curves
 from inferlab.web import shell
 from inferlab.web.parts.budget import BudgetControl
 from inferlab.web.parts.fields import help_icon

@@ -9,12 +9,12 @@ from nicegui.element import Element
 
 from inferlab.errors import InferlabError
 from inferlab.optimizing.records import ChangedLayer, Distance, Measured, Optimization
-from inferlab.render import optimization_words as words
-from inferlab.render.profile_tables import Columns
-from inferlab.render.report_parts import Cell
-from inferlab.render.text import output_check
 from inferlab.store.serialize import plain
 from inferlab.units import between, decimal, plural, scaled, share, size, useful
+from inferlab.views import optimization_words as words
+from inferlab.views.profile_tables import Columns
+from inferlab.views.report_parts import Cell
+from inferlab.views.text import output_check
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow

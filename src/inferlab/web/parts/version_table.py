@@ -9,8 +9,8 @@ from nicegui import html
 from nicegui.element import Element
 
 from inferlab.records import Model
-from inferlab.render.history import age
 from inferlab.units import scaled, share, size
+from inferlab.views.history import age
 from inferlab.web import shell
 from inferlab.web.parts import model_facts
 from inferlab.web.parts.version_words import TONES, done_to, fidelity, speedup, where

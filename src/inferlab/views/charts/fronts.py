@@ -1,0 +1,268 @@
+"""What a search found: speed against loss, the size as the size of the mark, and the goal as a region."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from inferlab.errors import BadInput
+from inferlab.optimizing.front import outcome
+from inferlab.optimizing.records import Candidate, Front
+from inferlab.units import plural, share, shortened, size
+from inferlab.views.charts import frame
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_AXES = {"accuracy": "loss (drop of the accuracy)", "relative power": "loss (relative power of the change)"}
+_REGION = "rgba(47,127,214,0.10)"
+_LARGEST, _SMALLEST = 30.0, 6.0
+_LONGEST_LABEL = 40
+_NAME_HEIGHT = 20
+# Of the length of an axis: marks that are nearer than this lie on each other.
+_NEAR = 0.035
+# Left of the least loss that a logarithmic axis shows there is room for those without any.
+_ROOM_FOR_NONE = 0.6
+
+
+def front(found: Front) -> Figure:
+    """Every recipe that was measured, the efficient ones in colour and joined, the chosen one with a ring."""
+    shown = [one for one in found.candidates if one.speedup is not None and one.loss is not None]
+    if not shown:
+        raise BadInput("There is no front to draw: no recipe was measured.")
+    axis, x_of = _loss_axis([one.loss or 0.0 for one in shown], found)
+    top = 1.15 * max(
+        1.0, found.goal.speedup or 1.0, *((one.speedup_interval or (0.0, one.speedup or 0.0))[1] for one in shown)
+    )
+    subtitle = _subtitle(found, len(shown))
+    height = max(
+        frame.HEIGHT, _NAME_HEIGHT * len(shown) + frame.HEIGHT - frame.plot_height(frame.HEIGHT, subtitle)
+    )
+    return frame.made(
+        [
+            _line(shown, x_of),
+            _original(found, x_of),
+            *_marks([one for one in shown if not one.efficient], found, x_of, frame.INK),
+            *_marks([one for one in shown if one.efficient], found, x_of, frame.ACCENT),
+            _numbers(found, shown, axis, x_of, top),
+            *(_ring(one, found, x_of) for place, one in enumerate(found.candidates) if place == found.chosen),
+        ],
+        f"Speed against loss on {found.engine}",
+        subtitle,
+        axis,
+        {"range": [0, top], "title": "speed-up over the original"},
+        shapes=[_region(found, axis, x_of, top), frame.level(1.0, frame.INK, "dot")],
+        annotations=_names(found, shown, height, subtitle),
+        margin={"r": 40 + frame.width([_named(found, one) for one in shown])},
+        hovermode="closest",
+        height=height,
+    )
+
+
+def _loss_axis(losses: Sequence[float], found: Front) -> tuple[dict[str, Any], Any]:
+    """The axis, logarithmic where losses differ widely, and where a loss lies on it."""
+    title = _AXES[found.metric]
+    positive = [one for one in (*losses, found.goal.max_loss) if one > 0]
+    if not positive or max(positive) / min(positive) <= 30:
+        low, high = min(0.0, *losses), max(*losses, found.goal.max_loss)
+        room = 0.08 * ((high - low) or 1.0)
+        percent = {"tickformat": ".2~%"} if found.metric == "accuracy" else {}
+        return {"range": [low - room, high + 3 * room], "title": title, **percent}, lambda loss: loss
+    least = math.log10(min(positive))
+    none = least - _ROOM_FOR_NONE
+    area = [none - 0.3, math.log10(max(positive)) + 0.55]
+    ticks = [10.0**power for power in range(math.ceil(least - 0.2), math.floor(area[1]) + 1)]
+    axis = {
+        "range": area,
+        # Places, not values: what loses nothing has a place too.
+        "tickvals": [none, *map(math.log10, ticks)],
+        "ticktext": ["0", *(share(one) if found.metric == "accuracy" else f"{one:g}" for one in ticks)],
+        "title": title,
+    }
+    return axis, lambda loss: math.log10(loss) if loss > 0 else none
+
+
+def _line(shown: Sequence[Candidate], x_of: Any) -> dict[str, Any]:
+    """The best speed for each loss, in steps: between two recipes there is none."""
+    points = [(0.0, 1.0), *((one.loss or 0.0, one.speedup or 0.0) for one in shown if one.efficient)]
+    best: list[tuple[float, float]] = []
+    for loss, speed in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not best or speed > best[-1][1]:
+            best.append((loss, speed))
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [x_of(loss) for loss, _ in best],
+        "y": [speed for _, speed in best],
+        "line": {"color": frame.ACCENT, "width": 1.5, "shape": "hv"},
+        "hoverinfo": "skip",
+    }
+
+
+def _marks(ones: Sequence[Candidate], found: Front, x_of: Any, color: str) -> list[dict[str, Any]]:
+    """Areas that go with the sizes of the files, and the intervals of the speed where there are any."""
+    sure = [one for one in ones if one.speedup_interval is not None]
+    intervals = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x_of(one.loss) for one in sure],
+        "y": [one.speedup for one in sure],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [_arm(one, 1) for one in sure],
+            "arrayminus": [_arm(one, 0) for one in sure],
+            "color": color,
+            "thickness": 1,
+            "width": 4,
+        },
+        "marker": {"size": 1, "color": color},
+        "hoverinfo": "skip",
+    }
+    marks = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x_of(one.loss) for one in ones],
+        "y": [one.speedup for one in ones],
+        "marker": {
+            "color": color,
+            "opacity": 0.7,
+            "size": [_diameter(one.size_bytes, found) for one in ones],
+            "line": {"width": 0},
+        },
+        "hovertext": [_told(one, found) for one in ones],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+    return [intervals, marks]
+
+
+def _numbers(
+    found: Front, shown: Sequence[Candidate], axis: dict[str, Any], x_of: Any, top: float
+) -> dict[str, Any]:
+    """The numbers of the table beside the marks; those of marks that lie on each other stand in one row."""
+    left, right = axis["range"]
+    rows: list[tuple[float, float, list[Candidate]]] = []
+    for one in shown:
+        x, y = x_of(one.loss), one.speedup or 0.0
+        near = (row for row in rows if abs(row[0] - x) < _NEAR * (right - left) and abs(row[1] - y) < _NEAR * top)
+        row = next(near, None)
+        if row is None:
+            rows.append((x, y, [one]))
+        else:
+            row[2].append(one)
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [x for x, _, _ in rows],
+        "y": [y for _, y, _ in rows],
+        # Spaces: past the marks.
+        "text": [f"   {', '.join(str(found.candidates.index(one) + 1) for one in ones)}" for _, _, ones in rows],
+        "textposition": "top right",
+        "textfont": {"color": frame.INK, "size": 12},
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+    }
+
+
+def _original(found: Front, x_of: Any) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "cliponaxis": False,
+        "x": [x_of(0.0)],
+        "y": [1.0],
+        "marker": {
+            "color": "rgba(0,0,0,0)",
+            "size": _diameter(found.original_bytes, found),
+            "line": {"color": frame.INK, "width": 1.5},
+        },
+        "hovertext": [f"<b>the original</b><br>{size(found.original_bytes)}"],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _ring(one: Candidate, found: Front, x_of: Any) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x_of(one.loss)],
+        "y": [one.speedup],
+        "marker": {
+            "color": "rgba(0,0,0,0)",
+            "size": _diameter(one.size_bytes, found) + 9,
+            "line": {"color": frame.ACCENT, "width": 2},
+        },
+        "hoverinfo": "skip",
+    }
+
+
+def _region(found: Front, axis: dict[str, Any], x_of: Any, top: float) -> dict[str, Any]:
+    """Where the goal is reached, as far as speed and loss say it."""
+    return {
+        "type": "rect",
+        "x0": axis["range"][0],
+        "x1": x_of(found.goal.max_loss),
+        "y0": found.goal.speedup or 0.0,
+        "y1": top,
+        "fillcolor": _REGION,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def _names(found: Front, shown: Sequence[Candidate], height: int, subtitle: Sequence[str]) -> list[dict[str, Any]]:
+    """What the numbers stand for, in a column right of the chart, as in the table."""
+    step = _NAME_HEIGHT / frame.plot_height(height, subtitle)
+    return [
+        frame.label(
+            _named(found, one),
+            1,
+            1 - (row + 0.5) * step,
+            frame.ACCENT if one.efficient else frame.INK,
+            xref="paper",
+            yref="paper",
+            xshift=16,
+        )
+        for row, one in enumerate(shown)
+    ]
+
+
+def _named(found: Front, one: Candidate) -> str:
+    place = found.candidates.index(one)
+    mark = ", chosen" if place == found.chosen else ""
+    return f"{place + 1}  {shortened(one.label, _LONGEST_LABEL)}{mark}"
+
+
+def _arm(one: Candidate, end: int) -> float:
+    """How far the interval reaches from the speed to one of its ends."""
+    return abs((one.speedup_interval or (0.0, 0.0))[end] - (one.speedup or 0.0))
+
+
+def _diameter(size_bytes: int | None, found: Front) -> float:
+    return max(_SMALLEST, _LARGEST * math.sqrt((size_bytes or 0) / found.original_bytes))
+
+
+def _told(one: Candidate, found: Front) -> str:
+    ends = "" if one.speedup_interval is None else " ({:.2f} to {:.2f})".format(*one.speedup_interval)
+    lines = [f"<b>{frame.safe(one.label)}</b>", f"{one.speedup:.2f} times as fast{ends}"]
+    loss = one.loss or 0.0
+    lines.append(f"loss {share(loss) if found.metric == 'accuracy' else format(loss, '.3g')}")
+    if one.accuracy is not None:
+        lines.append(f"accuracy {share(one.accuracy)}")
+    if one.size_bytes is not None:
+        lines.append(f"{size(one.size_bytes)}, {found.original_bytes / one.size_bytes:.2f} times as small")
+    return "<br>".join(lines)
+
+
+def _subtitle(found: Front, measured: int) -> list[str]:
+    goal = found.goal
+    wanted = [f"{goal.speedup:.3g}× faster"] if goal.speedup else []
+    wanted += [f"{goal.size_ratio:.3g}× smaller"] if goal.size_ratio else []
+    parts = [found.model] if found.model else []
+    parts.append(f"goal: {' and '.join(wanted)} within a loss of {share(goal.max_loss)}")
+    unsure = outcome(found) == "open" and (found.chosen is not None or found.confirmed is not None)
+    parts.append("reached" if outcome(found) == "reached" else "not confirmed" if unsure else "not reached")
+    parts.append(f"{plural(measured, 'recipe')} measured of {len(found.candidates)}")
+    parts.append("the mark's area is the size of the files")
+    return parts

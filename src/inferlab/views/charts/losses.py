@@ -1,0 +1,173 @@
+"""Charts of a loss profile: which layers take pruning badly, and where the parameters are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from inferlab.errors import BadInput
+from inferlab.profiling.records import LossLayer, LossProfile, Profile
+from inferlab.units import plural, share, shortened
+from inferlab.views.charts import frame, outlines
+from inferlab.views.charts.profile_values import HOVER, VALUES, hover, named
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_METRICS = {
+    "relative power": "loss (relative power of the change)",
+    "cross-entropy": "loss (rise of the cross-entropy)",
+}
+_METHODS = {
+    "approximated": "approximated from the weights",
+    "one-shot": "one-shot, without data",
+    "one-shot with data": "one-shot, with data",
+}
+
+
+def loss_sensitivities(profile: Profile, value: str = "values") -> Figure:
+    """How badly each layer takes pruning, in the order of execution."""
+    loss = _loss(profile, value)
+    given = [one.sensitivity for one in loss.layers]
+    unknown = sum(one is None for one in given)
+    notes = [f"{plural(unknown, 'layer')} whose outputs were not numbers"] if unknown else []
+    return _bars(
+        loss,
+        given,
+        value,
+        "Sensitivity to pruning by layer",
+        "sensitivity (mean loss over all shares of zeros)",
+        notes,
+    )
+
+
+def parameter_counts(profile: Profile, value: str = "values") -> Figure:
+    """How many parameters each layer has, in the order of execution."""
+    loss = _loss(profile, value)
+    return _bars(loss, [float(one.params) for one in loss.layers], value, "Parameters by layer", "parameters", [])
+
+
+def loss_curves(profile: Profile, most: int = 8) -> Figure:
+    """What each level of pruning costs, for the layers that take it worst."""
+    loss = _loss(profile, "values")
+    ranked = sorted(
+        (one for one in loss.layers if any(value is not None for value in one.losses.values())),
+        key=lambda one: (one.sensitivity is not None, -(one.sensitivity or 0.0), one.index),
+    )[:most]
+    if not ranked:
+        raise BadInput("There are no loss curves: no level gave a number.")
+    lines = [_curve(one) for one in ranked]
+    values = [value for line in lines for value in line[1] if value is not None]
+    low, high = min(0.0, *values), max(values)
+    area = [low * 1.08, high * 1.08 or 1.0]
+    subtitle = [_METHODS[loss.method], f"the {len(ranked)} most sensitive of {plural(len(loss.layers), 'layer')}"]
+    ends = [next((value for value in reversed(y) if value is not None), 0.0) for _, y in lines]
+    texts = [shortened(one.weight or one.id, 28) for one in ranked]
+    height = frame.height_for(len(ranked), subtitle)
+    places = frame.spread(ends, area, frame.plot_height(height, subtitle))
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": x,
+            "y": y,
+            "line": {"color": frame.ACCENT if rank == 0 else frame.INK, "width": 2.5 if rank == 0 else 1.5},
+            "marker": {"color": frame.ACCENT if rank == 0 else frame.INK, "size": 6},
+            "opacity": 1 if rank == 0 else 0.8,
+            "hoverinfo": "text",
+            "hovertext": [hover([*named(one), *_losses(one)])] * len(x),
+        }
+        for rank, (one, (x, y)) in enumerate(zip(ranked, lines, strict=True))
+    ]
+    return frame.made(
+        traces[::-1],  # the worst last, so that it lies above the others
+        "Loss by share of zeros",
+        subtitle,
+        {
+            "range": [-0.03, 1.03],
+            "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1],
+            "title": "share of zeros in its weights",
+        },
+        {"range": area, "title": _METRICS[loss.metric]},
+        height=height,
+        margin={"r": 32 + frame.width(texts)},
+        hoverlabel=HOVER,
+        annotations=[
+            frame.label(text, 1, place, frame.ACCENT if rank == 0 else frame.INK, xref="paper", xshift=8)
+            for rank, (text, place) in enumerate(zip(texts, places, strict=True))
+        ],
+    )
+
+
+def _loss(profile: Profile, value: str) -> LossProfile:
+    if value not in VALUES:
+        raise BadInput(f"A value is displayed as one of {', '.join(VALUES)}, not {value!r}.")
+    if profile.loss is None or not profile.loss.layers:
+        raise BadInput("This profile has no loss profile with layers to draw.")
+    return profile.loss
+
+
+def _curve(one: LossLayer) -> tuple[list[float], list[float | None]]:
+    levels = sorted((key for key in one.losses if float(key) > 0), key=float)
+    return [0.0, *map(float, levels)], [0.0, *(one.losses[key] for key in levels)]
+
+
+def _losses(one: LossLayer) -> list[str]:
+    """The loss at each level, in words."""
+    found = []
+    for key in sorted(one.losses, key=float):
+        value = one.losses[key]
+        told = "not a number" if value is None else f"{value:.3g}"
+        right = f", accuracy {share(one.accuracies[key])}" if key in one.accuracies else ""
+        found.append(f"at {key}: {told}{right}")
+    return found
+
+
+def _bars(
+    loss: LossProfile, given: Sequence[float | None], value: str, title: str, unit: str, notes: Sequence[str]
+) -> Figure:
+    total = sum(one or 0.0 for one in given)
+    shown: list[float | None] = list(given)
+    if value == "percent":
+        shown = [None if one is None or not total else round(100 * one / total, 6) for one in given]
+        unit = "% of the sum of all layers"
+    elif value == "log":
+        shown = [one if one is not None and one > 0 else None for one in given]
+    there = [one for one in shown if one is not None]
+    low, high = min([0.0, *there]), max([0.0, *there])
+    axis: dict[str, Any] = {"type": "linear", "range": [low * 1.06, high * 1.06 or 1.0], "title": unit}
+    if value == "log" and there:
+        area = [math.log10(min(there)) - 0.3, math.log10(high) + 0.1]
+        axis = {"type": "log", "range": area, "title": f"{unit}, logarithmic"}
+    places = list(range(len(given)))
+    hovering = {
+        "customdata": [_told(one) for one in given],
+        "hovertext": [hover([*named(one), f"parameters: {one.params:,}", *_losses(one)]) for one in loss.layers],
+        "hovertemplate": "<b>%{customdata}</b><br>%{hovertext}<extra></extra>",
+    }
+    deep = len(given) > outlines.MOST_BARS
+    if deep:
+        traces = [
+            outlines.outline(places, shown, frame.ACCENT, outlines.bottom_of(axis)),
+            outlines.places(places, shown, hovering),
+        ]
+    else:
+        marker = {"color": frame.ACCENT, "opacity": 0.85, "line": {"width": 0}}
+        traces = [{"type": "bar", "x": places, "y": shown, "marker": marker, **hovering}]
+    return frame.made(
+        traces,
+        title,
+        [_METHODS[loss.method], plural(len(loss.layers), "layer"), *notes],
+        frame.depths(len(given), "layer with weights (order of execution)"),
+        axis,
+        hoverlabel=HOVER,
+        hovermode="x" if deep else "closest",
+        bargap=0.25 if len(given) <= 90 else 0.0,
+    )
+
+
+def _told(value: float | None) -> str:
+    if value is None:
+        return "not a number"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

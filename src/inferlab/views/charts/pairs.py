@@ -1,0 +1,140 @@
+"""The chart of a comparison: the ratio of every pair, its interval, and the margin that does not matter."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferlab.errors import BadInput
+from inferlab.records import Comparison
+from inferlab.units import decimal, share
+from inferlab.views.charts import frame
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_MARGIN_SHADE = "rgba(127,127,127,0.12)"
+_INTERVAL_SHADE = "rgba(47,127,214,0.16)"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """A comparison, as far as its chart needs it."""
+
+    labels: tuple[str, str]
+    verdict: str
+    ratio: float
+    ends: tuple[float, float] | None
+    level: float
+    margin: float
+    outputs_match: bool | None
+    #: By pair; empty where saved results were compared.
+    log_ratios: tuple[float, ...]
+    times_ms: tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def of_comparison(found: Comparison) -> Ratios:
+    """What a chart needs of a comparison."""
+    low, high = found.ratio.low, found.ratio.high
+    return Ratios(
+        labels=found.labels,
+        verdict=found.verdict,
+        ratio=found.ratio.value,
+        ends=None if low is None or high is None else (low, high),
+        level=found.ratio.level,
+        margin=found.margin,
+        outputs_match=found.outputs_match,
+        log_ratios=tuple(pair.log_ratio for pair in found.pairs),
+        times_ms=found.times_ms,
+    )
+
+
+def of_file(content: Mapping[str, Any]) -> Ratios:
+    """The same of a comparison that was written as JSON."""
+    try:
+        ends = content["interval"]
+        found = Ratios(
+            labels=(str(content["a"]["label"]), str(content["b"]["label"])),
+            verdict=str(content["verdict"]),
+            ratio=float(content["ratio"]),
+            ends=None if ends is None else (float(ends[0]), float(ends[1])),
+            level=float(content["level"]),
+            margin=float(content["margin"]),
+            outputs_match=content["outputs_match"],
+            log_ratios=tuple(map(float, content["log_ratios"])),
+            times_ms=(tuple(map(float, content["a"]["times_ms"])), tuple(map(float, content["b"]["times_ms"]))),
+        )
+        _check(found)
+        return found
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        raise BadInput("This comparison is damaged: its ratios cannot be read.") from None
+
+
+def _check(found: Ratios) -> None:
+    """Refuse what no comparison gives and what cannot be drawn; a ValueError says so."""
+    times = [*found.times_ms[0], *found.times_ms[1]]
+    values = [found.ratio, *(found.ends or ()), *times, *map(math.exp, found.log_ratios), 1 + found.margin]
+    if not all(1e-18 < value < 1e18 for value in values) or not (found.log_ratios or all(found.times_ms)):
+        raise ValueError("a time or a ratio is not positive")
+
+
+def ratios(found: Ratios) -> Figure:
+    """B's time over A's in every pair, with the interval of the ratio and the margin that does not matter."""
+    paired = bool(found.log_ratios)
+    if paired:
+        x: list[Any] = list(range(1, len(found.log_ratios) + 1))
+        y = [math.exp(one) for one in found.log_ratios]
+    else:
+        usual = statistics.geometric_mean(found.times_ms[0])
+        x = ["A"] * len(found.times_ms[0]) + ["B"] * len(found.times_ms[1])
+        y = [one / usual for times in found.times_ms for one in times]
+    margin = 1 / (1 + found.margin), 1 + found.margin
+    values = [*y, *margin, found.ratio, *(found.ends or ())]
+    pad = 0.08 * (max(values) - min(values))
+    area = [min(values) - pad, max(values) + pad]
+    title = f"B takes {decimal(found.ratio)} of A's time: {found.verdict}"
+    if found.outputs_match is False:
+        title += ", but the outputs DIFFER"
+    subtitle = [f"A: {found.labels[0]}", f"B: {found.labels[1]}", *_sureness(found)]
+    named = [(f"ratio {decimal(found.ratio)}", found.ratio, frame.ACCENT), ("1: no difference", 1.0, frame.INK)]
+    places = frame.spread([value for _, value, _ in named], area, frame.plot_height(frame.HEIGHT, subtitle))
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": x,
+        "y": y,
+        "marker": {"color": frame.ACCENT, "size": 8, "opacity": 0.75},
+        "hovertemplate": "%{y:.4f}<extra></extra>",
+    }
+    return frame.made(
+        [dots],
+        title,
+        subtitle,
+        {
+            "title": "pair of fresh processes" if paired else "processes of the saved results",
+            **(frame.whole(0.5, len(y) + 0.5) if paired else {"type": "category"}),
+        },
+        {"range": area, "title": "B's time over A's" if paired else "time over A's"},
+        margin={"r": 24 + frame.width([name for name, _, _ in named])},
+        annotations=[
+            frame.label(name, 1, place, color, xref="paper", xshift=8)
+            for (name, _, color), place in zip(named, places, strict=True)
+        ],
+        shapes=[
+            frame.band(*margin, _MARGIN_SHADE),
+            *([frame.band(*found.ends, _INTERVAL_SHADE)] if found.ends else []),
+            frame.level(1.0, frame.INK),
+            frame.level(found.ratio, frame.ACCENT, "solid"),
+        ],
+    )
+
+
+def _sureness(found: Ratios) -> list[str]:
+    interval = "too few processes for an interval"
+    if found.ends:
+        level = f"{100 * found.level:.4g} % interval"
+        interval = f"blue: {level} {decimal(found.ends[0])} to {decimal(found.ends[1])}"
+    return [interval, f"grey: margin of {share(found.margin)}"]

@@ -1,0 +1,260 @@
+"""What the bars of a profile's charts stand for: values by layer and by type, and what is said of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from inferlab.errors import BadInput
+from inferlab.profiling.estimate import estimated_ms
+from inferlab.profiling.flops import moved_bytes
+from inferlab.profiling.records import FlopsLayer, Layer, LossLayer, Profile
+from inferlab.units import decimal, plural, scaled, share, shortened, size
+from inferlab.views.charts import frame
+
+#: How values are displayed.
+VALUES = {"values": "values", "log": "logarithm", "percent": "percent"}
+#: What the architecture alone tells of a layer.
+FLOPS = {"flops": "FLOPs", "params": "Parameters", "bytes": "Bytes moved"}
+#: Dark on light pages and on dark ones, whatever the colour of what is pointed at.
+HOVER = {"align": "left", "bgcolor": "#32373c", "bordercolor": "#32373c", "font": {"color": "#f1f3f4"}}
+_LONGEST = 64
+_MOST_NODES = 4
+_FALLBACK = "ran in the engine's fallback: pruning gains nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar; its value is None where there is none."""
+
+    name: str
+    value: float | None
+    percent: float | None
+    #: The value in words, with its unit.
+    told: str
+    #: What is said of it whatever the value, line by line.
+    about: tuple[str, ...]
+    fallback: bool = False
+    error: float | None = None
+    type: str = ""
+    index: int = 0
+
+
+def model_name(profile: Profile) -> str:
+    """The model's file without its folder, or its source where that is no path."""
+    return PurePath(profile.model.source).name or profile.model.source
+
+
+def summaries(profile: Profile) -> dict[str, str]:
+    """What can be shown of each layer of this profile, and how that is called."""
+    found = dict(FLOPS) if profile.flops else {}
+    performance = profile.performance
+    if performance is None:
+        return found
+    levels = set().union(*(one.pruned for one in performance.layers)) - {"0"}
+    timed = {"baseline": "Baseline ms"}
+    timed |= {level: f"Pruned {level} ms" for level in sorted(levels, key=float)}
+    if any(one.int8_ms is not None for one in performance.layers):
+        timed["int8"] = "INT8 ms"
+    if profile.estimate and profile.estimate.gained == "time":
+        timed |= {"estimated": "Estimated ms", "speedup": "Potential speed-up"}
+    return timed | found
+
+
+def chosen(profile: Profile, summary: str, value: str) -> str:
+    """The summary that is meant, or a refusal of what is not there."""
+    known = summaries(profile)
+    if summary == "baseline" and profile.performance is None:
+        summary = "flops"
+    if summary not in known:
+        there = f"It has: {', '.join(known)}." if known else "It has neither times nor FLOPs."
+        raise BadInput(f"This profile has no '{summary}' to draw. {there}")
+    if value not in VALUES:
+        raise BadInput(f"A value is displayed as one of {', '.join(VALUES)}, not {value!r}.")
+    return summary
+
+
+def by_layer(profile: Profile, summary: str, told: bool = True) -> list[Bar]:
+    """A bar for every layer, in the order of execution; all about it only where that will be told."""
+    if summary in FLOPS:
+        assert profile.flops is not None
+        theory = [
+            (one, float(given) if (given := _cost(one, summary)) is not None else None)
+            for one in profile.flops.layers
+        ]
+        total = sum(value or 0.0 for _, value in theory)
+        return [
+            Bar(
+                one.id,
+                value,
+                _ratio(value, total),
+                quantity(summary, value),
+                _theory(one) if told else (),
+                type=one.type,
+                index=one.index,
+            )
+            for one, value in theory
+        ]
+    assert profile.performance is not None
+    times = list(zip(profile.performance.layers, times_ms(profile, summary), strict=True))
+    total = sum(value or 0.0 for _, value in times)
+    return [
+        Bar(
+            one.id,
+            value,
+            _ratio(value, one.ms if summary == "speedup" else total),
+            quantity(summary, value),
+            about(one) if told else (),
+            one.fallback,
+            one.spread_ms if summary == "baseline" else None,
+            one.type,
+            one.index,
+        )
+        for one, value in times
+    ]
+
+
+def by_type(profile: Profile, summary: str) -> list[Bar]:
+    """A bar for every type of layer, the largest first; what went to a fallback stands apart.
+
+    A layer without a time of its own at a level, or in INT8, counts as it is.
+    """
+    layers = by_layer(profile, summary, told=False)
+    before: Mapping[int, float] = {}
+    if summary not in FLOPS and profile.performance:
+        before = {one.index: one.ms for one in profile.performance.layers}
+    groups: dict[tuple[str, bool], list[Bar]] = {}
+    for one in layers:
+        groups.setdefault((one.type, one.fallback), []).append(one)
+    sums = {
+        key: _sum([before.get(one.index) if one.value is None else one.value for one in members])
+        for key, members in groups.items()
+    }
+    total = sum(value or 0.0 for value in sums.values())
+    bars = []
+    for (kind, fallback), members in groups.items():
+        value = sums[kind, fallback]
+        whole = sum(before[one.index] for one in members) if summary == "speedup" else total
+        bars.append(
+            Bar(
+                f"{kind} ({remark})" if (remark := _remark(summary, value, fallback)) else kind,
+                value,
+                _ratio(value, whole),
+                quantity(summary, value),
+                tuple(_about_type(kind, fallback, members, bool(before))),
+                fallback,
+                type=kind,
+            )
+        )
+    return sorted(bars, key=lambda one: (one.value is None, -(one.value or 0.0), one.name))
+
+
+def _remark(summary: str, value: float | None, fallback: bool) -> str:
+    if value is None:
+        return "uncounted" if summary in FLOPS else "not measured"
+    return "fallback" if fallback else ""
+
+
+def _about_type(kind: str, fallback: bool, members: Sequence[Bar], timed: bool) -> Iterator[str]:
+    yield from (f"type: {kind}", plural(len(members), "layer"))
+    missing = sum(one.value is None for one in members)
+    if missing:
+        yield f"{missing} of them {'counted as they are: not measured so' if timed else 'uncounted'}"
+    if fallback:
+        yield _FALLBACK
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return sum(known) if known else None
+
+
+def times_ms(profile: Profile, summary: str) -> list[float | None]:
+    """The layers' times as they are, at a level, in INT8 or as estimated, or what the estimate saves."""
+    layers = profile.performance.layers if profile.performance else ()
+    if summary == "baseline":
+        return [one.ms for one in layers]
+    if summary == "int8":
+        return [one.int8_ms for one in layers]
+    if summary not in ("estimated", "speedup"):
+        return [one.pruned.get(summary) for one in layers]
+    after = estimated_ms(profile)
+    return [after[one.index] if summary == "estimated" else one.ms - after[one.index] for one in layers]
+
+
+def quantity(summary: str, value: float | None) -> str:
+    """A value of this summary in words."""
+    if value is None:
+        return "unknown"
+    if summary == "bytes":
+        return size(value)
+    if summary == "flops":
+        return scaled(value, "FLOP")
+    return f"{value:,.0f}" if summary == "params" else f"{decimal(value, 3)} ms"
+
+
+def about(one: Layer) -> tuple[str, ...]:
+    """All that a layer is, line by line."""
+    spread = "" if one.spread_ms is None else f" ± {decimal(one.spread_ms, 1)}"
+    lines = [
+        *_named(one),
+        f"kernel: {shortened(one.kernel, _LONGEST)}" if one.kernel else "",
+        _FALLBACK if one.fallback else "",
+        f"time: {decimal(one.ms, 3)}{spread} ms, {share(one.share)} of the model",
+        "" if one.flops is None else f"work: {scaled(one.flops, 'FLOP')}",
+        "" if one.gflops_per_second is None else f"speed: {one.gflops_per_second:.3g} GFLOP/s",
+        ""
+        if one.bound is None or one.of_limit is None
+        else f"bound by {one.bound}, at {share(one.of_limit)} of it",
+    ]
+    return tuple(filter(None, lines))
+
+
+def _theory(one: FlopsLayer) -> tuple[str, ...]:
+    lines = [
+        *_named(one),
+        "uncounted" if one.flops is None else f"work: {scaled(one.flops, 'FLOP')}, {one.dtype}",
+        f"parameters: {one.params:,}" if one.params else "",
+        "" if one.intensity is None else f"intensity: {one.intensity:.3g} FLOPs a byte",
+    ]
+    return tuple(filter(None, lines))
+
+
+def _named(one: Layer | FlopsLayer) -> list[str]:
+    return [*named(one), f"nodes: {_listed(one.nodes)}" if one.nodes else ""]
+
+
+def named(one: Layer | FlopsLayer | LossLayer) -> list[str]:
+    """Which layer it is."""
+    weight = f"weight: {shortened(one.weight, _LONGEST)}" if one.weight else ""
+    return [f"layer {one.index}", f"id: {shortened(one.id, _LONGEST)}", f"type: {one.type}", weight]
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    rest = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
+    return shortened(", ".join(nodes[:_MOST_NODES]), _LONGEST) + rest
+
+
+def _cost(one: FlopsLayer, summary: str) -> int | None:
+    if summary == "bytes":
+        return moved_bytes(one)
+    return one.flops if summary == "flops" else one.params
+
+
+def _ratio(value: float | None, whole: float) -> float | None:
+    return None if value is None or whole <= 0 else 100 * value / whole
+
+
+def hover(lines: Sequence[str]) -> str:
+    """Lines of foreign text as Plotly shows them."""
+    # One escape for all of them: a deep model has thousands of these, for every choice of a page.
+    return frame.safe("\n".join(filter(None, lines))).replace("\n", "<br>")
+
+
+def grouped(names: Sequence[str], weigh: Callable[[int], float]) -> Mapping[str, float]:
+    """Weights added up by name, the heaviest first."""
+    found: dict[str, float] = {}
+    for index, name in enumerate(names):
+        found[name] = found.get(name, 0.0) + weigh(index)
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))

@@ -1,0 +1,299 @@
+"""Charts of a profile: where the time goes by type and by layer, and what pruning does to the whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from inferlab.errors import BadInput
+from inferlab.profiling.foretell import gains_from_zeros
+from inferlab.profiling.records import PerformanceProfile, Profile
+from inferlab.units import decimal, plural, shortened
+from inferlab.views.charts import frame, outlines
+from inferlab.views.charts.layer_diffs import layer_diff
+from inferlab.views.charts.losses import loss_curves, loss_sensitivities, parameter_counts
+from inferlab.views.charts.profile_values import (
+    FLOPS,
+    HOVER,
+    Bar,
+    by_layer,
+    by_type,
+    chosen,
+    grouped,
+    hover,
+    model_name,
+    summaries,
+)
+from inferlab.views.charts.rooflines import roofline
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = [
+    "layer_diff",
+    "layer_results",
+    "layer_summaries",
+    "loss_curves",
+    "loss_sensitivities",
+    "of",
+    "parameter_counts",
+    "pruning",
+    "roofline",
+    "summaries",
+]
+
+_HOLLOW = "rgba(0,0,0,0)"
+_SHADE = "rgba(127,127,127,0.16)"
+_BAR = 28
+# More error bars than this are a thicket.
+_MOST_ERRORS = 90
+_UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes"}
+
+
+def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "values") -> Figure:
+    """Time by layer type, the longest first, or FLOPs where no time was measured.
+
+    `summary` is baseline, a level of pruning such as 0.9, int8, estimated, speedup, flops, params or bytes;
+    `value` is values, log or percent.
+    """
+    summary = chosen(profile, summary, value)
+    bars = sorted(by_type(profile, summary), key=lambda one: -(_shown(one, value) or 0.0))
+    shown = [_shown(one, value) for one in bars]
+    texts = [_text(one, value) for one in bars]
+    names = [shortened(one.name, 32) for one in bars]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": shown,
+        "y": list(range(len(bars))),
+        "width": 0.66,
+        "marker": {
+            "color": [_HOLLOW if one.fallback else frame.ACCENT for one in bars],
+            "opacity": 0.85,
+            "line": {"color": frame.INK, "width": [int(one.fallback) for one in bars]},
+        },
+        "text": [frame.safe(text) for text in texts],
+        "textposition": "outside",
+        "textfont": {"color": frame.INK},
+        "cliponaxis": False,
+        **_hovering(bars),
+    }
+    subtitle = [*of(profile, summary), *_notes(profile, bars, summary)]
+    return frame.made(
+        [trace],
+        f"{summaries(profile)[summary]} by layer type",
+        subtitle,
+        {**_axis(shown, summary, value), "showgrid": True, "gridcolor": frame.FAINT},
+        {
+            "tickvals": list(range(len(bars))),
+            "ticktext": [frame.safe(name) for name in names],
+            "range": [len(bars) - 0.5, -0.5],
+            "showgrid": False,
+            "ticks": "",
+        },
+        height=frame.top_margin(subtitle) + 84 + _BAR * max(len(bars), 3),
+        # Wide enough for the texts of every choice: bars that keep their place are easier to compare.
+        margin={"r": 96, "l": 24 + frame.width(names)},
+        hoverlabel=HOVER,
+    )
+
+
+def layer_results(profile: Profile, summary: str = "baseline", value: str = "values") -> Figure:
+    """A bar for every layer in the order of execution; who points at one reads all about it."""
+    summary = chosen(profile, summary, value)
+    bars = by_layer(profile, summary)
+    shown = [_shown(one, value) for one in bars]
+    main = _main_type(profile, bars)
+    errors = value != "percent" and len(bars) <= _MOST_ERRORS and any(one.error for one in bars)
+    styles = (
+        (frame.ACCENT, [one for one in bars if one.type == main and not one.fallback]),
+        (frame.INK, [one for one in bars if one.type != main and not one.fallback]),
+        (_HOLLOW, [one for one in bars if one.fallback]),
+    )
+    notes = [f"blue: {shortened(main, 32)}", "grey: other types"] if len({one.type for one in bars}) > 1 else []
+    notes += ["bars: standard deviation between processes"] if errors else []
+    tops = (
+        [y + (one.error or 0.0) for y, one in zip(shown, bars, strict=True) if y is not None] if errors else shown
+    )
+    last = max((one.index for one in bars), default=0)
+    axis = _axis(tops, summary, value)
+    deep = len(bars) > outlines.MOST_BARS
+    if deep:
+        traces = _outlined(bars, styles, value, outlines.bottom_of(axis))
+    else:
+        width = 0.78 if len(bars) <= _MOST_ERRORS else 1.0
+        traces = [_results(color, members, value, errors, width) for color, members in styles if members]
+    return frame.made(
+        traces,
+        f"{summaries(profile)[summary]} by layer",
+        [*of(profile, summary), *notes, *_notes(profile, bars, summary)],
+        frame.depths(last + 1, "layer depth (order of execution)"),
+        axis,
+        barmode="overlay",
+        hoverlabel=HOVER,
+        hovermode="x" if deep else "closest",
+    )
+
+
+def _outlined(
+    bars: Sequence[Bar], styles: Sequence[tuple[str, Sequence[Bar]]], value: str, bottom: float
+) -> list[dict[str, Any]]:
+    """One outline a colour, and the places of all bars for those who point at them."""
+    x, y = [one.index for one in bars], [_shown(one, value) for one in bars]
+    found = []
+    for color, members in styles:
+        inside = {one.index for one in members}
+        own = [shown if index in inside else None for index, shown in zip(x, y, strict=True)]
+        if members:
+            found.append(outlines.outline(x, own, outlines.seen(color), bottom))
+    return [*found, outlines.places(x, y, _hovering(bars))]
+
+
+def _main_type(profile: Profile, bars: Sequence[Bar]) -> str:
+    """The type that takes the most as the model is, so that colours stay when another summary is chosen."""
+    before = {} if profile.performance is None else {one.index: one.ms for one in profile.performance.layers}
+    weights = grouped(
+        [one.type for one in bars],
+        lambda index: before.get(bars[index].index, 0.0) if before else bars[index].value or 0.0,
+    )
+    return next(iter(weights), "")
+
+
+def _results(color: str, bars: Sequence[Bar], value: str, errors: bool, width: float) -> dict[str, Any]:
+    # One trace a colour: colours by the bar are checked one by one, which takes seconds in a deep model.
+    trace = {
+        "type": "bar",
+        "x": [one.index for one in bars],
+        "y": [_shown(one, value) for one in bars],
+        "width": width,
+        "marker": {"color": color, "opacity": 0.85, "line": {"color": frame.INK, "width": int(color == _HOLLOW)}},
+        **_hovering(bars),
+    }
+    if errors:
+        spread = {"type": "data", "color": frame.INK, "thickness": 1, "width": 2}
+        trace["error_y"] = {**spread, "array": [one.error for one in bars]}
+    return trace
+
+
+def pruning(profile: Profile) -> Figure:
+    """The whole model's time at every level of pruning, with the baseline and its interval."""
+    performance = profile.performance
+    if performance is None or not performance.pruned:
+        raise BadInput("No level of pruning was measured in this profile. Give some with --levels.")
+    levels = sorted((key for key in performance.pruned if float(key) > 0), key=float)
+    x, y = [0.0, *map(float, levels)], [performance.ms_per_batch, *(performance.pruned[key] for key in levels)]
+    marks = [("as it is", performance.ms_per_batch, frame.INK)]
+    if performance.int8_ms_per_batch is not None:
+        marks.append(("INT8", performance.int8_ms_per_batch, frame.INK))
+    if profile.estimate and profile.estimate.estimated_ms_per_batch is not None:
+        marks.append(("estimated", profile.estimate.estimated_ms_per_batch, frame.ACCENT))
+    ends = performance.ms_interval
+    top = max([*y, *(value for _, value, _ in marks), *(ends or ())]) * 1.08
+    subtitle = [*of(profile, "baseline"), _how(performance), *(["grey: the baseline's interval"] if ends else [])]
+    texts = [f"{name}: {decimal(value, 3)} ms" for name, value, _ in marks]
+    places = frame.spread([value for _, value, _ in marks], [0, top], frame.plot_height(frame.HEIGHT, subtitle))
+    line = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": x,
+        "y": y,
+        "line": {"color": frame.ACCENT, "width": 2.5},
+        "marker": {"color": frame.ACCENT, "size": 8},
+        "hoverinfo": "text",
+        "hovertext": [
+            f"{level:g} zeros: {decimal(ms, 3)} ms, {y[0] / ms:.2f} × as fast" if ms else f"{level:g} zeros"
+            for level, ms in zip(x, y, strict=True)
+        ],
+    }
+    return frame.made(
+        [line],
+        _gain(performance, levels),
+        subtitle,
+        {
+            "range": [-0.03, 1.03],
+            "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1],
+            "title": "share of zeros in the weights",
+        },
+        {"range": [0, top], "title": "time (ms a batch)"},
+        margin={"r": 24 + frame.width(texts)},
+        hoverlabel=HOVER,
+        annotations=[
+            frame.label(text, 1, place, color, xref="paper", xshift=8)
+            for text, place, (_, _, color) in zip(texts, places, marks, strict=True)
+        ],
+        shapes=[
+            *([frame.band(*ends, _SHADE)] if ends else []),
+            *(frame.level(value, color, "dot") for _, value, color in marks),
+        ],
+    )
+
+
+def _gain(performance: PerformanceProfile, levels: Sequence[str]) -> str:
+    """What pruning does, in words."""
+    if not gains_from_zeros(performance):
+        return f"Zeros in the weights gain nothing on {performance.engine}"
+    best = min(levels, key=lambda key: performance.pruned[key])
+    speedup = performance.ms_per_batch / performance.pruned[best]
+    return f"At best {speedup:.2f} × as fast, with {best} of the weights zero"
+
+
+def _how(performance: PerformanceProfile) -> str:
+    return "imposed by the engine" if performance.pruning == "imposed" else "weights zeroed in a copy"
+
+
+def of(profile: Profile, summary: str) -> list[str]:
+    """What was profiled, in a few words."""
+    model = shortened(model_name(profile), 48)
+    if summary in FLOPS or profile.performance is None:
+        batch = profile.flops.batch_size if profile.flops else 1
+        return [model, f"batch {batch}", "from the architecture alone"]
+    one = profile.performance
+    return [model, one.engine_and_version, f"batch {one.batch_size}", plural(one.num_cores, "core")]
+
+
+def _notes(profile: Profile, bars: Sequence[Bar], summary: str) -> list[str]:
+    notes = []
+    if any(one.fallback for one in bars):
+        notes.append("hollow: ran in the engine's fallback")
+    if summary in ("estimated", "speedup") and profile.estimate:
+        notes.append(f"loss budget {profile.estimate.budget:g}")
+    missing = sum(one.value is None for one in bars)
+    return [*notes, f"{missing} without a value"] if missing else notes
+
+
+def _shown(one: Bar, value: str) -> float | None:
+    if value == "percent":
+        return None if one.percent is None else round(one.percent, 6)
+    return one.value
+
+
+def _text(one: Bar, value: str) -> str:
+    if value == "percent":
+        return "" if one.percent is None else f"{one.percent:.3g} %"
+    return one.told
+
+
+def _axis(shown: Sequence[float | None], summary: str, value: str) -> dict[str, Any]:
+    there = [one for one in shown if one is not None]
+    unit = _UNITS.get(summary, "ms saved a batch" if summary == "speedup" else "ms a batch")
+    if value == "percent":
+        unit = "% of its time as it is" if summary == "speedup" else "% of the whole"
+    elif value == "log":
+        positive = [one for one in there if one > 0]
+        if positive:
+            # A decade below the smallest would be empty, yet the smallest bar must be seen.
+            area = [math.log10(min(positive)) - 0.3, math.log10(max(positive)) + 0.1]
+            return {"type": "log", "range": area, "title": f"{unit}, logarithmic"}
+    low = min([0.0, *there]) * 1.06
+    return {"type": "linear", "range": [low, max([0.0, *there]) * 1.06 or 1.0], "title": unit}
+
+
+def _hovering(bars: Sequence[Bar]) -> dict[str, Any]:
+    """Texts for those who point at a bar: what it is, then the value in question."""
+    told = [one.told if one.percent is None else f"{one.told} · {one.percent:.3g} %" for one in bars]
+    return {
+        "hovertext": [hover(one.about) for one in bars],
+        "customdata": [frame.safe(text) for text in told],
+        "hovertemplate": "<b>%{customdata}</b><br>%{hovertext}<extra></extra>",
+    }

@@ -1,0 +1,298 @@
+"""Charts of many cells: how time or throughput grows along an axis, and which cell is best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from inferlab.errors import BadInput
+from inferlab.units import count, plural
+from inferlab.views.charts import frame
+from inferlab.views.charts.points import Point, Series, chosen_axis, common, labels, series
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_TITLES = {
+    "median_ms": "Median latency",
+    "items_per_sec": "Throughput",
+    "p99_ms": "99th percentile of latency",
+    "cost_per_million": "Cost per million inferences",
+}
+_UNITS = {
+    "median_ms": "median latency (ms a batch)",
+    "items_per_sec": "throughput (items/s)",
+    "p99_ms": "p99 latency (ms a batch)",
+    "cost_per_million": "cost per million inferences",
+}
+#: What lies along an axis: its name, and the title with its unit.
+AXES = {
+    "batch_size": ("batch size", "batch size (items)"),
+    "sequence_length": ("sequence length", "sequence length (tokens)"),
+    "num_cores": ("number of cores", "physical cores"),
+}
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "pentagon")
+_MOST_TICKS = 12
+# From this factor on, doubling values crowd at the left of a linear axis.
+_DOUBLINGS = 8.0
+_BAR = 30
+
+
+def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms") -> Figure:
+    """Time or throughput along an axis, a line for each model × engine × whatever else varies."""
+    axis = x or chosen_axis(points)
+    if axis is None:
+        raise BadInput(
+            "Batch size, sequence length and cores are the same in all cells: there is nothing to scale."
+        )
+    there = [one for one in points if getattr(one, axis) is not None]
+    if not there:
+        raise BadInput(f"These results do not say their {AXES[axis][0]}, so it cannot be an axis.")
+    shown = _measured(there, y)
+    drawn = series(shown, axis)
+    best = _best_series(drawn, y)
+    subtitle = [*common(shown, axis), *_notes(points, shown, y)]
+    height = frame.height_for(len(drawn), subtitle)
+    kind, area = frame.span(
+        [one.value(y) or 0.0 for one in shown], [end for one in shown for end in one.ends(y) or ()]
+    )
+    along = x_axis(sorted({getattr(one, axis) for one in shown}))
+    annotations, leaders = [], []
+    if len(drawn) > 1:
+        ends = [frame.place(kind, one.points[-1].value(y) or 0.0) for one in drawn]
+        places = frame.spread(ends, area, frame.plot_height(height, subtitle))
+        edge = along["range"][1]
+        for one, end, where in zip(drawn, ends, places, strict=True):
+            color = frame.ACCENT if one is best else frame.INK
+            annotations.append(frame.label(_named(one), 1, where, color, xref="paper", xshift=8))
+            last = frame.place(along["type"], getattr(one.points[-1], axis))
+            leaders.append(_leader(along["type"], kind, (last, end), (edge, where)))
+    others = [one for one in drawn if one is not best]
+    traces = [line(one, axis, y, False, style) for style, one in enumerate(others)]
+    if best is not None:  # last, so that it lies above the others
+        traces.append(line(best, axis, y, True, 0))
+    return frame.made(
+        traces,
+        f"{_TITLES[y]} by {AXES[axis][0]}",
+        subtitle,
+        {**along, "title": AXES[axis][1]},
+        {"type": kind, "range": area, "title": _scale(_UNITS[y], kind)},
+        height=height,
+        margin={"r": 24 + frame.width([_named(one) for one in drawn] if len(drawn) > 1 else [])},
+        annotations=annotations,
+        shapes=leaders,
+    )
+
+
+def bars(points: Sequence[Point], y: str = "items_per_sec") -> Figure:
+    """The cells of a sweep, the best at the top, with their intervals; a cell that failed says so."""
+    shown = _measured(points, y)
+    named = sorted(zip(labels(points), points, strict=True), key=lambda one: _rank(one[1], y))
+    best = _best_place([one for _, one in named], y)
+    top = max(value for one in shown for value in _extent(one, y))
+    texts = [_bar_text(one, y) for _, one in named]
+    annotations = [
+        frame.label(text, max(_extent(one, y), default=0.0), index, _bar_color(index == best), xshift=8)
+        for index, ((_, one), text) in enumerate(zip(named, texts, strict=True))
+    ]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": [one.value(y) for _, one in named],
+        "y": list(range(len(named))),
+        "marker": {
+            "color": ["rgba(0,0,0,0)" if one.wrong else _bar_color(i == best) for i, (_, one) in enumerate(named)],
+            "opacity": [0.85 if index == best else 0.55 for index in range(len(named))],
+            "line": {"color": frame.INK, "width": [1 if one.wrong else 0 for _, one in named]},
+        },
+        "width": 0.62,
+        "hoverinfo": "text",
+        "hovertext": [_hover(name, one, y) for name, one in named],
+        **_errors([one for _, one in named], y, "error_x", frame.INK),
+    }
+    subtitle = [*common(points), *_notes(points, shown, y)]
+    names = [frame.safe(name) for name, _ in named]
+    return frame.made(
+        [trace],
+        f"{_TITLES[y]} of {plural(len(points), 'cell')}",
+        subtitle,
+        {
+            "range": [0, top * 1.02],
+            "title": _UNITS[y],
+            "showgrid": True,
+            "gridcolor": frame.FAINT,
+        },
+        {
+            "tickvals": list(range(len(named))),
+            "ticktext": names,
+            "range": [len(named) - 0.5, -0.5],
+            "showgrid": False,
+            "ticks": "",
+        },
+        height=frame.top_margin(subtitle) + 84 + _BAR * len(named),
+        # Texts stand right of the bars, the longest bar's beyond the axis.
+        margin={"r": 24 + frame.width(texts)},
+        annotations=annotations,
+    )
+
+
+def _rank(point: Point, y: str) -> tuple[int, float]:
+    """The best first, then those whose outputs are wrong, then those without a result."""
+    value = point.value(y)
+    if value is None:
+        return 2, 0.0
+    return int(point.wrong), -value if y == "items_per_sec" else value
+
+
+def _best_place(points: Sequence[Point], y: str) -> int | None:
+    """Which bar stands out: the best cell, by the one number that decides that; of another measure the first."""
+    if y not in ("items_per_sec", "median_ms"):
+        return 0 if points and _rank(points[0], y)[0] == 0 else None
+    times = {
+        place: time
+        for place, one in enumerate(points)
+        if one.status == "done" and not one.wrong and (time := one.ms_per_item) is not None
+    }
+    return min(times, key=lambda place: times[place], default=None)
+
+
+def _measured(points: Sequence[Point], y: str) -> list[Point]:
+    found = [one for one in points if one.value(y) is not None]
+    if not found and y == "cost_per_million" and any(one.value("items_per_sec") for one in points):
+        raise BadInput("No machine type of these results has a price. Measure with --price TYPE=PRICE.")
+    if not found:
+        raise BadInput("There is nothing to draw: no cell of these results was measured.")
+    return found
+
+
+def _extent(point: Point, y: str) -> list[float]:
+    """What an axis must hold of a point."""
+    value = point.value(y)
+    return [] if value is None else [value, *(point.ends(y) or ())]
+
+
+def _best_series(drawn: Sequence[Series], y: str) -> Series | None:
+    """The line with the highest throughput or the lowest cost, of those whose outputs are right."""
+    right = [one for one in drawn if not any(point.wrong for point in one.points)]
+    if y == "cost_per_million":
+        return min(right, key=lambda one: min(point.value(y) or 0.0 for point in one.points), default=None)
+    return max(right, key=lambda one: max(point.items_per_sec or 0.0 for point in one.points), default=None)
+
+
+def x_axis(values: Sequence[float]) -> dict[str, Any]:
+    """An axis with its ticks at the values that were measured."""
+    low, high = values[0], values[-1]
+    kind = "log" if len(values) > 2 and high / low >= _DOUBLINGS else "linear"
+    ends = [frame.place(kind, low), frame.place(kind, high)]
+    pad = 0.04 * (ends[1] - ends[0]) or 0.5
+    axis: dict[str, Any] = {"type": kind, "range": [ends[0] - pad, ends[1] + pad]}
+    if len(values) <= _MOST_TICKS:
+        axis |= {"tickvals": list(values), "ticktext": [f"{value:g}" for value in values]}
+    return axis
+
+
+def _leader(x_kind: str, y_kind: str, start: tuple[float, float], end: tuple[float, float]) -> dict[str, Any]:
+    """A faint line from the end of a line to its label."""
+
+    def data(kind: str, value: float) -> float:
+        # Unlike annotations, shapes count in data also on logarithmic axes.
+        return 10.0**value if kind == "log" else value
+
+    return {
+        "type": "line",
+        "layer": "below",
+        "x0": data(x_kind, start[0]),
+        "y0": data(y_kind, start[1]),
+        "x1": data(x_kind, end[0]),
+        "y1": data(y_kind, end[1]),
+        "line": {"color": frame.FAINT, "width": 1},
+    }
+
+
+def line(one: Series, axis: str, y: str, best: bool, style: int) -> dict[str, Any]:
+    """The points of one line with their intervals; that of the `best` stands out, the others differ in style."""
+    color = frame.ACCENT if best else frame.INK
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": frame.safe(_named(one)),
+        "x": [getattr(point, axis) for point in one.points],
+        "y": [point.value(y) for point in one.points],
+        "line": {"color": color, "width": 2.5 if best else 1.5, "dash": _DASHES[style % len(_DASHES)]},
+        "marker": {
+            "color": color,
+            "size": 8 if best else 7,
+            "symbol": ["x" if point.wrong else _SYMBOLS[style % len(_SYMBOLS)] for point in one.points],
+        },
+        "hoverinfo": "text",
+        "hovertext": [_hover(one.label, point, y) for point in one.points],
+        **_errors(one.points, y, "error_y", color),
+    }
+
+
+def _errors(points: Sequence[Point], y: str, name: str, color: str) -> dict[str, Any]:
+    """Error bars from the intervals, where there is one."""
+    ends = [point.ends(y) for point in points]
+    if not any(ends):
+        return {}
+    values = [point.value(y) or 0.0 for point in points]
+    return {
+        name: {
+            "type": "data",
+            "symmetric": False,
+            "array": [None if end is None else end[1] - value for end, value in zip(ends, values, strict=True)],
+            "arrayminus": [
+                None if end is None else value - end[0] for end, value in zip(ends, values, strict=True)
+            ],
+            "color": color,
+            "thickness": 1.2,
+            "width": 4,
+        }
+    }
+
+
+def _named(one: Series) -> str:
+    return f"{one.label} (outputs WRONG)" if any(point.wrong for point in one.points) else one.label
+
+
+def _bar_text(point: Point, y: str) -> str:
+    value = point.value(y)
+    if value is None:
+        return point.status
+    return f"{count(value)}{', outputs WRONG' if point.wrong else ''}"
+
+
+def _bar_color(best: bool) -> str:
+    return frame.ACCENT if best else frame.INK
+
+
+def _hover(name: str, point: Point, y: str) -> str:
+    """All about a point, for those who point at it."""
+    lines = [name or point.engine, f"{point.model} on {point.engine} {point.version}".rstrip()]
+    told = {"ms_per_item": "ms an item"} if y == "ms_per_item" else {}
+    for measure, unit in {**told, "median_ms": "ms a batch", "items_per_sec": "items/s"}.items():
+        value, ends = point.value(measure), point.ends(measure)
+        if value is not None:
+            lines.append(f"{count(value)} {unit}" + (f" ({count(ends[0])} to {count(ends[1])})" if ends else ""))
+    if point.wrong:
+        lines.append("the outputs are WRONG")
+    if point.failure:
+        lines.append(point.failure[:100])
+    return "<br>".join(map(frame.safe, lines))
+
+
+def _notes(points: Sequence[Point], shown: Sequence[Point], y: str) -> list[str]:
+    """What the reader must know of the numbers."""
+    notes = []
+    if any(one.ends(y) for one in shown):
+        notes.append("bars: 95 % interval")
+    missing = len(points) - len(shown)
+    if missing:
+        notes.append(f"{plural(missing, 'cell')} without a result")
+    return notes
+
+
+def _scale(text: str, kind: str) -> str:
+    """The title of an axis, which says where it is logarithmic."""
+    return f"{text[:-1]}, logarithmic)" if kind == "log" else text

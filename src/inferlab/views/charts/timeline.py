@@ -1,0 +1,230 @@
+"""Iterations over time: where every batch of every process lies, what disturbed it, and where processes begin."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferlab.errors import BadInput
+from inferlab.measure import noise
+from inferlab.measure.stats import latencies_ns, summarize
+from inferlab.records import Outcome, Run, Window
+from inferlab.views.charts import frame
+
+#: The colour of what was disturbed.
+SHADE = "rgba(127,127,127,0.18)"
+_CAUSES = {
+    "run_queue_wait_s": "waits for a CPU",
+    "throttled_s": "throttling of the container",
+    "steal_s": "time taken by the hypervisor",
+}
+# Above this multiple of the median a linear axis shows only the worst.
+_FAR_OUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A window on the time axis of the chart."""
+
+    process: int
+    window: Window
+    begin_s: float
+    end_s: float
+    times_s: NDArray[np.float64]
+    latencies_ms: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbed:
+    """From when to when something took a visible share of the time, and what."""
+
+    begin_s: float
+    end_s: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The iterations of one cell in the order of time."""
+
+    times_s: NDArray[np.float64]
+    latencies_ms: NDArray[np.float64]
+    median_ms: float
+    end_s: float
+    disturbed: tuple[Disturbed, ...]
+    #: When each process began, by its number.
+    begins_s: dict[int, float]
+
+    def __len__(self) -> int:
+        return len(self.times_s)
+
+
+def measured(outcome: Outcome) -> bool:
+    """Whether there is an iteration to draw."""
+    return any(len(stream) for run in outcome.runs for window in run.windows for stream in window.streams)
+
+
+def tracks(outcomes: Sequence[Outcome]) -> list[Track]:
+    """The iterations of each cell, process after process, as if none had to load.
+
+    Of several cells, processes of the same number begin at the same place: those of a comparison were measured
+    in turns.
+    """
+    if not outcomes or not all(map(measured, outcomes)):
+        raise BadInput("There is nothing to draw: no iteration of this cell was measured.")
+    laid = _laid_out([one.runs for one in outcomes])
+    return [_track(outcome, stretches) for outcome, stretches in zip(outcomes, laid, strict=True)]
+
+
+def _laid_out(arms: Sequence[Sequence[Run]]) -> list[list[_Stretch]]:
+    found: list[list[_Stretch]] = [[] for _ in arms]
+    offset_s = 0.0
+    for process in range(max(map(len, arms))):
+        made = [_stretches(runs[process], process, offset_s) if process < len(runs) else [] for runs in arms]
+        for there, more in zip(found, made, strict=True):
+            there += more
+        offset_s = max((one.end_s for more in made for one in more), default=offset_s)
+    return found
+
+
+def _stretches(run: Run, process: int, offset_s: float) -> list[_Stretch]:
+    """All windows of a process that have samples."""
+    windows = [window for window in run.windows if any(len(stream) for stream in window.streams)]
+    found = []
+    for window in windows:
+        zero = _begin_ns(windows[0])
+        streams = [stream for stream in window.streams if len(stream)]
+        ends = np.concatenate([np.frombuffer(stream.ends_ns, np.int64) for stream in streams])
+        latencies = np.concatenate([latencies_ns(stream) for stream in streams])
+        found.append(
+            _Stretch(
+                process,
+                window,
+                offset_s + (_begin_ns(window) - zero) / 1e9,
+                offset_s + (int(ends.max()) - zero) / 1e9,
+                offset_s + (ends - latencies - zero) / 1e9,
+                latencies / 1e6,
+            )
+        )
+    return found
+
+
+def _begin_ns(window: Window) -> int:
+    """When the window's first call began, or was due."""
+    return min(
+        int((stream.scheduled_ns if stream.scheduled_ns else stream.starts_ns)[0])
+        for stream in window.streams
+        if len(stream)
+    )
+
+
+def _track(outcome: Outcome, stretches: Sequence[_Stretch]) -> Track:
+    summary = summarize(outcome.cell, outcome.runs)
+    assert summary is not None, "it has samples"
+    times = np.concatenate([one.times_s for one in stretches])
+    latencies = np.concatenate([one.latencies_ms for one in stretches])
+    order = np.argsort(times, kind="stable")
+    begins: dict[int, float] = {}
+    for one in stretches:
+        begins.setdefault(one.process, one.begin_s)
+    return Track(
+        times[order],
+        latencies[order],
+        summary.median_ms.value,
+        max(one.end_s for one in stretches),
+        tuple(_disturbed(stretches, outcome.cell.num_cores)),
+        begins,
+    )
+
+
+def _disturbed(stretches: Sequence[_Stretch], num_cores: int) -> list[Disturbed]:
+    """Disturbed windows; neighbours are one."""
+    found: list[Disturbed] = []
+    for one in stretches:
+        causes = noise.touching(one.window, num_cores)
+        if not causes:
+            continue
+        said = " and ".join(_CAUSES[cause] for cause in causes)
+        if found and found[-1].by == said and found[-1].end_s >= one.begin_s - 0.01:
+            found[-1] = Disturbed(found[-1].begin_s, one.end_s, said)
+        else:
+            found.append(Disturbed(one.begin_s, one.end_s, said))
+    return found
+
+
+def causes(track: Track) -> str:
+    """All that disturbed it, or nothing."""
+    return ", ".join(dict.fromkeys(one.by for one in track.disturbed))
+
+
+def scale(drawn: Sequence[Track]) -> tuple[str, list[float]]:
+    """The type of the axis of latencies, logarithmic where the worst lie far out, and its range."""
+    low = min(float(one.latencies_ms.min()) for one in drawn)
+    high = max(float(one.latencies_ms.max()) for one in drawn)
+    if low > 0 and high > _FAR_OUT * min(one.median_ms for one in drawn):
+        return "log", [math.log10(low) - 0.1, math.log10(high) + 0.1]
+    return "linear", [0.0, high * 1.08]
+
+
+def dots(track: Track, color: str, most: int) -> dict[str, Any]:
+    """The iterations as dots, `most` of them or fewer."""
+    kept = _worth_drawing(track.latencies_ms, most)
+    times = track.times_s[kept]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": times.tolist(),
+        "y": track.latencies_ms[kept].tolist(),
+        "marker": {"color": color, "size": 4, "opacity": 0.6},
+        "hovertemplate": "%{y:.4g} ms at %{x:.4g} s%{text}<extra></extra>",
+        "text": _remarks(track.disturbed, times) if track.disturbed else "",
+    }
+
+
+def _remarks(disturbed: Sequence[Disturbed], times_s: NDArray[np.float64]) -> list[str]:
+    """What disturbed each of these moments, for those who point at it."""
+    found = [""] * len(times_s)
+    for one in disturbed:
+        for index in np.flatnonzero((one.begin_s <= times_s) & (times_s < one.end_s)):
+            found[index] = f"<br>disturbed by {one.by}"
+    return found
+
+
+def _worth_drawing(latencies: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """All of them; of too many, the fastest, the slowest and a usual one of each stretch."""
+    if len(latencies) <= most:
+        return np.arange(len(latencies))
+    edges = np.linspace(0, len(latencies), most // 3 + 1).astype(np.int64)
+    kept = set()
+    for first, last in itertools.pairwise(edges):
+        order = np.argsort(latencies[first:last], kind="stable") + first
+        kept |= {int(order[0]), int(order[len(order) // 2]), int(order[-1])}
+    return np.array(sorted(kept), np.int64)
+
+
+def shades(track: Track, color: str = SHADE) -> list[dict[str, Any]]:
+    """Stripes over what was disturbed."""
+    return [frame.band(one.begin_s, one.end_s, color, upright=True) for one in track.disturbed]
+
+
+def begins(drawn: Sequence[Track]) -> dict[int, float]:
+    """When each process began, by its number."""
+    found: dict[int, float] = {}
+    for number, begin in sorted(pair for one in drawn for pair in one.begins_s.items()):
+        found.setdefault(number, begin)
+    return found
+
+
+def walls(drawn: Sequence[Track]) -> list[dict[str, Any]]:
+    """A line between each two processes."""
+    return [
+        {"type": "line", "x0": begin, "x1": begin, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
+         "line": {"color": frame.INK, "width": 1, "dash": "dot"}}
+        for begin in list(begins(drawn).values())[1:]
+    ]  # fmt: skip

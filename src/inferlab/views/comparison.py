@@ -1,0 +1,191 @@
+"""A comparison as text and as a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferlab.measure.check import deviates, worst
+from inferlab.measure.findings import find
+from inferlab.records import Cell, Comparison, Finding, Outcome, Run
+from inferlab.units import decimal, duration, interval_text, rounded, share, would_settle
+from inferlab.views import files
+from inferlab.views.text import ERRORS, finding
+
+# Version 1: the first.
+FORMAT = "inferlab-comparison/1"
+#: Several in one: {"format": …, "results": [that object, …], "failures": [{"cell": …, "message": …}, …]}.
+SEVERAL = "inferlab-comparisons/1"
+
+_METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
+# Said of the arm as a whole; the processes of a pair are few and short by design.
+_NOT_SAID = ("one-process", "interrupted", "not-precise")
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """The arms, then the verdict with all that qualifies it on one line."""
+    found = []
+    for name, label, times in zip("AB", comparison.labels, comparison.times_ms, strict=True):
+        found.append(f"{name}: {label}: {decimal(statistics.median(times))} ms ({_METRICS[comparison.metric]})")
+    found.append(f"Verdict: {comparison.verdict} ({_said(comparison)})")
+    found.append(f"Measured: {_measured(comparison)}; {duration(comparison.seconds)}")
+    if comparison.settle_s is not None:
+        found.append(would_settle(comparison.settle_s))
+    found += [f"Note: {text}" for text in notes(comparison)]
+    return found
+
+
+def _said(comparison: Comparison) -> str:
+    ratio = comparison.ratio
+    parts = [f"B takes {rounded(ratio.value, ratio.ends)} of A's time", interval_text(ratio.ends, ratio.level)]
+    parts.append(f"margin {share(comparison.margin)}")
+    return ", ".join(parts) + "; " + outputs(comparison)
+
+
+def outputs(comparison: Comparison) -> str:
+    """Whether both arms compute the same, in a few words."""
+    if comparison.outputs_match is None:
+        return f"outputs not compared: {comparison.output_detail}"
+    error = output_error(comparison.output_error, comparison.output_metric)
+    if comparison.outputs_match:
+        return f"outputs match{error}"
+    return f"outputs DIFFER{error} in '{comparison.output_detail}'"
+
+
+def output_error(error: float | None, metric: str) -> str:
+    """How far the outputs of the arms are apart, in brackets; nothing where it is not known."""
+    return "" if error is None else f" ({ERRORS[metric]} {error:.2g})"
+
+
+def _measured(comparison: Comparison) -> str:
+    if comparison.pairs:
+        return f"{len(comparison.pairs)} pairs of fresh processes, measured in turns"
+    return f"unpaired, {len(comparison.times_ms[0])} and {len(comparison.times_ms[1])} processes of saved results"
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What disturbed it and what else differs."""
+    found = [f"the results also differ in {one}." for one in comparison.differences]
+    if not comparison.pairs:
+        found.append(_OF_MACHINES if _of_machines(comparison) else _OF_MOMENTS)
+    if comparison.outputs_match and deviates(comparison.output_error, comparison.output_metric):
+        error = output_error(comparison.output_error, comparison.output_metric)
+        found.append(
+            f"the outputs of A and B deviate from each other{error}. "
+            "That is within what rounding to few bits may change; check the accuracy on data before you use it."
+        )
+    for name, found_here in zip("AB", findings(comparison), strict=True):
+        found += [f"{name}: {finding(one)}" for one in found_here]
+    if comparison.interrupted:
+        found.append("it was interrupted; the pairs that were complete are kept.")
+    return found
+
+
+_OF_MOMENTS = (
+    "saved results were not measured in turns, so a change of the machine between them counts as a difference. "
+    "For a verdict that holds, compare the models: inferlab compare MODEL_A MODEL_B"
+)
+_OF_MACHINES = (
+    "results of two machines cannot be measured in turns, so that the verdict is about these two machines at "
+    "those moments. How much machines of one type differ is told by: inferlab benchmark --cluster … --nodes N"
+)
+
+
+def _of_machines(comparison: Comparison) -> bool:
+    return any(one.startswith(("machine: ", "machine type: ")) for one in comparison.differences)
+
+
+def findings(comparison: Comparison) -> list[list[Finding]]:
+    """What was found about A and about B, over all processes of each."""
+    if comparison.cells is None:
+        return [[], []]
+    return [
+        [one for one in find(cell, runs) if one.code not in _NOT_SAID]
+        for cell, runs in zip(comparison.cells, arms(comparison), strict=True)
+    ]
+
+
+def arms(comparison: Comparison) -> tuple[list[Run], list[Run]]:
+    """The runs of both arms."""
+    return [pair.a for pair in comparison.pairs], [pair.b for pair in comparison.pairs]
+
+
+def to_json(comparison: Comparison) -> str:
+    """The text that `inferlab compare -x result.json` writes."""
+    return json.dumps(content(comparison), indent=2, allow_nan=False) + "\n"
+
+
+def content(comparison: Comparison) -> dict[str, Any]:
+    """The verdict and all that it rests on, as JSON values."""
+    ratio = comparison.ratio
+    ends = None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
+    return {
+        "format": FORMAT,
+        "verdict": comparison.verdict,
+        "ratio": ratio.value,
+        "interval": ends,
+        "level": ratio.level,
+        "method": ratio.method,
+        "margin": comparison.margin,
+        "metric": comparison.metric,
+        "paired": bool(comparison.pairs),
+        "pairs": len(comparison.pairs),
+        "seconds": comparison.seconds,
+        "settle_seconds": comparison.settle_s,
+        "outputs_match": comparison.outputs_match,
+        "output_error": files.plain(comparison.output_error),
+        "output_metric": comparison.output_metric,
+        "output_detail": comparison.output_detail,
+        "log_ratios": [pair.log_ratio for pair in comparison.pairs],
+        "differences": list(comparison.differences),
+        "interrupted": comparison.interrupted,
+        "notes": notes(comparison),
+        "a": _arm(comparison, 0),
+        "b": _arm(comparison, 1),
+    }
+
+
+def several(results: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Comparisons of the same two arms in several cells, as JSON values."""
+    return {"format": SEVERAL, "results": list(results), "failures": list(failures)}
+
+
+def outcomes(comparison: Comparison) -> tuple[Outcome, ...]:
+    """What was measured of A and of B; nothing where saved results were compared."""
+    if comparison.cells is None:
+        return ()
+    return tuple(
+        Outcome(cell, "done", tuple(runs)) for cell, runs in zip(comparison.cells, arms(comparison), strict=True)
+    )
+
+
+def _arm(comparison: Comparison, index: int) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "label": comparison.labels[index],
+        "times_ms": list(comparison.times_ms[index]),
+    }
+    if comparison.cells is None or comparison.models is None:
+        return known
+    runs = arms(comparison)[index]
+    model = comparison.models[index]
+    return known | {
+        "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
+        "cell": _settings(comparison.cells[index]),
+        "output_check": files.output_check(worst([run.check for run in runs])),
+        "findings": files.findings(findings(comparison)[index]),
+        "started_at": [run.started_at for run in runs],
+        "versions": dict(runs[0].versions),
+        "engine_settings": dict(runs[0].settings),
+        "machine": dataclasses.asdict(runs[0].machine),
+    }
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    settings = dataclasses.asdict(cell)
+    return {name: settings[name] for name in settings if name not in _BENCHMARK_ONLY}
+
+
+_BENCHMARK_ONLY = ("time_s", "warmup_s", "processes", "precision")

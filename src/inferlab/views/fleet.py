@@ -1,0 +1,105 @@
+"""What the cells of a cluster have beside other cells: percentiles, cost, and how alike machines of a type are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from inferlab.measure import intervals
+from inferlab.measure.between import Across, across
+from inferlab.measure.prices import cost_per_million, price_of
+from inferlab.measure.stats import items_per_sec, median_ms, summarize, with_samples
+from inferlab.records import Benchmark, Cell, Outcome, Run
+from inferlab.units import count, decimal, plural, share, useful
+from inferlab.views.text import cell_label
+
+_PERCENTILES = (90.0, 99.0)
+
+
+def on_cluster(benchmark: Benchmark) -> bool:
+    """Whether its cells were measured on the machine types of a cluster."""
+    return any(one.cell.machine_type is not None for one in benchmark.outcomes)
+
+
+def heads(benchmark: Benchmark) -> list[str]:
+    """The columns that a table of a cluster has more than others."""
+    if not on_cluster(benchmark):
+        return []
+    return [*(f"p{p:g} ms" for p in _PERCENTILES), *(["cost/million"] if benchmark.plan.prices else [])]
+
+
+def figures(benchmark: Benchmark, outcome: Outcome) -> list[str]:
+    """What stands in these columns."""
+    if not on_cluster(benchmark):
+        return []
+    summary = summarize(outcome.cell, outcome.runs)
+    if summary is None:
+        return ["-"] * len(heads(benchmark))
+    found = [summary.percentiles_ms[p] for p in _PERCENTILES]
+    told = ["-" if value is None else decimal(value, 3) for value in found]
+    if benchmark.plan.prices:
+        price = price_of(benchmark, outcome.cell)
+        told.append("-" if price is None else money(cost_per_million(summary.items_per_sec, price).value))
+    return told
+
+
+def lines(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:
+    """The cheapest of the cells that count, and what machines of one type say together."""
+    return [*_cheapest(benchmark, counting), *_types(benchmark, [one for _, one in counting])]
+
+
+def _cheapest(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:
+    costs = []
+    for number, one in counting:
+        summary, price = summarize(one.cell, one.runs), price_of(benchmark, one.cell)
+        if summary is not None and price is not None:
+            costs.append((cost_per_million(summary.items_per_sec, price), number, one))
+    if len(costs) < 2:
+        return []
+    cost, number, best = min(costs, key=lambda one: one[0].value)
+    ends = "" if cost.ends is None else f" ({money(cost.ends[0])} to {money(cost.ends[1])})"
+    return [f"Cheapest: #{number}, {cell_label(best.cell)}: {money(cost.value)} per million inferences{ends}."]
+
+
+def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
+    """One line for each cell that several machines of a type measured."""
+    told = []
+    for cell, members in groups(counting).items():
+        if len(members) < 2:
+            continue
+        rates = _across(members, lambda run, one: items_per_sec(run, one.batch_size, one.rate))
+        medians = _across(members, lambda run, one: median_ms(run))
+        price = price_of(benchmark, cell)
+        cost = "" if price is None else f", {money(cost_per_million(rates.typical, price).value)} per million"
+        told.append(
+            f"{plural(rates.machines, 'machine')} of {cell_label(cell)}: {count(rates.typical.value)} items/s "
+            f"{_half(rates)}, median {decimal(medians.typical.value, 3)} ms {_half(medians)}{cost}; the intervals "
+            f"include what machines differ by ({share(rates.between)} in throughput; processes of one machine: "
+            f"{share(rates.within)})."
+        )
+    return told
+
+
+def groups(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
+    """The outcomes of machines of one type together, by the cell that they measured."""
+    found: dict[Cell, list[Outcome]] = {}
+    for one in outcomes:
+        if one.cell.machine_number is not None:
+            found.setdefault(replace(one.cell, machine_number=None), []).append(one)
+    return found
+
+
+def _across(members: Sequence[Outcome], value: Callable[[Run, Cell], float]) -> Across:
+    return across([[value(run, one.cell) for run in with_samples(one.runs)] for one in members])
+
+
+def _half(found: Across) -> str:
+    half = intervals.relative_half_width(found.typical)
+    if half is None:
+        return ""
+    return f"±{share(half)}" if useful(found.typical.ends) else "(too noisy for an interval)"
+
+
+def money(amount: float) -> str:
+    """An amount of whatever currency the prices have."""
+    return f"{amount:.3g}"

@@ -1,0 +1,231 @@
+"""The history as a table, an entry a line, and as JSON; it imports nothing heavy, because it must be quick."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from inferlab.escaping import one_line
+from inferlab.measure.headline import ms_per_item, statistic
+from inferlab.store.entries import CellEntry, Entry, Heading
+from inferlab.units import count, duration, useful
+from inferlab.views import columns
+
+# Version 1: the first.
+FORMAT = "inferlab-history/1"
+
+_HEADS = ("Id", "When", "Kind", "Model", "Engines", "Cores", "Batch", "Best", "Status", "Note")
+# What may be shortened: to this length always, and down to that one where the terminal is narrow.
+_LONGEST = {"Model": 40, "Engines": 24, "Note": 40}
+_SHORTEST = {"Model": 12, "Engines": 8, "Note": 12}
+# What a narrow terminal can do without, the first first.
+_EXPENDABLE = ("Note", "Kind", "Batch", "Cores")
+_AGES = ((60, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h"), (31 * 86400, 86400, "d"))
+
+
+#: What a cell is called that was measured to its end and computes something else.
+WRONG = "wrong outputs"
+
+_Row = dict[str, str]
+
+
+def lines(entries: Sequence[Entry], now: datetime, width: int | None = None) -> list[str]:
+    """The table, made to fit a terminal of so many columns."""
+    texts = [_HEADS, *(_row(entry, now) for entry in entries)]
+    rows = [dict(zip(_HEADS, one, strict=True)) for one in texts]
+    if not any(row["Note"] for row in rows[1:]):
+        rows = _without(rows, ("Note",))
+    for head, longest in _LONGEST.items():
+        rows = _cut(rows, head, longest)
+    if width is not None:
+        rows = _fitted(rows, width)
+    left = [index for index, head in enumerate(rows[0]) if head not in ("Cores", "Batch", "Best")]
+    return columns.aligned([list(row.values()) for row in rows], left)
+
+
+def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
+    cells = [one.cell for one in entry.cells]
+    return (
+        entry.id,
+        age(entry.created_at, now),
+        clean(entry.kind),
+        clean(entry.title),
+        clean(", ".join(dict.fromkeys(one.engine for one in cells))) or "-",
+        _numbers(one.num_cores for one in cells),
+        _numbers(one.batch_size for one in cells),
+        _best(entry.cells),
+        status([WRONG if one.wrong and one.status == "done" else one.status for one in entry.cells]),
+        clean(entry.note),
+    )
+
+
+def _without(rows: list[_Row], heads: Sequence[str]) -> list[_Row]:
+    return [{head: text for head, text in row.items() if head not in heads} for row in rows]
+
+
+def _cut(rows: list[_Row], head: str, length: int) -> list[_Row]:
+    return [{**row, head: columns.shortened(row[head], length)} if head in row else row for row in rows]
+
+
+def _fitted(rows: list[_Row], width: int) -> list[_Row]:
+    """What fits: long texts are shortened, and where that is not enough, what matters least is left out."""
+    fitted = rows
+    for out in range(len(_EXPENDABLE) + 1):
+        fitted = _squeezed(_without(rows, _EXPENDABLE[:out]), width)
+        if _width(fitted) <= width:
+            break
+    return fitted
+
+
+def _squeezed(rows: list[_Row], width: int) -> list[_Row]:
+    while _width(rows) > width:
+        lengths = {head: _length(rows, head) for head in _SHORTEST if head in rows[0]}
+        left = {head: length for head, length in lengths.items() if length > _SHORTEST[head]}
+        if not left:
+            break
+        longest = max(left, key=lambda head: left[head])
+        # One by one, so that two long columns end up alike.
+        rows = _cut(rows, longest, left[longest] - 1)
+    return rows
+
+
+def _length(rows: list[_Row], head: str) -> int:
+    return max(len(row[head]) for row in rows)
+
+
+def _width(rows: list[_Row]) -> int:
+    return sum(_length(rows, head) + 2 for head in rows[0]) - 2
+
+
+def age(then: datetime, now: datetime) -> str:
+    """How long ago it was, or the date where that is more than a month."""
+    # Clocks of other machines may be ahead of ours.
+    seconds = max((now - then).total_seconds(), 0.0)
+    for limit, unit_s, unit in _AGES:
+        if seconds < limit:
+            return f"{seconds // unit_s:.0f} {unit} ago"
+    return f"{then.astimezone():%Y-%m-%d}"
+
+
+def clean(text: str) -> str:
+    """Text on one line, without what a terminal would obey."""
+    return one_line(text.strip())
+
+
+def _numbers(values: Iterable[int]) -> str:
+    found = sorted(set(values))
+    if len(found) > 4:
+        return f"{found[0]}…{found[-1]}"
+    return ",".join(map(str, found)) or "-"
+
+
+def _best(cells: Sequence[CellEntry]) -> str:
+    """The cell of the lowest time per item, as its median or its throughput; wrong ones are out."""
+    known = [one for one in cells if _finite(one.items_per_sec) and _finite(one.median_ms) and not one.wrong]
+    sound = [one for one in known if one.status == "done"] or known
+    if not sound:
+        return "-"
+    best = min(sound, key=_ms_per_item)
+    if all(statistic(one.cell.scenario) == "median" for one in sound):
+        half = half_width(best.median_ms_low, best.median_ms_high)
+        per_item = " per item" if any(one.cell.batch_size > 1 for one in sound) else ""
+        return f"median {duration(_ms_per_item(best) / 1e3)}{per_item}{half}"
+    half = half_width(best.items_per_sec_low, best.items_per_sec_high)
+    return f"{count(best.items_per_sec or 0.0)} items/s{half}"
+
+
+def _ms_per_item(one: CellEntry) -> float:
+    found = ms_per_item(one.cell.scenario, one.cell.batch_size, one.median_ms, one.items_per_sec)
+    return math.inf if found is None else found
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def half_width(low: float | None, high: float | None) -> str:
+    """Half the width of an interval, as a share."""
+    if low is None or high is None or not low > 0:
+        return ""
+    if not useful((low, high)):
+        return ", too noisy"
+    half = 100 * (math.sqrt(high / low) - 1)
+    return f" ±{half:.2g} %" if half < 99.5 else " ±100 %"
+
+
+def status(words: Sequence[str]) -> str:
+    """What became of cells of which each is done, failed, …: "done", or how many of them are not."""
+    counts = Counter(words)
+    left = [word for word in ("failed", WRONG, "cancelled", "pending") if counts[word]]
+    if not left:
+        return "done"
+    if len(words) == 1:
+        return left[0]
+    return ", ".join(f"{word} {counts[word]}" for word in left) + f" of {len(words)}"
+
+
+def heading(one: Heading) -> str:
+    """An entry in a few words."""
+    return f"{one.id} ({clean(one.kind)}, {columns.shortened(clean(one.title), 60)}, {moment(one.created_at)})"
+
+
+def moment(then: datetime) -> str:
+    """A moment on the clock of this machine."""
+    return f"{then.astimezone():%Y-%m-%d %H:%M:%S %z}"
+
+
+def to_json(found: Sequence[Entry], older: str | None) -> str:
+    """A page of the history; `before` is the id that gives the next page, or null where this is the last."""
+    content = {"format": FORMAT, "entries": [_entry(one) for one in found], "before": older}
+    return json.dumps(content, indent=2, allow_nan=False)
+
+
+def _entry(one: Entry) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "created_at": one.created_at.isoformat(),
+        "kind": one.kind,
+        "title": one.title,
+        "model_digest": one.model_digest or None,
+        "inferlab_version": one.inferlab_version,
+        "node": one.node,
+        "note": one.note,
+        "status": one.status,
+        "cells": [_cell(cell) for cell in one.cells],
+    }
+
+
+def _cell(one: CellEntry) -> dict[str, Any]:
+    cell = one.cell
+    return {
+        "cell": one.cell_id,
+        "engine": cell.engine,
+        "engine_options": dict(cell.engine_options),
+        "scenario": cell.scenario,
+        "num_cores": cell.num_cores,
+        "num_streams": cell.num_streams,
+        "instances": cell.instances,
+        "rate": _plain(cell.rate),
+        "batch_size": cell.batch_size,
+        "sequence_length": cell.sequence_length,
+        "status": one.status,
+        "failure": None if one.failure is None else {"code": one.failure.code, "message": one.failure.message},
+        "wrong_outputs": one.wrong,
+        "processes": one.runs,
+        "items_per_sec": _plain(one.items_per_sec),
+        "items_per_sec_interval": _interval(one.items_per_sec_low, one.items_per_sec_high),
+        "median_ms": _plain(one.median_ms),
+        "median_ms_interval": _interval(one.median_ms_low, one.median_ms_high),
+    }
+
+
+def _plain(value: float | None) -> float | None:
+    return value if _finite(value) else None
+
+
+def _interval(low: float | None, high: float | None) -> list[float] | None:
+    return None if low is None or high is None or not (_finite(low) and _finite(high)) else [low, high]

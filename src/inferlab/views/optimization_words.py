@@ -1,0 +1,173 @@
+"""What is said of an optimised version in sentences, on the command line and on its pages alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from inferlab.optimizing.make import FAR_OFF
+from inferlab.optimizing.records import Distance, Measured, Optimization, Pruning, Quantization, Recipe
+from inferlab.records import Finding
+from inferlab.units import between, plural, rounded, share
+from inferlab.views.text import finding
+
+_SCHEMES = {"static": "INT8, static", "dynamic": "INT8, dynamic", "fp16": "FP16"}
+_SCOPES = {
+    "uniform": "{target} of every layer",
+    "global": "{target} of all weights together, one threshold for all",
+    "layers": "each layer by a level of its own",
+}
+# So many layers or operators are named.
+_NAMED = 5
+
+
+def recipe(found: Recipe) -> str:
+    """A recipe in a few words."""
+    parts = [] if found.pruning is None else [_pruning(found.pruning)]
+    parts += [] if found.quantization is None else [_quantization(found.quantization)]
+    return "; ".join([*parts, "graph cleaned up" if found.cleanup else "graph as it was"])
+
+
+def _pruning(found: Pruning) -> str:
+    layers = plural(len(found.layers), "layer")
+    if found.budget is not None:
+        how = f"levels from the estimate within a loss of {found.budget:g}"
+    elif found.sparsity is None:
+        how = _SCOPES["layers"] if ":" not in found.pattern else "every layer alike"
+    else:
+        how = _SCOPES[found.scope].format(target=share(found.sparsity))
+    pattern = {"unstructured": "", "block4": ", in blocks of 4", "channel": ", whole channels"}
+    return f"pruned by magnitude, {how} ({layers}{pattern.get(found.pattern, f', {found.pattern}')})"
+
+
+def _quantization(found: Quantization) -> str:
+    named = _SCHEMES.get(found.scheme, f"weights in INT{found.bits}, computed in floats")
+    words = [named]
+    if found.scheme in ("static", "dynamic"):
+        words.append("by channel" if found.per_channel else "by tensor")
+    if found.scheme == "static" and found.calibration_items:
+        words.append(f"ranges from {plural(found.calibration_items, 'item')}")
+    if found.exclude:
+        words.append(f"{plural(len(found.exclude), 'layer or operator', 'layers or operators')} left out")
+    return ", ".join(words)
+
+
+def distance(found: Distance) -> str:
+    """How far the outputs moved, in a line."""
+    data = "generated inputs" if found.generated else "your data"
+    on = f"on {plural(found.items, 'item')} of {data}"
+    if found.relative_power is None:
+        return f"unknown ({on})"
+    return f"{found.relative_power:.3g} (the power of the change over that of the outputs, {on})"
+
+
+def speedup(one: Measured) -> str:
+    """How much faster it is on an engine, how sure that is, and the verdict."""
+    ends = one.speedup_interval
+    return f"{rounded(one.speedup, ends, '{:.3g}'.format)}x ({between(ends)}), {one.verdict}"
+
+
+def notes(found: Optimization) -> list[str]:
+    """All that qualifies the numbers: findings, what stayed as it was, what failed, that it was cut off."""
+    told = [*warnings(found), *(told_of(one) for one in found.findings)]
+    for one in found.measured:
+        told += [_of_engine(one.engine, each) for each in one.findings]
+    shrunk = {one.weight for one in found.layers if one.params_after < one.params}
+    told += _named("left alone", {name: why for name, why in found.left_alone.items() if name not in shrunk})
+    told += _named(
+        "only inputs went, with the channels of layers before, and all outputs stay",
+        {name: why for name, why in found.left_alone.items() if name in shrunk},
+    )
+    told += found.problems
+    if found.interrupted:
+        told.append("it was interrupted; what was done by then is kept.")
+    return list(dict.fromkeys(told))
+
+
+def warnings(found: Optimization) -> list[str]:
+    """What makes the version unfit for use; the first of the notes."""
+    return [told_of(one) for one in found.findings if one.code == FAR_OFF]
+
+
+def _named(what: str, reasons: Mapping[str, str]) -> list[str]:
+    """A sentence with the first few names and their reasons; none where there are no names."""
+    named = [f"{name} ({reason})" for name, reason in reasons.items()]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return [f"{what}: {', '.join(named[:_NAMED])}{more}."] if named else []
+
+
+def told_of(one: Finding) -> str:
+    """A finding as a sentence."""
+    known = _FINDINGS.get(one.code)
+    try:
+        return known(one.data) if known else finding(one)
+    except (KeyError, TypeError, ValueError):
+        return finding(one)
+
+
+def _of_engine(engine: str, one: Finding) -> str:
+    return told_of(one) if one.code in _FINDINGS else f"{engine}: {finding(one)}"
+
+
+def _far_off(data: Mapping[str, Any]) -> str:
+    if "accuracy" in data:
+        return (
+            f"the accuracy fell from {share(data['original_accuracy'])} to {share(data['accuracy'])}, by more "
+            f"than {share(data['limit'])}: the model does not do its work any more. {_LESS}"
+        )
+    generated = (
+        " These were generated inputs: look at it on your own (--data file.npz)." if data["generated"] else ""
+    )
+    return (
+        f"the outputs are far from the original's: the output distance of {data['distance']:.3g} is above "
+        f"{data['limit']:g}, so the model does not do its work any more. {_LESS}{generated}"
+    )
+
+
+def _no_faster(data: Mapping[str, Any]) -> str:
+    return {
+        "same": "as fast as the original",
+        "slower": "slower than the original",
+    }.get(data["verdict"], "at most a little faster than the original")
+
+
+_LESS = "Prune less, leave layers out, or train it again."
+_GAIN = " deepsparse gains from zeros; --pattern channel takes them out, so that every engine gains."
+_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    FAR_OFF: _far_off,
+    "generated-inputs": lambda d: (
+        f"ranges were found on {plural(d['items'], 'generated input')}, which are unlike real data: expect a "
+        "worse model than with your own inputs (--data file.npz)."
+    ),
+    "other-model": lambda d: f"the recipe was made for another model ({d['model'] or 'unknown'}).",
+    "other-data": lambda d: (
+        f"the recipe found its ranges on other data ({d['data']}), so the model differs from the one that it "
+        "gave then."
+    ),
+    "target-not-reached": lambda d: (
+        f"{share(d['wanted'])} zeros were wanted, {share(d['reached'])} is how far the limits let it go"
+        + (f" (at most {share(d['maximum'])} a layer)." if d["maximum"] < 1 else ".")
+    ),
+    "pattern-fell-short": lambda d: (
+        f"{share(d['wanted'])} of what was chosen was to go, {share(d['reached'])} did: "
+        "the others cannot be taken out by this pattern."
+    ),
+    "zeros-gain-nothing": lambda d: (
+        f"{d['engine']} gained nothing from zeros in the profile, so levels were chosen by the parameters that "
+        "become zero."
+    ),
+    "kept-sensitive": lambda d: (
+        f"left in their precision, because they lose most: {', '.join(d['layers'])} (of {d['tried']} layers tried "
+        "alone"
+        + (f"; {d['of'] - d['tried']} could not be tried or time was up)." if d["tried"] < d["of"] else ").")
+    ),
+    "zeros-no-faster": lambda d: (
+        f"{d['engine']} gained nothing from zeros: with {share(d['zeros'] or 0.0)} of the weights zero the model "
+        f"is {_no_faster(d)} there." + ("" if d["engine"] == "deepsparse" else _GAIN)
+    ),
+    "unsettled": lambda d: (
+        f"on {d['engine']} it is not settled whether the optimised model is faster ({d['speedup']:.3g}x in "
+        f"{plural(d['pairs'], 'pair')} of processes). Give more time with -t."
+    ),
+    "no-faster": lambda d: f"on {d['engine']} the optimised model is {_no_faster(d)}.",
+}

@@ -1,0 +1,49 @@
+"""The report of comparisons: every core count and batch size, and what must not be missed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from inferlab.views import comparison
+from inferlab.views.comparison_html import report
+from tests.helpers.sweeps import a_comparison
+
+SLOWER = json.loads(comparison.to_json(a_comparison(1.25, 1.5, 1.75)))
+
+
+def at(num_cores: int, **changed: Any) -> dict[str, Any]:
+    """The same comparison at another core count."""
+    arm = {**SLOWER["a"], "cell": {"num_cores": num_cores, "batch_size": 1, "scenario": "sync"}}
+    return {**SLOWER, "a": arm, **changed}
+
+
+def words(page: str) -> str:
+    """What the page says without its scripts and tags."""
+    body = page.partition("<body>")[2].partition("<noscript>")[0]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
+
+
+def test_every_place_has_its_verdict_and_its_chart() -> None:
+    page = report("net: a / b", [at(1), at(2, verdict="same", ratio=1.001, interval=[0.995, 1.005])])
+    assert re.findall(r">(slower|same)<", page.partition("<tbody>")[2]) == ["slower", "same"]
+    assert "0.9950 to 1.0050" in words(page)
+    assert re.findall(r"<option[^>]*>(.*?)</option>", page) == ["1 core, batch 1", "2 cores, batch 1"]
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert list(data["charts"]["ratios"]) == ["1", "2"]
+
+
+def test_other_outputs_and_failures_cannot_be_missed() -> None:
+    failure = {"cell": {"num_cores": 4, "batch_size": 1}, "message": "Engine 'b' died."}
+    page = report("net: a / b", [at(1, outputs_match=False, output_error=3.5)], [failure])
+    boxes = re.findall(r'<div class="box wrong".*?</div>', page)
+    assert "1 core, batch 1: The outputs of A and B DIFFER (largest error 3.5)" in boxes[0]
+    assert "4 cores, batch 1: Failed: Engine &#x27;b&#x27; died." in boxes[1]
+    assert "DIFFER" in page.partition("<tbody>")[2].partition("</tbody>")[0]
+
+
+def test_where_everything_failed_the_causes_are_told() -> None:
+    page = report("<b>net</b>", [], [{"cell": {"num_cores": 1, "batch_size": 8}, "message": "It is not there."}])
+    assert "1 core, batch 8: Failed: It is not there." in words(page)
+    assert "<h1>&lt;b&gt;net&lt;/b&gt;</h1>" in page

@@ -1,0 +1,125 @@
+"""Tables, files and charts of cells that were measured on the machine types of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inferlab.errors import BadInput
+from inferlab.measure.objective import parse
+from inferlab.records import Benchmark, Failure, Outcome
+from inferlab.views import charts, files, flat, fleet_recommend, table
+from tests.helpers.outcomes import benchmark, outcome
+from tests.helpers.runs import a_cell
+from tests.helpers.stored import MODEL
+
+#: 0.36 an hour at 1,000 a second is 0.1 a million.
+PRICES = (("c7i", 0.36), ("c7g", 0.09))
+
+
+def on(machine_type: str, *times_ms: float, **cell: Any) -> Outcome:
+    return outcome(times_ms or (1.0, 1.0), machine_type=machine_type, **cell)
+
+
+def priced(*outcomes: Outcome) -> Benchmark:
+    found = benchmark(*outcomes)
+    return replace(found, plan=replace(found.plan, cluster="auto", prices=PRICES))
+
+
+def test_a_cell_that_has_no_cluster_is_called_as_it_always_was() -> None:
+    assert a_cell().id == "076dbe9bd5f5a161"
+    ids = {a_cell(machine_type=kind, machine_number=number).id for kind in ("a", "b") for number in (None, 1, 2)}
+    assert len(ids | {a_cell().id}) == 7
+
+
+def test_the_table_has_machine_percentiles_and_cost_and_names_the_cheapest() -> None:
+    found = priced(on("c7i", 1.0, 1.0), on("c7g", 2.0, 2.0), on("m7a", 0.5, 0.5))
+    lines = table.lines(found)
+    head, *rows = [line.split() for line in lines[1:5]]
+    assert head[:5] == ["#", "machine", "engine", "cores", "batch"]
+    cost = lines[1].index("cost/million") + len("cost/million")
+    assert [line[:cost].split()[-1] for line in lines[2:5]] == ["0.1", "0.05", "-"]
+    assert [row[1] for row in rows] == ["c7i", "c7g", "m7a"]
+    assert "Best (lowest median latency per item): #3, m7a, fake, sync, 1 core, batch 1." in lines
+    assert "Cheapest: #2, c7g, fake, sync, 1 core, batch 1: 0.05 per million inferences (0.05 to 0.05)." in lines
+
+
+def test_percentiles_that_too_few_samples_carry_are_not_shown() -> None:
+    lines = table.lines(priced(on("c7i")))
+    assert lines[1].split()[8:14] == ["median", "ms", "p90", "ms", "p99", "ms"]
+    # 200 samples carry a p90 but no p99.
+    assert lines[2].split()[8:11] == ["1.000", "1.000", "-"]
+
+
+def test_machines_of_a_type_are_rows_of_their_own_and_told_of_together() -> None:
+    found = priced(on("c7i", 1.0, 1.0, machine_number=1), on("c7i", 1.0, 1.0, machine_number=2))
+    lines = table.lines(found)
+    assert lines[1].split()[:3] == ["#", "machine", "number"]
+    assert (
+        "2 machines of c7i, fake, sync, 1 core, batch 1: 1000 items/s ±0 %, median 1.000 ms ±0 %, 0.1 per million"
+        "; the intervals include what machines differ by (0 % in throughput; processes of one machine: 0 %)."
+    ) in lines
+
+
+def test_files_have_the_machine_type_and_the_cost_with_its_ends() -> None:
+    found = priced(on("c7i", 1.0, 1.0), on("m7a"))
+    first, second = (files.result(found, one) for one in found.outcomes)
+    assert (first["machine_type"], first["price_per_hour"]) == ("c7i", 0.36)
+    assert first["cost_per_million"] == pytest.approx(0.1)
+    assert first["cost_per_million_low"] == pytest.approx(0.1)
+    assert (second["price_per_hour"], second["cost_per_million"]) == (None, None)
+    assert "machine_type" not in files.result(benchmark(outcome((1.0,))), outcome((1.0,)))
+    rows = flat.rows(found)
+    assert [(row["machine_type"], row["machine_number"]) for row in rows] == [("c7i", None), ("m7a", None)]
+
+
+def test_a_chart_has_a_line_for_each_machine_type_and_engine() -> None:
+    found = priced(*(on(kind, batch_size=batch) for kind in ("c7i", "c7g") for batch in (1, 2)))
+    points = [charts.from_row(row) for row in flat.rows(found)]
+    figure = charts.chart(points, y="cost_per_million")
+    assert sorted(str(trace.name) for trace in figure.data) == ["c7g", "c7i"]
+    assert sorted(round(float(value), 6) for trace in figure.data for value in trace.y) == [
+        0.0125,
+        0.025,
+        0.05,
+        0.1,
+    ]
+    unpriced = [charts.from_row(row) for row in flat.rows(benchmark(on("c7i")))]
+    with pytest.raises(BadInput, match="has a price"):
+        charts.chart(unpriced, y="cost_per_million")
+
+
+def recommended(items_per_sec: float, interval: list[float] | None) -> dict[str, Any]:
+    chosen = {"engine": "onnxruntime", "num_cores": 2, "num_streams": 1, "batch_size": 1}
+    figures = {"items_per_sec": items_per_sec, "interval": interval, "median_ms": 2.0, "objective_ms": 3.0}
+    best = {**chosen, **figures, "status": "recommended"}
+    return {"recommended": {"engine": "onnxruntime"}, "candidates": [best], "objective": {"text": "p99<5ms"}}
+
+
+def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named() -> None:
+    missed: dict[str, Any] = {"recommended": None, "candidates": [], "objective": {"text": "p99<5ms"}}
+    answers: dict[str, dict[str, Any] | Failure] = {
+        "big": recommended(1000.0, [900.0, 1100.0]),
+        "lost": Failure("lost", "The node n4 was lost."),
+        "late": missed,
+        "cheap": recommended(400.0, [300.0, 500.0]),
+        "free": recommended(9000.0, None),
+    }
+    prices = {"big": 0.36, "cheap": 0.108, "late": 0.01}
+    found = fleet_recommend.content(MODEL, parse("p99<5ms"), prices, answers, False)
+    assert [one["machine_type"] for one in found["machines"]] == ["cheap", "big", "free", "lost", "late"]
+    first, second = found["machines"][:2]
+    assert (first["cost_per_million"], second["cost_per_million"]) == pytest.approx((0.075, 0.1))
+    assert first["cost_per_million_interval"] == pytest.approx([0.06, 0.1])
+    lines = fleet_recommend.lines(found)
+    assert lines[1] == (
+        "Recommended: cheap: onnxruntime, 2 cores, 1 stream, batch 1: 400 items/s, p99 3 ms, "
+        "0.075 per million inferences"
+    )
+    told = "\n".join(lines)
+    assert "nothing keeps p99<5ms" in told and "failed: The node n4 was lost." in told
+    assert "Note: big may cost as little: the intervals overlap, or there is none." in lines
+    nothing = fleet_recommend.content(MODEL, parse("p99<5ms"), prices, {"late": missed}, False)
+    assert "no configuration on any machine type keeps p99<5ms" in fleet_recommend.lines(nothing)[1]
