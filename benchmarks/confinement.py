@@ -1,41 +1,84 @@
-"""What confining an engine's process costs: medians and throughput with confinement over those without it."""
+"""What confining an engine's process costs: the time of calls with confinement over those without it."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
 
 from benchmarks import side_by_side as side
+from inferlab.lab import read_model
+from inferlab.measure.jobs import jobs
+from inferlab.measure.process import Process
+from inferlab.measure.setup import Setup, set_up
+from inferlab.measure.stats import latencies_ns
+from inferlab.records import Plan, Window
 from inferlab.worker import CONFINEMENT
 
 AIM = "1.00 ± 0.01"
 #: A call of about 15 µs shows what a call costs more, one of milliseconds what threads and memory do.
 MODELS = ("demo:mlp_medium", "demo:mobilenet_v2")
-#: What is compared in each scenario.
-FIGURES = {"sync": "median", "async": "items_per_sec"}
+#: Noise comes in bursts of about 0.1 s: two turns in a row mostly meet the same one.
+_TURN_S = 0.03
+_DOUBLE_TURNS = 12
 
 
-def main(rounds: int = 30, time_s: float = 1.5, models: tuple[str, ...] = MODELS) -> None:
-    """Pairs of fresh processes, interleaved, the order within each at random."""
-    for model in models:
-        for scenario, figure in FIGURES.items():
+def main(pairs: int = 40, models: tuple[str, ...] = MODELS) -> None:
+    """Pairs of processes, one of them confined, made in random order and measured interleaved: A B B A."""
+    for source in models:
+        model = read_model(source)
+        for scenario in ("sync", "async"):
+            (planned,) = jobs(Plan(source, scenarios=(scenario,)), model)
+            with set_up(planned, lambda _: None) as setup:
+                ratios = [_ratio(setup) for _ in range(pairs)]
+            side.report_paired(f"{source}, {scenario}, time confined / not", ratios, "pairs of processes", AIM)
 
-            def measured(switch: str, model: str = model, scenario: str = scenario, figure: str = figure) -> float:
-                os.environ[CONFINEMENT] = switch
-                try:
-                    result = side.inferlab(model, "-s", scenario, time_s=time_s, warmup_s=time_s / 3)
-                finally:
-                    del os.environ[CONFINEMENT]
-                return float(result["benchmark_result"][figure])
 
-            found = side.ratios(lambda: measured("on"), lambda: measured("off"), rounds)
-            side.report_paired(f"{model}, {scenario}, {figure}, confined / not", found, "pairs of processes", AIM)
+def _ratio(setup: Setup) -> float:
+    """The time of a call in a confined process over that in one that is not, of one pair of processes."""
+    with ExitStack() as stack:
+        order = random.sample(("on", "off"), 2)
+        processes = {switch: stack.enter_context(_process(setup, switch)) for switch in order}
+        double_turns = []
+        for _ in range(_DOUBLE_TURNS):
+            order.reverse()
+            seconds = {"on": 0.0, "off": 0.0}
+            for switch in (*order, *reversed(order)):
+                processes[switch].resume()
+                seconds[switch] += _median_s(processes[switch].measure(_TURN_S))
+                processes[switch].pause()
+            double_turns.append(seconds["on"] / seconds["off"])
+    return statistics.median(double_turns)
+
+
+def _median_s(window: Window) -> float:
+    """The first call of each stream meets the caches that the other process left, and is dropped."""
+    return float(np.median(np.concatenate([latencies_ns(stream)[1:] for stream in window.streams]))) / 1e9
+
+
+@contextmanager
+def _process(setup: Setup, switch: str) -> Iterator[Process]:
+    os.environ[CONFINEMENT] = switch
+    try:
+        process = Process(setup)
+    finally:
+        del os.environ[CONFINEMENT]
+    with process:
+        process.give_inputs()
+        process.check_outputs()
+        process.warm_up(0.5)
+        process.pause()
+        yield process
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--time-s", type=float, default=1.5)
+    parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--models", nargs="+", default=MODELS)
     given = parser.parse_args()
-    main(given.rounds, given.time_s, tuple(given.models))
+    main(given.pairs, tuple(given.models))
