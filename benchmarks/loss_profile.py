@@ -24,8 +24,8 @@ from inferlab.model.datasets import Data, generate_data
 from inferlab.model.flops import costs
 from inferlab.model.shapes import resolve
 from inferlab.profiling.loss import layers_to_prune, measure
-from inferlab.profiling.records import LEVELS
 from inferlab.records import Model
+from inferlab.records.profile import LEVELS
 
 MODEL = "demo:mobilenet_v2"
 

@@ -21,9 +21,9 @@ from inferlab.errors import InferlabError
 from inferlab.lab import Lab
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.goals import parse_goal
-from inferlab.optimizing.records import Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Plan
+from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.views import front, profile_files
 from tests.helpers.real_models import one as real_model
 

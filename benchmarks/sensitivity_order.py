@@ -31,8 +31,8 @@ from inferlab.model.flops import costs
 from inferlab.model.graph import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.profiling.loss import approximate, area, measure
-from inferlab.profiling.records import LEVELS, LossProfile
 from inferlab.records import Model
+from inferlab.records.profile import LEVELS, LossProfile
 from inferlab.transform.prune import prune
 
 EPOCHS = 40

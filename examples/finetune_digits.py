@@ -22,7 +22,7 @@ from sklearn.model_selection import train_test_split
 
 import inferlab
 from inferlab.model import demo
-from inferlab.optimizing.records import Pruning, Recipe, Schedule
+from inferlab.records.optimization import Pruning, Recipe, Schedule
 from inferlab.training import Pruner
 
 BATCH = 32

@@ -21,10 +21,10 @@ from inferlab.model.graph import read_onnx
 from inferlab.optimizing import front, yaml
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.goals import parse_goal
-from inferlab.optimizing.records import Candidate, Front, Goal, Pruning, Quantization, Recipe
 from inferlab.optimizing.search import Speed
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
+from inferlab.records.optimization import Candidate, Front, Goal, Pruning, Quantization, Recipe
 from inferlab.saving import Saver
 from inferlab.searches import Workbench
 from inferlab.store import open_store

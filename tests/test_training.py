@@ -17,7 +17,7 @@ from inferlab.errors import BadInput
 from inferlab.model import demo
 from inferlab.model.graph import read_onnx
 from inferlab.optimizing import yaml
-from inferlab.optimizing.records import Pruning, Recipe, Schedule
+from inferlab.records.optimization import Pruning, Recipe, Schedule
 from inferlab.transform.prune import prune
 
 torch: Any = pytest.importorskip("torch")

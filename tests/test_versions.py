@@ -16,8 +16,8 @@ from inferlab.lab import Lab
 from inferlab.measure.compare import Contest
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.records import Optimization, Pruning, Quantization, Recipe
 from inferlab.records import Comparison, Finding, Listener, Plan
+from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.store import Store

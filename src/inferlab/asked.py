@@ -206,7 +206,7 @@ def levels(value: Any) -> tuple[float, ...] | None:
     if value is None:
         return None
     if isinstance(value, str) and value in ("all", "none"):
-        from inferlab.profiling.records import LEVELS
+        from inferlab.records.profile import LEVELS
 
         return LEVELS if value == "all" else ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):

@@ -12,8 +12,8 @@ from inferlab.measure.objective import Objective
 from inferlab.measure.recommend import Recommendation, Search
 from inferlab.measure.setup import Job
 from inferlab.profiling.asked import Request
-from inferlab.profiling.records import Profile
 from inferlab.records import Comparison, Listener, Run
+from inferlab.records.profile import Profile
 
 
 class Executor(Protocol):

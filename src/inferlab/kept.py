@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
 from inferlab.measure.saved import Saved
-from inferlab.optimizing.records import Optimization
-from inferlab.profiling.records import Profile
+from inferlab.records.optimization import Optimization
+from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Document, Stored
 from inferlab.views import files, optimization_files, profile_files, saved
 

@@ -26,12 +26,12 @@ from inferlab.measure.visible import TRIAL, visible_in_a_minute
 from inferlab.model.reading import read_model
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
-from inferlab.optimizing.records import Front, Goal, Optimization
 from inferlab.profiles import profiled
 from inferlab.profiling.asked import Wanted, refuse_nonsense_of
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.records import Profile
 from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
+from inferlab.records.optimization import Front, Goal, Optimization
+from inferlab.records.profile import Profile
 from inferlab.saving import Saver
 from inferlab.searches import made_of, searched
 from inferlab.searches import save as save_front

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.escaping import escape_controls
 from inferlab.optimizing import yaml
-from inferlab.optimizing.records import Front, Optimization
+from inferlab.records.optimization import Front, Optimization
 from inferlab.results import checked_path, frame
 from inferlab.views import files, html, optimization_files
 from inferlab.views import optimization as render

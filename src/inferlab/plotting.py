@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.records import Front
 from inferlab.parsing import parse_json, read_text
 from inferlab.records import Benchmark, Comparison, Outcome
+from inferlab.records.optimization import Front
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store.briefs import results
 from inferlab.store.entries import Document

@@ -10,7 +10,7 @@ from inferlab.errors import BadInput
 from inferlab.escaping import escape_controls
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, estimated_ms, with_estimate
-from inferlab.profiling.records import Profile, PruningEstimate
+from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.results import checked_path, frame
 from inferlab.views import files, html, profile_files, profile_html
 from inferlab.views import profile as render

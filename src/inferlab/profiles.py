@@ -10,8 +10,8 @@ from inferlab.measure.setup import Job
 from inferlab.model import demo
 from inferlab.model.datasets import Data, load_data
 from inferlab.profiling.asked import Request, Wanted
-from inferlab.profiling.records import Profile
 from inferlab.records import Listener, Plan
+from inferlab.records.profile import Profile
 from inferlab.saving import Saver
 from inferlab.views import profile_files
 

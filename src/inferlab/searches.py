@@ -22,13 +22,13 @@ from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.ladder import Terrain
 from inferlab.optimizing.make import make
 from inferlab.optimizing.placing import check_target
-from inferlab.optimizing.records import Distance, Front, Optimization, Recipe
 from inferlab.optimizing.resolve import resolve
 from inferlab.optimizing.search import Copy, Found, Speed, search
 from inferlab.optimizing.sensitive import keep_sensitive
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
+from inferlab.records.optimization import Distance, Front, Optimization, Recipe
 from inferlab.saving import Saver
 from inferlab.units import plural
 from inferlab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of

@@ -27,8 +27,8 @@ import numpy as np
 from inferlab.errors import BadInput
 from inferlab.optimizing import weight_names
 from inferlab.optimizing.asked import CHANNEL, check_recipe
-from inferlab.optimizing.records import Recipe, Schedule
 from inferlab.optimizing.schedule import learning_rate_at, sparsity_at
+from inferlab.records.optimization import Recipe, Schedule
 from inferlab.transform.patterns import mask, parse_groups
 
 __all__ = ["Pruner"]

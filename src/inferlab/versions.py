@@ -21,14 +21,14 @@ from inferlab.optimizing import calibration
 from inferlab.optimizing.asked import CHANNEL, Asked
 from inferlab.optimizing.make import Made, make
 from inferlab.optimizing.placing import check_target
-from inferlab.optimizing.records import FORMAT, Goal, Measured, Optimization, Recipe
 from inferlab.optimizing.resolve import Resolved, resolve
 from inferlab.optimizing.sensitive import keep_sensitive
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.foretell import foretell, int8_speedup
 from inferlab.profiling.performance import can_impose
-from inferlab.profiling.records import LossProfile, PerformanceProfile, Profile
 from inferlab.records import Comparison, Event, Finding, Listener, Model, Plan, Shape
+from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe
+from inferlab.records.profile import LossProfile, PerformanceProfile, Profile
 from inferlab.saving import Saver
 from inferlab.version import __version__
 from inferlab.views import comparison, optimization_files

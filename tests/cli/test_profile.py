@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferlab.profiling.records import LEVELS, level_key
+from inferlab.records.profile import LEVELS, level_key
 from tests.cli.conftest import Run
 
 QUICK = ("-t", "1", "-ncores", "1", "-q")

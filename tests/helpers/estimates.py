@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from inferlab.profiling.records import Layer, LossLayer, LossProfile, PerformanceProfile
+from inferlab.records.profile import Layer, LossLayer, LossProfile, PerformanceProfile
 from tests.helpers.profiles import a_profile
 
 WHOLE = a_profile()

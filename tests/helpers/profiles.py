@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from inferlab.profiling.records import (
+from inferlab.records import Finding, Machine, Model, OutputCheck, TensorSpec
+from inferlab.records.profile import (
     FORMAT,
     LEVELS,
     Ceilings,
@@ -25,7 +26,6 @@ from inferlab.profiling.records import (
     Work,
     level_key,
 )
-from inferlab.records import Finding, Machine, Model, OutputCheck, TensorSpec
 
 MACHINE = Machine(
     node="bench-1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferlab.optimizing.records import Pruning, Quantization, Recipe, Schedule
+from inferlab.records.optimization import Pruning, Quantization, Recipe, Schedule
 
 WHOLE = Recipe(
     model="model.onnx",

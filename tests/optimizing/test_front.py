@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.optimizing import front
-from inferlab.optimizing.records import Candidate, Front, Goal, Recipe
+from inferlab.records.optimization import Candidate, Front, Goal, Recipe
 
 ORIGINAL = 1000
 

@@ -6,7 +6,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.optimizing.goals import parse_goal, parse_loss
-from inferlab.optimizing.records import Goal
+from inferlab.records.optimization import Goal
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from inferlab.model.graph import read_onnx
 from inferlab.optimizing import yaml
 from inferlab.optimizing.make import METADATA_KEY, Made, make
 from inferlab.optimizing.placing import check_target
-from inferlab.optimizing.records import ChangedLayer, Pruning, Quantization, Recipe
 from inferlab.optimizing.resolve import resolve
 from inferlab.profiling.loss import Evaluated
 from inferlab.records import Event, Finding, Model, ignore
+from inferlab.records.optimization import ChangedLayer, Pruning, Quantization, Recipe
 from tests.helpers.perceptrons import MIDDLE, SHAPES, perceptron, some_data
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.model.flops import costs
-from inferlab.optimizing.records import Pruning, Quantization, Recipe
 from inferlab.optimizing.resolve import Resolved, resolve
 from inferlab.optimizing.thresholds import global_levels
 from inferlab.profiling.loss import approximate
-from inferlab.profiling.records import LEVELS, LossProfile, PerformanceProfile, level_key
 from inferlab.records import Finding, Model
+from inferlab.records.optimization import Pruning, Quantization, Recipe
+from inferlab.records.profile import LEVELS, LossProfile, PerformanceProfile, level_key
 from tests.helpers.graphs import FLOAT, model_of, node, saved
 from tests.helpers.perceptrons import SHAPES, perceptron
 from tests.helpers.profiles import a_performance_profile

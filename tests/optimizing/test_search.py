@@ -10,9 +10,9 @@ import pytest
 
 from inferlab.errors import EngineFailed
 from inferlab.optimizing.ladder import Terrain
-from inferlab.optimizing.records import Candidate, Goal, Recipe
 from inferlab.optimizing.search import Copy, Found, Speed, search
 from inferlab.records import ignore
+from inferlab.records.optimization import Candidate, Goal, Recipe
 
 ORIGINAL = 1000
 Answer = tuple[float, float, int]

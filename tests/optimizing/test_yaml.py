@@ -6,7 +6,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.optimizing import yaml
-from inferlab.optimizing.records import Pruning, Recipe
+from inferlab.records.optimization import Pruning, Recipe
 from tests.helpers.recipes import WHOLE
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
-from inferlab.profiling.records import Layer, Profile
+from inferlab.records.profile import Layer, Profile
 from inferlab.views import layer_diff
 from tests.helpers.profiles import a_profile
 

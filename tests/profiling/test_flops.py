@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from inferlab.model.costs import Costs, NodeCost
 from inferlab.profiling.flops import flops_profile
-from inferlab.profiling.records import Uncounted, Work
+from inferlab.records.profile import Uncounted, Work
 
 
 def a_node(index: int, kind: str, **more: object) -> NodeCost:

@@ -26,8 +26,8 @@ from inferlab.model.graph import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.profiling import trying
 from inferlab.profiling.loss import approximate, area, evaluate, layers_to_prune, measure
-from inferlab.profiling.records import LEVELS, LossProfile, level_key
 from inferlab.records import Event, Model
+from inferlab.records.profile import LEVELS, LossProfile, level_key
 from inferlab.transform.prune import prune
 from inferlab.views.events import event as prose
 

@@ -19,8 +19,8 @@ from inferlab.model.costs import Costs
 from inferlab.model.flops import costs
 from inferlab.model.graph import read_onnx
 from inferlab.profiling import performance
-from inferlab.profiling.records import PerformanceProfile
 from inferlab.records import Event, Plan, ignore
+from inferlab.records.profile import PerformanceProfile
 
 Profiled = Callable[[str], PerformanceProfile]
 

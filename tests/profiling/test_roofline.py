@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.profiling.records import Ceilings
 from inferlab.profiling.roofline import Round, measure_ceilings, of_rounds, place, place_all
 from inferlab.records import Event
+from inferlab.records.profile import Ceilings
 from inferlab.views.profile_words import overhead
 from inferlab.views.text import finding
 from tests.helpers.profiles import a_performance_profile

@@ -10,9 +10,9 @@ import pytest
 from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import only_job
 from inferlab.profiling import verify as module
-from inferlab.profiling.records import PruningEstimate
 from inferlab.profiling.verify import verify
 from inferlab.records import Comparison, Listener, Plan, ignore
+from inferlab.records.profile import PruningEstimate
 from tests.helpers.perceptrons import perceptron
 from tests.helpers.sweeps import WRONG, compared
 

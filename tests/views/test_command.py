@@ -15,8 +15,8 @@ from inferlab.cli import group
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.profiling.asked import Wanted
-from inferlab.profiling.records import LEVELS
 from inferlab.records import Plan
+from inferlab.records.profile import LEVELS
 from inferlab.views import command
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.optimizing import front as judging
-from inferlab.optimizing.records import Candidate, Front, Goal, Recipe
+from inferlab.records.optimization import Candidate, Front, Goal, Recipe
 from inferlab.views import front
 
 ORIGINAL = 2_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.optimizing import front as judging
-from inferlab.optimizing.records import Candidate, Front, Goal, Recipe
+from inferlab.records.optimization import Candidate, Front, Goal, Recipe
 from inferlab.views.charts.fronts import front
 
 ORIGINAL = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
-from inferlab.profiling.records import LossLayer, PerformanceProfile, Profile
+from inferlab.records.profile import LossLayer, PerformanceProfile, Profile
 from inferlab.views.charts import profiles as charts
 from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated, with_layers
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.profiling.records import PerformanceProfile, Profile
 from inferlab.records import Finding, OutputCheck
+from inferlab.records.profile import PerformanceProfile, Profile
 from inferlab.views.profile_html import report
 from tests.helpers.browser import BROWSER, found_in
 from tests.helpers.profiles import a_performance_profile, a_profile, with_layers

@@ -16,8 +16,8 @@ from selenium.webdriver.common.keys import Keys
 
 from inferlab.profiling.diff import diff
 from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
-from inferlab.profiling.records import PerformanceProfile, Profile
 from inferlab.records import OutputCheck
+from inferlab.records.profile import PerformanceProfile, Profile
 from inferlab.store import open_store
 from inferlab.store.store import Store
 from inferlab.units import decimal

@@ -18,7 +18,7 @@ from selenium.webdriver.common.keys import Keys
 
 from inferlab.lab import read_model
 from inferlab.optimizing import yaml
-from inferlab.profiling.records import Profile, PruningEstimate
+from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.store import open_store
 from inferlab.units import decimal, share
 from inferlab.views import profile_files

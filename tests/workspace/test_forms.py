@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.profiling.records import LEVELS
+from inferlab.records.profile import LEVELS
 from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked, from_content, kind_of, to_content
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm, Side, benchmark_asked, profile_asked
 from tests.helpers.stored import MODEL

@@ -18,10 +18,10 @@ from inferlab.machine import node_name
 from inferlab.measure.lock import lock_file
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.records import Pruning, Recipe
 from inferlab.profiling.estimate import estimate
-from inferlab.profiling.records import Profile
 from inferlab.records import EngineInfo, Plan
+from inferlab.records.optimization import Pruning, Recipe
+from inferlab.records.profile import Profile
 from inferlab.store import open_store
 from inferlab.store.entries import Document, QueuedJob
 from inferlab.views import profile_files

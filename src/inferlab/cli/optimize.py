@@ -16,7 +16,7 @@ from inferlab.errors import BadInput
 
 if TYPE_CHECKING:
     from inferlab.optimizing.asked import Asked
-    from inferlab.optimizing.records import Front, Optimization
+    from inferlab.records.optimization import Front, Optimization
 
 _OWN = ("scenario", "rate", "num_streams", "instances", "stream_mode", "verify")
 _HELP = f"""Make an optimised version of MODEL, measure it against the original, and say what it cost.

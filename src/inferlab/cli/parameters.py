@@ -137,7 +137,7 @@ class Levels(Rates):
         if part == "none":
             return ()
         if part == "all":
-            from inferlab.profiling.records import LEVELS
+            from inferlab.records.profile import LEVELS
 
             return LEVELS
         return super().read(part)

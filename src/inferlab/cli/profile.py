@@ -16,7 +16,7 @@ from inferlab.errors import BadInput
 if TYPE_CHECKING:
     from inferlab.lab import Lab
     from inferlab.profiling.asked import Wanted
-    from inferlab.profiling.records import Profile
+    from inferlab.records.profile import Profile
 
 _OWN = ("scenario", "rate", "num_streams", "instances", "stream_mode")
 _SHOWN_AGAIN = "A profile that was made before (its file, or its id of inferlab history) is shown again."

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.records import Goal, Pruning, Quantization, Recipe, Schedule, Scheme, Scope
 from inferlab.profiling.estimate import check_budget
+from inferlab.records.optimization import Goal, Pruning, Quantization, Recipe, Schedule, Scheme, Scope
 from inferlab.transform.patterns import parse_groups
 
 #: The pattern whose zeros are cut out of the tensors.

@@ -11,8 +11,8 @@ from typing import Any
 from inferlab.errors import BadInput
 from inferlab.model import demo
 from inferlab.model.datasets import ITEMS, Data, generate_data, load_data
-from inferlab.optimizing.records import Recipe
 from inferlab.records import Finding, Model, Shape
+from inferlab.records.optimization import Recipe
 from inferlab.transform.quantize import needs_reduced_range
 
 # Of the user's data, so many items are enough to find ranges on where nobody says.

@@ -10,9 +10,9 @@ from inferlab.model import sparsity
 from inferlab.model.datasets import Data
 from inferlab.model.flops import costs
 from inferlab.model.graph import parse_onnx, precision_name
-from inferlab.optimizing.records import ChangedLayer, Recipe
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model
+from inferlab.records.optimization import ChangedLayer, Recipe
 
 # Channels and blocks are whole, so a share is met only so well.
 _ROUNDED = 0.02

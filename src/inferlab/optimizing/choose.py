@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from inferlab.errors import BadInput
 from inferlab.model.costs import NodeCost
-from inferlab.optimizing.records import Pruning, Quantization
+from inferlab.records.optimization import Pruning, Quantization
 
 FIRST = "not pruned: it is the first layer"
 LAST = "not pruned: it is the last layer"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from inferlab.optimizing.records import Candidate, Front, Goal, Optimization
+from inferlab.records.optimization import Candidate, Front, Goal, Optimization
 
 Outcome = Literal["reached", "missed", "open"]
 #: Why a speed counts for nothing.

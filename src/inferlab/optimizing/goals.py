@@ -6,7 +6,7 @@ import math
 import re
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.records import Goal
+from inferlab.records.optimization import Goal
 
 _PART = re.compile(
     r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?P<unit>x|×|times|%)\s*(?:as\s+)?(?P<what>\w+)", re.IGNORECASE

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.front import keeps_loss
-from inferlab.optimizing.records import Candidate, Goal, Pruning, Quantization, Recipe, Scheme
+from inferlab.records.optimization import Candidate, Goal, Pruning, Quantization, Recipe, Scheme
 
 #: Shares of zeros of the whole model, one threshold for all layers.
 _SPARSITIES = (0.5, 0.7, 0.8, 0.9, 0.95)

@@ -17,9 +17,9 @@ from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.calibration import inputs_for
 from inferlab.optimizing.changes import changed_layers, fell_short
 from inferlab.optimizing.placing import gather, put
-from inferlab.optimizing.records import ChangedLayer, Distance, Pruning, Quantization, Recipe
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Finding, Listener, Model, ignore
+from inferlab.records.optimization import ChangedLayer, Distance, Pruning, Quantization, Recipe
 from inferlab.transform.stamp import stamp
 
 #: Under this name the recipe stands in the model's metadata.

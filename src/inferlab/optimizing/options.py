@@ -9,7 +9,7 @@ from inferlab.errors import BadInput
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.goals import parse_goal
-from inferlab.optimizing.records import Pruning, Quantization, Recipe, Schedule, Scheme
+from inferlab.records.optimization import Pruning, Quantization, Recipe, Schedule, Scheme
 from inferlab.transform.patterns import parse_groups
 
 

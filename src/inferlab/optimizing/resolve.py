@@ -13,12 +13,12 @@ from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.graph import parse_onnx
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.choose import choose, levels_by_weight, not_quantized
-from inferlab.optimizing.records import Pruning, Recipe
 from inferlab.optimizing.thresholds import DIGITS, global_levels
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import layers_to_prune, weight_elements
-from inferlab.profiling.records import LossProfile, PerformanceProfile
 from inferlab.records import Finding, Model
+from inferlab.records.optimization import Pruning, Recipe
+from inferlab.records.profile import LossProfile, PerformanceProfile
 from inferlab.transform.patterns import parse_groups
 from inferlab.version import __version__
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from inferlab.optimizing.records import Schedule
+from inferlab.records.optimization import Schedule
 
 # An epoch is a count of steps over the steps of an epoch: 3 × 0.1 shall not come before 0.3.
 _SLACK = 1e-9

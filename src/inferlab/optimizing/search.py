@@ -9,8 +9,8 @@ from typing import Protocol
 from inferlab.errors import InferlabError
 from inferlab.optimizing import front
 from inferlab.optimizing.ladder import Attempt, Climb, Terrain, climb
-from inferlab.optimizing.records import Candidate, Goal, Interval, Recipe
 from inferlab.records import Event, Listener
+from inferlab.records.optimization import Candidate, Goal, Interval, Recipe
 
 # Of the whole time: a first look at the speed of each, a longer one where the first leaves the goal open, and the
 # longest where it seems to be reached, which is a better use of the time than to go on.

@@ -13,9 +13,9 @@ from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.datasets import ITEMS, Data
 from inferlab.optimizing.calibration import inputs_for
 from inferlab.optimizing.choose import not_quantized
-from inferlab.optimizing.records import Quantization, Recipe
 from inferlab.profiling.loss import evaluate, layers_to_prune, weight_elements
 from inferlab.records import Event, Finding, Listener, Model
+from inferlab.records.optimization import Quantization, Recipe
 from inferlab.transform.quantize import quantize
 
 # Trying a layer takes about a second on a small model, and some on a large one.

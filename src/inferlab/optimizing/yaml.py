@@ -15,8 +15,8 @@ import yaml
 
 from inferlab.errors import BadInput
 from inferlab.optimizing.asked import check_recipe
-from inferlab.optimizing.records import RECIPE_FORMAT, Recipe
 from inferlab.parsing import MOST_YAML_BYTES, parse_yaml, read_text
+from inferlab.records.optimization import RECIPE_FORMAT, Recipe
 from inferlab.units import shortened
 
 _HEAD = "# A recipe of inferlab; repeat it with: inferlab optimize MODEL --recipe FILE.yaml -o out.onnx\n"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from inferlab.errors import BadInput
 from inferlab.measure import intervals
-from inferlab.profiling.records import Layer, PerformanceProfile, Profile
 from inferlab.records import Estimate, Verdict
+from inferlab.records.profile import Layer, PerformanceProfile, Profile
 from inferlab.units import plural
 
 # Layers of two engines are never alike to the last per cent.

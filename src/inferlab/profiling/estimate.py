@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
 from inferlab.profiling.foretell import estimate_of, gains_from_zeros, layer_times, smoothed
-from inferlab.profiling.records import (
+from inferlab.records.profile import (
     Layer,
     LossLayer,
     LossProfile,

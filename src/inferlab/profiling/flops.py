@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from inferlab.model.costs import Costs, NodeCost
-from inferlab.profiling.records import FlopsLayer, FlopsProfile, Uncounted, Work
 from inferlab.records import Shape
+from inferlab.records.profile import FlopsLayer, FlopsProfile, Uncounted, Work
 
 
 def flops_profile(costs: Costs, batch_size: int, shapes: Mapping[str, Shape]) -> FlopsProfile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from inferlab.profiling.records import (
+from inferlab.records.profile import (
     Layer,
     LossLayer,
     LossProfile,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from inferlab.model.costs import NodeCost
 from inferlab.profiling.join import Executed, Graph, Joined
-from inferlab.profiling.records import Layer
+from inferlab.records.profile import Layer
 
 FALLBACK = "ORT"
 

@@ -21,9 +21,9 @@ from inferlab.model import sparsity
 from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.datasets import Data
 from inferlab.model.graph import parse_onnx
-from inferlab.profiling.records import LEVELS, LossLayer, LossProfile, level_key
 from inferlab.profiling.trying import Sums, Tried, try_weights
 from inferlab.records import Event, Finding, Listener, Model, ignore
+from inferlab.records.profile import LEVELS, LossLayer, LossProfile, level_key
 from inferlab.timeouts import timeout_s
 from inferlab.worker import Worker
 

@@ -15,9 +15,9 @@ from inferlab.profiling import loss, performance, roofline, variants
 from inferlab.profiling.asked import Request
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
-from inferlab.profiling.records import FORMAT, LEVELS, PerformanceProfile, Profile
 from inferlab.profiling.verify import can_verify, verify
 from inferlab.records import Event, Finding, Listener
+from inferlab.records.profile import FORMAT, LEVELS, PerformanceProfile, Profile
 from inferlab.version import __version__
 
 # About what a loss profile may take where the user has no data of his own, and what a core computes in a second.

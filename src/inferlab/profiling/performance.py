@@ -20,8 +20,8 @@ from inferlab.profiling.join import Executed, Graph, Joined, join, read_layers
 from inferlab.profiling.layers import Timed, align, apportion, layer_records, timed
 from inferlab.profiling.optimised import optimised_seeds
 from inferlab.profiling.passes import Passes, Told, engine_nodes, measure_passes
-from inferlab.profiling.records import Interval, PerformanceProfile, level_key
 from inferlab.records import Finding, Listener, Model, OutputCheck, Summary
+from inferlab.records.profile import Interval, PerformanceProfile, level_key
 
 _HEAVY = 0.25
 

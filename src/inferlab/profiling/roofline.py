@@ -15,8 +15,8 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed, InferlabError
 from inferlab.measure.lock import measuring_alone
 from inferlab.measure.noise import WORTH_A_WORD
-from inferlab.profiling.records import Ceilings, Layer
 from inferlab.records import Event, Finding, Listener, ignore
+from inferlab.records.profile import Ceilings, Layer
 from inferlab.timeouts import timeout_s
 from inferlab.worker import Launch, Worker
 

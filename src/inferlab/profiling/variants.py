@@ -14,8 +14,8 @@ from inferlab.measure.setup import Job
 from inferlab.model.costs import Costs
 from inferlab.profiling.loss import layers_to_prune
 from inferlab.profiling.performance import Variant, measure_variant
-from inferlab.profiling.records import Layer, PerformanceProfile, level_key
 from inferlab.records import Event, Listener, Model
+from inferlab.records.profile import Layer, PerformanceProfile, level_key
 from inferlab.transform.prune import prune
 
 # A copy is measured in so many processes: the baseline's interval says how much they differ.

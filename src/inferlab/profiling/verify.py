@@ -11,8 +11,8 @@ from pathlib import Path
 from inferlab.measure.check import worst
 from inferlab.measure.compare import Contest, compare
 from inferlab.measure.setup import Job
-from inferlab.profiling.records import PruningEstimate, Verified
 from inferlab.records import Event, Listener, Model
+from inferlab.records.profile import PruningEstimate, Verified
 from inferlab.transform.prune import prune
 
 # A comparison counts its time with loading, and each pair loads both models.

@@ -192,7 +192,7 @@ def _share(value: float) -> str:
 
 
 def _levels(levels: Sequence[float]) -> str:
-    from inferlab.profiling.records import LEVELS
+    from inferlab.records.profile import LEVELS
 
     return "all" if tuple(levels) == LEVELS else ",".join(map(_number, levels)) or "none"
 

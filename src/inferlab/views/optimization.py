@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferlab.optimizing.records import ChangedLayer, Measured, Optimization
 from inferlab.records import Model
+from inferlab.records.optimization import ChangedLayer, Measured, Optimization
 from inferlab.units import between, decimal, rounded, scaled, share, size, useful
 from inferlab.views import columns
 from inferlab.views import optimization_words as words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferlab.optimizing.records import FORMAT, Optimization
+from inferlab.records.optimization import FORMAT, Optimization
 from inferlab.views.record_files import RecordFiles
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from inferlab.optimizing.make import FAR_OFF
-from inferlab.optimizing.records import Distance, Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.records import Finding
+from inferlab.records.optimization import Distance, Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.units import between, plural, rounded, share
 from inferlab.views.text import finding
 

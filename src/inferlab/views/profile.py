@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from inferlab.profiling.estimate import estimated_ms
 from inferlab.profiling.foretell import gains_from_zeros
-from inferlab.profiling.records import (
+from inferlab.records.profile import (
     FlopsProfile,
     Layer,
     LossProfile,

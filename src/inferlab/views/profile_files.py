@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from inferlab.profiling.records import FORMAT, LossMethod, LossMetric, Profile
+from inferlab.records.profile import FORMAT, LossMethod, LossMetric, Profile
 from inferlab.views.record_files import RecordFiles
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferlab.profiling.records import Profile
+from inferlab.records.profile import Profile
 from inferlab.units import decimal, duration, plural, size
 from inferlab.views import report_parts as parts
 

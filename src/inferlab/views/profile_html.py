@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from inferlab.errors import BadInput
-from inferlab.profiling.records import FlopsProfile, LossProfile, Profile
+from inferlab.records.profile import FlopsProfile, LossProfile, Profile
 from inferlab.units import plural, scaled, share, size
 from inferlab.views import profile_tables as tables
 from inferlab.views import profile_words as words

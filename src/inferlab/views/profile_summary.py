@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inferlab.profiling.records import Interval, PerformanceProfile, Profile
+from inferlab.records.profile import Interval, PerformanceProfile, Profile
 from inferlab.units import between, count, decimal, share, useful
 from inferlab.views import report_parts as parts
 from inferlab.views.profile_words import overhead

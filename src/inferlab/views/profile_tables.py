@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.profiling.estimate import estimate, estimated_ms
-from inferlab.profiling.records import (
+from inferlab.records.profile import (
     FlopsProfile,
     Layer,
     LossProfile,

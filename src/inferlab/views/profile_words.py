@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inferlab.profiling.records import LossProfile, PerformanceProfile, Profile
 from inferlab.records import Finding
+from inferlab.records.profile import LossProfile, PerformanceProfile, Profile
 from inferlab.units import plural, share
 from inferlab.views.text import finding, output_check
 

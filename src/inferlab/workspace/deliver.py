@@ -11,8 +11,8 @@ from inferlab.measure.candidates import Candidate
 from inferlab.measure.deploy import deployment
 from inferlab.measure.jobs import jobs
 from inferlab.optimizing import yaml
-from inferlab.optimizing.records import Recipe
 from inferlab.records import Plan
+from inferlab.records.optimization import Recipe
 from inferlab.views.deployment import program
 from inferlab.workspace.exports import Export
 from inferlab.workspace.sources import Sources

@@ -12,8 +12,8 @@ from inferlab.errors import BadInput
 from inferlab.measure.jobs import refuse_nonsense
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of
-from inferlab.profiling.records import LEVELS
 from inferlab.records import Model, Plan, Scenario
+from inferlab.records.profile import LEVELS
 from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, ProfileAsked
 from inferlab.workspace.engines import title
 from inferlab.workspace.sources import MODEL_ENDINGS

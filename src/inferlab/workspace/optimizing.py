@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inferlab.errors import InferlabError, NotThere
-from inferlab.profiling.records import LossProfile
+from inferlab.records.profile import LossProfile
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.workspace.version_forms import Basis, VersionForm, levels_of, version_asked
 from inferlab.workspace.workspace import Workspace

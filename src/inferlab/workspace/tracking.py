@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inferlab.profiling.records import LEVELS
 from inferlab.records import Event
+from inferlab.records.profile import LEVELS
 from inferlab.store.jobs import Progress
 from inferlab.views.events import event as prose
 from inferlab.workspace.asked import (

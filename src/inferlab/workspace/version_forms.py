@@ -9,11 +9,11 @@ from inferlab.errors import BadInput
 from inferlab.measure.jobs import refuse_nonsense
 from inferlab.optimizing.asked import CHANNEL, refuse_nonsense_of
 from inferlab.optimizing.asked import Asked as Optimizing
-from inferlab.optimizing.records import Pruning, Quantization, Recipe, Scheme
 from inferlab.profiling.estimate import check_budget, estimate
 from inferlab.profiling.foretell import foretell, int8_speedup
-from inferlab.profiling.records import LossProfile, Profile, PruningEstimate
 from inferlab.records import Model, Plan
+from inferlab.records.optimization import Pruning, Quantization, Recipe, Scheme
+from inferlab.records.profile import LossProfile, Profile, PruningEstimate
 from inferlab.transform.patterns import parse_groups
 from inferlab.workspace.asked import OptimizationAsked
 from inferlab.workspace.forms import checked_name, checked_shapes

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.graph import digest_of
-from inferlab.optimizing.records import Optimization
 from inferlab.records import Model
+from inferlab.records.optimization import Optimization
 from inferlab.settings import versions_folder
 from inferlab.store.entries import Entry
 from inferlab.store.rows import new_id

@@ -13,8 +13,8 @@ from inferlab.lab import Lab, read_model
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, with_estimate
-from inferlab.profiling.records import Profile
 from inferlab.records import Listener, Model, Plan, ignore
+from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
 from inferlab.store.store import Store
 from inferlab.views import command

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.optimizing.front import outcome
-from inferlab.optimizing.records import Candidate, Front
+from inferlab.records.optimization import Candidate, Front
 from inferlab.units import plural, share, shortened, size
 from inferlab.views.charts import frame
 

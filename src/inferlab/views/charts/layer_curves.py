@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.profiling.foretell import losses_of, times_of
-from inferlab.profiling.records import LossLayer, PerformanceProfile, Profile
+from inferlab.records.profile import LossLayer, PerformanceProfile, Profile
 from inferlab.views.charts import frame
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import LayerDiff, Row
-from inferlab.profiling.records import Layer
+from inferlab.records.profile import Layer
 from inferlab.units import decimal, plural, shortened
 from inferlab.views.charts import frame
 from inferlab.views.charts.profile_values import HOVER, hover

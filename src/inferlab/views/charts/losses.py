@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.records import LossLayer, LossProfile, Profile
+from inferlab.records.profile import LossLayer, LossProfile, Profile
 from inferlab.units import plural, share, shortened
 from inferlab.views.charts import frame, outlines
 from inferlab.views.charts.profile_values import HOVER, VALUES, hover, named

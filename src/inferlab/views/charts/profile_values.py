@@ -9,7 +9,7 @@ from pathlib import PurePath
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import estimated_ms
 from inferlab.profiling.flops import moved_bytes
-from inferlab.profiling.records import FlopsLayer, Layer, LossLayer, Profile
+from inferlab.records.profile import FlopsLayer, Layer, LossLayer, Profile
 from inferlab.units import decimal, plural, scaled, share, shortened, size
 from inferlab.views.charts import frame
 

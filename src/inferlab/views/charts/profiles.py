@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.profiling.foretell import gains_from_zeros
-from inferlab.profiling.records import PerformanceProfile, Profile
+from inferlab.records.profile import PerformanceProfile, Profile
 from inferlab.units import decimal, plural, shortened
 from inferlab.views.charts import frame, outlines
 from inferlab.views.charts.layer_diffs import layer_diff

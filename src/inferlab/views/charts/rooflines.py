@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.records import Ceilings, Layer, Profile
+from inferlab.records.profile import Ceilings, Layer, Profile
 from inferlab.units import count, plural, shortened
 from inferlab.views.charts import frame
 from inferlab.views.charts.profile_values import HOVER, about, grouped, hover

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from inferlab.optimizing.records import Scheme
 from inferlab.profiling.asked import NAME
 from inferlab.records import Scenario
+from inferlab.records.optimization import Scheme
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm
 from inferlab.workspace.version_forms import VersionForm
 

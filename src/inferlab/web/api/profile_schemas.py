@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from inferlab.profiling import diff
-from inferlab.profiling import records as profiled
+from inferlab.records import profile as profiled
 from inferlab.store.entries import Entry
 from inferlab.web.api.schemas import Answer, Estimate, ModelFacts
 from inferlab.workspace.sources import Sources

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from inferlab.optimizing import records as made
+from inferlab.records import optimization as made
 from inferlab.views import optimization_words as words
 from inferlab.web.api.schemas import Answer, ModelFacts
 from inferlab.workspace.deliver import shown_recipe

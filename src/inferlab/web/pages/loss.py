@@ -10,7 +10,7 @@ from nicegui.element import Element
 from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
-from inferlab.profiling.records import LossProfile, Profile
+from inferlab.records.profile import LossProfile, Profile
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, share
 from inferlab.views import profile_words as words

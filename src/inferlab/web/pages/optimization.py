@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from nicegui import html, ui
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.optimizing.records import Scheme
+from inferlab.records.optimization import Scheme
 from inferlab.store.entries import Entry
 from inferlab.views.history import age
 from inferlab.web import shell

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
 from inferlab.profiling.estimate import BUDGET
-from inferlab.profiling.records import FlopsProfile, Profile
+from inferlab.records.profile import FlopsProfile, Profile
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, size
 from inferlab.views import profile_words as words

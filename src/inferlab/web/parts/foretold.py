@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferlab.profiling.foretell import gains_from_zeros
-from inferlab.profiling.records import Profile
+from inferlab.records.profile import Profile
 from inferlab.units import decimal, plural, share
 from inferlab.workspace.engines import title
 

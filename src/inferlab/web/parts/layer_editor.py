@@ -10,7 +10,7 @@ from nicegui import json
 from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
-from inferlab.profiling.records import LossLayer
+from inferlab.records.profile import LossLayer
 from inferlab.units import scaled
 
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from nicegui import html, ui
 from nicegui.element import Element
 
-from inferlab.profiling.records import Interval, PerformanceProfile, Profile
 from inferlab.records import Shape
+from inferlab.records.profile import Interval, PerformanceProfile, Profile
 from inferlab.units import between, count, decimal, share, useful
 from inferlab.views import profile_words as words
 from inferlab.views import report_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from inferlab.optimizing.records import Scheme
+from inferlab.records.optimization import Scheme
 from inferlab.workspace.version_forms import PATTERNS, SCHEMES, Basis, VersionForm
 
 #: Where the shares of zeros come from: nowhere, one slider, the loss budget, or each layer's own slider.

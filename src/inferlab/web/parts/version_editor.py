@@ -12,7 +12,7 @@ from nicegui.element import Element
 
 from inferlab.profiling.estimate import BUDGET
 from inferlab.profiling.foretell import gains_from_zeros, layer_times, loss_at
-from inferlab.profiling.records import PruningEstimate
+from inferlab.records.profile import PruningEstimate
 from inferlab.units import shortened
 from inferlab.views.charts.layer_curves import layer_curves
 from inferlab.web import shell

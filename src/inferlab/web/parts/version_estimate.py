@@ -6,9 +6,9 @@ import math
 
 from nicegui import html
 
-from inferlab.optimizing.records import Scheme
 from inferlab.profiling.foretell import gains_from_zeros
-from inferlab.profiling.records import PruningEstimate
+from inferlab.records.optimization import Scheme
+from inferlab.records.profile import PruningEstimate
 from inferlab.units import decimal, plural, share
 from inferlab.web import shell
 from inferlab.web.parts.foretold import UNKNOWN

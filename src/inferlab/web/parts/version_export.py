@@ -7,7 +7,7 @@ import asyncio
 from nicegui import html, ui
 
 from inferlab.errors import InferlabError
-from inferlab.optimizing.records import Optimization
+from inferlab.records.optimization import Optimization
 from inferlab.units import size
 from inferlab.web import shell
 from inferlab.web.desk import Desk

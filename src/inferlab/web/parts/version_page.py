@@ -8,7 +8,7 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.errors import InferlabError
-from inferlab.optimizing.records import ChangedLayer, Distance, Measured, Optimization
+from inferlab.records.optimization import ChangedLayer, Distance, Measured, Optimization
 from inferlab.store.serialize import plain
 from inferlab.units import between, decimal, plural, scaled, share, size, useful
 from inferlab.views import optimization_words as words

@@ -1,0 +1,55 @@
+"""Two arms measured interleaved: their ratio, its interval and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inferlab.records.model import Model
+from inferlab.records.plan import Cell
+from inferlab.records.run import Metric, Run
+from inferlab.records.summary import Estimate
+
+Verdict = Literal["faster", "slower", "same", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both arms of a comparison, measured in turns by one fresh process each."""
+
+    a: Run
+    b: Run
+    #: Logarithm of B's time an item over A's.
+    log_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How B's time compares with A's, and whether both compute the same."""
+
+    #: What was compared, in the user's words.
+    labels: tuple[str, str]
+    #: B's time an item over A's.
+    ratio: Estimate
+    verdict: Verdict
+    margin: float
+    #: What stands for an arm's time: its median latency, or the time an item at full throughput.
+    metric: Literal["median", "throughput"]
+    seconds: float
+    #: None where the outputs could not be compared; `output_detail` says why, or which output differs most.
+    outputs_match: bool | None
+    output_error: float | None
+    output_detail: str
+    #: Seconds that would settle an inconclusive comparison, as far as can be told.
+    settle_s: float | None
+    cells: tuple[Cell, Cell] | None = None
+    models: tuple[Model, Model] | None = None
+    #: Empty where saved results were compared.
+    pairs: tuple[Pair, ...] = ()
+    #: Process-level times an item of both arms, in milliseconds.
+    times_ms: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    #: How the two results differ beside their numbers, where they were saved at other times or places.
+    differences: tuple[str, ...] = ()
+    interrupted: bool = False
+    #: What `output_error` is.
+    output_metric: Metric = "max"

@@ -1,0 +1,141 @@
+"""What was measured of a Cell: raw samples, noise, outputs, machine; and what became of every Cell of a Plan."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from inferlab.records.model import Model
+from inferlab.records.plan import Cell, Plan
+
+Metric = Literal["max", "rms", "share"]
+Status = Literal["done", "failed", "cancelled", "pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Start and end of every inference of one stream, in nanoseconds of one monotonic clock."""
+
+    starts_ns: array[int]
+    ends_ns: array[int]
+    #: When each request was due, where requests arrive by themselves; its response time counts from then.
+    scheduled_ns: array[int] | None = None
+    #: How long a fixed piece of work took beside each inference, where arms are compared.
+    canaries_ns: array[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of measuring: the samples of every stream, and what the system said about that time."""
+
+    streams: tuple[Samples, ...]
+    #: Added between its beginning and its end; absent where the system does not have them.
+    counters: Mapping[str, float]
+    #: How long a fixed piece of work took right after it: it follows the clock speed.
+    canary_ns: int
+    #: Requests that were due in it, where they arrive by themselves.
+    arrivals: int | None = None
+    #: A stream stopped because it had as many samples as are kept.
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """How a cell's outputs compare with the reference's."""
+
+    status: Literal["match", "mismatch", "unchecked"]
+    #: Relative to the reference (measure/check.py says how); None where nothing was compared.
+    error: float | None = None
+    #: The error of the worst element, of the whole output, or the share of labels that differ.
+    metric: Metric = "max"
+    tolerance: float | None = None
+    reference: str = ""
+    #: The output with the largest error, or why nothing was compared.
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine that measured, as far as it can be read."""
+
+    node: str
+    cpu: str
+    architecture: str
+    instruction_sets: tuple[str, ...]
+    physical_cores: int
+    logical_cpus: int
+    numa_nodes: int
+    memory_bytes: int | None
+    #: CPUs' worth of time that the container may use; None where there is no limit.
+    cpu_quota: float | None
+    system: str
+    #: What its cloud calls it; None where it does not say.
+    instance_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one fresh process (or one set of them, side by side) measured of one Cell."""
+
+    cell_id: str
+    started_at: str
+    windows: tuple[Window, ...]
+    warmup: tuple[Window, ...]
+    stream_mode: str
+    #: From the start of the processes to the loaded model, and the engine's own part of it.
+    ready_s: float
+    load_s: float
+    first_inference_s: float
+    peak_memory_bytes: int | None
+    baseline_memory_bytes: int | None
+    #: What the loop itself adds to each sample, measured with a call that does nothing.
+    harness_ns: float
+    check: OutputCheck
+    versions: Mapping[str, str]
+    settings: Mapping[str, Any]
+    model_path: str
+    machine: Machine
+    #: Threads were bound to their CPUs.
+    pinned: bool
+    #: The model fixes another batch size, and a copy of it was measured.
+    rewritten: bool
+    fraction_of_supported_ops: float | None = None
+    #: The user stopped it before its time was over.
+    interrupted: bool = False
+    #: Resident when the last window ended; the peak may lie in loading.
+    steady_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a cell has no result."""
+
+    #: "lost": the machine that measured it went away, so that it can be measured again.
+    code: Literal["refused", "died", "hung", "lost"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A Cell and what became of it."""
+
+    cell: Cell
+    status: Status
+    runs: tuple[Run, ...] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A Plan, its Model, and what became of every Cell."""
+
+    plan: Plan
+    model: Model
+    outcomes: tuple[Outcome, ...]
+    #: Its name in the store; empty where it was not saved.
+    id: str = ""
