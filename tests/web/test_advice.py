@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferlab.web.parts.advice import on_pages
+from inferlab.web.components.advice import on_pages
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from nicegui import html, ui
 
 from inferlab.web import shell
 from inferlab.web.desk import Desk
-from inferlab.web.parts import card_items
-from inferlab.web.parts.benchmark_board import PAGE, Board
-from inferlab.web.parts.benchmark_dialog import open_dialog
-from inferlab.web.parts.card_actions import Deeds
-from inferlab.web.parts.card_faces import Shelf
+from inferlab.web.components import card_items
+from inferlab.web.components.benchmark_board import PAGE, Board
+from inferlab.web.components.benchmark_dialog import open_dialog
+from inferlab.web.components.card_actions import Deeds
+from inferlab.web.components.card_faces import Shelf
 from inferlab.web.sections import project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 

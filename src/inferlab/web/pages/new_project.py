@@ -14,9 +14,9 @@ from inferlab.store.entries import Project, QueuedJob
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import queue_indicator
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.model_picker import ModelPicker
-from inferlab.web.parts.profile_run import ProfileRun
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.model_picker import ModelPicker
+from inferlab.web.components.profile_run import ProfileRun
 from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.forms import checked_name, suggested_name
 

@@ -22,15 +22,15 @@ from inferlab.views.profile_tables import layer_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
-from inferlab.web.parts import profile_summary as summary
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.budget import BudgetControl
-from inferlab.web.parts.figures import Chart, ChosenChart
-from inferlab.web.parts.layer_diff import DiffSection
-from inferlab.web.parts.layer_table import LayerTable, content
-from inferlab.web.parts.loading import loaded
-from inferlab.web.parts.profile_jobs import ProfileJobs
-from inferlab.web.parts.profile_menu import ProfileMenu, export_address, no_profile, offer_undo, removed_entry
+from inferlab.web.components import profile_summary as summary
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.budget import BudgetControl
+from inferlab.web.components.figures import Chart, ChosenChart
+from inferlab.web.components.layer_diff import DiffSection
+from inferlab.web.components.layer_table import LayerTable, content
+from inferlab.web.components.loading import loaded
+from inferlab.web.components.profile_jobs import ProfileJobs
+from inferlab.web.components.profile_menu import ProfileMenu, export_address, no_profile, offer_undo, removed_entry
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 

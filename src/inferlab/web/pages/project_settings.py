@@ -14,10 +14,10 @@ from inferlab.units import plural, size
 from inferlab.views.history import moment
 from inferlab.web import shell
 from inferlab.web.desk import Desk
-from inferlab.web.parts import model_facts
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.dialogs import dialog
-from inferlab.web.parts.fields import shapes_field
+from inferlab.web.components import model_facts
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.dialogs import dialog
+from inferlab.web.components.fields import shapes_field
 from inferlab.web.sections import measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 

@@ -17,9 +17,9 @@ from inferlab.version import __version__
 from inferlab.web import shell
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow, queue_indicator
-from inferlab.web.parts.engine_list import EngineList
-from inferlab.web.parts.job_list import TROUBLED, JobList
-from inferlab.web.parts.project_table import ProjectTable
+from inferlab.web.components.engine_list import EngineList
+from inferlab.web.components.job_list import TROUBLED, JobList
+from inferlab.web.components.project_table import ProjectTable
 from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.workspace import Workspace
 

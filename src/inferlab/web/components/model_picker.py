@@ -14,9 +14,9 @@ from inferlab.records import Event, Model
 from inferlab.views.events import event as prose
 from inferlab.web import faults, shell
 from inferlab.web.desk import Desk
-from inferlab.web.parts import model_facts
-from inferlab.web.parts.path_browser import PathBrowser
-from inferlab.web.parts.upload_zone import UploadZone
+from inferlab.web.components import model_facts
+from inferlab.web.components.path_browser import PathBrowser
+from inferlab.web.components.upload_zone import UploadZone
 
 _LOOK_S = 1.0
 _ADDRESSES = (

@@ -13,9 +13,9 @@ from nicegui.events import ValueChangeEventArguments
 from inferlab.units import plural
 from inferlab.views.charts.cards import HEIGHT
 from inferlab.web import shell
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.card_faces import CellFace, Drawing, Face, Place, Shelf
-from inferlab.web.parts.card_numbers import scaling, speedup, stats_of
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.card_faces import CellFace, Drawing, Face, Place, Shelf
+from inferlab.web.components.card_numbers import scaling, speedup, stats_of
 from inferlab.workspace.cards import Duel
 
 _VIEWS = {"baseline": "Baseline", "cores": "Core scaling", "batches": "Batch size scaling"}

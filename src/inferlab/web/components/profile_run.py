@@ -15,9 +15,9 @@ from inferlab.units import plural
 from inferlab.web import shell
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.job_list import left, log_dialog
-from inferlab.web.parts.profile_form import ProfileFields
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.job_list import left, log_dialog
+from inferlab.web.components.profile_form import ProfileFields
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import ProfileAsked
 from inferlab.workspace.forms import ProfileForm, form_of

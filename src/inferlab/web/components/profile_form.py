@@ -14,9 +14,9 @@ from inferlab import machine
 from inferlab.errors import BadInput
 from inferlab.records import Model
 from inferlab.web.desk import Desk
-from inferlab.web.parts.data_field import HINT, DataField
-from inferlab.web.parts.engine_select import EngineSelect
-from inferlab.web.parts.fields import shapes_field, whole
+from inferlab.web.components.data_field import HINT, DataField
+from inferlab.web.components.engine_select import EngineSelect
+from inferlab.web.components.fields import shapes_field, whole
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import ProfileForm, has_sequence, own_batch_size
 

@@ -12,7 +12,7 @@ from inferlab.units import count
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point
 from inferlab.web import shell
-from inferlab.web.parts.card_words import LEVEL, interval, three, verdict_of
+from inferlab.web.components.card_words import LEVEL, interval, three, verdict_of
 from inferlab.workspace.cards import Duel
 
 _PAIRED = "measured in turns"

@@ -15,9 +15,9 @@ from inferlab.units import size
 from inferlab.web import shell
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
-from inferlab.web.parts.copying import command_line
-from inferlab.web.parts.dialogs import dialog
-from inferlab.web.parts.job_list import left
+from inferlab.web.components.copying import command_line
+from inferlab.web.components.dialogs import dialog
+from inferlab.web.components.job_list import left
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import InstallAsked
 from inferlab.workspace.engines import can_install, licence_of, title

@@ -10,11 +10,11 @@ from nicegui import html, ui
 
 from inferlab.store.entries import QueuedJob
 from inferlab.web.desk import Desk
-from inferlab.web.parts.benchmark_card import CardActions
-from inferlab.web.parts.card_jobs import JobActions
-from inferlab.web.parts.copying import command_line
-from inferlab.web.parts.dialogs import ask_name
-from inferlab.web.parts.job_list import log_dialog
+from inferlab.web.components.benchmark_card import CardActions
+from inferlab.web.components.card_jobs import JobActions
+from inferlab.web.components.copying import command_line
+from inferlab.web.components.dialogs import ask_name
+from inferlab.web.components.job_list import log_dialog
 from inferlab.workspace.names import given_name, measured_on
 
 # As long as the trash keeps it would be in the way.

@@ -14,8 +14,8 @@ from inferlab.store.entries import RESUMABLE, QueuedJob
 from inferlab.units import plural, shortened
 from inferlab.web import shell
 from inferlab.web.desk import Desk
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.dialogs import dialog
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.dialogs import dialog
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import InstallAsked, OptimizationAsked, ProfileAsked
 from inferlab.workspace.engines import title

@@ -10,9 +10,9 @@ from nicegui import html, ui
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, Project
 from inferlab.web.desk import Desk
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.profile_form import ProfileFields
-from inferlab.web.parts.version_select import VersionSelect
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.profile_form import ProfileFields
+from inferlab.web.components.version_select import VersionSelect
 from inferlab.workspace.forms import ProfileForm
 
 _TOLD = {

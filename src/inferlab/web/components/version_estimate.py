@@ -11,7 +11,7 @@ from inferlab.records.optimization import Scheme
 from inferlab.records.profile import PruningEstimate
 from inferlab.units import decimal, plural, share
 from inferlab.web import shell
-from inferlab.web.parts.foretold import UNKNOWN
+from inferlab.web.components.foretold import UNKNOWN
 from inferlab.workspace.engines import title
 from inferlab.workspace.version_forms import Basis
 

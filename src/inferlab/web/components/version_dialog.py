@@ -12,10 +12,10 @@ from inferlab import machine
 from inferlab.errors import InferlabError
 from inferlab.records import Model
 from inferlab.units import plural
-from inferlab.web.parts.card_words import seconds
-from inferlab.web.parts.data_field import HINT, DataField
-from inferlab.web.parts.dialogs import Foot
-from inferlab.web.parts.fields import number, whole
+from inferlab.web.components.card_words import seconds
+from inferlab.web.components.data_field import HINT, DataField
+from inferlab.web.components.dialogs import Foot
+from inferlab.web.components.fields import number, whole
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import has_sequence, own_batch_size
 from inferlab.workspace.sources import Sources

@@ -11,7 +11,7 @@ from inferlab.store.entries import CellEntry, ProjectLine
 from inferlab.units import count, plural, size
 from inferlab.views.history import half_width
 from inferlab.web.live import aged
-from inferlab.web.parts import model_facts
+from inferlab.web.components import model_facts
 from inferlab.workspace.engines import title
 
 # Fewer are seen at one look.

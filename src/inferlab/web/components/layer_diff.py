@@ -15,8 +15,8 @@ from inferlab.views.profile_tables import diff_columns
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
-from inferlab.web.parts.figures import Chart
-from inferlab.web.parts.layer_table import LayerTable, content
+from inferlab.web.components.figures import Chart
+from inferlab.web.components.layer_table import LayerTable, content
 from inferlab.workspace.engines import title
 
 _NOTE = "Profiles are not measured in turns, so a change of the machine between them counts too."

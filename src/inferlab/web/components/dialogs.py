@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from nicegui import html, ui
 
 from inferlab.errors import InferlabError
-from inferlab.web.parts.advice import on_pages
+from inferlab.web.components.advice import on_pages
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from inferlab.store.entries import Entry
 from inferlab.units import shortened
 from inferlab.web import shell
 from inferlab.web.desk import Desk
-from inferlab.web.parts.copying import command_line
-from inferlab.web.parts.dialogs import ask_name
+from inferlab.web.components.copying import command_line
+from inferlab.web.components.dialogs import ask_name
 from inferlab.workspace.names import given_name
 from inferlab.workspace.workspace import Workspace
 

@@ -18,13 +18,13 @@ from inferlab.views.text import output_check
 from inferlab.web import shell
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow
-from inferlab.web.parts import benchmark_dialog, model_facts
-from inferlab.web.parts.dialogs import ask_name
-from inferlab.web.parts.layer_table import LayerTable, content
-from inferlab.web.parts.loading import loaded
-from inferlab.web.parts.profile_summary import moment
-from inferlab.web.parts.version_export import ExportCard
-from inferlab.web.parts.version_words import TONES, fidelity
+from inferlab.web.components import benchmark_dialog, model_facts
+from inferlab.web.components.dialogs import ask_name
+from inferlab.web.components.layer_table import LayerTable, content
+from inferlab.web.components.loading import loaded
+from inferlab.web.components.profile_summary import moment
+from inferlab.web.components.version_export import ExportCard
+from inferlab.web.components.version_words import TONES, fidelity
 from inferlab.web.sections import Opened
 from inferlab.workspace.engines import TITLES, title
 from inferlab.workspace.optimizing import read_basis

@@ -14,8 +14,8 @@ from inferlab.units import between, count, decimal, share, useful
 from inferlab.views import profile_words as words
 from inferlab.views import report_parts
 from inferlab.web import shell
-from inferlab.web.parts.advice import on_pages
-from inferlab.web.parts.foretold import foretold
+from inferlab.web.components.advice import on_pages
+from inferlab.web.components.foretold import foretold
 from inferlab.workspace.engines import title
 
 

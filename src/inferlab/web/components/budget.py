@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from nicegui import html, ui
 
 from inferlab.profiling.estimate import BUDGET
-from inferlab.web.parts.fields import help_icon
+from inferlab.web.components.fields import help_icon
 
 # The slider goes by powers of ten, in steps that change what is chosen but little.
 _LOW, _HIGH, _STEP = -3.0, 1.0, 0.05

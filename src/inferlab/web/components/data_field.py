@@ -12,7 +12,7 @@ from nicegui.events import GenericEventArguments
 
 from inferlab.units import size
 from inferlab.web import shell
-from inferlab.web.parts.upload_zone import limits, send_files
+from inferlab.web.components.upload_zone import limits, send_files
 from inferlab.workspace.sources import DATA_ENDING, DataFile, Sources
 
 HINT = "An .npz file with your inputs by name, and labels if there are any."

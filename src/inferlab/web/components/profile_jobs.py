@@ -13,7 +13,7 @@ from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
-from inferlab.web.parts.job_list import JobList
+from inferlab.web.components.job_list import JobList
 from inferlab.web.sections import Opened
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import ProfileAsked

@@ -11,8 +11,8 @@ from inferlab.records.optimization import Optimization
 from inferlab.units import size
 from inferlab.web import shell
 from inferlab.web.desk import Desk
-from inferlab.web.parts.copying import COPY
-from inferlab.web.parts.engine_select import EngineSelect
+from inferlab.web.components.copying import COPY
+from inferlab.web.components.engine_select import EngineSelect
 from inferlab.workspace.deliver import code_sample, recipe
 from inferlab.workspace.versions import Version, is_ours
 

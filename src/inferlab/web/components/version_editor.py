@@ -16,12 +16,12 @@ from inferlab.records.profile import PruningEstimate
 from inferlab.units import shortened
 from inferlab.views.charts.layer_curves import layer_curves
 from inferlab.web import shell
-from inferlab.web.parts.budget import BudgetControl
-from inferlab.web.parts.fields import help_icon
-from inferlab.web.parts.figures import Chart
-from inferlab.web.parts.layer_editor import LayerEditor
-from inferlab.web.parts.version_draft import PRESETS, Draft, Mode
-from inferlab.web.parts.version_estimate import show_estimate
+from inferlab.web.components.budget import BudgetControl
+from inferlab.web.components.fields import help_icon
+from inferlab.web.components.figures import Chart
+from inferlab.web.components.layer_editor import LayerEditor
+from inferlab.web.components.version_draft import PRESETS, Draft, Mode
+from inferlab.web.components.version_estimate import show_estimate
 from inferlab.workspace.version_forms import PATTERNS, SCHEMES, Basis, group_share
 
 # Who drags a slider passes many values on the way.

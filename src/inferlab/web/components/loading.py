@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from nicegui import html, ui
 
-from inferlab.web.parts.figures import prepare
+from inferlab.web.components.figures import prepare
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")

@@ -12,8 +12,8 @@ from inferlab.records import Model
 from inferlab.units import scaled, share, size
 from inferlab.views.history import age
 from inferlab.web import shell
-from inferlab.web.parts import model_facts
-from inferlab.web.parts.version_words import TONES, done_to, fidelity, speedup, where
+from inferlab.web.components import model_facts
+from inferlab.web.components.version_words import TONES, done_to, fidelity, speedup, where
 from inferlab.workspace.versions import Version
 
 _HEADS = ("Version", "Precision", "Zeros", "Parameters", "Size", "Measured Speed-up", "Outputs", "Age")
