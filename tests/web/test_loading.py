@@ -11,7 +11,7 @@ from nicegui.client import Client
 from nicegui.page import page
 from starlette.requests import Request
 
-from inferlab.web.components.loading import loaded
+from inferlab.web.components.charts import loaded
 
 
 def test_a_page_that_was_given_up_while_its_content_was_read_ends_quietly(

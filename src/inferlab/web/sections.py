@@ -11,9 +11,9 @@ from nicegui import ui
 
 from inferlab.store.entries import Entry, Project
 from inferlab.web import shell
+from inferlab.web.components.profile_form import open_loss, open_performance
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
-from inferlab.web.components.profile_dialogs import open_loss, open_performance
 from inferlab.web.shell import Frame, Item, Section
 
 # The ages in the navigation are renewed so often.

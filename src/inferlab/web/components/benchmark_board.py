@@ -8,12 +8,12 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.store.entries import QueuedJob
-from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.live import follow
 from inferlab.web.components import card_items
 from inferlab.web.components.benchmark_card import BenchmarkCard, CardActions
 from inferlab.web.components.card_faces import Shelf
 from inferlab.web.components.card_items import Item, Listing
+from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.live import follow
 
 PAGE = 10
 # As many cards as a tall screen shows.

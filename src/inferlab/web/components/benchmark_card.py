@@ -13,13 +13,13 @@ from inferlab.errors import InferlabError
 from inferlab.machine import describe, vector_width
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
 from inferlab.web import shell
-from inferlab.web.live import aged
 from inferlab.web.components.card_faces import Face, Shelf
 from inferlab.web.components.card_items import Head, Item, is_here
 from inferlab.web.components.card_jobs import JobActions, JobPanel
 from inferlab.web.components.card_numbers import stats_of
 from inferlab.web.components.card_views import CardViews, Chosen
 from inferlab.web.components.card_words import estimates
+from inferlab.web.live import aged
 
 _EXPORTS = {"json": "Export JSON", "csv": "Export CSV", "html": "Export HTML"}
 

@@ -16,13 +16,10 @@ from inferlab.records import Model
 from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
 from inferlab.views.history import age
-from inferlab.web.desk import Desk
 from inferlab.web.components.card_words import SCENARIOS, seconds
 from inferlab.web.components.dialogs import Foot
-from inferlab.web.components.engine_select import EngineSelect
-from inferlab.web.components.fields import number, shapes_field, whole
-from inferlab.web.components.number_chips import NumberChips
-from inferlab.web.components.version_select import VersionSelect
+from inferlab.web.components.fields import EngineSelect, NumberChips, VersionSelect, number, shapes_field, whole
+from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import BenchmarkForm, Side, benchmark_asked, has_sequence, own_batch_size
 from inferlab.workspace.names import given_name, measured_on, reference_to

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable
 from nicegui import html, ui
 
 from inferlab.store.entries import QueuedJob
-from inferlab.web.desk import Desk
 from inferlab.web.components.benchmark_card import CardActions
 from inferlab.web.components.card_jobs import JobActions
-from inferlab.web.components.copying import command_line
-from inferlab.web.components.dialogs import ask_name
+from inferlab.web.components.dialogs import ask_name, command_line
 from inferlab.web.components.job_list import log_dialog
+from inferlab.web.desk import Desk
 from inferlab.workspace.names import given_name, measured_on
 
 # As long as the trash keeps it would be in the way.

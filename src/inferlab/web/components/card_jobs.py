@@ -11,11 +11,11 @@ from nicegui.element import Element
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.web import shell
-from inferlab.web.live import NAMES
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.card_items import Item
 from inferlab.web.components.card_words import before
 from inferlab.web.components.job_list import left
+from inferlab.web.live import NAMES
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import ComparisonAsked
 

@@ -1,14 +1,19 @@
-"""Fields that several forms have."""
+"""Fields that several forms have: selects that give reasons, numbers, chips, shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
-from nicegui import ui
+from nicegui import html, ui
+from nicegui.element import Element
 
 from inferlab.errors import BadInput
 from inferlab.records import Model
+from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.forms import usual_shapes
+from inferlab.workspace.versions import Version
 
 
 def number(
@@ -53,3 +58,175 @@ def whole(value: float | None, what: str) -> int | None:
     if value < 1 or value != int(value):
         raise BadInput(f"The {what} is a whole number from 1, not {value:g}.")
     return int(value)
+
+
+_ENGINE_OPTION = """
+<q-item v-bind="props.itemProps" :data-testid="'engine-' + props.opt.engine">
+  <q-item-section>
+    <q-item-label>{{ props.opt.label }}</q-item-label>
+    <q-item-label v-if="props.opt.reason" caption>{{ props.opt.reason }}</q-item-label>
+  </q-item-section>
+</q-item>
+"""
+
+
+class EngineSelect(ui.select):
+    """Engines by their titles; its value is the name of one that can be chosen, or None where none can."""
+
+    def __init__(
+        self, choices: Sequence[EngineChoice] = (), label: str = "Engine", value: str | None = None
+    ) -> None:
+        self._choices = tuple(choices)
+        super().__init__(_titles(choices), label=label, value=_chosen(choices, value))
+        self.props('popup-content-class="il-options"').add_slot("option", _ENGINE_OPTION)
+
+    def offer(self, choices: Sequence[EngineChoice], value: str | None = None) -> None:
+        """Show other choices; the value stays where it can, else it is `value`, else the first that can be."""
+        self._choices = tuple(choices)
+        kept = self.value if self.value in _possible(choices) else _chosen(choices, value)
+        self.set_options(_titles(choices), value=kept)
+
+    def _update_options(self) -> None:
+        super()._update_options()
+        shown: list[dict[str, Any]] = self._props["options"]
+        for option, choice in zip(shown, self._choices, strict=True):
+            option |= {"engine": choice.name, "reason": choice.reason, "disable": bool(choice.reason)}
+
+
+def _titles(choices: Sequence[EngineChoice]) -> dict[str, str]:
+    return {one.name: one.title for one in choices}
+
+
+def _possible(choices: Sequence[EngineChoice]) -> list[str]:
+    return [one.name for one in choices if not one.reason]
+
+
+def _chosen(choices: Sequence[EngineChoice], wanted: str | None) -> str | None:
+    possible = _possible(choices)
+    return wanted if wanted in possible else next(iter(possible), None)
+
+
+_VERSION_OPTION = """
+<q-item v-bind="props.itemProps" :data-testid="'version-option-' + (props.opt.id || 'original')">
+  <q-item-section>
+    <q-item-label>{{ props.opt.label }}</q-item-label>
+    <q-item-label v-if="props.opt.reason" caption>{{ props.opt.reason }}</q-item-label>
+  </q-item-section>
+</q-item>
+"""
+_REASONS = {"there": "", "gone": "its file is gone", "changed": "its file has changed"}
+
+
+class VersionSelect(ui.select):
+    """Versions by their names; `chosen` is the id of one, or None for the model as it is."""
+
+    def __init__(self, versions: Sequence[Version], value: str | None = None) -> None:
+        self._versions = tuple(versions)
+        names = {"": "Original", **{one.id: one.name for one in versions}}
+        super().__init__(names, label="Optimization Version", value=value if value in names else "")
+        self.add_slot("option", _VERSION_OPTION)
+
+    @property
+    def chosen(self) -> str | None:
+        """The id of the version that is chosen."""
+        return str(self.value) if self.value else None
+
+    def _update_options(self) -> None:
+        super()._update_options()
+        shown: list[dict[str, Any]] = self._props["options"]
+        shown[0] |= {"id": ""}
+        for option, one in zip(shown[1:], self._versions, strict=True):
+            reason = _REASONS[one.file]
+            option |= {"id": one.id, "reason": reason, "disable": bool(reason)}
+
+
+class NumberChips:
+    """Made within the element that shall show it; `changed` is called when something else is chosen."""
+
+    def __init__(
+        self,
+        label: str,
+        name: str,
+        offered: Sequence[int],
+        value: int,
+        most: int | None,
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._name, self._most, self._changed = name, most, changed
+        self._offered = sorted({*offered, value})
+        self._usual = (self._offered, [value])
+        self.values = [value]
+        self._enabled = True
+        with html.div(role="group").classes("il-numbers").props(f'data-testid="{name}" aria-label="{label}"'):
+            html.div(label).classes("il-numbers-label")
+            self._row: Element = html.div().classes("il-numbers-row")
+            with html.div().classes("il-numbers-more"):
+                self._multiple = ui.checkbox("Enable Multiple", on_change=self._one_or_several).props(
+                    f'dense data-testid="{name}-multiple"'
+                )
+            self._reason = ui.label("").classes("il-muted il-small")
+        self._fill()
+
+    def fix(self, values: Sequence[int], reason: str) -> None:
+        """Show what cannot be chosen here, and why."""
+        if self._enabled:
+            self._usual = (self._offered, self.values)
+        self._enabled, self.values, self._offered = False, list(values), sorted({*self._offered, *values})
+        self._end(reason)
+
+    def free(self) -> None:
+        """Let the user choose again, from what was chosen before."""
+        if not self._enabled:
+            self._enabled = True
+            self._offered, self.values = self._usual
+            self._end("")
+
+    def _end(self, reason: str) -> None:
+        self._multiple.set_enabled(self._enabled)
+        self._reason.set_text(reason)
+        self._fill()
+
+    def _fill(self) -> None:
+        self._row.clear()
+        with self._row:
+            for number in self._offered:
+                chosen = number in self.values
+                chip = html.button(str(number), type="button").classes("il-choice")
+                chip.classes("il-choice-on" if chosen else "")
+                chip.props(f'aria-pressed="{str(chosen).lower()}" data-testid="{self._name}-{number}"')
+                chip.props("" if self._enabled else "disabled")
+                chip.on("click", partial(self._toggle, number), [])
+            if self._enabled and (self._most is None or self._most > len(self._offered)):
+                other = ui.input(placeholder="other").classes("il-choice-other")
+                other.props(f'type=number min=1 data-testid="{self._name}-other"')
+                other.on("keydown.enter", lambda: self._add(other.value), [])
+                other.on("blur", lambda: self._add(other.value), [])
+
+    async def _add(self, text: str | None) -> None:
+        """Take a number that was typed in; what is none stays in the field."""
+        if not (text or "").strip().isdigit():
+            return
+        number = int(str(text))
+        if number < 1:
+            return
+        self._offered = sorted({*self._offered, number})
+        if number not in self.values:
+            await self._toggle(number)
+        else:
+            self._fill()
+
+    async def _toggle(self, number: int) -> None:
+        if not self._multiple.value:
+            self.values = [number]
+        elif number not in self.values:
+            self.values = sorted([*self.values, number])
+        elif len(self.values) > 1:
+            self.values = [one for one in self.values if one != number]
+        self._fill()
+        await self._changed()
+
+    async def _one_or_several(self) -> None:
+        if not self._multiple.value and len(self.values) > 1:
+            self.values = self.values[:1]
+            self._fill()
+            await self._changed()

@@ -13,9 +13,9 @@ from inferlab.errors import InferlabError
 from inferlab.store.entries import RESUMABLE, QueuedJob
 from inferlab.units import plural, shortened
 from inferlab.web import shell
-from inferlab.web.desk import Desk
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.dialogs import dialog
+from inferlab.web.desk import Desk
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import InstallAsked, OptimizationAsked, ProfileAsked
 from inferlab.workspace.engines import title

@@ -13,10 +13,9 @@ from inferlab.model import demo
 from inferlab.records import Event, Model
 from inferlab.views.events import event as prose
 from inferlab.web import faults, shell
-from inferlab.web.desk import Desk
 from inferlab.web.components import model_facts
-from inferlab.web.components.path_browser import PathBrowser
-from inferlab.web.components.upload_zone import UploadZone
+from inferlab.web.components.uploads import PathBrowser, UploadZone
+from inferlab.web.desk import Desk
 
 _LOOK_S = 1.0
 _ADDRESSES = (

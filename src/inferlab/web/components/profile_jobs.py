@@ -11,9 +11,9 @@ from nicegui import html, ui
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, QueuedJob
+from inferlab.web.components.job_list import JobList
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
-from inferlab.web.components.job_list import JobList
 from inferlab.web.sections import Opened
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import ProfileAsked

@@ -15,7 +15,7 @@ from inferlab.views import profile_words as words
 from inferlab.views import report_parts
 from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
-from inferlab.web.components.foretold import foretold
+from inferlab.web.components.estimates import foretold
 from inferlab.workspace.engines import title
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from nicegui import html
 
 from inferlab.store.entries import QueuedJob
+from inferlab.web.components.job_list import JobList
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
-from inferlab.web.components.job_list import JobList
 from inferlab.workspace.versions import Version
 
 

@@ -7,12 +7,12 @@ import asyncio
 from nicegui import html, ui
 
 from inferlab.web import shell
-from inferlab.web.desk import Desk
 from inferlab.web.components import card_items
 from inferlab.web.components.benchmark_board import PAGE, Board
 from inferlab.web.components.benchmark_dialog import open_dialog
 from inferlab.web.components.card_actions import Deeds
 from inferlab.web.components.card_faces import Shelf
+from inferlab.web.desk import Desk
 from inferlab.web.sections import project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 

@@ -18,16 +18,14 @@ from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import VALUES
 from inferlab.views.profile_tables import loss_columns
 from inferlab.web import shell
-from inferlab.web.desk import Desk
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.advice import on_pages
-from inferlab.web.components.budget import BudgetControl
-from inferlab.web.components.figures import Chart, ChosenChart
-from inferlab.web.components.foretold import foretold
-from inferlab.web.components.layer_table import LayerTable, content
-from inferlab.web.components.loading import loaded
+from inferlab.web.components.charts import Chart, ChosenChart, loaded
+from inferlab.web.components.dialogs import ProfileMenu, no_profile, offer_undo, removed_entry
+from inferlab.web.components.estimates import BudgetControl, foretold
+from inferlab.web.components.layers import LayerTable, content
 from inferlab.web.components.profile_jobs import ProfileJobs
-from inferlab.web.components.profile_menu import ProfileMenu, no_profile, offer_undo, removed_entry
+from inferlab.web.desk import Desk
 from inferlab.web.sections import Opened, approximated, losses, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 

@@ -14,14 +14,13 @@ from inferlab.records.optimization import Scheme
 from inferlab.store.entries import Entry
 from inferlab.views.history import age
 from inferlab.web import shell
-from inferlab.web.desk import Desk
-from inferlab.web.components.loading import loaded
-from inferlab.web.components.profile_menu import offer_undo, removed_entry
-from inferlab.web.components.version_dialog import ask_version
+from inferlab.web.components.charts import loaded
+from inferlab.web.components.dialogs import offer_undo, removed_entry
 from inferlab.web.components.version_editor import VersionEditor
 from inferlab.web.components.version_jobs import VersionJobs
-from inferlab.web.components.version_page import VersionPage
-from inferlab.web.components.version_table import VersionTable
+from inferlab.web.components.versions import VersionTable, ask_version
+from inferlab.web.desk import Desk
+from inferlab.web.pages.version import VersionPage
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.optimizing import add_version, read_basis

@@ -20,17 +20,15 @@ from inferlab.views.charts.profile_values import FLOPS, VALUES
 from inferlab.views.profile_how import PRUNING, facts
 from inferlab.views.profile_tables import layer_columns, theory_columns
 from inferlab.web import shell
-from inferlab.web.desk import Desk
-from inferlab.web.live import aged
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.advice import on_pages
-from inferlab.web.components.budget import BudgetControl
-from inferlab.web.components.figures import Chart, ChosenChart
-from inferlab.web.components.layer_diff import DiffSection
-from inferlab.web.components.layer_table import LayerTable, content
-from inferlab.web.components.loading import loaded
+from inferlab.web.components.charts import Chart, ChosenChart, loaded
+from inferlab.web.components.dialogs import ProfileMenu, export_address, no_profile, offer_undo, removed_entry
+from inferlab.web.components.estimates import BudgetControl
+from inferlab.web.components.layers import DiffSection, LayerTable, content
 from inferlab.web.components.profile_jobs import ProfileJobs
-from inferlab.web.components.profile_menu import ProfileMenu, export_address, no_profile, offer_undo, removed_entry
+from inferlab.web.desk import Desk
+from inferlab.web.live import aged
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 

@@ -13,11 +13,11 @@ from inferlab.store.entries import Project
 from inferlab.units import plural, size
 from inferlab.views.history import moment
 from inferlab.web import shell
-from inferlab.web.desk import Desk
 from inferlab.web.components import model_facts
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.dialogs import dialog
 from inferlab.web.components.fields import shapes_field
+from inferlab.web.desk import Desk
 from inferlab.web.sections import measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 

@@ -13,11 +13,10 @@ from inferlab.records import EngineInfo
 from inferlab.store.entries import QueuedJob
 from inferlab.units import size
 from inferlab.web import shell
+from inferlab.web.components.dialogs import command_line, dialog
+from inferlab.web.components.job_list import left
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
-from inferlab.web.components.copying import command_line
-from inferlab.web.components.dialogs import dialog
-from inferlab.web.components.job_list import left
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import InstallAsked
 from inferlab.workspace.engines import can_install, licence_of, title

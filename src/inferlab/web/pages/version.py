@@ -16,15 +16,14 @@ from inferlab.views.profile_tables import Columns
 from inferlab.views.report_parts import Cell
 from inferlab.views.text import output_check
 from inferlab.web import shell
+from inferlab.web.components import benchmark_dialog, model_facts
+from inferlab.web.components.charts import loaded
+from inferlab.web.components.dialogs import ask_name
+from inferlab.web.components.layers import LayerTable, content
+from inferlab.web.components.profile_summary import moment
+from inferlab.web.components.versions import TONES, ExportCard, fidelity
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow
-from inferlab.web.components import benchmark_dialog, model_facts
-from inferlab.web.components.dialogs import ask_name
-from inferlab.web.components.layer_table import LayerTable, content
-from inferlab.web.components.loading import loaded
-from inferlab.web.components.profile_summary import moment
-from inferlab.web.components.version_export import ExportCard
-from inferlab.web.components.version_words import TONES, fidelity
 from inferlab.web.sections import Opened
 from inferlab.workspace.engines import TITLES, title
 from inferlab.workspace.optimizing import read_basis
