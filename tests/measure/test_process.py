@@ -45,7 +45,7 @@ class Crew:
             self.calls += 1
             Crew.now_s += taken[-1]
         window = a_window(back_to_back(*(1000 * latency for latency in taken)))
-        return Slice(window, None, None, len(Crew.pieces_s) == self.interrupt_at, None)
+        return Slice(window, None, None, len(Crew.pieces_s) == self.interrupt_at, None, {})
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ class Session:
         self._cpus: List[int] = []
         self._streams: List[Stream] = []
         self._output_names: List[str] = []
+        self._settings: Dict[str, Any] = {}
         self._inputs: List[Dict[str, Any]] = []
         self._calls: Dict[Tuple[int, int], Call] = {}
         # When a slice ends, and whether it was cut short, perhaps before it began.
@@ -159,7 +160,6 @@ class Session:
         baseline = counters.memory_bytes()["now"]
         shared = message["layout"] == "one"
         self._output_names = message["outputs"]
-        settings: Dict[str, Any] = {}
         load_s = 0.0
         for cpus in groups[:1] if shared else groups:
             engine = kind()
@@ -172,13 +172,14 @@ class Session:
             alone = shared or len(groups) == 1
             told = load() if alone else scenarios.in_pinned_thread(cpus, load)
             load_s = load_s or time.perf_counter() - started
-            settings = told if isinstance(told, dict) else {}
+            # Not a copy: what an engine changes in it later is told with each slice.
+            self._settings = told if isinstance(told, dict) else {}
             streams = range(len(groups)) if shared else range(1)
             self._streams.extend(Stream(engine, number, [] if shared else cpus) for number in streams)
         return {
             "load_s": load_s,
             "baseline_memory_bytes": baseline,
-            "settings": settings,
+            "settings": self._settings,
             "versions": {**_versions(kind), "numpy": numpy.__version__},
         }, []
 
@@ -197,6 +198,8 @@ class Session:
         engine = self._streams[stream].engine
         read = getattr(engine, "outputs", None)
         outputs = read(call, returned) if read else returned
+        if hasattr(engine, "after_first_run"):
+            self._calls[stream, number] = engine.after_first_run(call)
         arrays, unreadable = _as_arrays(outputs, self._output_names)
         heads, out = protocol.pack_arrays(arrays)
         return {"arrays": heads, "unreadable": unreadable, "seconds": seconds}, out
@@ -249,6 +252,7 @@ class Session:
             "peak_memory_bytes": _without(blocks, memory["peak"], memory_before),
             "steady_memory_bytes": _without(blocks, memory["now"], 0),
             "full": full,
+            "settings": self._settings,
             "supported": getattr(self._streams[0].engine, "fraction_of_supported_ops", None),
         }, blocks
 

@@ -38,6 +38,8 @@ class Slice:
     steady_memory_bytes: int | None
     interrupted: bool
     fraction_of_supported_ops: float | None
+    #: The engine's settings in force.
+    settings: Mapping[str, Any]
 
 
 class Crew:
@@ -256,6 +258,7 @@ def _joined(replies: list[Reply], arrays: Sequence[str], interrupted: bool) -> S
         steady_memory_bytes=_memory(replies, "steady_memory_bytes"),
         interrupted=interrupted,
         fraction_of_supported_ops=replies[0].data["supported"],
+        settings=replies[0].data["settings"],
     )
 
 

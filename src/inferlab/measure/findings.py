@@ -61,6 +61,8 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
         found.append(Finding("not-pinned", {}))
     if any(run.rewritten for run in runs):
         found.append(Finding("batch-rewritten", {"batch_size": cell.batch_size}))
+    if any("io_binding_refused" in run.settings for run in runs):
+        found.append(Finding("outputs-not-bound", {}))
     if cell.guessed_inputs:
         chosen = {name: list(shape) for name, shape in cell.shapes if name in cell.guessed_inputs}
         found.append(Finding("shapes-guessed", {"shapes": chosen}))

@@ -155,7 +155,7 @@ class Process:
             harness_ns=self._crew.harness_ns,
             check=self.output_check(),
             versions={"inferlab": __version__, "python": sys.version.split()[0], **self.loaded["versions"]},
-            settings=self.loaded["settings"],
+            settings=dict(self._last.settings),
             model_path=str(self.setup.path),
             machine=machine.describe(),
             pinned=self._crew.pinned,

@@ -150,6 +150,10 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "batch-rewritten": lambda d: (
         f"the model fixes another batch size; a copy rewritten for {d['batch_size']} was measured."
     ),
+    "outputs-not-bound": lambda d: (
+        "an output has another shape than the model declares, which onnxruntime refuses for bound outputs; it was "
+        "called by session.run, which takes some microseconds longer per call."
+    ),
     "shapes-guessed": lambda d: (
         f"the model leaves its input shapes open; it was measured with {_shapes(d['shapes'])}, which may not be "
         "what you use. Give yours with --input_shapes."

@@ -67,6 +67,13 @@ class Engine:
         """The outputs of a call's last run, given what it returned: arrays in a list or a dict by name."""
         return returned
 
+    def after_first_run(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """The call to go on with once it has run: itself, unless it cannot run again as it was bound.
+
+        Whatever changes with it is changed in the settings that load returned.
+        """
+        return call
+
     def layer_times(
         self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
     ) -> Dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import tempfile
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ..pinning import pin
 from .base import BadOption, Engine, LoadOptions, Options
@@ -47,6 +47,9 @@ _LEVELS = {
 }
 
 
+_LONGEST_REASON = 300
+
+
 class OnnxRuntime(Engine):
     """One session; inputs and outputs are bound once and stay where they are."""
 
@@ -77,17 +80,19 @@ class OnnxRuntime(Engine):
         self._open = functools.partial(self._open_session, model, options)
         self._open(self._make_options())
         self._output_names = [one.name for one in self._session.get_outputs()]
+        self._declared = [one.shape for one in self._session.get_outputs()]
         if any(not one.type.startswith("tensor(") for one in self._session.get_outputs()):
             self._io_binding = False  # sequences and maps cannot be bound
         if any(one.type == "tensor(string)" for one in self._session.get_inputs() + self._session.get_outputs()):
             self._io_binding = False
-        return {
+        self._settings = {
             "io_binding": int(self._io_binding),
             "intra_op_num_threads": options.threads,
             "graph_optimization": level,
             "spinning": int(spinning),
             "arena": int(arena),
         }
+        return self._settings
 
     def _open_session(self, model: str, options: LoadOptions, wanted: Any) -> None:
         self._session = self._module.InferenceSession(model, wanted, providers=["CPUExecutionProvider"])
@@ -112,7 +117,7 @@ class OnnxRuntime(Engine):
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
         """session.run_with_iobinding on buffers that stay, or the plain session.run."""
         if not self._io_binding:
-            return functools.partial(self._session.run, self._output_names, inputs)
+            return self._plain(inputs)
         binding = self._session.io_binding()
         # An OrtValue only refers to the array's memory: whoever frees the array lets the model run on garbage.
         kept: List[Any] = [inputs]
@@ -125,6 +130,27 @@ class OnnxRuntime(Engine):
             binding.bind_output(name, "cpu")
         call = functools.partial(self._session.run_with_iobinding, binding)
         call.kept = kept  # type: ignore[attr-defined]
+        return call
+
+    def _plain(self, inputs: Dict[str, Any]) -> Callable[[], Any]:
+        return functools.partial(self._session.run, self._output_names, inputs)
+
+    def after_first_run(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """The same call, or the plain session.run where a bound output has another shape than the model declares.
+
+        ONNX Runtime then refuses every run but the first, which allocates the output.
+        """
+        if not self._io_binding or not hasattr(call, "kept"):
+            return call
+        shapes = [value.shape() for value in call.args[0].get_outputs()]  # type: ignore[attr-defined]
+        if not any(map(_contradicts, self._declared, shapes)):
+            return call
+        try:
+            call()
+        except Exception as error:  # a type of its own, which differs between versions
+            self._io_binding = False
+            self._settings.update(io_binding=0, io_binding_refused=" ".join(str(error).split())[:_LONGEST_REASON])
+            return self._plain(call.kept[0])
         return call
 
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
@@ -162,6 +188,13 @@ class OnnxRuntime(Engine):
             bind_workers=_BIND_WORKERS if bound else "",
             bind_caller=_BIND_CALLER if bound else "",
         )
+
+
+def _contradicts(declared: Any, actual: Sequence[int]) -> bool:
+    """Whether a shape has another rank or another size than declared; what is symbolic fits any size."""
+    if len(declared) != len(actual):
+        return True
+    return any(isinstance(size, int) and size != real for size, real in zip(declared, actual))
 
 
 def _worker_affinity(options: LoadOptions) -> str:
