@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from inferlab.profiling.estimate import estimate
-from inferlab.profiling.foretell import foretell, loss_at
+from inferlab.profiling.foretell import foretell, loss_at, weight_shares
+from inferlab.views.charts.layer_curves import layer_curves
 from tests.helpers.estimates import WHOLE, layer, lost, measured, weight
 
 
@@ -76,3 +77,19 @@ def test_outputs_that_are_no_numbers_are_an_endless_loss() -> None:
 def test_with_labels_what_is_left_is_accuracy() -> None:
     losses = lost([weight(0, {"0.8": 0.1}, accuracies={"0.8": 0.6})], metric="cross-entropy", dense_accuracy=0.8)
     assert foretell(None, losses, {"w0": 0.4}).recovery == pytest.approx(0.875)
+
+
+def test_the_time_of_what_runs_as_one_is_divided_among_its_weights_by_their_flops() -> None:
+    together = layer(0, 12.0, {"0.9": 6.0}, nodes=("out0", "out1", "activation"))
+    losses = lost([weight(0, {"0.9": 0.1}), weight(1, {"0.9": 0.1})])
+    assert WHOLE.flops is not None
+    nodes = [
+        replace(WHOLE.flops.layers[0], id=f"out{number}", flops=flops) for number, flops in ((0, 300), (1, 100))
+    ]
+    profile = replace(
+        WHOLE, performance=measured([together]), loss=losses, flops=replace(WHOLE.flops, layers=tuple(nodes))
+    )
+    assert weight_shares(together, profile) == {"w0": 0.75, "w1": 0.25}
+    assert list(layer_curves(profile, "w0", 0.9).data[0].y) == [9.0, 4.5]
+    assert list(layer_curves(profile, "w1", 0.9).data[0].y) == [3.0, 1.5]
+    assert weight_shares(together, replace(profile, flops=None)) == {"w0": 0.5, "w1": 0.5}

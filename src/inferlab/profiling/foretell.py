@@ -10,6 +10,7 @@ from inferlab.records.profile import (
     LossLayer,
     LossProfile,
     PerformanceProfile,
+    Profile,
     PruningEstimate,
     TypeGain,
 )
@@ -127,6 +128,22 @@ def layer_times(
         level = 0.0 if layer.fallback else min(its, default=0.0)
         times[layer.index] = _between(times_of(layer), level) if level > 0 else layer.ms
     return times
+
+
+def weight_shares(layer: Layer, profile: Profile) -> dict[str, float]:
+    """The part of a layer's time that each of its prunable weights has; all parts add up to 1.
+
+    An engine that runs several nodes as one (DeepSparse's pyramids) times them together: the time is divided by
+    the FLOPs of the weights' nodes, evenly where these are not counted.
+    """
+    losses = profile.loss.layers if profile.loss else ()
+    weight_of = {one.id: one.weight for one in losses if one.id in layer.nodes}
+    flops = {one.id: one.flops or 0 for one in profile.flops.layers} if profile.flops else {}
+    counted: dict[str, int] = {}
+    for node, weight in weight_of.items():
+        counted[weight] = counted.get(weight, 0) + flops.get(node, 0)
+    total = sum(counted.values())
+    return {weight: its / total if total else 1 / len(counted) for weight, its in counted.items()}
 
 
 def by_type(

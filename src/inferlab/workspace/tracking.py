@@ -28,6 +28,8 @@ _LOAD_S = 1.5
 _PAIR_S = 6.0
 # A process is warm after about this long.
 _WARMUP_S = 0.5
+# Two or three rounds of 1.5 s, each with two engines that load.
+_CEILINGS_S = 2.5 * (1.5 + 2 * _LOAD_S)
 _LOSS_S = 30.0
 _MAKING_S = 8.0
 _LONGEST_LOG = 2000
@@ -78,7 +80,7 @@ def _profile_parts(asked: ProfileAsked) -> list[Part]:
         if wanted.int8:
             parts.append(Part(("quantizing",), "Measuring an INT8 copy", wanted.time_s + 5 * _LOAD_S))
         if wanted.roofline:
-            parts.append(Part(("ceilings",), "Measuring the ceilings", 6.0))
+            parts.append(Part(("ceilings",), "Measuring the ceilings", _CEILINGS_S))
     if wanted.loss:
         parts.append(Part(("loss",), "Profiling loss", _LOSS_S))
     if wanted.verify:

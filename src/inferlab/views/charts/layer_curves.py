@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.foretell import losses_of, times_of
-from inferlab.records.profile import LossLayer, PerformanceProfile, Profile
+from inferlab.profiling.foretell import losses_of, times_of, weight_shares
+from inferlab.records.profile import LossLayer, Profile
 from inferlab.views.charts import frame
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
     losses = [one for one in profile.loss.layers if one.weight == weight] if profile.loss else []
     if not losses:
         raise BadInput(f"No layer of this profile has the weight {weight}.")
-    times = _times(profile.performance, losses)
+    times = _times(profile, weight)
     measured = bool(losses[0].losses)
     if not (measured or times):
         raise BadInput("Neither the times nor the losses of this layer were measured.")
@@ -62,15 +62,19 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
     )
 
 
-def _times(performance: PerformanceProfile | None, losses: list[LossLayer]) -> list[tuple[float, float]]:
-    """The time of all layers that have the weight, over the share of zeros; nothing where none was timed."""
-    nodes = {one.id for one in losses}
-    layers = [one for one in performance.layers if nodes & set(one.nodes)] if performance else []
-    if not layers or not all(one.pruned for one in layers):
+def _times(profile: Profile, weight: str) -> list[tuple[float, float]]:
+    """The weight's part of the time of all its layers, over the share of zeros; nothing where none was timed."""
+    layers = profile.performance.layers if profile.performance else ()
+    parts = {one.index: weight_shares(one, profile).get(weight, 0.0) for one in layers}
+    its = [one for one in layers if parts[one.index]]
+    if not its or not all(one.pruned for one in its):
         return []
-    curves = [dict(times_of(one)) for one in layers]
+    curves = [dict(times_of(one)) for one in its]
     shared = sorted(level for level in curves[0] if all(level in one for one in curves))
-    return [(level, sum(one[level] for one in curves)) for level in shared]
+    return [
+        (level, sum(parts[one.index] * curve[level] for one, curve in zip(its, curves, strict=True)))
+        for level in shared
+    ]
 
 
 def _at(layer: LossLayer, level: float) -> float:

@@ -12,7 +12,7 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.profiling.estimate import BUDGET
-from inferlab.profiling.foretell import gains_from_zeros, layer_times, loss_at
+from inferlab.profiling.foretell import gains_from_zeros, layer_times, loss_at, weight_shares
 from inferlab.records.optimization import Scheme
 from inferlab.records.profile import PruningEstimate
 from inferlab.units import shortened
@@ -331,8 +331,7 @@ def _foretold(
     ms: dict[str, float] = {}
     if performance is not None:
         times = layer_times(performance, basis.loss, levels if gains_from_zeros(performance) else {})
-        weight_of = {one.id: one.weight for one in basis.loss.layers}
         for layer in performance.layers:
-            for weight in {weight_of[node] for node in layer.nodes if node in weight_of}:
-                ms[weight] = ms.get(weight, 0.0) + times[layer.index]
+            for weight, part in weight_shares(layer, basis.profile).items():
+                ms[weight] = ms.get(weight, 0.0) + part * times[layer.index]
     return found, ms, losses
