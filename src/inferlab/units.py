@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-
-# Ends of an interval that are further apart than this factor, about ±100 %, say nothing.
-_TOO_WIDE = 4.0
-# A comparison that would take longer than this is not settled by measuring longer.
-_TOO_LONG_S = 3600.0
-
 
 def decimal(value: float, places: int = 4) -> str:
     """`places` digits after the point, and more where that would leave fewer than `places` that count."""
@@ -71,44 +63,3 @@ def shortened(text: str, width: int) -> str:
         return text
     tail = (width - 1) // 2
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
-
-
-def useful(ends: Sequence[float] | None) -> bool:
-    """Whether there is an interval, and it is narrow enough to say something."""
-    return ends is not None and ends[0] > 0 and ends[1] / ends[0] <= _TOO_WIDE
-
-
-def rounded(value: float, ends: Sequence[float] | None, told: Callable[[float], str] = decimal) -> str:
-    """A value with the digits that its interval supports: two of half its width; `told` without a useful one."""
-    if ends is None or not useful(ends) or ends[0] == ends[1]:
-        return told(value)
-    places = 1 - math.floor(math.log10((ends[1] - ends[0]) / 2))
-    # Five digits are the most that anybody reads.
-    places = min(places, 4 - math.floor(math.log10(ends[1])))
-    return f"{round(value, places):.{max(0, places)}f}"
-
-
-def between(ends: Sequence[float] | None, told: Callable[[float], str] = decimal) -> str:
-    """Both ends of an interval with the digits that they support; in words where they say nothing."""
-    if ends is None:
-        return "no interval"
-    if not useful(ends):
-        return "too noisy for an interval"
-    return f"{rounded(ends[0], ends, told)} to {rounded(ends[1], ends, told)}"
-
-
-def interval_text(ends: Sequence[float] | None, level: float) -> str:
-    """An interval with its level; in words where there is none or it says nothing."""
-    if ends is None:
-        return "too few processes for an interval"
-    return f"{100 * level:.4g}% interval {between(ends)}" if useful(ends) else between(ends)
-
-
-def would_settle(seconds: float) -> str:
-    """How long an open comparison would have to take, or that it is not worth trying."""
-    if seconds <= _TOO_LONG_S:
-        return f"About {duration(seconds)} would settle it."
-    return (
-        f"It cannot be settled here: that would take more than {duration(_TOO_LONG_S)}. Close other programs "
-        "(inferlab doctor tells what disturbs), use a quieter machine, or give a larger --margin."
-    )

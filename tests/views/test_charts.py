@@ -250,8 +250,20 @@ def test_a_comparison_is_the_ratio_of_each_pair_with_interval_and_margin() -> No
     margin, interval = [one for one in figure.layout.shapes if one.type == "rect"]
     assert (margin.y0, margin.y1) == (pytest.approx(1 / 1.01), pytest.approx(1.01))
     assert (interval.y0, interval.y1) == (1.25, 1.75)
-    assert texts(figure) == ["ratio 1.5000", "1: no difference"]
-    assert figure.layout.title.text.startswith("B takes 1.5000 of A's time: slower<br>")
+    assert texts(figure) == ["ratio 1.50", "1: no difference"]
+    assert figure.layout.title.text.startswith("B takes 1.50 of A's time: slower<br>")
+
+
+def test_an_interval_that_says_nothing_is_neither_drawn_nor_written() -> None:
+    made = a_comparison(0.01, 1.5, 200.0)
+    wide = replace(made, ratio=replace(made.ratio, value=1.5, low=0.0000010992, high=103323.0))
+    figure = charts.ratios(charts.of_comparison(wide))
+    (margin,) = [one for one in figure.layout.shapes if one.type == "rect"]
+    assert margin.y1 == pytest.approx(1.01)
+    title = figure.layout.title.text
+    assert title.startswith("B takes 1.5000 of A's time")
+    assert "too noisy for an interval (3 pairs): close other programs, or measure longer" in title
+    assert "103323" not in title
 
 
 def test_a_comparison_with_other_outputs_says_so_in_its_title() -> None:

@@ -94,7 +94,7 @@ def test_a_chart_has_a_line_for_each_machine_type_and_engine() -> None:
 def recommended(items_per_sec: float, interval: list[float] | None) -> dict[str, Any]:
     chosen = {"engine": "onnxruntime", "num_cores": 2, "num_streams": 1, "batch_size": 1}
     figures = {"items_per_sec": items_per_sec, "interval": interval, "median_ms": 2.0, "objective_ms": 3.0}
-    best = {**chosen, **figures, "status": "recommended"}
+    best = {**chosen, **figures, "status": "recommended", "rounds": [{}, {}, {}]}
     return {"recommended": {"engine": "onnxruntime"}, "candidates": [best], "objective": {"text": "p99<5ms"}}
 
 
@@ -123,3 +123,15 @@ def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named()
     assert "Note: big may cost as little: the intervals overlap, or there is none." in lines
     nothing = fleet_recommend.content(MODEL, parse("p99<5ms"), prices, {"late": missed}, False)
     assert "no configuration on any machine type keeps p99<5ms" in fleet_recommend.lines(nothing)[1]
+
+
+def test_intervals_that_say_nothing_are_words_and_one_note_says_what_to_do() -> None:
+    answers: dict[str, dict[str, Any] | Failure] = {"big": recommended(1000.0, [5.0, 184480.0])}
+    lines = fleet_recommend.lines(fleet_recommend.content(MODEL, parse("p99<5ms"), {"big": 0.36}, answers, False))
+    assert sum(line.count("too noisy for an interval (3 processes)") for line in lines) == 2
+    assert not any("184480" in line for line in lines)
+    (note,) = [line for line in lines if "too noisy for an interval means" in line]
+    assert "Close other programs" in note
+    found = priced(on("c7i", 1.0, 400.0), on("c7i", 2.0, 900.0, batch_size=2))
+    cheapest = next(line for line in table.lines(found) if line.startswith("Cheapest: "))
+    assert cheapest.endswith("per million inferences (too noisy for an interval (2 processes)).")

@@ -156,3 +156,12 @@ def test_a_search_is_read_again_as_it_was_and_a_damaged_one_is_refused() -> None
     assert front.from_content(content, "it") == MISSED
     with pytest.raises(BadInput, match="The search it is damaged"):
         front.from_content({**content, "candidates": 3}, "it")
+
+
+def test_an_interval_that_says_nothing_is_words_and_one_note_says_what_to_do() -> None:
+    wide = replace(candidate("FP16", 1.5, 0.001), speedup_interval=(0.0000010992, 103323.0))
+    lines = front.lines(found(wide, candidate("INT8 static", 3.0, 0.2)))
+    assert "1  FP16             1.50  too noisy for an interval  0.001" in "\n".join(lines)
+    assert not any("103323" in line for line in lines)
+    (note,) = [line for line in lines if "means that it would say nothing" in line]
+    assert note.endswith("or search longer with --search-time.")

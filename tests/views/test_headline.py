@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from inferlab.measure.candidates import Candidate
+from inferlab.measure.explore import undisturbed_rate
 from inferlab.measure.headline import best_is, ms_per_item, statistic
 from inferlab.records import Benchmark, Outcome
 from inferlab.results import BenchmarkResult
@@ -13,6 +15,7 @@ from inferlab.store import open_store
 from inferlab.views import charts, flat, history, table
 from inferlab.views.benchmark_html import report
 from inferlab.views.charts.cards import best_and_worst
+from inferlab.web.pages import start
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back
 from tests.helpers.sweeps import a_sweep
 
@@ -38,6 +41,7 @@ def test_every_view_calls_the_same_cell_the_best(
     tmp_path: Path, scenario: str, best: str, said: str, shown: str
 ) -> None:
     benchmark = disagreeing(scenario)
+    streams = 1 if scenario == "sync" else 2
     number = 1 if best == "onnxruntime" else 2
     points = [charts.from_row(row) for row in flat.rows(benchmark)]
     assert table.remarks(benchmark.outcomes)[number - 1] == "best"
@@ -61,13 +65,24 @@ def test_every_view_calls_the_same_cell_the_best(
     assert f"Best MS per Item ({word})" in page
     assert f"{best}, {scenario}" in page.partition("Best MS per Item")[2][:400]
     with open_store(str(tmp_path / "lab.db")) as store:
+        store.projects.add("p", "", benchmark.model)
         kept = store.begin(benchmark.plan, benchmark.model, [one.cell for one in benchmark.outcomes])
         for outcome in benchmark.outcomes:
             for run in outcome.runs:
                 store.add_run(kept, outcome.cell.id, run)
             store.finish_cell(kept, outcome.cell.id, "done", None)
         (entry,) = store.history()
-    assert history._best(entry.cells).startswith(shown)
+        (line,) = store.projects.lines()
+    assert history.best(entry.cells).startswith(shown)
+    assert line.best is not None
+    assert line.best.cell.engine == best
+    assert start.best(line.best)[0].startswith(shown)
+    # A search for the best configuration ranks its candidates by the same number.
+    rates = {
+        one.cell.engine: undisturbed_rate(one.runs[0], Candidate(one.cell.engine, 1, streams, 1))
+        for one in benchmark.outcomes
+    }
+    assert max(rates, key=lambda name: rates[name]) == best
 
 
 def test_the_time_per_item_is_of_the_median_batch_or_of_the_throughput() -> None:

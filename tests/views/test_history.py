@@ -125,7 +125,7 @@ def test_the_status_counts_what_is_not_done(words: list[str], said: str) -> None
 def test_the_best_is_the_highest_throughput_or_the_lowest_median_of_what_is_right(
     cells: list[CellEntry], said: str
 ) -> None:
-    assert history._best(cells) == said
+    assert history.best(cells) == said
 
 
 def test_wrong_outputs_are_said() -> None:

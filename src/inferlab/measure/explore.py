@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from inferlab.errors import EngineHung, InferlabError
 from inferlab.measure import candidates, streams
 from inferlab.measure.candidates import Candidate, Evidence
+from inferlab.measure.headline import ms_per_item
 from inferlab.measure.noise import WORTH_A_WORD
 from inferlab.measure.objective import Objective
 from inferlab.measure.process import Process
 from inferlab.measure.setup import Job, Setup, set_up
-from inferlab.measure.stats import items_per_sec, latencies_ns, seconds
+from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, seconds
 from inferlab.measure.streams import Layout
 from inferlab.records import Event, Listener, Model, OutputCheck, Plan, Run, StreamMode
 
@@ -283,12 +284,17 @@ def latencies_s(runs: Sequence[Run]) -> NDArray[np.float64]:
 
 
 def undisturbed_rate(run: Run, candidate: Candidate) -> float:
-    """About what a process would have done had nobody taken its CPUs: machines change while a search runs.
+    """Items a second by the time per item, as if nobody had taken the CPUs: machines change while a search runs.
 
-    What its threads waited for counts only as far as its cores were not busy with itself.
+    What its threads waited for counts only as far as its cores were not busy with itself. A median leaves out what
+    disturbed few calls, and what disturbed all of them is divided out of the mean.
     """
     total_s = candidate.num_cores * sum(map(seconds, run.windows))
     lost_s = sum(window.counters.get(name, 0.0) for window in run.windows for name in WORTH_A_WORD)
     used_s = sum(window.counters.get("cpu_s", 0.0) for window in run.windows)
     share = min(lost_s, max(0.0, total_s - used_s)) / total_s
-    return items_per_sec(run, candidate.batch_size) / (1.0 - min(_MOST_LOST, share))
+    throughput = items_per_sec(run, candidate.batch_size)
+    time_ms = ms_per_item(candidate.scenario, candidate.batch_size, median_ms(run), throughput)
+    assert time_ms is not None, "a run that counts has samples"
+    lost = min(_MOST_LOST, share)
+    return max(1e3 / time_ms, throughput / (1.0 - lost)) if lost else 1e3 / time_ms

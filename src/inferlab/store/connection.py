@@ -73,7 +73,7 @@ def insert(connection: Connection, table: str, values: Row) -> None:
     connection.rows(f"INSERT INTO {table} ({names}) VALUES ({marks})", **values)  # noqa: S608
 
 
-def among(name: str, wanted: Sequence[str]) -> tuple[str, dict[str, str]]:
+def among(name: str, wanted: Sequence[Any]) -> tuple[str, dict[str, Any]]:
     """The condition that a column has one of these values, of which there is at least one; and the values."""
     values = {f"among{index}": value for index, value in enumerate(wanted)}
     return f"{name} IN ({', '.join(f':{mark}' for mark in values)})", values

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from inferlab.measure.headline import ms_per_item
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Status
 
 #: The kind of an entry that is measured run by run; every other kind is a document.
@@ -38,6 +40,12 @@ class CellEntry:
     median_ms_high: float | None
     #: The outputs of a run do not match the reference: fast, perhaps, but worth nothing.
     wrong: bool = False
+
+    @property
+    def ms_per_item(self) -> float:
+        """The number by which cells are compared; infinite where it is not known."""
+        found = ms_per_item(self.cell.scenario, self.cell.batch_size, self.median_ms, self.items_per_sec)
+        return math.inf if found is None else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from inferlab.measure.check import worst
 from inferlab.measure.headline import statistic
 from inferlab.measure.stats import peak_memory_bytes, summarize
 from inferlab.records import Benchmark, Outcome, Run, Summary
-from inferlab.units import between, count, decimal, duration, plural, rounded, size, useful
+from inferlab.units import count, decimal, duration, plural, size
 from inferlab.views import report_parts as parts
 from inferlab.views import table
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point
+from inferlab.views.intervals import between, between_at, in_brackets, rounded
 from inferlab.views.report_parts import Cell, numbers
 from inferlab.views.text import cell_label
 
@@ -156,8 +157,7 @@ def _speed_up(outcome: Outcome, base: Outcome) -> Cell:
     if outcome is base:
         return Cell("1", 1.0)
     ratio = table.speed_up(outcome, base)
-    ends = "" if ratio.ends is None else f" ({between(ratio.ends)})"
-    return Cell(f"{rounded(ratio.value, ratio.ends, '{:.2f}'.format)}{ends}", ratio.value)
+    return Cell(f"{rounded(ratio.value, ratio.ends, '{:.2f}'.format)}{in_brackets(ratio.ends)}", ratio.value)
 
 
 def _mib(runs: Sequence[Run]) -> float | None:
@@ -168,7 +168,7 @@ def _mib(runs: Sequence[Run]) -> float | None:
 def _ends(ends: tuple[float, float] | None) -> str:
     if ends is None:
         return "no interval: one process"
-    return f"{between(ends, _digits)} (95 %)" if useful(ends) else between(ends)
+    return between_at(ends, 0.95, _digits)
 
 
 def _interval(ends: tuple[float, float] | None) -> str:

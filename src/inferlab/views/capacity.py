@@ -13,9 +13,10 @@ from inferlab.measure.check import worst
 from inferlab.measure.intervals import student
 from inferlab.measure.trial import Trial
 from inferlab.records import Finding, Run
-from inferlab.units import count, duration, interval_text, rounded, share
+from inferlab.units import count, duration, share
 from inferlab.views import files, text
 from inferlab.views.columns import aligned
+from inferlab.views.intervals import interval_text, rounded
 
 # Version 1: the first.
 FORMAT = "inferlab-capacity/1"

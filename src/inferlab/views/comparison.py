@@ -11,8 +11,9 @@ from typing import Any
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import find
 from inferlab.records import Cell, Comparison, Finding, Outcome, Run
-from inferlab.units import decimal, duration, interval_text, rounded, share, would_settle
+from inferlab.units import decimal, duration, share
 from inferlab.views import files
+from inferlab.views.intervals import interval_text, rounded, would_settle
 from inferlab.views.text import ERRORS, finding
 
 # Version 1: the first.

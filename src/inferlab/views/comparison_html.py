@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferlab.units import between, duration, plural, share, useful
+from inferlab.units import duration, plural, share
 from inferlab.views import report_parts as parts
 from inferlab.views.charts import pairs
+from inferlab.views.intervals import between_at
 from inferlab.views.report_parts import Cell, numbers
 from inferlab.views.text import ERRORS
 
@@ -81,9 +82,7 @@ def _summary(results: Sequence[Content], labels: Sequence[str]) -> list[str]:
 def _interval(one: Content) -> Cell:
     if one["interval"] is None:
         return Cell("none")
-    low, high = one["interval"]
-    sure = f" ({share(one['level'])})" if useful((low, high)) else ""
-    return Cell(f"{between((low, high))}{sure}", low)
+    return Cell(between_at(one["interval"], one["level"]), one["interval"][0])
 
 
 def _outputs(one: Content) -> Cell:

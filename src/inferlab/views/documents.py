@@ -8,19 +8,10 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.store.entries import Document
-from inferlab.units import (
-    between,
-    count,
-    decimal,
-    duration,
-    interval_text,
-    plural,
-    rounded,
-    share,
-    would_settle,
-)
+from inferlab.units import count, decimal, duration, plural, share
 from inferlab.views import columns
 from inferlab.views.history import clean
+from inferlab.views.intervals import between, interval_text, rounded, would_settle
 
 Content = Mapping[str, Any]
 

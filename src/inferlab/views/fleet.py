@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from inferlab.measure import intervals
 from inferlab.measure.between import Across, across
 from inferlab.measure.prices import cost_per_million, price_of
 from inferlab.measure.stats import items_per_sec, median_ms, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Outcome, Run
-from inferlab.units import count, decimal, plural, share, useful
+from inferlab.units import count, decimal, plural, share
+from inferlab.views.intervals import advice, half_width, in_brackets, useful
 from inferlab.views.text import cell_label
 
 _PERCENTILES = (90.0, 99.0)
@@ -57,8 +57,11 @@ def _cheapest(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> 
     if len(costs) < 2:
         return []
     cost, number, best = min(costs, key=lambda one: one[0].value)
-    ends = "" if cost.ends is None else f" ({money(cost.ends[0])} to {money(cost.ends[1])})"
-    return [f"Cheapest: #{number}, {cell_label(best.cell)}: {money(cost.value)} per million inferences{ends}."]
+    sure = in_brackets(cost.ends, money, len(with_samples(best.runs)))
+    return [
+        f"Cheapest: #{number}, {cell_label(best.cell)}: {money(cost.value)} per million inferences{sure}.",
+        *advice([cost.ends]),
+    ]
 
 
 def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
@@ -94,10 +97,8 @@ def _across(members: Sequence[Outcome], value: Callable[[Run, Cell], float]) -> 
 
 
 def _half(found: Across) -> str:
-    half = intervals.relative_half_width(found.typical)
-    if half is None:
-        return ""
-    return f"±{share(half)}" if useful(found.typical.ends) else "(too noisy for an interval)"
+    ends = found.typical.ends
+    return f"±{half_width(ends)}" if useful(ends) else in_brackets(ends).lstrip()
 
 
 def money(amount: float) -> str:

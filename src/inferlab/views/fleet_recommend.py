@@ -13,6 +13,7 @@ from inferlab.records import Estimate, Failure, Model
 from inferlab.units import count, duration, plural
 from inferlab.views import columns
 from inferlab.views.fleet import money
+from inferlab.views.intervals import advice, between, rounded
 
 # Version 1: the first.
 FORMAT = "inferlab-fleet-recommendation/1"
@@ -117,12 +118,12 @@ def _row(machine: Content, width: int, statistic: str | None) -> list[str]:
         machine["machine_type"],
         best["engine"],
         *(str(best[name]) for name in ("num_cores", "num_streams", "batch_size")),
-        count(best["items_per_sec"]),
-        f"{count(best['interval'][0])} to {count(best['interval'][1])}" if best["interval"] else "-",
+        rounded(best["items_per_sec"], best["interval"], count),
+        between(best["interval"], count, len(best["rounds"])) if best["interval"] else "-",
         duration(best["median_ms"] / 1e3),
         *([duration(best["objective_ms"] / 1e3)] if statistic and statistic != "median" else []),
         "-" if cost is None else money(cost),
-        "-" if ends is None else f"{money(ends[0])} to {money(ends[1])}",
+        "-" if ends is None else between(ends, money, len(best["rounds"])),
         "",
     ]
 
@@ -146,7 +147,7 @@ def _notes(found: Content, machines: Sequence[Content]) -> list[str]:
         )
     if found["interrupted"]:
         notes.append("Note: interrupted; this is what was known by then.")
-    return notes
+    return notes + advice([best["interval"] for one in machines if (best := chosen(one)) is not None])
 
 
 def _may_be_as_cheap(one: Content, first: Content) -> bool:

@@ -13,11 +13,13 @@ from inferlab.store.serialize import plain, restored
 from inferlab.units import duration, plural, share, size
 from inferlab.views.columns import aligned, shortened
 from inferlab.views.files import finite
+from inferlab.views.intervals import advice, between, interval_text, rounded
 
 # Version 1: the first.
 FORMAT = "inferlab-search/1"
 
 _LONGEST_REASON = 100
+_QUIETER = "Close other programs (inferlab doctor tells what disturbs), or search longer with --search-time."
 
 
 def lines(found: Front) -> list[str]:
@@ -109,8 +111,8 @@ def _table(found: Front) -> list[str]:
             [
                 str(number),
                 one.label,
-                "-" if one.speedup is None else f"{one.speedup:.2f}",
-                "-" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}",
+                "-" if one.speedup is None else rounded(one.speedup, ends, "{:.2f}".format),
+                "-" if ends is None else between(ends, "{:.2f}".format),
                 _loss(found, one),
                 "-" if one.size_bytes is None else size(one.size_bytes),
                 f"{smaller:.2f}" if smaller else "-",
@@ -142,12 +144,8 @@ def _described(found: Front, one: Candidate, place: int) -> str:
     parts = []
     if one.speedup is not None:
         ends = one.speedup_interval
-        sure = (
-            "no interval"
-            if ends is None
-            else f"{100 * (one.level or 0):.4g}% interval {ends[0]:.2f} to {ends[1]:.2f}"
-        )
-        parts.append(f"{one.speedup:.2f} times as fast ({sure})")
+        sure = "no interval" if ends is None else interval_text(ends, one.level or 0.0, "{:.2f}".format)
+        parts.append(f"{rounded(one.speedup, ends, '{:.2f}'.format)} times as fast ({sure})")
     parts.append(f"loss {_loss(found, one)}")
     if one.accuracy is not None and found.original_accuracy is not None:
         parts[-1] += f" (accuracy {share(one.accuracy)}, of the original {share(found.original_accuracy)})"
@@ -173,7 +171,7 @@ def _notes(found: Front) -> list[str]:
             "Each interval is of its own row, not of the best of all rows: what is chosen is therefore measured "
             "again, by a comparison planned beforehand, and only that one decides."
         )
-    return notes
+    return notes + advice([one.speedup_interval for one in found.candidates], _QUIETER)
 
 
 def content(found: Front) -> dict[str, Any]:

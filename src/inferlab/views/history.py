@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from inferlab.escaping import one_line
-from inferlab.measure.headline import ms_per_item, statistic
+from inferlab.measure.headline import statistic
 from inferlab.store.entries import CellEntry, Entry, Heading
-from inferlab.units import count, duration, useful
+from inferlab.units import count, duration
 from inferlab.views import columns
+from inferlab.views.intervals import half_width, useful
 
 # Version 1: the first.
 FORMAT = "inferlab-history/1"
@@ -57,7 +58,7 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
         clean(", ".join(dict.fromkeys(one.engine for one in cells))) or "-",
         _numbers(one.num_cores for one in cells),
         _numbers(one.batch_size for one in cells),
-        _best(entry.cells),
+        best(entry.cells),
         status([WRONG if one.wrong and one.status == "done" else one.status for one in entry.cells]),
         clean(entry.note),
     )
@@ -123,38 +124,30 @@ def _numbers(values: Iterable[int]) -> str:
     return ",".join(map(str, found)) or "-"
 
 
-def _best(cells: Sequence[CellEntry]) -> str:
+def best(cells: Sequence[CellEntry]) -> str:
     """The cell of the lowest time per item, as its median or its throughput; wrong ones are out."""
     known = [one for one in cells if _finite(one.items_per_sec) and _finite(one.median_ms) and not one.wrong]
     sound = [one for one in known if one.status == "done"] or known
     if not sound:
         return "-"
-    best = min(sound, key=_ms_per_item)
+    fastest = min(sound, key=lambda one: one.ms_per_item)
     if all(statistic(one.cell.scenario) == "median" for one in sound):
-        half = half_width(best.median_ms_low, best.median_ms_high)
+        half = _half(fastest.median_ms_low, fastest.median_ms_high)
         per_item = " per item" if any(one.cell.batch_size > 1 for one in sound) else ""
-        return f"median {duration(_ms_per_item(best) / 1e3)}{per_item}{half}"
-    half = half_width(best.items_per_sec_low, best.items_per_sec_high)
-    return f"{count(best.items_per_sec or 0.0)} items/s{half}"
-
-
-def _ms_per_item(one: CellEntry) -> float:
-    found = ms_per_item(one.cell.scenario, one.cell.batch_size, one.median_ms, one.items_per_sec)
-    return math.inf if found is None else found
+        return f"median {duration(fastest.ms_per_item / 1e3)}{per_item}{half}"
+    half = _half(fastest.items_per_sec_low, fastest.items_per_sec_high)
+    return f"{count(fastest.items_per_sec or 0.0)} items/s{half}"
 
 
 def _finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def half_width(low: float | None, high: float | None) -> str:
-    """Half the width of an interval, as a share."""
-    if low is None or high is None or not low > 0:
-        return ""
-    if not useful((low, high)):
-        return ", too noisy"
-    half = 100 * (math.sqrt(high / low) - 1)
-    return f" ±{half:.2g} %" if half < 99.5 else " ±100 %"
+def _half(low: float | None, high: float | None) -> str:
+    ends = None if low is None or high is None or not low > 0 else (low, high)
+    if ends is None or useful(ends):
+        return f" ±{half_width(ends)}" if ends else ""
+    return ", too noisy"
 
 
 def status(words: Sequence[str]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.records import Estimate
-from inferlab.units import between, decimal, interval_text, rounded, share
+from inferlab.units import decimal, share
 from inferlab.views import columns
+from inferlab.views.intervals import between, interval_text, rounded
 
 _SHOWN = 20
 _WIDTH = 36

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from inferlab.records import Model
 from inferlab.records.optimization import ChangedLayer, Measured, Optimization
-from inferlab.units import between, decimal, rounded, scaled, share, size, useful
+from inferlab.units import decimal, scaled, share, size
 from inferlab.views import columns
 from inferlab.views import optimization_words as words
+from inferlab.views.intervals import between_at, rounded
 
 # So many layers are shown; all of them are in the file.
 SHOWN = 15
@@ -60,12 +61,6 @@ def _model(model: Model) -> str:
     return f"{model.source} ({', '.join(facts)})"
 
 
-def _interval(ends: tuple[float, float] | None, level: float) -> str:
-    if ends is None:
-        return "-"
-    return f"{between(ends)} ({100 * level:.3g} %)" if useful(ends) else between(ends)
-
-
 def _speeds(found: Sequence[Measured]) -> list[str]:
     if not found:
         return []
@@ -81,7 +76,7 @@ def _speeds(found: Sequence[Measured]) -> list[str]:
             decimal(one.original_ms),
             decimal(one.ms),
             f"{rounded(one.speedup, ends, '{:.3g}'.format)}x",
-            _interval(ends, one.level),
+            "-" if ends is None else between_at(ends, one.level),
             one.verdict,
         ]
         if foretold:

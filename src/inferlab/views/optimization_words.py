@@ -8,7 +8,8 @@ from typing import Any
 from inferlab.optimizing.make import FAR_OFF
 from inferlab.records import Finding
 from inferlab.records.optimization import Distance, Measured, Optimization, Pruning, Quantization, Recipe
-from inferlab.units import between, plural, rounded, share
+from inferlab.units import plural, share
+from inferlab.views.intervals import between, rounded
 from inferlab.views.text import finding
 
 _SCHEMES = {"static": "INT8, static", "dynamic": "INT8, dynamic", "fp16": "FP16"}

@@ -16,8 +16,9 @@ from inferlab.records.profile import (
     PruningEstimate,
     Verified,
 )
-from inferlab.units import between, count, decimal, plural, rounded, scaled, share, size, useful
+from inferlab.units import count, decimal, plural, scaled, share, size
 from inferlab.views import columns
+from inferlab.views.intervals import between, rounded, useful
 from inferlab.views.profile_words import overhead
 from inferlab.views.text import finding, output_check
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inferlab.records.profile import Interval, PerformanceProfile, Profile
-from inferlab.units import between, count, decimal, share, useful
+from inferlab.units import count, decimal, share
 from inferlab.views import report_parts as parts
+from inferlab.views.intervals import between_at
 from inferlab.views.profile_words import overhead
 
 
 def _ends(ends: Interval | None) -> str:
     if ends is None:
         return "no interval: one process"
-    return f"{between(ends)} (95 %)" if useful(ends) else between(ends)
+    return between_at(ends, 0.95)
 
 
 def summary(profile: Profile) -> list[str]:

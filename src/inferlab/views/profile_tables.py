@@ -16,8 +16,9 @@ from inferlab.records.profile import (
     TypeGain,
     Verified,
 )
-from inferlab.units import between, decimal, plural, share
+from inferlab.units import decimal, plural, share
 from inferlab.views import report_parts as parts
+from inferlab.views.intervals import between
 from inferlab.views.profile import typical_level
 from inferlab.views.report_parts import Cell, numbers
 from inferlab.views.text import output_check

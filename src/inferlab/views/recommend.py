@@ -18,9 +18,10 @@ from inferlab.measure.noise import disturbances
 from inferlab.measure.recommend import Contender, Recommendation
 from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes
 from inferlab.records import Comparison, Estimate
-from inferlab.units import between, duration, plural, rounded, share, size
+from inferlab.units import duration, plural, share, size
 from inferlab.views.columns import aligned
 from inferlab.views.deployment import program
+from inferlab.views.intervals import between, in_brackets, rounded
 
 # Version 1: the first.
 FORMAT = "inferlab-recommendation/1"
@@ -208,11 +209,10 @@ _VERDICTS = {
 def comparison_line(found: Comparison) -> str:
     """A paired comparison in one sentence."""
     ratio = found.ratio
-    interval = "" if ratio.ends is None else f" ({between(ratio.ends)})"
     pairs = f"{len(found.pairs)} pair{'' if len(found.pairs) == 1 else 's'}"
     value = rounded(ratio.value, ratio.ends, "{:.3f}".format)
     return (
-        f"In {pairs}: {found.labels[1]} takes {value}{interval} of the time an item of "
+        f"In {pairs}: {found.labels[1]} takes {value}{in_brackets(ratio.ends)} of the time an item of "
         f"{found.labels[0]}: {_VERDICTS[found.verdict]}."
     )
 

@@ -14,8 +14,9 @@ from inferlab.measure.check import worst
 from inferlab.measure.findings import find_in_all
 from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Estimate, Outcome
-from inferlab.units import between, count, decimal, rounded, share, size, useful
+from inferlab.units import count, decimal, size
 from inferlab.views import columns, fleet, html
+from inferlab.views.intervals import half_width, in_brackets, rounded
 from inferlab.views.text import cell_label, finding
 
 #: How a cell is told from others: the heading, and its value.
@@ -129,7 +130,7 @@ def _figures(benchmark: Benchmark, outcome: Outcome, base: Outcome | None) -> li
     peak = peak_memory_bytes(outcome.runs)
     return [
         rounded(summary.items_per_sec.value, summary.items_per_sec.ends, count),
-        _half_width(summary.items_per_sec),
+        half_width(summary.items_per_sec.ends) or "-",
         rounded(summary.median_ms.value, summary.median_ms.ends, partial(decimal, places=3)),
         *fleet.figures(benchmark, outcome),
         "-" if base is None else "1" if base is outcome else _ratio(speed_up(outcome, base)),
@@ -153,13 +154,7 @@ def _times(outcome: Outcome) -> list[float]:
 
 
 def _ratio(ratio: Estimate) -> str:
-    ends = "" if ratio.ends is None else f" ({between(ratio.ends)})"
-    return f"{rounded(ratio.value, ratio.ends, '{:.2f}'.format)}{ends}"
-
-
-def _half_width(estimate: Estimate) -> str:
-    half = intervals.relative_half_width(estimate)
-    return "-" if half is None else share(half) if useful(estimate.ends) else "too noisy"
+    return f"{rounded(ratio.value, ratio.ends, '{:.2f}'.format)}{in_brackets(ratio.ends)}"
 
 
 def remarks(outcomes: Sequence[Outcome]) -> list[str]:

@@ -10,7 +10,8 @@ from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import peak_memory_bytes, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Estimate, Finding, Outcome, OutputCheck, Run, Summary
-from inferlab.units import between, decimal, duration, plural, share, size, useful
+from inferlab.units import decimal, duration, plural, share, size
+from inferlab.views.intervals import QUIETER, between, half_width, useful
 
 SCENARIO_NAMES = {
     "sync": "singlestream",
@@ -19,10 +20,6 @@ SCENARIO_NAMES = {
     "server": "server",
     "offline": "offline",
 }
-
-
-#: What to do about an interval that is too wide.
-QUIETER = "Close other programs (inferlab doctor tells what disturbs), or measure longer with -t."
 
 
 def result_lines(benchmark: Benchmark, outcome: Outcome) -> list[str]:
@@ -76,9 +73,8 @@ def interval(estimate: Estimate, processes: int) -> str:
     """An interval with its half-width and what it rests on; or what to do where it says nothing."""
     ends = estimate.ends
     if ends is None or not useful(ends):
-        return f"{between(ends)} ({plural(processes, 'process', 'processes')}). {QUIETER}"
-    half = (ends[1] / ends[0]) ** 0.5 - 1.0
-    return f"{between(ends)} (±{share(half)}) from {plural(processes, 'process', 'processes')}"
+        return f"{between(ends, processes=processes)}. {QUIETER}"
+    return f"{between(ends)} (±{half_width(ends)}) from {plural(processes, 'process', 'processes')}"
 
 
 def _percentiles(head: str, percentiles: Mapping[float, float | None]) -> list[str]:

@@ -11,6 +11,7 @@ from inferlab.optimizing.front import outcome
 from inferlab.records.optimization import Candidate, Front
 from inferlab.units import plural, share, shortened, size
 from inferlab.views.charts import frame
+from inferlab.views.intervals import in_brackets
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -244,7 +245,7 @@ def _diameter(size_bytes: int | None, found: Front) -> float:
 
 
 def _told(one: Candidate, found: Front) -> str:
-    ends = "" if one.speedup_interval is None else " ({:.2f} to {:.2f})".format(*one.speedup_interval)
+    ends = in_brackets(one.speedup_interval, "{:.2f}".format)
     lines = [f"<b>{frame.safe(one.label)}</b>", f"{one.speedup:.2f} times as fast{ends}"]
     loss = one.loss or 0.0
     lines.append(f"loss {share(loss) if found.metric == 'accuracy' else format(loss, '.3g')}")

@@ -11,6 +11,7 @@ from inferlab.records.profile import Layer
 from inferlab.units import decimal, plural, shortened
 from inferlab.views.charts import frame
 from inferlab.views.charts.profile_values import HOVER, hover
+from inferlab.views.intervals import in_brackets
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -94,7 +95,7 @@ def _dots(x: Sequence[float], y: Sequence[int], rows: Sequence[Row], color: str,
 
 def _about(row: Row) -> list[str]:
     ratio = row.ratio
-    ends = "" if ratio is None or ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    ends = "" if ratio is None else in_brackets(ratio.ends, "{:.3f}".format)
     return [
         f"{row.type} {shortened(row.id, 64)}",
         f"A: {decimal(row.a_ms, 3)} ms an item{_kernels(row.a)}",

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.records import Comparison
-from inferlab.units import decimal, share
+from inferlab.units import plural, share
 from inferlab.views.charts import frame
+from inferlab.views.intervals import interval_text, rounded, useful
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -92,14 +93,16 @@ def ratios(found: Ratios) -> Figure:
         x = ["A"] * len(found.times_ms[0]) + ["B"] * len(found.times_ms[1])
         y = [one / usual for times in found.times_ms for one in times]
     margin = 1 / (1 + found.margin), 1 + found.margin
-    values = [*y, *margin, found.ratio, *(found.ends or ())]
+    ends = found.ends if useful(found.ends) else None
+    values = [*y, *margin, found.ratio, *(ends or ())]
     pad = 0.08 * (max(values) - min(values))
     area = [min(values) - pad, max(values) + pad]
-    title = f"B takes {decimal(found.ratio)} of A's time: {found.verdict}"
+    ratio = rounded(found.ratio, found.ends)
+    title = f"B takes {ratio} of A's time: {found.verdict}"
     if found.outputs_match is False:
         title += ", but the outputs DIFFER"
     subtitle = [f"A: {found.labels[0]}", f"B: {found.labels[1]}", *_sureness(found)]
-    named = [(f"ratio {decimal(found.ratio)}", found.ratio, frame.ACCENT), ("1: no difference", 1.0, frame.INK)]
+    named = [(f"ratio {ratio}", found.ratio, frame.ACCENT), ("1: no difference", 1.0, frame.INK)]
     places = frame.spread([value for _, value, _ in named], area, frame.plot_height(frame.HEIGHT, subtitle))
     dots = {
         "type": "scatter",
@@ -125,7 +128,7 @@ def ratios(found: Ratios) -> Figure:
         ],
         shapes=[
             frame.band(*margin, _MARGIN_SHADE),
-            *([frame.band(*found.ends, _INTERVAL_SHADE)] if found.ends else []),
+            *([frame.band(*ends, _INTERVAL_SHADE)] if ends else []),
             frame.level(1.0, frame.INK),
             frame.level(found.ratio, frame.ACCENT, "solid"),
         ],
@@ -133,8 +136,9 @@ def ratios(found: Ratios) -> Figure:
 
 
 def _sureness(found: Ratios) -> list[str]:
-    interval = "too few processes for an interval"
-    if found.ends:
-        level = f"{100 * found.level:.4g} % interval"
-        interval = f"blue: {level} {decimal(found.ends[0])} to {decimal(found.ends[1])}"
+    interval = interval_text(found.ends, found.level)
+    if useful(found.ends):
+        interval = f"blue: {interval}"
+    elif found.ends:
+        interval += f" ({plural(max(len(found.log_ratios), 1), 'pair')}): close other programs, or measure longer"
     return [interval, f"grey: margin of {share(found.margin)}"]

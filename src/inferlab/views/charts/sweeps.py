@@ -9,6 +9,7 @@ from inferlab.errors import BadInput
 from inferlab.units import count, plural
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import Point, Series, chosen_axis, common, labels, series
+from inferlab.views.intervals import in_brackets, rounded
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -274,7 +275,7 @@ def _hover(name: str, point: Point, y: str) -> str:
     for measure, unit in {**told, "median_ms": "ms a batch", "items_per_sec": "items/s"}.items():
         value, ends = point.value(measure), point.ends(measure)
         if value is not None:
-            lines.append(f"{count(value)} {unit}" + (f" ({count(ends[0])} to {count(ends[1])})" if ends else ""))
+            lines.append(f"{rounded(value, ends, count)} {unit}{in_brackets(ends, count)}")
     if point.wrong:
         lines.append("the outputs are WRONG")
     if point.failure:

@@ -8,7 +8,8 @@ from typing import Literal
 from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.records import Cell, Estimate
 from inferlab.store.entries import CellEntry
-from inferlab.units import between, plural, share, useful
+from inferlab.units import plural, share
+from inferlab.views.intervals import between, useful
 from inferlab.workspace.cards import Duel
 
 Tone = Literal["ok", "warn", "wrong", "muted", "info"]

@@ -14,8 +14,9 @@ from nicegui.events import GenericEventArguments
 from inferlab.profiling.diff import LayerDiff
 from inferlab.records.profile import LossLayer
 from inferlab.store.entries import Entry
-from inferlab.units import between, decimal, plural, scaled
+from inferlab.units import decimal, plural, scaled
 from inferlab.views.charts.layer_diffs import layer_diff
+from inferlab.views.intervals import between
 from inferlab.views.profile_tables import NAMES, Columns, diff_columns
 from inferlab.views.report_parts import Cell
 from inferlab.web import shell

@@ -10,9 +10,10 @@ from nicegui.element import Element
 
 from inferlab.records import Shape
 from inferlab.records.profile import Interval, PerformanceProfile, Profile
-from inferlab.units import between, count, decimal, share, useful
+from inferlab.units import count, decimal, share
 from inferlab.views import profile_words as words
 from inferlab.views import report_parts
+from inferlab.views.intervals import between_at
 from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.estimates import foretold
@@ -101,7 +102,7 @@ def moment(text: str) -> str:
 def _ends(ends: Interval | None, told: Callable[[float], str]) -> str:
     if ends is None:
         return "no interval: one process"
-    return f"{between(ends, told)} (95 %)" if useful(ends) else between(ends)
+    return between_at(ends, 0.95, told)
 
 
 def _stat(label: str, value: str, detail: str, name: str) -> None:

@@ -15,8 +15,9 @@ from inferlab import machine
 from inferlab.errors import InferlabError
 from inferlab.records import Model
 from inferlab.records.optimization import Optimization
-from inferlab.units import between, plural, scaled, share, size
+from inferlab.units import plural, scaled, share, size
 from inferlab.views.history import age
+from inferlab.views.intervals import in_brackets
 from inferlab.web import shell
 from inferlab.web.components import model_facts
 from inferlab.web.components.card_words import seconds
@@ -48,7 +49,7 @@ def done_to(version: Version) -> str:
 def speedup(measured: Mapping[str, Any]) -> str:
     """How many times as fast, with the interval."""
     ends = measured["speedup_interval"]
-    span = f" ({between(ends)})" if ends else ", no interval"
+    span = in_brackets(ends) or ", no interval"
     return f"{measured['speedup']:.2f} ×{span}"
 
 

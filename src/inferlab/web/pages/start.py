@@ -12,9 +12,9 @@ from nicegui.element import Element
 
 from inferlab import machine
 from inferlab.store.entries import CellEntry, ProjectLine, QueuedJob
-from inferlab.units import count, plural, size
+from inferlab.units import plural, size
 from inferlab.version import __version__
-from inferlab.views.history import half_width
+from inferlab.views import history
 from inferlab.web import shell
 from inferlab.web.components import model_facts
 from inferlab.web.components.engines import EngineList
@@ -98,11 +98,10 @@ def best(cell: CellEntry | None, digest: str = "") -> tuple[str, str]:
     """
     if cell is None or cell.items_per_sec is None:
         return "", ""
-    half = half_width(cell.items_per_sec_low, cell.items_per_sec_high)
     fixed = cell.cell
     where = [title(fixed.engine), plural(fixed.num_cores, "core"), f"batch {fixed.batch_size}"]
     where += ["optimised version"] if digest not in ("", fixed.model_digest) else []
-    return f"{count(cell.items_per_sec)} items/s{half}", ", ".join(where)
+    return history.best([cell]), ", ".join(where)
 
 
 def _row(line: ProjectLine, changed: str) -> None:

@@ -10,8 +10,9 @@ from nicegui.element import Element
 from inferlab.errors import InferlabError
 from inferlab.records.optimization import ChangedLayer, Distance, Measured, Optimization
 from inferlab.store.serialize import plain
-from inferlab.units import between, decimal, plural, scaled, share, size, useful
+from inferlab.units import decimal, plural, scaled, share, size
 from inferlab.views import optimization_words as words
+from inferlab.views.intervals import between_at
 from inferlab.views.profile_tables import Columns
 from inferlab.views.report_parts import Cell
 from inferlab.views.text import output_check
@@ -132,8 +133,7 @@ class VersionPage:
             for text in (decimal(one.original_ms, 3), decimal(one.ms, 3)):
                 html.td(text).classes("il-right")
             html.td(f"{one.speedup:.2f} ×").classes("il-right il-strong")
-            span = f"{between(ends)} ({share(one.level)})" if useful(ends) else between(ends)
-            html.td(span).classes("il-right")
+            html.td(between_at(ends, one.level)).classes("il-right")
             with html.td():
                 shell.chip(one.verdict, TONES.get(one.verdict, "muted"))
             known = one.foretold_speedup
