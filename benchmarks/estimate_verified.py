@@ -10,9 +10,8 @@ from inferlab.measure.setup import Job
 from inferlab.model.datasets import Data
 from inferlab.profiling import loss
 from inferlab.profiling.asked import Request, Wanted
+from inferlab.profiling.build import data_for, verify
 from inferlab.profiling.estimate import estimate
-from inferlab.profiling.make import data_for
-from inferlab.profiling.verify import verify
 from inferlab.records import Model, Plan, ignore
 
 _MODELS = ("demo:resnet50", "demo:bert_3layer")

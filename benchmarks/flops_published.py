@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferlab.model.demo import build
-from inferlab.model.flops import costs
-from inferlab.model.graph import read_onnx
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.profiling.flops import flops_profile
 

@@ -19,9 +19,9 @@ from onnx import numpy_helper
 from inferlab import machine
 from inferlab.child.pruning import smallest
 from inferlab.lab import read_model
-from inferlab.model.costs import Costs
 from inferlab.model.datasets import Data, generate_data
-from inferlab.model.flops import costs
+from inferlab.model.flops.costs import Costs
+from inferlab.model.flops.count import costs
 from inferlab.model.shapes import resolve
 from inferlab.profiling.loss import layers_to_prune, measure
 from inferlab.records import Model

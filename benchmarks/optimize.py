@@ -20,7 +20,7 @@ import numpy as np
 from inferlab.errors import InferlabError
 from inferlab.lab import Lab
 from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.goals import parse_goal
+from inferlab.optimizing.recipe import parse_goal
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Plan
 from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe

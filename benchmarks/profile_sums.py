@@ -7,7 +7,7 @@ import sys
 
 from inferlab.lab import read_model
 from inferlab.measure.jobs import jobs
-from inferlab.model.flops import costs
+from inferlab.model.flops.count import costs
 from inferlab.profiling.join import read_layers
 from inferlab.profiling.passes import measure_passes
 from inferlab.profiling.performance import measure

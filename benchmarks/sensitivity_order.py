@@ -25,10 +25,10 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-from inferlab.model.costs import Costs
 from inferlab.model.datasets import Data, load_data
-from inferlab.model.flops import costs
-from inferlab.model.graph import read_onnx
+from inferlab.model.flops.costs import Costs
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.profiling.loss import approximate, area, measure
 from inferlab.records import Model

@@ -17,10 +17,10 @@ from inferlab.lab import Lab
 from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import jobs
 from inferlab.model import demo
-from inferlab.model.graph import read_onnx
-from inferlab.optimizing import front, yaml
+from inferlab.model.onnx_file import read_onnx
+from inferlab.optimizing import pareto, yaml
 from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.goals import parse_goal
+from inferlab.optimizing.recipe import parse_goal
 from inferlab.optimizing.search import Speed
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
@@ -173,7 +173,7 @@ def test_the_second_measurement_says_whether_the_goal_is_reached(
     assert found.confirmed is not None
     assert found.confirmed.speedup == pytest.approx(again)
     assert found.confirmed.reaches is (outcome == "reached")
-    assert front.outcome(found) == outcome
+    assert pareto.outcome(found) == outcome
     assert version is not None
     assert [one.engine for one in version.measured] == ["onnxruntime"]
     assert isinstance(kept, Document)
@@ -183,9 +183,9 @@ def test_the_second_measurement_says_whether_the_goal_is_reached(
 def test_wrong_outputs_of_what_was_chosen_miss_the_goal() -> None:
     chosen = Candidate("INT8 static", Recipe(), 3.0, (2.9, 3.1), 0.0, 250)
     found = Front(Goal(size_ratio=2.0), "fake", (chosen,), 0, 0, 1000, 1.0)
-    wrong = replace(chosen, speedup=None, speedup_interval=None, reason=front.WRONG_OUTPUTS)
-    assert front.outcome(replace(found, confirmed=chosen)) == "reached"
-    assert front.outcome(replace(found, confirmed=wrong)) == "missed"
+    wrong = replace(chosen, speedup=None, speedup_interval=None, reason=pareto.WRONG_OUTPUTS)
+    assert pareto.outcome(replace(found, confirmed=chosen)) == "reached"
+    assert pareto.outcome(replace(found, confirmed=wrong)) == "missed"
 
 
 @pytest.fixture

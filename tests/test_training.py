@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, load, numpy_helper, save
 
 from inferlab.errors import BadInput
 from inferlab.model import demo
-from inferlab.model.graph import read_onnx
+from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import yaml
 from inferlab.records.optimization import Pruning, Recipe, Schedule
 from inferlab.transform.prune import prune

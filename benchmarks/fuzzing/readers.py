@@ -57,15 +57,15 @@ def _check_sentence(text: str) -> None:
 
 def _model(path: Path, seed: int) -> None:
     from inferlab.confined import in_this_process
-    from inferlab.model import flops
-    from inferlab.model.graph import read_onnx, rewrite
+    from inferlab.model.flops import count
+    from inferlab.model.onnx_file import read_onnx, rewrite
     from inferlab.model.shapes import resolve
-    from inferlab.transform.stamp import stamp
+    from inferlab.transform.copies import stamp
 
     with in_this_process(), _untraced():
         model = read_onnx(path, "model.onnx")
         shapes = resolve(model.inputs, None, None, {}).shapes
-        flops.costs(model, shapes)
+        count.costs(model, shapes)
         if seed % _DRAWN == 0:
             rewrite(model, path.parent / "out", (1, 2), 8, False, True)
             stamp(model, path.parent / "out", {"key": "value"})
@@ -74,16 +74,16 @@ def _model(path: Path, seed: int) -> None:
 @contextlib.contextmanager
 def _untraced() -> Iterator[None]:
     """Shapes as the file has them: tracing starts an engine, which is another program's reader."""
-    from inferlab.model import flops
+    from inferlab.model.flops import count
 
     def refuse(*_: Any) -> Any:
         raise InferlabError("not traced here")
 
-    before, flops.trace = flops.trace, refuse  # type: ignore[attr-defined, assignment, unused-ignore]
+    before, count.trace = count.trace, refuse  # type: ignore[attr-defined, assignment, unused-ignore]
     try:
         yield
     finally:
-        flops.trace = before  # type: ignore[attr-defined, unused-ignore]
+        count.trace = before  # type: ignore[attr-defined, unused-ignore]
 
 
 def _plan(path: Path, seed: int) -> None:

@@ -22,8 +22,8 @@ from inferlab.measure.objective import parse as parse_objective
 from inferlab.measure.saved import Saved, compare_saved
 from inferlab.optimization_result import OptimizationResult
 from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.front import outcome
-from inferlab.optimizing.options import recipe_of, search_of
+from inferlab.optimizing.pareto import outcome
+from inferlab.optimizing.recipe import recipe_of, search_of
 from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted

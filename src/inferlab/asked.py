@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.options import Options
+from inferlab.optimizing.recipe import Options
 from inferlab.records import Plan
 
 Check = Callable[[str, Any], Any]

@@ -48,10 +48,10 @@ _LONGEST_TEXT = 2000
 _MOST_PROCESSES = 16
 # What every reader needs, imported before the first fork, and what some modules import only when they run.
 _FIRST = (
-    *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.graph", "inferlab.model.limits"),
+    *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.onnx_file", "inferlab.model.limits"),
     "inferlab.model.structure",
 )
-_BESIDE = {"inferlab.model.flops": "onnx.reference"}
+_BESIDE = {"inferlab.model.flops.count": "onnx.reference"}
 _NAME_BYTES = 128
 # poll's flag for an end that was closed, which not every system has.
 _HANG_UP = getattr(select, "POLLRDHUP", 0)

@@ -59,6 +59,6 @@ class Local:
 
     def profile(self, request: Request, listener: Listener) -> Iterator[Profile]:
         """Profile in children of this process."""
-        from inferlab.profiling.make import make
+        from inferlab.profiling.build import make
 
         return make(request, listener)

@@ -16,15 +16,14 @@ from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import only_job, with_inputs_of
 from inferlab.measure.setup import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
-from inferlab.model.flops import costs
-from inferlab.optimizing import calibration, front
+from inferlab.model.flops.count import costs
+from inferlab.optimizing import pareto, quantization
 from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.ladder import Terrain
-from inferlab.optimizing.make import make
-from inferlab.optimizing.placing import check_target
-from inferlab.optimizing.resolve import resolve
+from inferlab.optimizing.attempts import Terrain
+from inferlab.optimizing.build import check_target, make
+from inferlab.optimizing.levels import resolve
+from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import Copy, Found, Speed, search
-from inferlab.optimizing.sensitive import keep_sensitive
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
@@ -73,8 +72,8 @@ def made_of(
         found = replace(found, interrupted=True)
     else:
         loss = None if version.distance is None else _loss(version.distance)
-        candidate = front.confirmed(found.candidates[place], version, found.engine, loss)
-        reaches = front.reaches(candidate, found.goal, found.original_bytes)
+        candidate = pareto.confirmed(found.candidates[place], version, found.engine, loss)
+        reaches = pareto.reaches(candidate, found.goal, found.original_bytes)
         found = replace(found, confirmed=replace(candidate, reaches=reaches))
     return found, replace(version, search=found)
 
@@ -98,10 +97,10 @@ class Workbench:
         self._plan, self._asked, self._job, self._doors = plan, asked, job, doors
         self._folder = folder
         self._listener = _without_fractions(listener)
-        self._data_file = calibration.data_name(asked.recipe, asked.data_file)
+        self._data_file = quantization.data_name(asked.recipe, asked.data_file)
         model = job.model
         self.data: Data = (
-            calibration.load(self._data_file, model)
+            quantization.load(self._data_file, model)
             if self._data_file
             else generate_data(model.inputs, own_shapes(job), ITEMS, seed=plan.seed)
         )
@@ -117,7 +116,7 @@ class Workbench:
     def make(self, recipe: Recipe) -> Copy:
         """Carry out a recipe in a folder of its own."""
         model, job = self._job.model, self._job
-        settled, _ = calibration.settle(recipe, self._data_file, model, own_shapes(job), self._plan.seed)
+        settled, _ = quantization.settle(recipe, self._data_file, model, own_shapes(job), self._plan.seed)
         settled = self._keeping(settled)
         basis = self._profiles() if recipe.pruning is not None and recipe.pruning.budget is not None else Basis()
         resolved = resolve(settled, self._costs, basis.loss, basis.performance, model)
@@ -190,7 +189,7 @@ def _loss(distance: Distance) -> float | None:
 def _speed(found: Comparison) -> Speed:
     check = worst([pair.b.check for pair in found.pairs])
     if check.status == "mismatch":
-        return Speed(None, None, reason=front.WRONG_OUTPUTS, interrupted=found.interrupted)
+        return Speed(None, None, reason=pareto.WRONG_OUTPUTS, interrupted=found.interrupted)
     ends = found.ratio.ends
     interval = None if ends is None else (1 / ends[1], 1 / ends[0])
     return Speed(1 / found.ratio.value, interval, found.ratio.level, interrupted=found.interrupted)
@@ -203,8 +202,8 @@ def _front(found: Found, asked: Asked, bench: Workbench, job: Job) -> Front:
         goal=asked.goal,
         engine=job.cell.engine,
         candidates=found.candidates,
-        chosen=front.chosen(found.candidates),
-        nearest=front.nearest(found.candidates, asked.goal, size),
+        chosen=pareto.chosen(found.candidates),
+        nearest=pareto.nearest(found.candidates, asked.goal, size),
         original_bytes=size,
         seconds=found.seconds,
         model=job.model.source,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,14 +24,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput
-from inferlab.optimizing import weight_names
+from inferlab.model.onnx_file import parse_onnx
+from inferlab.model.weights import list_weights, stored_values
 from inferlab.optimizing.asked import CHANNEL, check_recipe
-from inferlab.optimizing.schedule import learning_rate_at, sparsity_at
+from inferlab.records import Shape
 from inferlab.records.optimization import Recipe, Schedule
 from inferlab.transform.patterns import mask, parse_groups
-
-__all__ = ["Pruner"]
+from inferlab.units import plural
 
 
 @dataclass(slots=True)
@@ -74,12 +75,12 @@ class Pruner:
         self._schedule = recipe.schedule or Schedule()
         self._pattern, levels = _levels_of(recipe)
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        found = weight_names.match(
+        found = match_weights(
             {name: tuple(one.shape) for name, one in parameters.items()},
             lambda name: parameters[name].detach().float().cpu().numpy(),
             tuple(levels),
             names or {},
-            {} if model is None else weight_names.stored(Path(model), list(levels)),
+            {} if model is None else read_stored(Path(model), list(levels)),
         )
         owners = _owners(module)
         self._weights = []
@@ -223,7 +224,7 @@ def _places(name: str, pattern: str, owner: Any, parameter: Any) -> Any:
     """Where the elements lie in the product that the parameter's own module computes."""
     from onnx import helper
 
-    from inferlab.transform.layouts import Layouts
+    from inferlab.transform.prune import Layouts
 
     if pattern == "unstructured":
         return np.arange(parameter.numel())
@@ -243,3 +244,92 @@ def _pattern_at(pattern: str, level: float, final: float) -> str | None:
         return pattern
     zeros = math.floor(groups[0] * level / final + 1e-9)
     return f"{zeros}:{groups[1]}" if zeros else None
+
+
+# An epoch is a count of steps over the steps of an epoch: 3 × 0.1 shall not come before 0.3.
+_SLACK = 1e-9
+
+
+def sparsity_at(schedule: Schedule, final: float, epoch: float) -> float:
+    """The share of zeros that a layer shall have at an epoch whose last share is `final`.
+
+    Nothing before the start; from then on a cubic ramp, steep at first while there is much to spare, in steps of
+    the update frequency; `final` from the end on.
+    """
+    if epoch < schedule.start_epoch - _SLACK:
+        return 0.0
+    if epoch >= schedule.end_epoch - _SLACK:
+        return final
+    first = min(schedule.initial_sparsity, final)
+    updates = math.floor((epoch - schedule.start_epoch) / schedule.update_frequency + _SLACK)
+    done = updates * schedule.update_frequency / (schedule.end_epoch - schedule.start_epoch)
+    return final + (first - final) * (1 - done) ** 3
+
+
+def learning_rate_at(schedule: Schedule, epoch: float) -> float | None:
+    """The learning rate at an epoch; None where the schedule leaves it to the training code."""
+    begun = [(start, rate) for start, rate in schedule.learning_rates if start <= epoch + _SLACK]
+    return max(begun)[1] if begun else None
+
+
+Array = np.ndarray[Any, Any]
+
+_MOST_NAMED = 5
+
+
+def match_weights(
+    shapes: Mapping[str, Shape],
+    values_of: Callable[[str], Array],
+    wanted: Sequence[str],
+    names: Mapping[str, str],
+    read_stored: Mapping[str, Array],
+) -> dict[str, str]:
+    """The module's name of each wanted weight, or one error that lists all that have none.
+
+    `shapes` are those of the module's parameters, by name. A weight is the parameter that `names` gives it, the
+    one of the same name, the only one whose name ends alike, or, where it is among the `read_stored` values of the
+    exported model, the one of its shape and values, as it is or transposed.
+    """
+    found: dict[str, str] = {}
+    for name in wanted:
+        called = names.get(name, name)
+        alike = [one for one in shapes if one.endswith(f".{called}") or called.endswith(f".{one}")]
+        if called in shapes:
+            found[name] = called
+        elif len(alike) == 1:
+            found[name] = alike[0]
+        elif name in read_stored and (same := _same_parameter(shapes, values_of, read_stored[name])) is not None:
+            found[name] = same
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        listed = ", ".join(missing[:_MOST_NAMED]) + (", …" if len(missing) > _MOST_NAMED else "")
+        raise BadInput(
+            f"The module has no parameter for {plural(len(missing), 'weight')} of the recipe: {listed}. Give the "
+            "ONNX file that was exported from it (model='model.onnx'), or say what the module calls them: "
+            "names={'name in the recipe': 'name in the module'}."
+        )
+    return found
+
+
+@confined(reads=["path"])
+def read_stored(path: Path, wanted: Collection[str]) -> dict[str, Array]:
+    """The values of these weights in an ONNX file, as floats."""
+    found = {one.name: one for one in list_weights(parse_onnx(path)) if one.name in wanted}
+    return {name: _floats(stored_values(one.stored, path.parent)).reshape(one.dims) for name, one in found.items()}
+
+
+def _same_parameter(shapes: Mapping[str, Shape], values_of: Callable[[str], Array], held: Array) -> str | None:
+    """The only parameter of this shape, or the one of them that has these values; transposed ones too."""
+    fitting = [name for name, shape in shapes.items() if shape in (held.shape, held.shape[::-1])]
+    if len(fitting) == 1:
+        return fitting[0]
+    for name in fitting:
+        own = values_of(name)
+        if any(np.array_equal(one, held) for one in (own, own.T) if one.shape == held.shape):
+            return name
+    return None
+
+
+def _floats(held: Array) -> Array:
+    """Floats in single precision; 16-bit integers are the bits of bfloat16."""
+    return (held.astype(np.uint32) << 16).view(np.float32) if held.dtype.kind == "u" else held.astype(np.float32)

@@ -15,17 +15,16 @@ from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import only_job, with_inputs_of
 from inferlab.measure.setup import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
-from inferlab.model.flops import costs
+from inferlab.model.flops.count import costs
 from inferlab.model.shapes import resolve as resolve_shapes
-from inferlab.optimizing import calibration
+from inferlab.optimizing import quantization
 from inferlab.optimizing.asked import CHANNEL, Asked
-from inferlab.optimizing.make import Made, make
-from inferlab.optimizing.placing import check_target
-from inferlab.optimizing.resolve import Resolved, resolve
-from inferlab.optimizing.sensitive import keep_sensitive
+from inferlab.optimizing.build import Made, check_target, make
+from inferlab.optimizing.levels import Resolved, resolve
+from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.profiling.asked import Wanted
-from inferlab.profiling.foretell import foretell, int8_speedup
 from inferlab.profiling.performance import can_impose
+from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Comparison, Event, Finding, Listener, Model, Plan, Shape
 from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe
 from inferlab.records.profile import LossProfile, PerformanceProfile, Profile
@@ -93,11 +92,11 @@ class Versioning:
     def make(self) -> tuple[Made, Resolved, Basis]:
         """The optimised model in its place, what the recipe became, and the profiles that it goes by."""
         model, job = self._job.model, self._job
-        data_file = calibration.data_name(self._asked.recipe, self._asked.data_file)
-        data = calibration.load(data_file, model) if data_file else self._generated()
+        data_file = quantization.data_name(self._asked.recipe, self._asked.data_file)
+        data = quantization.load(data_file, model) if data_file else self._generated()
         counted = costs(model, shapes_of(data))
         basis = self._basis()
-        recipe, findings = calibration.settle(
+        recipe, findings = quantization.settle(
             self._asked.recipe, data_file, model, own_shapes(job), self._plan.seed
         )
         recipe, more = keep_sensitive(recipe, model, counted, data, self._target.parent, self._listener)
@@ -236,7 +235,7 @@ def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: 
 
 
 def foretold(recipe: Recipe, engine: str, basis: Basis) -> float | None:
-    """The speed-up that profiles of this engine foretell for a recipe; None where they say nothing of it.
+    """The speed-up that profiles of this engine predict for a recipe; None where they say nothing of it.
 
     What INT8 makes of pruned layers was not measured: of both together the gains are multiplied.
     """
@@ -247,7 +246,7 @@ def foretold(recipe: Recipe, engine: str, basis: Basis) -> float | None:
     if recipe.pruning is not None:
         if recipe.pruning.pattern != "unstructured" or basis.loss is None:
             return None
-        gains.append(foretell(performance, basis.loss, recipe.pruning.layers).estimated_speedup)
+        gains.append(predict(performance, basis.loss, recipe.pruning.layers).estimated_speedup)
     if recipe.quantization is not None:
         gains.append(int8_speedup(performance) if recipe.quantization.scheme == "static" else None)
     return None if None in gains else math.prod(one for one in gains if one is not None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.model.graph import read_onnx
+from inferlab.model.onnx_file import read_onnx
 from tests.cli.conftest import Run
 
 DIGITS = ("optimize", "demo:digits", "--data", "demo:digits", "-ncores", "1", "--measure", "none")

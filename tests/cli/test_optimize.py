@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferlab.model.graph import read_onnx
+from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import yaml
 from tests.cli.conftest import Run
 from tests.helpers.perceptrons import perceptron

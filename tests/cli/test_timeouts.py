@@ -11,8 +11,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from inferlab.errors import EngineHung
 from inferlab.model.datasets import generate_data
-from inferlab.model.flops import costs
-from inferlab.model.graph import read_onnx
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.timeouts import time_limit, timeout_s
 from inferlab.transform.quantize import quantize
 from tests.cli.conftest import Run

@@ -17,8 +17,8 @@ from inferlab.child import protocol
 from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure.jobs import jobs
-from inferlab.model.flops import costs
-from inferlab.model.graph import read_onnx
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.profiling import performance
 from inferlab.records import Plan, ignore
 from inferlab.worker import Launch, Worker

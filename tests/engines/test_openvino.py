@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.model.inspect import inspect_foreign
+from inferlab.model.reading import inspect_foreign
 from inferlab.records import TensorSpec
 from inferlab.worker import Launch, Worker
 

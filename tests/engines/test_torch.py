@@ -20,8 +20,8 @@ import pytest
 from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.model import inspect
-from inferlab.model.inspect import inspect_foreign
+from inferlab.model import reading
+from inferlab.model.reading import inspect_foreign
 from inferlab.records import TensorSpec
 from inferlab.worker import Launch, Worker
 
@@ -59,7 +59,7 @@ def child() -> Iterator[Worker]:
 
 @pytest.fixture(autouse=True)
 def _inspected_in_one_child(child: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect, "Worker", lambda *_, **__: nullcontext(child))
+    monkeypatch.setattr(reading, "Worker", lambda *_, **__: nullcontext(child))
 
 
 @pytest.fixture(scope="module")

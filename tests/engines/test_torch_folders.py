@@ -16,7 +16,7 @@ import pytest
 from inferlab.child import protocol
 from inferlab.errors import BadInput
 from inferlab.lab import Lab, read_model
-from inferlab.model.inspect import weight_files
+from inferlab.model.reading import weight_files
 from inferlab.records import Plan, TensorSpec
 from inferlab.transformers import quantize
 from inferlab.worker import Launch, Worker

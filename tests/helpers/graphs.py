@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from inferlab.model.costs import Costs, NodeCost
-from inferlab.model.flops import costs
-from inferlab.model.graph import read_onnx
+from inferlab.model.flops.costs import Costs, NodeCost
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.records import Model, Shape
 
 FLOAT = TensorProto.FLOAT

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from inferlab.model.graph import read_onnx
 from inferlab.model.inputs import make_inputs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.records import Model
 

@@ -10,9 +10,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.model import download
-from inferlab.model.source import Located, locate
+from inferlab.model.sources import Located, locate
 from inferlab.records import Event
-from tests.helpers.downloads import Server
+from tests.helpers.downloads import Server, cache, certificate, mlp, plain, server
+
+__all__ = ["cache", "certificate", "mlp", "plain", "server"]
 
 
 def _model_with_data(location: str) -> bytes:

@@ -21,7 +21,7 @@ from inferlab.cli.export import command
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.model import export
 from inferlab.model.export import WrongExport, export_to_onnx
-from inferlab.model.inspect import need_torch
+from inferlab.model.reading import need_torch
 from inferlab.records import Event, TensorSpec
 from inferlab.worker import Launch, Worker
 

@@ -10,10 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.model.demo import build
-from inferlab.model.flops import costs
-from inferlab.model.formulas import formula_for, reason_for
-from inferlab.model.graph import read_onnx
-from inferlab.model.operators import NO_FORMULA
+from inferlab.model.flops.count import costs
+from inferlab.model.flops.formulas import formula_for, reason_for
+from inferlab.model.flops.operators import NO_FORMULA
+from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.records import Model
 from tests.helpers.graphs import FLOAT, cost_of, fixed, floats, last, model_of, node, saved

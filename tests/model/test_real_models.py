@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.child import protocol
-from inferlab.model.graph import read_onnx, rewrite
 from inferlab.model.inputs import make_inputs
+from inferlab.model.onnx_file import read_onnx, rewrite
 from inferlab.model.shapes import Resolved, resolve
 from inferlab.records import Model
 from inferlab.worker import Launch, Worker

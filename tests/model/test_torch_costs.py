@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferlab.model import inspect, torch_costs
-from inferlab.model.costs import Costs, NodeCost
-from inferlab.model.inspect import TORCH, inspect_foreign
+from inferlab.model import reading
+from inferlab.model.flops import costs
+from inferlab.model.flops.costs import Costs, NodeCost
+from inferlab.model.reading import TORCH, inspect_foreign
 from inferlab.records import Kind
 from inferlab.worker import Worker
 from tests.helpers import berts, torch_nets
@@ -34,13 +35,13 @@ def ask() -> Iterator[Ask]:
     """Costs of any model, told by one child for all of them."""
     root = tempfile.gettempdir()
     with Worker(replace(TORCH, reads=(root,), writes=(root,))) as child, pytest.MonkeyPatch.context() as patch:
-        for module in (inspect, torch_costs):
+        for module in (reading, costs):
             patch.setattr(module, "Worker", lambda *_, **__: nullcontext(child))
 
         def asked(path: Path, kind: Kind, inputs: dict[str, Any], **options: str) -> Costs:
             model = inspect_foreign(path, kind, path.name)
             shapes = {name: value.shape for name, value in inputs.items()}
-            return torch_costs.torch_costs(model, shapes, inputs, options)
+            return costs.torch_costs(model, shapes, inputs, options)
 
         yield asked
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.optimizing.schedule import learning_rate_at, sparsity_at
 from inferlab.records.optimization import Schedule
+from inferlab.training import learning_rate_at, sparsity_at
 
 RAMP = Schedule(start_epoch=1.0, end_epoch=5.0, update_frequency=1.0, initial_sparsity=0.1, epochs=8.0)
 

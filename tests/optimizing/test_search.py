@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from inferlab.errors import EngineFailed
-from inferlab.optimizing.ladder import Terrain
+from inferlab.optimizing.attempts import Terrain
 from inferlab.optimizing.search import Copy, Found, Speed, search
 from inferlab.records import ignore
 from inferlab.records.optimization import Candidate, Goal, Recipe

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from inferlab.model.costs import Costs, NodeCost
+from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.profiling.flops import flops_profile
 from inferlab.records.profile import Uncounted, Work
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from onnx import NodeProto, TensorProto, helper
 
-from inferlab.model.costs import NodeCost
-from inferlab.profiling.join import Executed, Graph, Joined, join, read_layers
-from inferlab.profiling.optimised import optimised_seeds
+from inferlab.model.flops.costs import NodeCost
+from inferlab.profiling.join import Executed, Graph, Joined, join, optimised_seeds, read_layers
 
 
 def graph(*nodes: tuple[str, str, str], kept: Sequence[str] = ("y",), named: bool = True) -> Graph:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from inferlab.model.costs import NodeCost
+from inferlab.model.flops.costs import NodeCost
 from inferlab.profiling.join import Executed, Graph, Joined
 from inferlab.profiling.layers import Timed, align, apportion, layer_bytes, layer_records, timed
 

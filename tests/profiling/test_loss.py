@@ -18,13 +18,13 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from inferlab.child.pruning import smallest
 from inferlab.errors import BadInput
 from inferlab.lab import read_model
-from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.datasets import Data, generate_data, load_data
 from inferlab.model.demo import digits_data
-from inferlab.model.flops import costs
-from inferlab.model.graph import read_onnx
+from inferlab.model.flops.costs import Costs, NodeCost
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
-from inferlab.profiling import trying
+from inferlab.profiling import pruning_trials
 from inferlab.profiling.loss import approximate, area, evaluate, layers_to_prune, measure
 from inferlab.records import Event, Model
 from inferlab.records.profile import LEVELS, LossProfile, level_key
@@ -213,7 +213,7 @@ def test_portions_and_sets_of_other_sizes_add_up_to_the_same(
 ) -> None:
     model, counts, data = digits
     assert data.labels is not None and set(data.rows) == {30}
-    monkeypatch.setattr(trying, "CACHE_BYTES", 1)
+    monkeypatch.setattr(pruning_trials, "CACHE_BYTES", 1)
     cut = data.rows[0] - 5
     sets = (*data.sets[:2], {"image": data.sets[2]["image"][:cut]})
     labels = (*data.labels[:2], data.labels[2][:cut])

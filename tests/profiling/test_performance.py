@@ -15,9 +15,9 @@ from inferlab.errors import BadInput
 from inferlab.measure.jobs import jobs
 from inferlab.measure.lock import lock_file
 from inferlab.measure.setup import Job
-from inferlab.model.costs import Costs
-from inferlab.model.flops import costs
-from inferlab.model.graph import read_onnx
+from inferlab.model.flops.costs import Costs
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import read_onnx
 from inferlab.profiling import performance
 from inferlab.records import Event, Plan, ignore
 from inferlab.records.profile import PerformanceProfile

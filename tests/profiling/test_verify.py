@@ -9,8 +9,8 @@ import pytest
 
 from inferlab.measure.compare import Contest
 from inferlab.measure.jobs import only_job
-from inferlab.profiling import verify as module
-from inferlab.profiling.verify import verify
+from inferlab.profiling import build as module
+from inferlab.profiling.build import verify
 from inferlab.records import Comparison, Listener, Plan, ignore
 from inferlab.records.profile import PruningEstimate
 from tests.helpers.perceptrons import perceptron

@@ -18,9 +18,9 @@ from onnx import TensorProto, helper
 from inferlab.child.engines import torch_files, torch_folders
 from inferlab.child.engines.base import BadOption
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.model import inputs, source
-from inferlab.model.graph import read_onnx
-from inferlab.model.inspect import OPENVINO
+from inferlab.model import inputs, sources
+from inferlab.model.onnx_file import read_onnx
+from inferlab.model.reading import OPENVINO
 from inferlab.optimizing import yaml as recipes
 from inferlab.records import TensorSpec
 from inferlab.worker import Worker
@@ -151,7 +151,7 @@ def test_a_pickle_by_itself_is_no_model(ending: str, protocol: int, marker: Path
     path = tmp_path / f"model{ending}"
     path.write_bytes(torch_attacks.harmful_pickle(marker, protocol))
     with pytest.raises(BadInput) as problem:
-        found = source.locate(str(path))
+        found = sources.locate(str(path))
         read_onnx(found.path, str(path))
     assert str(path) in str(problem.value)
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.model.archives import array_names, memory_limit, read_arrays
-from inferlab.model.inputs import make_inputs, read_data
+from inferlab.model.inputs import array_names, make_inputs, memory_limit, read_arrays, read_data
 from inferlab.records import TensorSpec
 
 X = TensorSpec("x", "float32", (None, 4))
@@ -47,7 +46,7 @@ def test_an_archive_that_would_fill_the_memory_is_refused_by_its_header(tmp_path
 
 
 def test_the_limit_is_that_of_all_arrays_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferlab.model.archives.memory_limit", lambda: 100)
+    monkeypatch.setattr("inferlab.model.inputs.memory_limit", lambda: 100)
     path = tmp_path / "two.npz"
     np.savez(path, a=np.zeros(20, np.float32), b=np.zeros(20, np.float32))
     assert read_arrays(path, ["a"])["a"].nbytes == 80

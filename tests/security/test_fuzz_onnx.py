@@ -12,11 +12,11 @@ import pytest
 from benchmarks.fuzzing.onnx_mutations import mutate, seed_models
 from inferlab.confined import in_this_process
 from inferlab.errors import InferlabError
-from inferlab.model import flops
-from inferlab.model.graph import digest_of, read_onnx, rewrite
+from inferlab.model.flops import count
+from inferlab.model.onnx_file import digest_of, read_onnx, rewrite
 from inferlab.model.shapes import resolve
+from inferlab.transform.copies import stamp
 from inferlab.transform.prune import prune
-from inferlab.transform.stamp import stamp
 
 _SEEDS = 120
 
@@ -43,7 +43,7 @@ def test_every_reader_survives_mutated_models(name: str, tmp_path: Path, monkeyp
     def no_trace(*_: Any) -> Any:
         raise InferlabError("not traced here")
 
-    monkeypatch.setattr(flops, "trace", no_trace)
+    monkeypatch.setattr(count, "trace", no_trace)
     path, out = tmp_path / "model.onnx", tmp_path / "out"
     (tmp_path / "data.bin").write_bytes(bytes(8192))
     content = seed_models()[name]
@@ -56,7 +56,7 @@ def test_every_reader_survives_mutated_models(name: str, tmp_path: Path, monkeyp
         if model is None or shapes is None:
             continue
         read += 1
-        counted = _attempt(flops.costs, model, shapes.shapes)
+        counted = _attempt(count.costs, model, shapes.shapes)
         _attempt(rewrite, model, out, (1, 2), 8, False, True)
         _attempt(stamp, model, out, {"key": "value"})
         levels = {node.weight: 0.5 for node in (counted.nodes if counted else ()) if node.prunable}
@@ -72,7 +72,7 @@ def test_the_models_that_are_mutated_are_sound(name: str, tmp_path: Path) -> Non
     path = tmp_path / "model.onnx"
     path.write_bytes(seed_models()[name])
     model = read_onnx(path, name)
-    assert flops.costs(model, resolve(model.inputs, None, None, {}).shapes).nodes
+    assert count.costs(model, resolve(model.inputs, None, None, {}).shapes).nodes
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

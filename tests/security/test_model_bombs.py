@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from inferlab.errors import BadInput
-from inferlab.model.flops import costs
-from inferlab.model.graph import digest_of, read_onnx
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import digest_of, read_onnx
 from tests.helpers.bombs import function_bomb
 
 

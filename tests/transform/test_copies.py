@@ -16,9 +16,9 @@ from inferlab.errors import BadInput
 from inferlab.records import Model
 from inferlab.transform.channels import prune_channels
 from inferlab.transform.cleanup import clean_up
+from inferlab.transform.copies import stamp
 from inferlab.transform.prune import prune
 from inferlab.transform.quantize import quantize
-from inferlab.transform.stamp import stamp
 from tests.helpers.networks import a_graph, digests, inputs_of, random, run_onnxruntime, saved, weights_of
 
 node = helper.make_node
@@ -81,7 +81,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from inferlab.errors import InferlabError
-from inferlab.model.graph import read_onnx
+from inferlab.model.onnx_file import read_onnx
 from tests.transform.test_copies import TRANSFORMS
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 model = read_onnx(Path(sys.argv[1]), "net.onnx")

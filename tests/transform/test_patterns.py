@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from onnx import ModelProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
-from inferlab.transform.layouts import Layouts
 from inferlab.transform.patterns import in_blocks, in_groups, mask, parse_groups
-from inferlab.transform.prune import prune
+from inferlab.transform.prune import Layouts, prune
 from tests.helpers.networks import Array, a_graph, random, saved, weights_of
 
 

@@ -12,8 +12,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from inferlab.child.pruning import energy_shares, how_many, smallest
 from inferlab.errors import BadInput
-from inferlab.model.graph import read_onnx
-from inferlab.model.sparsity import values
+from inferlab.model.onnx_file import read_onnx
+from inferlab.model.weights import stored_values
 from inferlab.transform.prune import prune
 
 WEIGHT = np.array([[0.5, -0.1, 0.3], [-0.4, 0.2, -0.6]], np.float32)
@@ -81,7 +81,7 @@ def test_weights_of_every_float_type_are_pruned(tmp_path: Path, kind: str, raw: 
     data_type = TensorProto.DataType.Value(kind)
     dense = helper.make_tensor("w", data_type, WEIGHT.shape, WEIGHT.reshape(-1))
     if raw:
-        stored = values(dense, tmp_path).tobytes()
+        stored = stored_values(dense, tmp_path).tobytes()
         dense = TensorProto(name="w", data_type=data_type, dims=WEIGHT.shape, raw_data=stored)
     original = read_onnx(saved(a_model(dense, constant), tmp_path / "a"), "here")
     pruned = prune(original, {"w": 0.5}, tmp_path / "b")

@@ -13,7 +13,7 @@ from inferlab.errors import BadInput, EngineRefused
 from inferlab.lab import read_model
 from inferlab.model.datasets import Data, load_data
 from inferlab.model.demo import digits_data
-from inferlab.model.graph import read_onnx
+from inferlab.model.onnx_file import read_onnx
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Model
 from inferlab.transform.quantize import quantize

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from inferlab.errors import BadInput
-from inferlab.transform.stamp import stamp
+from inferlab.transform.copies import stamp
 from tests.helpers.networks import a_graph, digests, inputs_of, random, run_onnxruntime, saved
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.optimizing import front as judging
+from inferlab.optimizing import pareto as judging
 from inferlab.records.optimization import Candidate, Front, Goal, Recipe
 from inferlab.views import front
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.optimizing import front as judging
+from inferlab.optimizing import pareto as judging
 from inferlab.records.optimization import Candidate, Front, Goal, Recipe
 from inferlab.views.charts.fronts import front
 

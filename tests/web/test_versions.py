@@ -1,4 +1,4 @@
-"""Versions as a user makes them: sliders that foretell, progress, what was measured, what is taken away, undo."""
+"""Versions as a user makes them: sliders that predict, progress, what was measured, what is taken away, undo."""
 
 from __future__ import annotations
 

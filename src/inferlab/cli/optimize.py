@@ -171,8 +171,8 @@ def _draw(front: Front, path: Path, log: Log) -> None:
 
 def _exit_code(front: Front | None, found: Optimization | None, strict: bool) -> int:
     """1 where the goal is missed by the second measurement, or by all that was tried; 4 where that is open."""
-    from inferlab.optimizing.front import outcome
-    from inferlab.optimizing.make import FAR_OFF
+    from inferlab.optimizing.build import FAR_OFF
+    from inferlab.optimizing.pareto import outcome
 
     if (front and front.interrupted) or (found and found.interrupted):
         return 130
@@ -190,7 +190,7 @@ def _exit_code(front: Front | None, found: Optimization | None, strict: bool) ->
 def _asked(given: dict[str, Any]) -> Asked:
     """What these options ask for; those of a plan are left in `given`."""
     from inferlab.optimizing.asked import Asked
-    from inferlab.optimizing.options import Options, recipe_of, search_of
+    from inferlab.optimizing.recipe import Options, recipe_of, search_of
 
     options = {one.name: given.pop(one.name) for one in fields(Options)}
     options["layers"] = dict(options["layers"])

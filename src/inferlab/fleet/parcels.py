@@ -69,7 +69,7 @@ def pack_model(model: Model) -> Packed:
     """A model with all files that it consists of."""
     path = Path(model.path)
     if model.kind == "transformers":
-        from inferlab.model.inspect import weight_files
+        from inferlab.model.reading import weight_files
 
         described = sorted(one for one in path.glob("*.json") if one.is_file())
         return _pack("", {one.name: one for one in (*described, *weight_files(path))})
@@ -90,7 +90,7 @@ def pack_file(file: str) -> Packed:
 
 def _external(path: Path) -> dict[str, Path]:
     """The files that hold weights of an ONNX model, by the names that it calls them by."""
-    from inferlab.model.graph import data_files_of
+    from inferlab.model.onnx_file import data_files_of
 
     return data_files_of(path)
 

@@ -17,7 +17,7 @@ from inferlab.errors import InferlabError
 from inferlab.machine import usable_cores
 from inferlab.measure.check import Arrays
 from inferlab.model.inputs import digest
-from inferlab.model.inspect import TORCH
+from inferlab.model.reading import TORCH
 from inferlab.model.shapes import batch_axis
 from inferlab.records import Event, Listener, Model
 from inferlab.settings import cache_folder

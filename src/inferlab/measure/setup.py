@@ -16,7 +16,7 @@ from inferlab.measure import check, streams
 from inferlab.measure.crew import Crew
 from inferlab.measure.reference import Reference, reference_for
 from inferlab.measure.stats import typical_call_s
-from inferlab.model.graph import rewrite
+from inferlab.model.onnx_file import rewrite
 from inferlab.records import Cell, Event, Listener, Model
 from inferlab.worker import Launch, Worker
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from inferlab.child.scoring import IGNORED
 from inferlab.errors import BadInput
-from inferlab.model.archives import array_names, read_arrays
-from inferlab.model.inputs import make_inputs, read_data, take_rows
+from inferlab.model.inputs import array_names, make_inputs, read_arrays, read_data, take_rows
 from inferlab.model.shapes import batch_axis, fixed_batch
 from inferlab.records import Dim, Shape, TensorSpec
 from inferlab.units import plural

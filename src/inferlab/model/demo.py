@@ -58,15 +58,15 @@ def digits_data() -> Path:
 
 
 def _make(name: str) -> ModelProto:
-    from inferlab.model import demo_bert, demo_nets
+    from inferlab.model import demo_networks
 
     makers: dict[str, Callable[[], ModelProto]] = {
-        "mlp": lambda: demo_nets.mlp((64, 64, 10)),
-        "mlp_medium": lambda: demo_nets.mlp((256, 256, 128, 128, 10)),
-        "mobilenet_v1": demo_nets.mobilenet_v1,
-        "mobilenet_v2": demo_nets.mobilenet_v2,
-        "resnet50": demo_nets.resnet50,
-        "bert_base": lambda: demo_bert.bert(layers=12, hidden=768, heads=12),
-        "bert_3layer": lambda: demo_bert.bert(layers=3, hidden=384, heads=12),
+        "mlp": lambda: demo_networks.mlp((64, 64, 10)),
+        "mlp_medium": lambda: demo_networks.mlp((256, 256, 128, 128, 10)),
+        "mobilenet_v1": demo_networks.mobilenet_v1,
+        "mobilenet_v2": demo_networks.mobilenet_v2,
+        "resnet50": demo_networks.resnet50,
+        "bert_base": lambda: demo_networks.bert(layers=12, hidden=768, heads=12),
+        "bert_3layer": lambda: demo_networks.bert(layers=3, hidden=384, heads=12),
     }
     return makers[name]()

@@ -86,7 +86,7 @@ def external_files(path: Path) -> list[str]:
 def _external_names(path: Path) -> list[str]:
     import onnx
 
-    from inferlab.model.sparsity import tensors
+    from inferlab.model.weights import all_tensors
 
     try:
         model = onnx.load_model(str(path), load_external_data=False)
@@ -98,7 +98,7 @@ def _external_names(path: Path) -> list[str]:
         raise BadInput(f"{path.name} is not an ONNX model.")
     names = dict.fromkeys(
         entry.value
-        for tensor in tensors(model)
+        for tensor in all_tensors(model)
         if tensor.data_location == onnx.TensorProto.EXTERNAL
         for entry in tensor.external_data
         if entry.key == "location"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from inferlab.child import protocol
 from inferlab.errors import BadInput, InferlabError
-from inferlab.model.inspect import need_torch, tensor_spec
+from inferlab.model.reading import need_torch, tensor_spec
 from inferlab.records import Event, Listener, TensorSpec, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.worker import Worker

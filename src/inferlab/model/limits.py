@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from inferlab.model import sparsity
-from inferlab.model.sparsity import Body, attribute, subgraphs, type_name
+from inferlab.model.weights import Body, attribute, constant_tensor, stored_values, subgraphs, type_name
 
 # Operators whose output holds values of these inputs and no others but constants (None: of any input).
 _PASSING: dict[str, tuple[int, ...] | None] = {
@@ -40,7 +39,7 @@ class Scope:
             for index, name in enumerate(node.input):
                 self.readers.setdefault(name, []).append((node, index))
             self.makers.update(dict.fromkeys(node.output, node))
-            if (value := sparsity.constant(node)) is not None:
+            if (value := constant_tensor(node)) is not None:
                 self.constants[node.output[0]] = value
             self.children.extend(Scope(inner, self, node) for inner in subgraphs(node))
 
@@ -146,7 +145,7 @@ class Tracer:
         tensor = self._source(scope, name, ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand"))
         if tensor is None or type_name(tensor.data_type) not in _COUNTING or math.prod(tensor.dims) > _MANY:
             return []
-        numbers = sparsity.values(tensor, self._folder)
+        numbers = stored_values(tensor, self._folder)
         return [int(one) for one in numbers if np.isfinite(one) and one == int(one)]
 
 

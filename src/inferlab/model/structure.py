@@ -13,7 +13,7 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from inferlab.errors import Damaged
-from inferlab.model.sparsity import Body, bits, bodies, bytes_of, subgraphs, tensors, type_name
+from inferlab.model.weights import Body, all_tensors, bit_width, bodies, subgraphs, tensor_bytes, type_name
 
 #: Nodes, and bytes of them, that a model may have once its functions stand in the place of their calls.
 MOST_NODES = 250_000
@@ -37,7 +37,7 @@ def check(proto: ModelProto) -> None:
     if len(functions) < len(proto.functions):
         raise Damaged("two of its functions have the same name")
     _check_depth(proto)
-    for tensor in tensors(proto):
+    for tensor in all_tensors(proto):
         _check_tensor(tensor)
     for body in bodies(proto):
         for sparse in body.sparse_initializer if isinstance(body, GraphProto) else ():
@@ -85,7 +85,7 @@ def check_text(proto: ModelProto) -> None:
             for one in node.attribute:
                 texts += [one.name, one.ref_attr_name]
     texts += [one.domain for one in proto.opset_import]
-    for tensor in tensors(proto):
+    for tensor in all_tensors(proto):
         texts += [tensor.name, tensor.doc_string]
         for entry in tensor.external_data:
             texts += [entry.key, entry.value]
@@ -125,12 +125,12 @@ def _check_dims(name: str, dims: Iterable[int]) -> None:
 def _stored_values(tensor: TensorProto, kind: str) -> tuple[int, int] | None:
     """How many values a tensor holds in the file, and how many its shape needs; None for types without a width."""
     count: int = math.prod(tensor.dims)
-    if kind == "UNDEFINED" or (bits(kind) is None and kind.startswith("FLOAT6")):
+    if kind == "UNDEFINED" or (bit_width(kind) is None and kind.startswith("FLOAT6")):
         return None
     if tensor.HasField("raw_data"):
-        width = max(1, bytes_of(tensor) // count) if count else 1
-        return len(tensor.raw_data) // width if len(tensor.raw_data) != bytes_of(tensor) else count, count
-    packed = 8 // (bits(kind) or 8) if (bits(kind) or 8) < 8 else 1
+        width = max(1, tensor_bytes(tensor) // count) if count else 1
+        return len(tensor.raw_data) // width if len(tensor.raw_data) != tensor_bytes(tensor) else count, count
+    packed = 8 // (bit_width(kind) or 8) if (bit_width(kind) or 8) < 8 else 1
     needed = -(-count // packed)
     if kind in ("FLOAT", "COMPLEX64"):
         return len(tensor.float_data), needed * (2 if kind == "COMPLEX64" else 1)

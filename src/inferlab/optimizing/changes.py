@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inferlab.confined import confined
-from inferlab.model import sparsity
 from inferlab.model.datasets import Data
-from inferlab.model.flops import costs
-from inferlab.model.graph import parse_onnx, precision_name
+from inferlab.model.flops.count import costs
+from inferlab.model.onnx_file import parse_onnx, precision_name
+from inferlab.model.weights import list_weights, packed_weights, zero_counts
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model
 from inferlab.records.optimization import ChangedLayer, Recipe
@@ -73,7 +73,7 @@ def _zeros(model: Model) -> dict[str, tuple[int, float]]:
     file = Path(model.path)
     return {
         weight.name: (weight.elements, zeros / max(1, weight.elements))
-        for weight, zeros in sparsity.zero_counts(parse_onnx(file), file.parent)
+        for weight, zeros in zero_counts(parse_onnx(file), file.parent)
         if zeros is not None
     }
 
@@ -92,8 +92,8 @@ def _stored_zeros(weight: str, elements: int, stored: Mapping[str, tuple[int, fl
 def _precisions(model: Model) -> dict[str, str]:
     """The precision that every weight is stored in."""
     proto = parse_onnx(Path(model.path))
-    packed = {name: f"INT{bits}" for name, bits in sparsity.packed_weights(proto).items()}
-    return {one.name: precision_name(one.type_name) for one in sparsity.weights(proto)} | packed
+    packed = {name: f"INT{bits}" for name, bits in packed_weights(proto).items()}
+    return {one.name: precision_name(one.type_name) for one in list_weights(proto)} | packed
 
 
 def _precision(weight: str, precisions: Mapping[str, str], made: Model) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from inferlab.errors import InferlabError
-from inferlab.optimizing import front
-from inferlab.optimizing.ladder import Attempt, Climb, Terrain, climb
+from inferlab.optimizing import pareto
+from inferlab.optimizing.attempts import Attempt, Climb, Terrain, climb
 from inferlab.records import Event, Listener
 from inferlab.records.optimization import Candidate, Goal, Interval, Recipe
 
@@ -123,7 +123,7 @@ class _Search:
 
     def found(self) -> Found:
         """What is known by now."""
-        candidates = front.judged(self.candidates, self._goal, self._original_bytes)
+        candidates = pareto.judged(self.candidates, self._goal, self._original_bytes)
         return Found(candidates, self._complete, False, self.seconds)
 
     def steps(self) -> Iterator[None]:
@@ -133,7 +133,7 @@ class _Search:
         while attempt is not None:
             found = self._try(attempt)
             yield
-            if self._over or front.reaches(found, self._goal, self._original_bytes):
+            if self._over or pareto.reaches(found, self._goal, self._original_bytes):
                 return
             attempt = _next(ladder, found)
         yield from self._time_the_rest()
@@ -160,8 +160,8 @@ class _Search:
         )
         # Kept at once: Ctrl-C may come while it is timed.
         self.candidates[place] = made
-        if not front.may_reach(made, self._goal, self._original_bytes):
-            lossy = not front.keeps_loss(made, self._goal)
+        if not pareto.may_reach(made, self._goal, self._original_bytes):
+            lossy = not pareto.keeps_loss(made, self._goal)
             self.candidates[place] = replace(made, reason=_TOO_LOSSY if lossy else _TOO_LARGE)
             self._waiting[place] = copy
         else:
@@ -196,7 +196,7 @@ class _Search:
     def _open(self, one: Candidate) -> bool:
         """Whether a longer comparison may tell if it reaches the goal."""
         goal, size = self._goal, self._original_bytes
-        return front.may_reach(one, goal, size) and not front.reaches(one, goal, size)
+        return pareto.may_reach(one, goal, size) and not pareto.reaches(one, goal, size)
 
     def _time_the_rest(self) -> Iterator[None]:
         """Time what was put off, the least lossy first, so that the front shows it."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
-from inferlab.profiling.foretell import estimate_of, gains_from_zeros, layer_times, smoothed
+from inferlab.profiling.predict import estimate_of, gains_from_zeros, layer_times, smoothed
 from inferlab.records.profile import (
     Layer,
     LossLayer,

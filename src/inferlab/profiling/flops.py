@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from inferlab.model.costs import Costs, NodeCost
+from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.records import Shape
 from inferlab.records.profile import FlopsLayer, FlopsProfile, Uncounted, Work
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inferlab.model.costs import NodeCost
+from inferlab.model.flops.costs import NodeCost
 from inferlab.profiling.join import Executed, Graph, Joined
 from inferlab.records.profile import Layer
 

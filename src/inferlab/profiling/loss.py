@@ -17,11 +17,11 @@ from inferlab.child.pruning import count_nan, energy_shares
 from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput
-from inferlab.model import sparsity
-from inferlab.model.costs import Costs, NodeCost
 from inferlab.model.datasets import Data
-from inferlab.model.graph import parse_onnx
-from inferlab.profiling.trying import Sums, Tried, try_weights
+from inferlab.model.flops.costs import Costs, NodeCost
+from inferlab.model.onnx_file import parse_onnx
+from inferlab.model.weights import list_weights, stored_values
+from inferlab.profiling.pruning_trials import Sums, Tried, try_weights
 from inferlab.records import Event, Finding, Listener, Model, ignore
 from inferlab.records.profile import LEVELS, LossLayer, LossProfile, level_key
 from inferlab.timeouts import timeout_s
@@ -58,9 +58,9 @@ def _energies(model: Model, names: Sequence[str]) -> dict[str, _Energy]:
     path = Path(model.path)
     wanted = set(names)
     found: dict[str, _Energy] = {}
-    for weight in sparsity.weights(parse_onnx(path)):
+    for weight in list_weights(parse_onnx(path)):
         if weight.name in wanted and weight.elements == math.prod(weight.stored.dims):
-            values = sparsity.values(weight.stored, path.parent)
+            values = stored_values(weight.stored, path.parent)
             wrong = count_nan(values)
             shares = () if wrong else tuple(map(float, energy_shares(_as_floats(values), LEVELS)))
             found[weight.name] = _Energy(shares, int(wrong))

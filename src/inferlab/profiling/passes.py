@@ -19,8 +19,8 @@ from inferlab.measure.process import Process
 from inferlab.measure.setup import Job, Setup, set_up
 from inferlab.measure.sharing import WINDOW_S
 from inferlab.measure.stats import median_ms
-from inferlab.model.costs import NodeCost
-from inferlab.model.graph import has_unique_names, rewrite, unique_name
+from inferlab.model.flops.costs import NodeCost
+from inferlab.model.onnx_file import has_unique_names, rewrite, unique_name
 from inferlab.records import Event, Listener, Model, Run
 
 # Fewer processes than this tell too little of the spread between them.

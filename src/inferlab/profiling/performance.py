@@ -14,11 +14,10 @@ from inferlab.measure.check import worst
 from inferlab.measure.intervals import student
 from inferlab.measure.setup import Job, powers
 from inferlab.measure.stats import summarize
-from inferlab.model.costs import Costs
-from inferlab.model.flops import costs as count
-from inferlab.profiling.join import Executed, Graph, Joined, join, read_layers
+from inferlab.model.flops.costs import Costs
+from inferlab.model.flops.count import costs as count
+from inferlab.profiling.join import Executed, Graph, Joined, join, optimised_seeds, read_layers
 from inferlab.profiling.layers import Timed, align, apportion, layer_records, timed
-from inferlab.profiling.optimised import optimised_seeds
 from inferlab.profiling.passes import Passes, Told, engine_nodes, measure_passes
 from inferlab.records import Finding, Listener, Model, OutputCheck, Summary
 from inferlab.records.profile import Interval, PerformanceProfile, level_key

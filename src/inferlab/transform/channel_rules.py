@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onnx import ModelProto, NodeProto, numpy_helper
 
-from inferlab.model.sparsity import attribute, subgraphs
+from inferlab.model.weights import attribute, subgraphs
 from inferlab.records import Shape
-from inferlab.transform.following import DOMAINS, Axes, Followed, Unclear, label
-from inferlab.transform.groups import Layout, repeated
+from inferlab.transform.channel_groups import DOMAINS, Axes, Followed, Layout, Unclear, label, repeated
 
 # Element by element, whatever they compute; a constant among their inputs loses the same channels.
 _ELEMENTWISE = {

@@ -17,16 +17,16 @@ from inferlab.child.pruning import count_nan, how_many
 from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
-from inferlab.model.graph import parse_onnx, read_onnx
+from inferlab.model.flops.inference import Traced, declared, inlined, numbered, read_light, trace
 from inferlab.model.inputs import make_inputs
+from inferlab.model.onnx_file import parse_onnx, read_onnx
 from inferlab.model.shapes import resolve
-from inferlab.model.sparsity import FLOATS, external_files, type_name
-from inferlab.model.tensors import Traced, declared, inlined, numbered, read_light, trace
+from inferlab.model.weights import FLOATS, external_files, type_name
 from inferlab.records import Event, Listener, Model, Shape, ignore
 from inferlab.timeouts import timeout_s
+from inferlab.transform.channel_groups import Followed
 from inferlab.transform.channel_rules import follow
 from inferlab.transform.copies import Copy, bring_in, not_a_number, save, staged, target_of
-from inferlab.transform.following import Followed
 from inferlab.worker import Worker
 
 Array = np.ndarray[Any, Any]

@@ -13,8 +13,8 @@ from onnx import GraphProto, ModelProto, TensorProto, defs, helper
 from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
-from inferlab.model.graph import parse_onnx
-from inferlab.model.sparsity import bodies, bytes_of, constant, elements, tensors
+from inferlab.model.onnx_file import parse_onnx
+from inferlab.model.weights import all_tensors, bodies, constant_tensor, element_count, tensor_bytes
 from inferlab.records import Event, Listener, Model, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import LARGE_BYTES, Copy, bring_in, target_of, write
@@ -91,7 +91,7 @@ def _light(proto: ModelProto, original: Path) -> tuple[ModelProto, set[str]]:
     graph.input.extend(fed)
     graph.input.extend(helper.make_tensor_value_info(*one) for one in shapes)
     graph.initializer.extend(kept)
-    outside = sum(bytes_of(one) for one in tensors(light) if one.data_location == TensorProto.EXTERNAL)
+    outside = sum(tensor_bytes(one) for one in all_tensors(light) if one.data_location == TensorProto.EXTERNAL)
     if outside > LARGE_BYTES:
         raise BadInput(
             f"{original.name} keeps more than {LARGE_BYTES / 1e9:g} GB of weights in branches or loops, "
@@ -107,7 +107,7 @@ def _hoist(model: ModelProto) -> None:
     names = Counter(name for graph in graphs for name in _defined(graph))
     for graph in graphs:
         for place, node in reversed(list(enumerate(graph.node))):
-            value = constant(node)
+            value = constant_tensor(node)
             if value is not None and _is_weight(value) and names[node.output[0]] == 1:
                 tensor = model.graph.initializer.add()
                 tensor.CopyFrom(value)
@@ -128,7 +128,7 @@ def _defined(graph: GraphProto) -> Iterator[str]:
 
 def _is_weight(tensor: TensorProto) -> bool:
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    return elements(tensor) > _FEW or (len(tensor.dims) >= 2 and tensor.data_type in floats)
+    return element_count(tensor) > _FEW or (len(tensor.dims) >= 2 and tensor.data_type in floats)
 
 
 def _optimise(light: Path, out: Path, model: Model) -> None:

@@ -14,9 +14,10 @@ from onnx import ModelProto, TensorProto
 
 from inferlab.atomic import new_folders, whole_file
 from inferlab.child.pruning import count_nan
+from inferlab.confined import confined
 from inferlab.errors import BadInput
-from inferlab.model.graph import read_onnx
-from inferlab.model.sparsity import FLOATS, external_files, tensors, values, weights
+from inferlab.model.onnx_file import parse_onnx, read_onnx
+from inferlab.model.weights import FLOATS, all_tensors, external_files, list_weights, stored_values
 from inferlab.records import Model
 
 # Protobuf holds no more than 2 GB in one message.
@@ -68,9 +69,9 @@ def write(proto: ModelProto, original: Path, target: Path, what: str) -> Model:
 
 def bring_in(proto: ModelProto, original: Path) -> None:
     """Take what the tensors of a model have in other files into the graph itself."""
-    for tensor in tensors(proto):
+    for tensor in all_tensors(proto):
         if tensor.data_location == TensorProto.EXTERNAL:
-            content = values(tensor, original.parent).tobytes()
+            content = stored_values(tensor, original.parent).tobytes()
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
             tensor.raw_data = content
@@ -78,7 +79,7 @@ def bring_in(proto: ModelProto, original: Path) -> None:
 
 def save(proto: ModelProto, path: Path) -> None:
     """Write a model whose weights are in memory; where they are too many for one file, into one beside it."""
-    size = sum(len(one.raw_data) for one in tensors(proto))
+    size = sum(len(one.raw_data) for one in all_tensors(proto))
     large = size > LARGE_BYTES
     onnx.save(proto, path, save_as_external_data=large, location=f"{path.name}.data" if large else None)
 
@@ -102,8 +103,8 @@ def staged(target: Path, what: str) -> Iterator[Path]:
 
 def refuse_nan(proto: ModelProto, path: Path, done: str) -> None:
     """A weight that is not a number would spread: nothing sound can be made of the model."""
-    for weight in weights(proto):
-        if weight.type_name in FLOATS and (wrong := count_nan(values(weight.stored, path.parent))):
+    for weight in list_weights(proto):
+        if weight.type_name in FLOATS and (wrong := count_nan(stored_values(weight.stored, path.parent))):
             raise not_a_number(weight.name, wrong, done)
 
 
@@ -113,3 +114,16 @@ def not_a_number(name: str, count: int, done: str) -> BadInput:
         f"The weight '{name}' has {count:,} values that are not numbers (NaN), so it cannot be {done}. "
         "Export the model again from sound weights."
     )
+
+
+@confined(reads=["model"], writes=["folder"])
+def stamp(model: Model, folder: Path, metadata: Mapping[str, str]) -> Model:
+    """Write a copy into `folder` with these notes in its metadata; an older note of the same name goes."""
+    target = target_of(model, folder, "given notes")
+    proto = parse_onnx(Path(model.path))
+    kept = [one for one in proto.metadata_props if one.key not in metadata]
+    proto.ClearField("metadata_props")
+    proto.metadata_props.extend(kept)
+    for key, value in metadata.items():
+        proto.metadata_props.add(key=key, value=value)
+    return write(proto, Path(model.path), target, "finished")

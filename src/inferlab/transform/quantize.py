@@ -15,10 +15,10 @@ from inferlab.child import sets
 from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
-from inferlab.model.graph import parse_onnx, place_beside, read_onnx
 from inferlab.model.inputs import make_inputs
+from inferlab.model.onnx_file import parse_onnx, place_beside, read_onnx
 from inferlab.model.shapes import resolve
-from inferlab.model.sparsity import external_files
+from inferlab.model.weights import external_files
 from inferlab.records import Event, Listener, Model, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import Copy, refuse_nan, staged, target_of

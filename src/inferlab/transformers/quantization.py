@@ -34,7 +34,7 @@ def quantize(folder: str | os.PathLike[str], out_folder: str | os.PathLike[str])
 
     The copy has safetensors and config.json like the original, and runs on the engine torch.
     """
-    from inferlab.model.inspect import need_torch, weight_files
+    from inferlab.model.reading import need_torch, weight_files
     from inferlab.worker import Worker
 
     source, out = Path(folder), Path(out_folder)

@@ -71,7 +71,7 @@ def names_of(models: Sequence[Any]) -> list[str]:
 
 
 def _from_text(name: str, text: str, config: Any, own: Path, listener: Listener) -> Source:
-    from inferlab.model import source
+    from inferlab.model import sources
 
     here = Path(text).expanduser().exists()
     if config is not None and not here:
@@ -79,10 +79,10 @@ def _from_text(name: str, text: str, config: Any, own: Path, listener: Listener)
         return Source(name, str(own), "transformers")
     if not here and _ID.fullmatch(text) and not text.endswith(_FILES):
         try:
-            return Source(name, str(source.fetch_transformers(text, listener)), "transformers")
+            return Source(name, str(sources.fetch_transformers(text, listener)), "transformers")
         except BadInput as error:
             raise BadInput(f"There is no folder or file {text!r} here, and {_lowered(str(error))}") from error
-    located = source.locate(text, listener)
+    located = sources.locate(text, listener)
     return Source(name, text, located.kind)
 
 
@@ -92,7 +92,7 @@ def _lowered(sentence: str) -> str:
 
 def _make_from_config(config: Any, own: Path) -> None:
     """A folder with random weights, as Hugging Face's benchmark measured what is only configured."""
-    from inferlab.model.inspect import need_torch
+    from inferlab.model.reading import need_torch
     from inferlab.worker import Worker
 
     if not hasattr(config, "to_json_string"):

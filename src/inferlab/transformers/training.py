@@ -57,7 +57,7 @@ def _measure(args: BenchmarkArguments, source: Source, size: int, length: int, l
 def _process(args: BenchmarkArguments, source: Source, size: int, length: int) -> dict[str, Any]:
     """What one fresh process measured."""
     from inferlab import machine
-    from inferlab.model.inspect import need_torch
+    from inferlab.model.reading import need_torch
     from inferlab.worker import Worker
 
     cores = args.num_cores or machine.usable_cores()

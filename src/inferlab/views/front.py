@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.front import keeps_loss, may_reach, outcome, size_ratio
+from inferlab.optimizing.pareto import keeps_loss, may_reach, outcome, size_ratio
 from inferlab.records.optimization import Candidate, Front, Goal
 from inferlab.store.serialize import plain, restored
 from inferlab.units import duration, plural, share, size

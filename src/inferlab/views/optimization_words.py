@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inferlab.optimizing.make import FAR_OFF
+from inferlab.optimizing.build import FAR_OFF
 from inferlab.records import Finding
 from inferlab.records.optimization import Distance, Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.units import plural, share

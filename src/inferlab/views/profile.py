@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from inferlab.profiling.estimate import estimated_ms
-from inferlab.profiling.foretell import gains_from_zeros
+from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records.profile import (
     FlopsProfile,
     Layer,

@@ -10,7 +10,7 @@ from inferlab.measure.jobs import refuse_nonsense
 from inferlab.optimizing.asked import CHANNEL, refuse_nonsense_of
 from inferlab.optimizing.asked import Asked as Optimizing
 from inferlab.profiling.estimate import check_budget, estimate
-from inferlab.profiling.foretell import foretell, int8_speedup
+from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Model, Plan
 from inferlab.records.optimization import Pruning, Quantization, Recipe, Scheme
 from inferlab.records.profile import LossProfile, Profile, PruningEstimate
@@ -110,7 +110,7 @@ class Basis:
                 raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
             if not 0 <= level < 1:
                 raise BadInput(f"The share of zeros of {weight} must be 0 or more and below 1, not {level:g}.")
-        return foretell(self.profile.performance, self.loss, levels)
+        return predict(self.profile.performance, self.loss, levels)
 
     def unmeasured(self, levels: Mapping[str, float] | None = None) -> list[str]:
         """The weights whose losses were not measured, of those that these levels prune, or of all."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
-from inferlab.model.graph import digest_of
+from inferlab.model.onnx_file import digest_of
 from inferlab.records import Model
 from inferlab.records.optimization import Optimization
 from inferlab.settings import versions_folder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.front import outcome
+from inferlab.optimizing.pareto import outcome
 from inferlab.records.optimization import Candidate, Front
 from inferlab.units import plural, share, shortened, size
 from inferlab.views.charts import frame

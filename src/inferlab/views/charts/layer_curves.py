@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.foretell import losses_of, times_of, weight_shares
+from inferlab.profiling.predict import losses_of, times_of, weight_shares
 from inferlab.records.profile import LossLayer, Profile
 from inferlab.views.charts import frame
 

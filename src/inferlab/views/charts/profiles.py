@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.foretell import gains_from_zeros
+from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records.profile import PerformanceProfile, Profile
 from inferlab.units import decimal, plural, shortened
 from inferlab.views.charts import frame, outlines

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nicegui import html, ui
 
 from inferlab.profiling.estimate import BUDGET
-from inferlab.profiling.foretell import gains_from_zeros
+from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records.optimization import Scheme
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.units import decimal, plural, share

@@ -12,7 +12,7 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.profiling.estimate import BUDGET
-from inferlab.profiling.foretell import gains_from_zeros, layer_times, loss_at, weight_shares
+from inferlab.profiling.predict import gains_from_zeros, layer_times, loss_at, weight_shares
 from inferlab.records.optimization import Scheme
 from inferlab.records.profile import PruningEstimate
 from inferlab.units import shortened

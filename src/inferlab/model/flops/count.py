@@ -1,0 +1,207 @@
+"""What the nodes of an ONNX model cost at fixed input shapes, by the architecture alone.
+
+- Of the branches of an If, all nodes are listed; the costlier branch counts, unless the condition is constant.
+- The body of a Loop or Scan counts as often as it runs, where constants and shapes decide that.
+- A node that reads only constants is computed when the model is loaded: it costs nothing.
+- A node that only gives its input another name or shape reads and writes nothing; one that picks rows reads them,
+  not the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from inferlab.confined import confined
+from inferlab.errors import BadInput, InferlabError
+from inferlab.model.flops.costs import Costs
+from inferlab.model.flops.inference import Light, Traced, numbered, read_light, trace
+from inferlab.model.flops.node_cost import Costed, Place, node_cost
+from inferlab.model.flops.operands import Tensor
+from inferlab.model.flops.scope import Scope, refine
+from inferlab.model.weights import attribute, constant_tensor, subgraphs
+from inferlab.records import Model, Shape
+
+_OTHER_BRANCH = "the other branch of its If counts, which costs at least as much"
+_ROUNDS = "it is in a loop whose number of rounds depends on the data"
+
+
+def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:
+    """All nodes of an ONNX model with what they cost when its inputs have these shapes."""
+    if model.kind != "onnx":
+        raise BadInput(
+            f"The operations of {model.source} cannot be counted: it is a model of the kind {model.kind}. "
+            "Give an ONNX file; inferlab export writes one."
+        )
+    counted = _counted(model, shapes, {}, "", False)
+    if counted is not None:
+        return counted
+    traced: Mapping[int, Traced] = {}
+    no_trace = ""
+    try:
+        traced = trace(model, shapes)
+    except InferlabError as error:
+        no_trace = str(error)
+    counted = _counted(model, shapes, traced, no_trace, True)
+    assert counted is not None
+    return counted
+
+
+@confined(reads=["model"])
+def _counted(
+    model: Model, shapes: Mapping[str, Shape], traced: Mapping[int, Traced], no_trace: str, finish: bool
+) -> Costs | None:
+    """All nodes with their costs; None where a trace would show missing shapes, unless it is to finish."""
+    light = read_light(model, shapes)
+    scope = Scope(light.proto.graph, light)
+    missing = _unknown(scope)
+    while missing and refine(scope):
+        scope = Scope(light.proto.graph, light)
+        before, missing = missing, _unknown(scope)
+        if missing == before:
+            break
+    _check_reshapes(scope, shapes)
+    if missing and not finish:
+        return None
+    nodes = _graph(scope, Place(1, "", traced, no_trace), light, [0])
+    return _collected(nodes)
+
+
+def _check_reshapes(scope: Scope, shapes: Mapping[str, Shape]) -> None:
+    """Refuse shapes at which the model does not run: inference believes what is written into the file."""
+    for node in scope.graph.node:
+        if node.op_type == "Reshape" and node.input:
+            before, after = scope.tensor(node.input[0]) or Tensor(), scope.tensor(node.output[0]) or Tensor()
+            if before.elements is not None and after.elements not in (None, before.elements):
+                given = ", ".join(f"'{name}' {list(shape)}" for name, shape in shapes.items())
+                raise BadInput(
+                    f"The model does not run with inputs of the shapes {given}: it reshapes "
+                    f"'{node.input[0]}' of {list(before.shape or ())} to {list(after.shape or ())}. "
+                    "Give the shapes that it was exported with, or export it again with free dimensions."
+                )
+
+
+def _collected(nodes: list[Costed]) -> Costs:
+    """The nodes, numbered and with one name each; parameters that several nodes read count once."""
+    seen: dict[str, int] = {}
+    found = []
+    for index, (node, _) in enumerate(nodes):
+        again = seen[node.id] = seen.get(node.id, 0) + 1
+        # Two branches may give their values the same names.
+        name = node.id if again == 1 else f"{node.id}#{again}"
+        found.append(replace(node, index=index, id=name))
+    distinct = {id(one): one for _, parameters in nodes for one in parameters}.values()
+    return Costs(
+        nodes=tuple(found),
+        params=sum(one.elements for one in distinct),
+        weight_bytes=sum(one.size_bytes for one in distinct),
+    )
+
+
+def _unknown(scope: Scope) -> int:
+    """How many shapes are missing that a run would show."""
+    missing = 0
+    for index, node in enumerate(scope.graph.node):
+        if index not in scope.folded:
+            tensors = [scope.tensor(name) or Tensor() for name in node.output if name]
+            missing += sum(one.shape is None and one.dtype not in _NO_TENSORS for one in tensors)
+            missing += sum(_unknown(Scope(inner, scope.light, scope)) for inner in subgraphs(node))
+    return missing
+
+
+_NO_TENSORS = {"sequence", "optional", "map", "sparse_tensor"}
+
+
+def _graph(scope: Scope, place: Place, light: Light, number: list[int]) -> list[Costed]:
+    """The costs of a graph's nodes and of those inside them, in order; `number` counts all nodes of the model."""
+    # First all that the run showed: a node's inputs may be known only from there.
+    at = number[0]
+    for node in scope.graph.node:
+        if at in place.traced:
+            scope.learn(node, place.traced[at])
+        at += 1 + sum(1 for inner in subgraphs(node) for _ in numbered(inner))
+    found = []
+    for index, node in enumerate(scope.graph.node):
+        number[0] += 1
+        found.append(node_cost(scope, node, index in scope.folded, place))
+        bodies = [
+            _graph(Scope(inner, light, scope), _inside(scope, node, inner, place), light, number)
+            for inner in subgraphs(node)
+        ]
+        if node.op_type == "If" and len(bodies) == 2:
+            bodies = _branches(scope, node, bodies)
+        found += [one for body in bodies for one in body]
+    return found
+
+
+def _inside(scope: Scope, node: NodeProto, body: GraphProto, place: Place) -> Place:
+    """The place of a node's body: how many rounds it makes in all."""
+    if node.op_type not in ("Loop", "Scan", "SequenceMap"):
+        return place
+    rounds = _rounds(scope, node, body)
+    if rounds is None:
+        return replace(place, problem=place.problem or _ROUNDS)
+    return replace(place, rounds=place.rounds * rounds)
+
+
+def _rounds(scope: Scope, node: NodeProto, body: GraphProto) -> int | None:
+    if node.op_type == "Scan":
+        states = len(node.input) - attribute(node, "num_scan_inputs", 0)
+        axes = attribute(node, "scan_input_axes", []) or [0]
+        tensor = scope.tensor(node.input[states]) if 0 <= states < len(node.input) else None
+        shape = () if tensor is None or tensor.shape is None else tensor.shape
+        return shape[axes[0]] if -len(shape) <= axes[0] < len(shape) else None
+    if node.op_type == "SequenceMap" or not node.input or not node.input[0]:
+        return None
+    most = scope.integers(node.input[0])
+    begins = scope.integers(node.input[1]) if len(node.input) > 1 and node.input[1] else [1]
+    if begins == [0]:
+        return 0
+    return most[0] if most and begins and _goes_on(body) else None
+
+
+def _goes_on(body: GraphProto) -> bool:
+    """Whether a Loop's condition stays true: the body hands it on, or gives a constant."""
+    if not body.output:
+        return False
+    condition = body.output[0].name
+    makers = {name: one for one in body.node for name in one.output}
+    for _ in body.node:  # names in a damaged model may go round in circles
+        if condition not in makers or makers[condition].op_type != "Identity" or not makers[condition].input:
+            break
+        condition = makers[condition].input[0]
+    if len(body.input) > 1 and condition == body.input[1].name:
+        return True
+    if any(one.name == condition and one.raw_data == b"\x01" for one in body.initializer):
+        return True
+    maker = makers.get(condition)
+    value = None if maker is None else constant_tensor(maker)
+    return value is not None and (value.raw_data == b"\x01" or list(value.int32_data) == [1])
+
+
+def _branches(scope: Scope, node: NodeProto, bodies: list[list[Costed]]) -> list[list[Costed]]:
+    """Both branches, of which one counts: the one that is always taken, or the costlier one."""
+    names = [one.name for one in node.attribute if one.type == AttributeProto.GRAPH]
+    taken = scope.integers(node.input[0]) if node.input and len(names) == len(bodies) else []
+    sums = [sum(one.flops or 0 for one, _ in body) for body in bodies]
+    counts = int(sums[1] > sums[0])
+    if taken:
+        wanted = "then_branch" if taken[0] else "else_branch"
+        counts = names.index(wanted) if wanted in names else counts
+    idle = _never if taken else _instead
+    return [body if index == counts else [idle(one) for one in body] for index, body in enumerate(bodies)]
+
+
+def _never(costed: Costed) -> Costed:
+    node, _ = costed
+    return replace(node, flops=0, macs=0, read_bytes=0, write_bytes=0, weight_bytes=0, params=0, uncounted=""), ()
+
+
+def _instead(costed: Costed) -> Costed:
+    node, read = costed
+    node = replace(node, read_bytes=None, write_bytes=None)
+    if node.flops == 0:  # nothing is left out
+        return node, read
+    return replace(node, flops=None, macs=None, uncounted=_OTHER_BRANCH), read

@@ -1,0 +1,296 @@
+"""Every operator's formula, or the reason why it has none: nothing is counted as zero by accident."""
+
+from __future__ import annotations
+
+import math
+
+from inferlab.model.flops import attention, products
+from inferlab.model.flops.operands import Count, Formula, Operands, multiply_adds
+from inferlab.model.flops.operators import (
+    EACH,
+    ML,
+    MOVEMENT,
+    MS,
+    NCHWC,
+    NHWC,
+    NO_FORMULA,
+    REDUCING,
+    TRAINING,
+    UNCOUNTED,
+)
+
+
+def formula_for(domain: str, operator: str) -> Formula | None:
+    """The formula of an operator, None where it has none."""
+    domain = "" if domain == "ai.onnx" else domain
+    if (domain, operator) in UNCOUNTED:
+        return None
+    own = _OWN.get((domain, operator))
+    if own is None and domain in (MS, NCHWC, NHWC):
+        own = _OWN.get(("", operator)) or _OWN.get((MS, operator))  # a variant in another layout
+    if own is None and domain in ("", MS, ML, NCHWC, NHWC):
+        own = _TABLE.get(operator)
+    return own
+
+
+def reason_for(domain: str, operator: str) -> str:
+    """Why an operator has no formula."""
+    if domain not in ("", "ai.onnx", MS, ML, NCHWC, NHWC, TRAINING):
+        return f"it is an operator of '{domain}', which inferlab does not know"
+    return UNCOUNTED.get(("" if domain == "ai.onnx" else domain, operator), NO_FORMULA)
+
+
+def _each(count: int) -> Formula:
+    return lambda one: Count(count * one.result_size())
+
+
+def _reducing(count: int) -> Formula:
+    return lambda one: Count(count * one.size())
+
+
+def _among(one: Operands) -> Count:
+    """Max, Min, Sum: one less than there are inputs, for each element."""
+    return Count((len(one.inputs) - 1) * one.result_size())
+
+
+def _mean(one: Operands) -> Count:
+    return Count(len(one.inputs) * one.result_size())
+
+
+def _pool(count: int = 1) -> Formula:
+    """Pooling: each element of the window."""
+
+    def formula(one: Operands) -> Count:
+        kernel = one.attribute("kernel_shape") or [1]
+        return Count(count * one.result_size() * math.prod(kernel))
+
+    return formula
+
+
+def _layer_norm(skip: bool = False, rms: bool = False) -> Formula:
+    """By the mean 6 and the shift, by the root of the mean square 4; what is added before it adds 1 each."""
+
+    def formula(one: Operands) -> Count:
+        if rms:
+            steps = 4 + skip + (skip and one.has(3))
+        else:
+            shift, bias = (3, 4) if skip else (2, products.NO_INPUT)
+            steps = 6 + one.has(shift) + skip + one.has(bias)
+        return Count(steps * one.result_size())
+
+    return formula
+
+
+def _embed_norm(one: Operands) -> Count:
+    """Two or three embeddings are added, then normalised."""
+    return Count((8 + one.has(4)) * one.result_size())
+
+
+def _gelu(one: Operands) -> Count:
+    """By erf 5 steps; by tanh 8; a bias is one more."""
+    tanh = one.node.op_type == "FastGelu" or one.attribute("approximate", "none") == "tanh"
+    return Count(((8 if tanh else 5) + one.has(1)) * one.result_size())
+
+
+def _lrn(one: Operands) -> Count:
+    """A square and a sum over `size` channels, then a scale, a shift, a power and a division."""
+    return Count(one.result_size() * (one.attribute("size", 1) + 5))
+
+
+def _resize(one: Operands) -> Count:
+    """Nothing for the nearest; a multiply-add for each neighbour in each direction that changes otherwise."""
+    mode = one.attribute("mode", "nearest")
+    before, after = one.shape(0), one.result()
+    changed = sum(old != new for old, new in zip(before, after, strict=True))
+    if mode == "nearest" or not changed:
+        return Count(0)
+    return multiply_adds(math.prod(after) * (4 if mode == "cubic" else 2) ** changed)
+
+
+def _grid_sample(one: Operands) -> Count:
+    """A multiply-add for each neighbour; none for the nearest, four for bilinear, 16 for bicubic (in 2-D)."""
+    mode, rank = one.attribute("mode", "linear"), len(one.shape(0)) - 2
+    if mode == "nearest":
+        return Count(0)
+    return multiply_adds(one.result_size() * (4 if "cubic" in mode else 2) ** rank)
+
+
+def _roi_align(one: Operands) -> Count:
+    """Four multiply-adds for each sample, and one operation to gather it; one sample where the data decides."""
+    samples = max(1, one.attribute("sampling_ratio", 0)) ** 2
+    return multiply_adds(4 * samples * one.result_size(), samples * one.result_size())
+
+
+def _scatter(index: int) -> Formula:
+    """Nothing, or one operation for each update where they are added, multiplied or compared."""
+    return lambda one: Count(one.size(index) if one.attribute("reduction", "none") != "none" else 0)
+
+
+def _ordering(one: Operands) -> Count:
+    """TopK: each element passes through a heap of k; Unique: a sort."""
+    kept = one.result()[one.attribute("axis", -1)] if one.node.op_type == "TopK" else one.size()
+    return Count(one.size() * max(1, math.ceil(math.log2(max(2, kept)))))
+
+
+def _transform(one: Operands) -> Count:
+    """Fourier transforms: 5 n log2 n for each, the customary count."""
+    axis = -2 if one.node.op_type in ("DFT", "STFT") else -1
+    if one.node.op_type == "DFT":
+        told = one.integers(2)
+        axis = told[0] if told else one.attribute("axis", -2)
+        length = max(one.shape(0)[axis], one.result()[axis])
+    elif one.node.op_type == "STFT":
+        window = one.shape(2) if one.has(2) else ()
+        length = window[0] if window else (one.integers(3) or [2 * (one.result()[-2] - 1)])[0]
+    else:
+        length = max(one.shape(0)[axis], one.result()[axis])
+    bins = one.result()[axis]
+    transforms = one.result_size() // (2 * bins) if one.result()[-1] == 2 else one.result_size() // bins
+    return Count(transforms * 5 * length * max(1, math.ceil(math.log2(max(2, length)))))
+
+
+def _matrix_cubed(third: int) -> Formula:
+    """Det and Inverse: so many thirds of n³ multiply-adds for each matrix."""
+
+    def formula(one: Operands) -> Count:
+        shape = one.shape(0)
+        return multiply_adds(math.prod(shape[:-2]) * third * shape[-1] ** 3 // 3)
+
+    return formula
+
+
+def _affine_grid(one: Operands) -> Count:
+    """Each coordinate is a row of theta by a point."""
+    return multiply_adds(one.result_size() * one.shape(0)[-1])
+
+
+def _trees(one: Operands) -> Count:
+    """One comparison for each level of each tree (the mean depth of a balanced one), one sum for each tree."""
+    roots = one.attribute("tree_roots") or sorted(set(one.attribute("nodes_treeids") or [0]))
+    leaves = len(one.attribute("leaf_targetids") or ()) or (
+        list(one.attribute("nodes_modes") or ()).count(b"LEAF")
+    )
+    depth = math.ceil(math.log2(max(2, leaves / max(1, len(roots)))))
+    rows = one.size() // one.shape(0)[-1]
+    return Count(rows * len(roots) * (depth + 1))
+
+
+def _linear(one: Operands) -> Count:
+    """Every coefficient is multiplied and added for each row, then the intercepts."""
+    rows = one.size() // one.shape(0)[-1]
+    weights = len(one.attribute("coefficients") or ())
+    return multiply_adds(rows * weights, rows * len(one.attribute("intercepts") or ()))
+
+
+def _support_vectors(one: Operands) -> Count:
+    """A dot product with each support vector, and one multiply-add for its coefficients."""
+    rows, width = one.size() // one.shape(0)[-1], one.shape(0)[-1]
+    vectors = len(one.attribute("support_vectors") or ()) or width
+    return multiply_adds(rows * (vectors + len(one.attribute("coefficients") or ())))
+
+
+def _distances(one: Operands) -> Count:
+    """CDist: a difference and a multiply-add for each pair and column."""
+    pairs, width = one.result_size(), one.shape(0)[-1]
+    return multiply_adds(pairs * width, pairs * width)
+
+
+_TABLE: dict[str, Formula] = {
+    **{name: (lambda one: Count(0)) for name in MOVEMENT},
+    **{name: _each(count) for count, names in EACH.items() for name in names},
+    **{name: _reducing(count) for count, names in REDUCING.items() for name in names},
+}
+
+_OWN: dict[tuple[str, str], Formula] = {
+    ("", "Max"): _among,
+    ("", "Min"): _among,
+    ("", "Sum"): _among,
+    ("", "Mean"): _mean,
+    ("", "MaxPool"): _pool(),
+    ("", "AveragePool"): _pool(),
+    ("", "LpPool"): _pool(count=2),
+    ("", "LRN"): _lrn,
+    ("", "Gelu"): _gelu,
+    ("", "LayerNormalization"): _layer_norm(),
+    (MS, "FastGelu"): _gelu,
+    (MS, "SkipLayerNormalization"): _layer_norm(skip=True),
+    (MS, "SkipSimplifiedLayerNormalization"): _layer_norm(skip=True, rms=True),
+    (MS, "EmbedLayerNormalization"): _embed_norm,
+    (MS, "QEmbedLayerNormalization"): _embed_norm,
+    ("", "Resize"): _resize,
+    ("", "Upsample"): _resize,
+    ("", "GridSample"): _grid_sample,
+    ("", "AffineGrid"): _affine_grid,
+    ("", "RoiAlign"): _roi_align,
+    ("", "Scatter"): _scatter(2),
+    ("", "ScatterElements"): _scatter(2),
+    ("", "ScatterND"): _scatter(2),
+    ("", "TopK"): _ordering,
+    ("", "Unique"): _ordering,
+    ("", "DFT"): _transform,
+    ("", "STFT"): _transform,
+    ("", "Det"): _matrix_cubed(1),
+    ("", "Conv"): products.conv(),
+    ("", "ConvInteger"): products.conv(bias=products.NO_INPUT),
+    ("", "QLinearConv"): products.conv(3, 8),
+    ("", "ConvTranspose"): products.conv_transpose(),
+    ("", "DeformConv"): products.deform_conv,
+    ("", "CausalConvWithState"): products.causal_conv,
+    ("", "Gemm"): products.gemm(),
+    ("", "MatMul"): products.matmul(),
+    ("", "MatMulInteger"): products.matmul(),
+    ("", "QLinearMatMul"): products.matmul(),
+    ("", "Einsum"): products.einsum,
+    ("", "LSTM"): products.recurrent(4, 9),
+    ("", "GRU"): products.recurrent(3, 8),
+    ("", "RNN"): products.recurrent(1, 1),
+    ("", "Attention"): attention.onnx_attention,
+    ("", "LinearAttention"): attention.linear_attention,
+    ("", "RotaryEmbedding"): attention.rotary,
+    ("ai.onnx.preview", "FlexAttention"): attention.onnx_attention,
+    (ML, "LinearClassifier"): _linear,
+    (ML, "LinearRegressor"): _linear,
+    (ML, "SVMClassifier"): _support_vectors,
+    (ML, "SVMRegressor"): _support_vectors,
+    (ML, "TreeEnsemble"): _trees,
+    (ML, "TreeEnsembleClassifier"): _trees,
+    (ML, "TreeEnsembleRegressor"): _trees,
+    (MS, "Attention"): attention.projected(past=4, mask=3),
+    (MS, "QAttention"): attention.projected(past=8, mask=5),
+    (MS, "DecoderMaskedSelfAttention"): attention.projected(past=4, mask=3),
+    (MS, "MultiHeadAttention"): attention.multi_head(bias=3, masks=(4, 5), past=6),
+    (MS, "DecoderMaskedMultiHeadAttention"): attention.multi_head(bias=10, masks=(3, 4), past=5),
+    (MS, "GroupQueryAttention"): attention.group_query,
+    (MS, "MRotaryEmbedding"): attention.rotary,
+    (MS, "FusedConv"): products.conv(),
+    (MS, "NhwcConv"): products.conv(),
+    (MS, "NhwcFusedConv"): products.conv(),
+    (MS, "ConvTransposeWithDynamicPads"): products.conv_transpose(bias=3),
+    (NHWC, "QLinearConvTranspose"): products.conv_transpose(3, 8),
+    (MS, "FusedMatMul"): products.matmul(),
+    (MS, "FusedMatMulActivation"): products.matmul(),
+    (MS, "TransposeMatMul"): products.matmul(),
+    (MS, "SparseToDenseMatMul"): products.matmul(),
+    (MS, "MatMulInteger16"): products.matmul(),
+    (MS, "MatMulIntegerToFloat"): products.matmul(each=1, bias=6),
+    (MS, "DynamicQuantizeMatMul"): products.quantizing_matmul,
+    (MS, "QOrderedMatMul"): products.matmul(bias=5),
+    (MS, "MatMulNBits"): products.packed_matmul,
+    (MS, "MatMulBnb4"): products.packed_matmul,
+    (MS, "MatMulFpQ4"): products.matmul(),
+    (MS, "FusedGemm"): products.gemm(),
+    (MS, "GemmFloat8"): products.gemm(),
+    (MS, "GemmFastGelu"): products.matmul(each=7, bias=2),
+    (MS, "QGemm"): products.gemm(bias=6),
+    (MS, "DynamicQuantizeLSTM"): products.recurrent(4, 9, transposed=True),
+    (MS, "MoE"): products.expert_mixture((2, 4, 6)),
+    (MS, "QMoE"): products.expert_mixture((2, 5, 8), bits="expert_weight_bits"),
+    (MS, "QLinearAveragePool"): _pool(),
+    (MS, "NhwcMaxPool"): _pool(),
+    (MS, "MaxpoolWithMask"): _pool(),
+    (MS, "CropAndResize"): lambda one: multiply_adds(4 * one.result_size()),
+    (MS, "Rfft"): _transform,
+    (MS, "Irfft"): _transform,
+    (MS, "Inverse"): _matrix_cubed(3),
+    (MS, "CDist"): _distances,
+}

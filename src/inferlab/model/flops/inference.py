@@ -1,0 +1,223 @@
+"""The types and shapes of all values of a model at fixed input shapes: inferred, or traced by a child."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner, shape_inference
+
+from inferlab.child import protocol
+from inferlab.confined import confined
+from inferlab.errors import Damaged, InferlabError
+from inferlab.model.flops.operands import Tensor
+from inferlab.model.inputs import make_inputs
+from inferlab.model.onnx_file import data_files_of, parse_onnx
+from inferlab.model.weights import (
+    all_tensors,
+    bodies,
+    element_count,
+    external_files,
+    stored_values,
+    subgraphs,
+    tensor_bytes,
+    type_name,
+    zero_counts,
+)
+from inferlab.records import Model, Shape
+from inferlab.timeouts import timeout_s
+from inferlab.worker import Launch, Worker
+
+# Constants up to this many elements keep their values: shapes, axes and the like are computed from them.
+_FEW = 1024
+_ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A constant that holds parameters, without its values."""
+
+    name: str
+    dims: Shape
+    #: As ONNX names it: FLOAT, INT8, …
+    type_name: str
+    size_bytes: int
+    zero_fraction: float | None
+    #: Stored element by element: neither packed nor as a list of those that are not zero.
+    plain: bool
+
+    @property
+    def elements(self) -> int:
+        """How many parameters it has."""
+        return math.prod(self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """A model without its weights' values, its functions put in their callers' place, its shapes inferred."""
+
+    proto: ModelProto
+    #: By the mark that a stripped tensor carries.
+    parameters: Mapping[str, Parameter]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a node read and wrote when the model ran."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+def read_light(model: Model, shapes: Mapping[str, Shape]) -> Light:
+    """Read a model, forget its weights' values, and infer all shapes from those of the inputs."""
+    proto = parse_onnx(Path(model.path))
+    folder = Path(model.path).parent
+    external_files(proto, folder, Path(model.path))
+    parameters: dict[str, Parameter] = {}
+    for number, (weight, zeros) in enumerate(zero_counts(proto, folder)):
+        # A mark in the tensor itself, because functions give their constants new names.
+        weight.stored.doc_string = mark = f"inferlab:{number}"
+        parameters[mark] = Parameter(
+            weight.name,
+            weight.dims,
+            weight.type_name,
+            tensor_bytes(weight.stored),
+            zeros / weight.elements if zeros is not None and weight.elements else None,
+            tuple(weight.stored.dims) == weight.dims,
+        )
+    for tensor in all_tensors(proto):
+        _lighten(tensor, folder)
+    proto = inlined(proto)
+    _fix_inputs(proto, shapes)
+    with contextlib.suppress(Exception):  # what it cannot infer is traced
+        proto = shape_inference.infer_shapes(proto, data_prop=True)
+    return Light(proto, parameters)
+
+
+def inlined(proto: ModelProto) -> ModelProto:
+    """The model with its own functions' nodes in the place of their calls."""
+    if not proto.functions:
+        return proto
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # several kinds, of which onnx has no common name
+        raise Damaged(f"its functions cannot be put in the place of their calls ({error})") from error
+
+
+def numbered(graph: GraphProto) -> Iterator[NodeProto]:
+    """All nodes in the order that numbers them: each before those of the graphs that it carries."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from numbered(inner)
+
+
+def declared(graph: GraphProto) -> dict[str, Tensor]:
+    """What a graph says of its values, and of no other graph's."""
+    found = {one.name: _of_value(one) for one in [*graph.input, *graph.output, *graph.value_info]}
+    for tensor in graph.initializer:
+        found[tensor.name] = Tensor(dtype_name(tensor.data_type), tuple(tensor.dims))
+    for sparse in graph.sparse_initializer:
+        found[sparse.values.name] = Tensor(dtype_name(sparse.values.data_type), tuple(sparse.dims))
+    return found
+
+
+def dtype_name(data_type: int) -> str:
+    """An element type by NumPy's name for it; empty where it is undefined."""
+    name = type_name(data_type)
+    return {"FLOAT": "float32", "DOUBLE": "float64", "UNDEFINED": ""}.get(name, name.lower())
+
+
+def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, Traced]:
+    """What every node that ran read and wrote, by its number: a child runs the model once, not optimised."""
+    with tempfile.TemporaryDirectory(prefix="inferlab-trace-") as folder:
+        path = _numbered_copy(model, shapes, Path(folder))
+        heads, blocks = protocol.pack_arrays(make_inputs(model.inputs, shapes, 0))
+        arguments = {"model": str(path), "folder": folder, "arrays": heads}
+        with Worker(_ONNXRUNTIME, patience_s=timeout_s()) as worker:
+            found = worker.ask("task", blocks, task="shapes", arguments=arguments).data["nodes"]
+    return {
+        int(number): Traced(tuple(map(_of_pair, node["inputs"])), tuple(map(_of_pair, node["outputs"])))
+        for number, node in found.items()
+    }
+
+
+def _lighten(tensor: TensorProto, folder: Path) -> None:
+    """Drop the values of a large tensor; bring those of a small one in."""
+    if element_count(tensor) <= _FEW:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            values = stored_values(tensor, folder).tobytes()
+            _drop(tensor)
+            tensor.raw_data = values
+        return
+    _drop(tensor)
+
+
+def _drop(tensor: TensorProto) -> None:
+    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+                  "string_data", "external_data", "data_location"):  # fmt: skip
+        tensor.ClearField(field)
+
+
+def _fix_inputs(proto: ModelProto, shapes: Mapping[str, Shape]) -> None:
+    """Give the inputs their shapes, and forget all others: they may be of another batch size."""
+    for body in bodies(proto):
+        if not isinstance(body, GraphProto):
+            continue
+        del body.value_info[:]
+        for value in [*body.output, *(body.input if body is not proto.graph else ())]:
+            if value.type.WhichOneof("value") == "tensor_type" and value.type.tensor_type.shape.dim:
+                value.type.tensor_type.ClearField("shape")
+    for value in proto.graph.input:
+        if value.name in shapes and value.type.WhichOneof("value") == "tensor_type":
+            shape = value.type.tensor_type.shape
+            shape.ClearField("dim")
+            for size in shapes[value.name]:
+                shape.dim.add().dim_value = size
+
+
+def _of_value(value: ValueInfoProto) -> Tensor:
+    if value.type.WhichOneof("value") != "tensor_type":
+        return Tensor((value.type.WhichOneof("value") or "").removesuffix("_type"))
+    tensor = value.type.tensor_type
+    dtype = dtype_name(tensor.elem_type)
+    sizes = tensor.shape.dim
+    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in sizes):
+        return Tensor(dtype)
+    return Tensor(dtype, tuple(dim.dim_value for dim in tensor.shape.dim))
+
+
+def _of_pair(pair: Any) -> Tensor:
+    dtype, dims = pair
+    return Tensor({"float": "float32", "double": "float64"}.get(dtype, dtype), tuple(dims))
+
+
+def _numbered_copy(model: Model, shapes: Mapping[str, Shape], folder: Path) -> Path:
+    """A copy of the model whose nodes are named by their numbers, its data files beside it."""
+    for name, file in data_files_of(Path(model.path)).items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Engines follow no link out of the model's folder, so the folder itself must hold the file.
+        try:
+            os.link(file.resolve(), target)
+        except OSError as error:
+            raise InferlabError(f"the data file '{file.name}' cannot stand beside a copy: {error}") from error
+    _write_numbered(model, shapes, folder)
+    return folder / "model.onnx"
+
+
+@confined(reads=["model"], writes=["folder"])
+def _write_numbered(model: Model, shapes: Mapping[str, Shape], folder: Path) -> None:
+    """Write the graph whose nodes are named by their numbers."""
+    proto = inlined(parse_onnx(Path(model.path)))
+    _fix_inputs(proto, shapes)
+    for number, node in enumerate(numbered(proto.graph)):
+        node.name = f"n{number}"
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())

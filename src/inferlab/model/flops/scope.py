@@ -1,0 +1,255 @@
+"""The graphs of a model, one inside the other: what their values are, which are constant, who makes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+
+from inferlab.model.flops.inference import Light, Parameter, Traced, declared, dtype_name
+from inferlab.model.flops.operands import Tensor
+from inferlab.model.flops.operators import RANDOM
+from inferlab.model.weights import attribute, constant_tensor, is_number, subgraphs
+
+# What a weight may pass through and still be that weight, as far as its values are concerned.
+_SAME_VALUES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
+_SAME_WEIGHT = {*_SAME_VALUES, "Cast", "DequantizeLinear"}
+# What shapes and the number of a loop's rounds are computed with.
+_COUNTING = {
+    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Flatten", "Floor",
+    "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg",
+    "Not", "Or", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size", "Slice",
+    "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
+_FEW = 1024
+_DEEPEST = 200
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that is there before the model runs: the parameters in it, and the one that it is, if it is one."""
+
+    parameters: tuple[Parameter, ...] = ()
+    weight: Parameter | None = None
+    #: The weight's own values, perhaps in another shape or order, but not converted.
+    same_values: bool = True
+
+
+class Scope:
+    """One graph; names that it does not know are its surroundings'."""
+
+    def __init__(self, graph: GraphProto, light: Light, parent: Scope | None = None) -> None:
+        self.graph, self.light, self._parent = graph, light, parent
+        self.tensors = declared(graph)
+        self.makers: dict[str, NodeProto] = {name: node for node in graph.node for name in node.output}
+        self._constants: dict[str, Constant] = {}
+        self._values: dict[str, TensorProto] = {}
+        self._computed: dict[str, Array | None] = {}
+        self.folded: set[int] = set()
+        for tensor in graph.initializer:
+            self._constants[tensor.name] = self._of(tensor)
+            self._values[tensor.name] = tensor
+        for sparse in graph.sparse_initializer:
+            self._constants[sparse.values.name] = self._of(sparse.values)
+        for index, node in enumerate(graph.node):
+            if self._fold(node):
+                self.folded.add(index)
+
+    def tensor(self, name: str) -> Tensor | None:
+        """A value's type and shape; None for an input that is left out."""
+        if not name:
+            return None
+        if name in self.tensors:
+            return self.tensors[name]
+        return self._parent.tensor(name) if self._parent else Tensor()
+
+    def constant(self, name: str) -> Constant | None:
+        """What is constant about a value, None if it is made anew by every run."""
+        if name in self._constants:
+            return self._constants[name]
+        if name in self.tensors or name in self.makers or self._parent is None:
+            return None
+        return self._parent.constant(name)
+
+    def maker(self, name: str) -> NodeProto | None:
+        """The node that makes a value, in this graph or around it."""
+        if name in self.makers:
+            return self.makers[name]
+        return self._parent.maker(name) if self._parent and name not in self.tensors else None
+
+    def learn(self, node: NodeProto, traced: Traced) -> None:
+        """Take over what a run showed of a node, where it was not known; outputs first, then inputs."""
+        for names, tensors in ((node.output, traced.outputs), (node.input, traced.inputs)):
+            given = [name for name in names if name]
+            if len(given) != len(tensors):
+                # Weights that the engine has packed for itself are missing from what it shows.
+                given = [name for name in given if self.constant(name) is None]
+            if len(given) != len(tensors):
+                continue
+            for name, tensor in zip(given, tensors, strict=True):
+                known = self.tensor(name) or Tensor()
+                if known.shape is None:
+                    self._put(name, Tensor(known.dtype or tensor.dtype, tensor.shape))
+
+    def integers(self, name: str) -> list[int]:
+        """The whole numbers of a small value that constants and shapes decide; empty if there is none."""
+        value = self.value(name)
+        if value is None or value.dtype.kind not in "iub":
+            return []
+        return [int(one) for one in value.reshape(-1)]
+
+    def _put(self, name: str, tensor: Tensor) -> None:
+        if name in self.tensors or name in self.makers or self._parent is None:
+            self.tensors[name] = tensor
+        else:
+            self._parent._put(name, tensor)
+
+    def _of(self, tensor: TensorProto) -> Constant:
+        parameter = self.light.parameters.get(tensor.doc_string)
+        return Constant((parameter,), parameter) if parameter else Constant()
+
+    def _fold(self, node: NodeProto) -> bool:
+        """Note what a node makes out of constants alone, once for all runs."""
+        if node.op_type == "Constant":
+            self._constants[node.output[0]] = self._made_constant(node)
+            return True
+        sources = [self.constant(name) for name in node.input if name]
+        if not sources or None in sources or node.op_type in RANDOM or subgraphs(node):
+            return False
+        found = [one for one in sources if one is not None]
+        parameters = {id(each): each for one in found for each in one.parameters}
+        first = found[0] if node.op_type in _SAME_WEIGHT else Constant()
+        same = first.same_values and node.op_type in _SAME_VALUES
+        for name in node.output:
+            self._constants[name] = Constant(tuple(parameters.values()), first.weight, same)
+        return True
+
+    def _made_constant(self, node: NodeProto) -> Constant:
+        for one in node.attribute:
+            if one.name == "sparse_value":
+                return self._of(one.sparse_tensor.values)
+        value = constant_tensor(node)
+        if value is None:
+            return Constant()
+        self._values[node.output[0]] = value
+        self.tensors.setdefault(node.output[0], Tensor(dtype_name(value.data_type), tuple(value.dims)))
+        # `constant` may have built the tensor anew; the mark is on the attribute's own.
+        return self._of(value)
+
+    def value(self, name: str, depth: int = 0) -> Array | None:
+        """A small value that constants and shapes decide; None if it is not one."""
+        if name not in self._computed:
+            self._computed[name] = self._compute(name, depth)
+        return self._computed[name]
+
+    def _compute(self, name: str, depth: int) -> Array | None:
+        if name in self._values:
+            tensor = self._values[name]
+            known = is_number(tensor) and math.prod(tensor.dims) <= _FEW
+            return numpy_helper.to_array(tensor) if known else None
+        node = self.makers.get(name)
+        if node is None:
+            outside = name not in self.tensors and self._parent is not None
+            return self._parent.value(name, depth) if outside and self._parent else None
+        tensor_there = self.tensor(name)
+        if tensor_there is not None and (tensor_there.elements or 0) > _FEW:
+            return None
+        if node.op_type not in _COUNTING or depth > _DEEPEST:
+            return None
+        if node.op_type in ("Shape", "Size"):
+            return self._sizes(node)
+        values = [self.value(one, depth + 1) if one else None for one in node.input]
+        if any(value is None and one for value, one in zip(values, node.input, strict=True)):
+            return None
+        result = _run(node, values, self.light.proto.opset_import)
+        for output, value in zip(node.output, result, strict=False):
+            self._computed[output] = value if value.size <= _FEW else None
+        return self._computed.get(name)
+
+    def _sizes(self, node: NodeProto) -> Array | None:
+        tensor = self.tensor(node.input[0]) if node.input else None
+        if tensor is None or tensor.shape is None:
+            return None
+        if node.op_type == "Size":
+            return np.array(math.prod(tensor.shape))
+        start, end = attribute(node, "start", 0), attribute(node, "end", None)
+        return np.array(tensor.shape[start:end], np.int64)
+
+
+def refine(scope: Scope) -> bool:
+    """Infer shapes again with the values that shapes decide put in place of the nodes that compute them.
+
+    ONNX's own inference follows such values through a few operators only. Returns whether that could help.
+    """
+    proto = scope.light.proto
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    found = 0
+    for node in copy.graph.node:
+        dtype = (scope.tensor(node.output[0]) or Tensor()).dtype if node.op_type in _COUNTING else ""
+        if dtype.startswith(("int", "uint", "bool")) and len(node.output) == 1:
+            value = scope.value(node.output[0])
+            if value is not None:
+                tensor = numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape))
+                node.CopyFrom(onnx.helper.make_node("Constant", [], list(node.output), value=tensor))
+                found += 1
+    if not found:
+        return False
+    try:
+        copy = onnx.shape_inference.infer_shapes(copy, data_prop=True)
+    except Exception:  # what it cannot infer is traced
+        return False
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(copy.graph.value_info)
+    for mine, better in zip(proto.graph.output, copy.graph.output, strict=True):
+        mine.CopyFrom(better)
+    for old, new in zip(proto.graph.node, copy.graph.node, strict=True):
+        if subgraphs(old):
+            old.CopyFrom(new)
+    return True
+
+
+def _run(node: NodeProto, values: list[Any], opsets: Any) -> list[Array]:
+    from onnx.reference import ReferenceEvaluator
+
+    given = {name: value for name, value in zip(node.input, values, strict=True) if name}
+    inputs = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in given.items()
+    ]
+    outputs = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output]
+    graph = onnx.helper.make_graph([node], "counting", inputs, outputs)
+    try:
+        evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=list(opsets)))
+        return [np.asarray(one) for one in evaluator.run(None, given)]
+    except Exception:  # what cannot be computed is not known
+        return []
+
+
+def bytes_of(tensor: Tensor | None) -> int | None:
+    """How many bytes a value takes; None where that is not known or it is text."""
+    if tensor is None:
+        return 0
+    width = _BITS.get(tensor.dtype)
+    if width is None or tensor.elements is None:
+        return None
+    return -(-tensor.elements * width // 8)
+
+
+def _widths() -> Mapping[str, int]:
+    widths = {"bool": 8, "complex64": 64, "complex128": 128, "float16": 16, "bfloat16": 16, "float32": 32,
+              "float64": 64, "float4e2m1": 4}  # fmt: skip
+    widths |= {f"{sign}int{width}": width for sign in ("", "u") for width in (2, 4, 8, 16, 32, 64)}
+    return widths | dict.fromkeys(
+        ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8
+    )
+
+
+_BITS = _widths()

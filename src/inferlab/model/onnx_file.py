@@ -1,0 +1,414 @@
+"""Read an ONNX file into a Model, and write changed copies of it.
+
+What looks into a file runs in a confined process (the doors), where onnx is imported; callers need it not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from inferlab.confined import confined
+from inferlab.errors import BadInput, Damaged
+from inferlab.model.flops.operators import RANDOM
+from inferlab.model.shapes import batch_axis
+from inferlab.records import Dim, Model, TensorSpec
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, ValueInfoProto
+
+
+_LARGEST_FILE = 2**31 - 1  # protobuf reads no more
+_BLOCK = 1 << 20
+
+_INTEGER_OPERATORS = {
+    "MatMulInteger", "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
+    "MatMulIntegerToFloat", "MatMulInteger16", "QAttention",
+}  # fmt: skip
+_PRECISIONS = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "UINT8": "INT8",
+               "UINT4": "INT4"}  # fmt: skip
+
+
+@confined(reads=["path"])
+def read_onnx(path: Path, source: str) -> Model:
+    """Read what a model is: its inputs, outputs, weights and precision."""
+    from inferlab.model.weights import external_files, list_weights, zero_fraction
+
+    content = _content(path)
+    proto = _parse(path, content)
+    try:
+        files = external_files(proto, path.parent, path)
+        inputs = _inputs(proto, path.parent)
+        quantization, precision = _precision(proto)
+        return Model(
+            kind="onnx",
+            source=source,
+            path=str(path),
+            digest=_digest(content, files),
+            inputs=inputs,
+            outputs=tuple(_spec(output) for output in proto.graph.output),
+            size_bytes=len(content) + sum(file.stat().st_size for file in files),
+            opset=_opset(proto),
+            parameters=sum(weight.elements for weight in list_weights(proto)),
+            zero_fraction=zero_fraction(proto, path.parent),
+            precision=precision,
+            quantization=quantization,
+            random=_is_random(proto, path.parent),
+        )
+    except Damaged as error:
+        raise damaged(path, error) from error
+    except BadInput:
+        raise
+    except (ValueError, OverflowError, OSError) as error:
+        raise damaged(path, error) from error
+
+
+@confined(reads=["path"])
+def digest_of(path: Path) -> str:
+    """The digest of an ONNX file as `read_onnx` gives it, without a look at its weights."""
+    from inferlab.model.weights import external_files
+
+    content = _content(path)
+    return _digest(content, external_files(_parse(path, content), path.parent, path))
+
+
+def parse_onnx(path: Path) -> ModelProto:
+    """The graph of an ONNX file; weights in other files are not read."""
+    return _parse(path, _content(path))
+
+
+@confined(reads=["path"])
+def data_locations(path: Path) -> list[str]:
+    """The names of the files in which an ONNX file keeps weights, each checked to be there and long enough."""
+    from inferlab.model.weights import external_files, external_names
+
+    proto = parse_onnx(path)
+    external_files(proto, path.parent, path)
+    return external_names(proto)
+
+
+def data_files_of(path: Path) -> dict[str, Path]:
+    """The files that hold weights of an ONNX model, by the names that it calls them by; all inside its folder."""
+    # The process that read the names is not trusted to have checked them.
+    return {name: data_file_inside(name, path.parent, path) for name in data_locations(path)}
+
+
+@confined(reads=["path"])
+def has_unique_names(path: Path) -> bool:
+    """Whether every node can be told by its name, in lists with commas too."""
+    from inferlab.model.weights import bodies
+
+    proto = parse_onnx(path)
+    names = [node.name for body in bodies(proto) for node in body.node]
+    return len(set(names)) == len(names) and not any(not name or "," in name for name in names)
+
+
+def unique_name(output: str) -> str:
+    """A name for the node with this first output."""
+    return "n" + hashlib.sha256(output.encode()).hexdigest()[:16]
+
+
+def rewrite(
+    model: Model,
+    target_folder: Path,
+    batch: tuple[int, int] | None,
+    newest_ir: int | None,
+    copy_data: bool,
+    unique_names: bool = False,
+) -> Path:
+    """Write a copy of a model with another batch size, an older IR version, unique names, or only for itself.
+
+    Data files come to stand beside the copy: as hard links where that is possible and `copy_data` is not set.
+    """
+    original = Path(model.path)
+    target = target_folder / original.name
+    assert not (target.exists() and target.samefile(original)), "a copy never takes its original's place"
+    target_folder.mkdir(parents=True, exist_ok=True)
+    for name, file in data_files_of(original).items():
+        place_beside(file, target_folder / name, copy_data)
+    target.unlink(missing_ok=True)
+    _write_changed(model, target_folder, batch, newest_ir, unique_names)
+    return target
+
+
+@confined(reads=["model"], writes=["target_folder"])
+def _write_changed(
+    model: Model, target_folder: Path, batch: tuple[int, int] | None, newest_ir: int | None, unique_names: bool
+) -> None:
+    """Write the graph of a model's copy."""
+    from inferlab.model.weights import bodies
+
+    original = Path(model.path)
+    proto = parse_onnx(original)
+    if batch is not None:
+        batched = {spec.name for spec in model.inputs if batch_axis(spec, model.inputs) == 0}
+        _set_batch(proto.graph, batched, *batch)
+    if newest_ir is not None and proto.ir_version > newest_ir:
+        proto.ir_version = newest_ir
+    if unique_names:
+        for body in bodies(proto):
+            for node in body.node:
+                node.name = unique_name(next(filter(None, node.output), ""))
+    (target_folder / original.name).write_bytes(proto.SerializeToString())
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if not path.exists():
+            raise BadInput(f"There is no file {path}. Check the path of the model.")
+        if not path.is_file():
+            raise BadInput(f"{path} is not a file. Give the path of an ONNX file.")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise BadInput(
+                f"{path} has more than 2 GB in one file, which ONNX does not allow. "
+                "Save the model with its weights as external data."
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"The model file {path} cannot be read: {error.strerror or error}.") from error
+
+
+def _parse(path: Path, content: bytes) -> ModelProto:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx import ModelProto
+
+    from inferlab.model import structure
+
+    if not content:
+        raise BadInput(f"The model file {path} is empty. Download or export it again.")
+    if content.startswith(b"version https://git-lfs"):
+        raise BadInput(f"{path} is a Git LFS pointer, not the model itself. Fetch the model with: git lfs pull")
+    try:
+        proto: ModelProto = ModelProto.FromString(content)
+    except (DecodeError, RuntimeError) as error:
+        if content.startswith(b"\x08"):  # the tag of the IR version, with which ONNX files begin
+            raise BadInput(_cut_off(path, content)) from error
+        raise BadInput(f"{path} is not an ONNX model. Give an ONNX file, or export the model to one.") from error
+    if not proto.HasField("graph") and not proto.ir_version:
+        raise BadInput(f"{path} is not an ONNX model. Give an ONNX file, or export the model to one.")
+    if not proto.graph.node or not proto.graph.output or not proto.opset_import:
+        raise BadInput(_cut_off(path, content))
+    try:
+        structure.check(proto)
+    except Damaged as error:
+        raise damaged(path, error) from error
+    return proto
+
+
+def damaged(path: Path, error: Exception) -> BadInput:
+    """What is said of an ONNX file that holds what cannot be."""
+    return BadInput(f"The ONNX file {path} is damaged and cannot be read: {error}. Download or export it again.")
+
+
+def _cut_off(path: Path, content: bytes) -> str:
+    return (
+        f"The ONNX file {path} is cut off or damaged: it ends after {len(content):,} bytes without a whole model. "
+        "Download or export it again."
+    )
+
+
+def _digest(content: bytes, files: Sequence[Path]) -> str:
+    total = hashlib.sha256(content)
+    for file in files:
+        with file.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                total.update(block)
+    return total.hexdigest()
+
+
+def _opset(proto: ModelProto) -> int | None:
+    return next((int(one.version) for one in proto.opset_import if one.domain in ("", "ai.onnx")), None)
+
+
+def _inputs(proto: ModelProto, folder: Path) -> tuple[TensorSpec, ...]:
+    from inferlab.model.limits import Tracer
+
+    graph = proto.graph
+    tracer = Tracer(proto, folder)
+    specs = []
+    for value in _fed(graph):
+        if value.type.WhichOneof("value") != "tensor_type":
+            kind = (value.type.WhichOneof("value") or "unknown").removesuffix("_type")
+            raise BadInput(
+                f"The model's input '{value.name}' is of the kind {kind}; only tensors can be fed. "
+                "Export the model with tensors as inputs."
+            )
+        spec = _spec(value)
+        if spec.dtype.startswith(("int", "uint")):
+            below, known = tracer.limits(value.name)
+            spec = TensorSpec(spec.name, spec.dtype, spec.dims, below, known)
+        specs.append(spec)
+    return tuple(specs)
+
+
+def _fed(graph: GraphProto) -> list[ValueInfoProto]:
+    """The inputs that must be fed: older models list their initializers as inputs too."""
+    constant = {one.name for one in graph.initializer} | {one.values.name for one in graph.sparse_initializer}
+    return [value for value in graph.input if value.name not in constant]
+
+
+def _spec(value: ValueInfoProto) -> TensorSpec:
+    from inferlab.model.weights import type_name
+
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return TensorSpec(value.name, (kind or "unknown").removesuffix("_type"), None)
+    tensor = value.type.tensor_type
+    name = type_name(tensor.elem_type)
+    if name == "UNDEFINED":
+        raise ValueError(f"'{value.name}' has no element type")
+    dtype = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
+    if not tensor.HasField("shape"):
+        return TensorSpec(value.name, dtype, None)
+    return TensorSpec(value.name, dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
+
+
+def _dim(dim: Any) -> Dim:
+    """A size, a name that ties dimensions together, or None: 0, -1 and ? are unknown each on its own."""
+    if dim.dim_value > 0:
+        return int(dim.dim_value)
+    name = dim.dim_param.strip()
+    return None if name in ("", "?", "0", "-1", "None") else str(name)
+
+
+def _precision(proto: ModelProto) -> tuple[str, str]:
+    """How quantisation shows, and the precision that most of the weights are computed in."""
+    from inferlab.model.weights import bit_width, bodies, list_weights, packed_weights, type_name
+
+    operators = {node.op_type for body in bodies(proto) for node in body.node}
+    kinds: Counter[str] = Counter()
+    for weight in list_weights(proto):
+        if len(weight.dims) >= 2 and bit_width(weight.type_name):
+            kinds[precision_name(weight.type_name)] += weight.elements
+    packed = Counter(packed_weights(proto).values())
+    if packed:
+        return "", f"INT{packed.most_common(1)[0][0]}"
+    integers = "INT4" if kinds["INT4"] > kinds["INT8"] else "FP8" if kinds["FP8"] > kinds["INT8"] else "INT8"
+    if any(name.startswith("QLinear") or name == "QGemm" for name in operators):
+        return "QOperator", integers
+    if operators & _INTEGER_OPERATORS:
+        return "integer operators", integers
+    if {"QuantizeLinear", "DequantizeLinear"} <= operators:
+        return "QDQ", integers
+    most = kinds.most_common(1)
+    if most:
+        return ("int8 weights" if most[0][0] == "INT8" else ""), most[0][0]
+    floats = [type_name(value.type.tensor_type.elem_type) for value in _fed(proto.graph)]
+    return "", next(
+        (_PRECISIONS[name] for name in floats if name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")), "FP32"
+    )
+
+
+def precision_name(kind: str) -> str:
+    """The precision that weights of an element type have: FP32, INT8, …"""
+    if kind.startswith("FLOAT8"):
+        return "FP8"
+    return _PRECISIONS.get(kind, kind)
+
+
+def _is_random(proto: ModelProto, folder: Path) -> bool:
+    from inferlab.model.limits import Scope
+    from inferlab.model.weights import bodies, stored_values
+
+    for body in bodies(proto):
+        scope = Scope(body, None, None)
+        for node in body.node:
+            if node.op_type in RANDOM:
+                return True
+            if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+                training = scope.constants.get(node.input[2])
+                if training is None or stored_values(training, folder).any():
+                    return True
+    return False
+
+
+def _set_batch(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
+    """Set the first dimension of inputs and outputs that have the old batch size; inner shapes are forgotten."""
+    from inferlab.model.weights import subgraphs
+
+    for value in [*(one for one in graph.input if one.name in batched), *graph.output]:
+        dims = value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ()
+        if dims and dims[0].dim_value == old:
+            dims[0].dim_value = new
+    _set_reshapes(graph, batched, old, new)
+    waiting = [graph]
+    while waiting:
+        one = waiting.pop()
+        del one.value_info[:]
+        waiting.extend(inner for node in one.node for inner in subgraphs(node))
+
+
+def _set_reshapes(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
+    """Set the batch in the constant targets of Reshape nodes behind these inputs that begin with the old one."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    from inferlab.model.weights import is_number
+
+    constants = {one.name: one for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
+    constants = {name: one for name, one in constants.items() if is_number(one)}
+    behind = set(batched)
+    targets = []
+    for node in graph.node:
+        if behind.isdisjoint(node.input):
+            continue
+        behind.update(node.output)
+        target = constants.get(node.input[1]) if node.op_type == "Reshape" and len(node.input) > 1 else None
+        if target is None or node.input[0] not in behind or target.data_location == TensorProto.EXTERNAL:
+            continue
+        sizes = numpy_helper.to_array(target)
+        if sizes.ndim == 1 and sizes.size > 1 and sizes[0] == old:
+            # A target of its own: others may share this one.
+            name = f"{node.input[1]}/batch-of-{node.output[0]}"
+            value = numpy_helper.from_array(np.array([new, *sizes[1:]], np.int64), name)
+            targets.append(helper.make_node("Constant", [], [name], value=value))
+            node.input[1] = name
+    for target_node in reversed(targets):
+        graph.node.insert(0, target_node)
+
+
+def place_beside(file: Path, target: Path, copy: bool) -> None:
+    """Let a file stand at another place too: as a hard link where that is possible and no copy is asked for."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    if not copy:
+        try:
+            os.link(file.resolve(), target)
+            return
+        except OSError:
+            pass  # another file system, or one without hard links
+    shutil.copyfile(file, target)
+
+
+def data_file_inside(location: str, folder: Path, model_file: Path | None = None) -> Path:
+    """The data file that a model names, if it exists and lies in the model's folder.
+
+    A model file that is a link (as in Hugging Face's cache) may have its data beside the file it points to.
+    """
+    if "\0" in location:
+        raise Damaged("the name of one of its data files is not text")
+    roots = [folder.resolve()]
+    if model_file is not None and model_file.is_symlink():
+        roots.append(model_file.resolve().parent)
+    path = folder / location
+    foreign = PureWindowsPath(location).is_absolute() or PureWindowsPath(location).drive
+    outside = foreign or Path(location).is_absolute() or ".." in PureWindowsPath(location).parts
+    if outside or not any(path.resolve().is_relative_to(root) for root in roots):
+        raise BadInput(
+            f"The model keeps weights in '{location}', which lies outside its folder {folder.resolve()}. "
+            "Such a file is not read: move it beside the model and export the model again."
+        )
+    if not path.is_file():
+        raise BadInput(
+            f"The model keeps weights in '{location}', which is missing from {folder.resolve()}. "
+            "Put it beside the model file."
+        )
+    return path

@@ -1,0 +1,169 @@
+"""The recipe that options describe, and the goal that a text such as "2x faster" means."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from inferlab.errors import BadInput
+from inferlab.optimizing import yaml
+from inferlab.optimizing.asked import CHANNEL
+from inferlab.records.optimization import Goal, Pruning, Quantization, Recipe, Schedule, Scheme
+from inferlab.transform.patterns import parse_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Pruning):
+    """What is to be done to a model, by default nothing: how to prune it, and all else.
+
+    What is to be left out (`exclude`) is neither pruned nor quantised.
+    """
+
+    int8: Literal["dynamic", "static"] | None = None
+    weights_only: int | None = None
+    float: Literal["fp16", "bf16"] | None = None
+    keep_sensitive: int = 0
+    per_tensor: bool = False
+    cleanup: bool = True
+    #: A file to take all of it from.
+    recipe: str | None = None
+
+
+_NOTHING = Options()
+_OF_PRUNING = ("pattern", "scope", "include", "minimum", "maximum", "ends")
+_OF_QUANTIZATION = ("keep_sensitive", "per_tensor")
+_NO_BF16 = (
+    "No ONNX file can be written in BF16 that ONNX Runtime would run: it has no such kernels for a CPU. "
+    "OpenVINO computes the FP32 file in BF16 where the CPU can: give it the engine option precision=bf16."
+)
+
+
+def recipe_of(options: Options, seed: int = 0) -> Recipe:
+    """The recipe that the options describe, or the one in their file; refuses those that contradict each other."""
+    if options.recipe is not None:
+        for one in fields(options):
+            if getattr(replace(options, recipe=None), one.name) != getattr(_NOTHING, one.name):
+                raise BadInput(
+                    f"The option {one.name} and a recipe contradict each other: write it into the recipe."
+                )
+        return yaml.load(options.recipe)
+    pruning, quantization = _pruning(options), _quantization(options)
+    if options.exclude and pruning is None and quantization is None:
+        raise BadInput("The option exclude says what stays as it is, but nothing is asked for that would change.")
+    # Whoever trains the pruned model back to its accuracy may follow it, or change it in the file.
+    schedule = Schedule() if pruning is not None and pruning.pattern != CHANNEL else None
+    return Recipe(
+        cleanup=options.cleanup, pruning=pruning, quantization=quantization, seed=seed, schedule=schedule
+    )
+
+
+def search_of(goal: str | None, max_loss: str | float | None, search_s: float | None) -> dict[str, Any]:
+    """What these options ask of a search, as fields of `Asked`; nothing where there is no goal."""
+    if goal is None:
+        for name, value in (("max_loss", max_loss), ("search_time", search_s)):
+            if value is not None:
+                raise BadInput(f"The option {name} belongs to a search: give a goal.")
+        return {}
+    wanted = parse_goal(str(goal)) if max_loss is None else parse_goal(str(goal), max_loss)
+    return {"goal": wanted} if search_s is None else {"goal": wanted, "search_s": search_s}
+
+
+def _pruning(options: Options) -> Pruning | None:
+    wanted = options.sparsity is not None or options.budget is not None or bool(options.layers)
+    if not wanted and (options.pattern == "channel" or parse_groups(options.pattern) is None):
+        for name in _OF_PRUNING:
+            if getattr(options, name) != getattr(_NOTHING, name):
+                raise BadInput(
+                    f"The option {name} says how to prune, but not how much: give a sparsity, a budget, or the "
+                    "levels of layers."
+                )
+        return None
+    if options.sparsity is None:
+        _refuse_what_spreads(options)
+    pruning = Pruning(**{one.name: getattr(options, one.name) for one in fields(Pruning)})
+    return pruning if options.sparsity is not None else replace(pruning, scope="layers")
+
+
+def _refuse_what_spreads(options: Options) -> None:
+    """Levels by name, and those of a pattern of groups, are as they are; those of a budget have limits only."""
+    if options.scope == "global":
+        raise BadInput("The option scope says how a sparsity is spread over the layers, and none is given.")
+    for name in ("minimum", "maximum") if options.budget is None else ():
+        if getattr(options, name) != getattr(_NOTHING, name):
+            raise BadInput(f"The option {name} limits what a sparsity or budget gives a layer, and none is given.")
+
+
+def _quantization(options: Options) -> Quantization | None:
+    if options.float == "bf16":
+        raise BadInput(_NO_BF16)
+    given: list[Scheme] = [one for one in (options.int8, options.float) if one is not None]
+    given += ["weights"] if options.weights_only is not None else []
+    if len(given) > 1:
+        raise BadInput("int8, weights_only and float contradict each other: choose one of them.")
+    if not given:
+        for name in _OF_QUANTIZATION:
+            if getattr(options, name) != getattr(_NOTHING, name):
+                raise BadInput(f"The option {name} belongs to int8, weights_only or float, and none is given.")
+        return None
+    return Quantization(
+        scheme=given[0],
+        per_channel=not options.per_tensor,
+        bits=options.weights_only or 8,
+        exclude=options.exclude,
+        keep_sensitive=options.keep_sensitive,
+    )
+
+
+_PART = re.compile(
+    r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?P<unit>x|×|times|%)\s*(?:as\s+)?(?P<what>\w+)", re.IGNORECASE
+)
+_WORDS = {"faster": "speedup", "fast": "speedup", "smaller": "size_ratio", "small": "size_ratio"}
+_LIKE = 'Write it as "2x faster", "30% faster", "2x smaller", or several with commas between them.'
+
+
+def parse_goal(text: str, max_loss: str | float = 0.01) -> Goal:
+    """The goal that a text such as "2x faster, 50% smaller" means, within this loss.
+
+    30% faster is 1.3 times as many items a second; 50% smaller is half the bytes.
+    """
+    found: dict[str, float] = {}
+    for part in re.split(r"\s*(?:,|;|\band\b|&)\s*", text.strip()):
+        name, ratio = _part(part, text)
+        if name in found:
+            how = "fast" if name == "speedup" else "small"
+            raise BadInput(f"The goal '{text}' says twice how {how} the model shall be.")
+        found[name] = ratio
+    return Goal(found.get("speedup"), found.get("size_ratio"), parse_loss(max_loss))
+
+
+def parse_loss(value: str | float) -> float:
+    """The largest loss as a fraction, of "1%" or 0.01."""
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise BadInput(f"The largest loss is a share such as 1% or 0.01, not '{value}'.") from None
+    if not 0 <= number < 1:
+        raise BadInput(
+            f"The largest loss lies between 0 and 100 %, and '{value}' does not. 1 % is written as 1% or 0.01."
+        )
+    return number
+
+
+def _part(part: str, text: str) -> tuple[str, float]:
+    match = _PART.fullmatch(part.strip())
+    name = _WORDS.get(match["what"].lower()) if match else None
+    if match is None or name is None:
+        raise BadInput(f"The goal '{text}' cannot be read. {_LIKE}")
+    number = float(match["number"])
+    if match["unit"] != "%":
+        ratio = number
+    elif name == "speedup":
+        ratio = 1 + number / 100
+    else:
+        ratio = 1 / (1 - number / 100) if number < 100 else math.inf
+    if not 1 < ratio < math.inf:
+        raise BadInput(f"The goal '{text}' asks for no change, or for more than there is. {_LIKE}")
+    return name, ratio

@@ -1,0 +1,198 @@
+"""What pruning weights to given shares of zeros would give, read off two profiles: pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from inferlab.records.profile import (
+    Layer,
+    LossLayer,
+    LossProfile,
+    PerformanceProfile,
+    Profile,
+    PruningEstimate,
+    TypeGain,
+)
+
+# A model is not faster by less than this: of many levels one always looks a little faster by chance.
+_WORTH_OF_ALL = 0.02
+Points = Sequence[tuple[float, float]]
+
+
+def gains_from_zeros(performance: PerformanceProfile) -> bool:
+    """Whether the whole model is faster at some level of pruning, beyond the noise."""
+    low = performance.ms_per_batch if performance.ms_interval is None else performance.ms_interval[0]
+    enough = min(low, (1 - _WORTH_OF_ALL) * performance.ms_per_batch)
+    return min(performance.pruned.values(), default=math.inf) < enough
+
+
+def int8_speedup(performance: PerformanceProfile | None) -> float | None:
+    """How many times as fast a copy in static INT8 was; None where none was timed."""
+    if performance is None or not performance.int8_ms_per_batch:
+        return None
+    return performance.ms_per_batch / performance.int8_ms_per_batch
+
+
+def predict(
+    performance: PerformanceProfile | None, loss: LossProfile, levels: Mapping[str, float]
+) -> PruningEstimate:
+    """What comes of these shares of zeros, by the weight's name; between measured levels lines are straight.
+
+    Without times at levels nothing is said of time; where the engine gains nothing from zeros, that it gains
+    nothing. Weights at 0, or that are sparser already, stay as they are.
+    """
+    known = {one.weight: one.zero_fraction for one in loss.layers}
+    sparser = {weight: level for weight, level in levels.items() if level > known.get(weight, 1.0)}
+    timed = performance if performance is not None and performance.pruned else None
+    faster = levels if timed is not None and gains_from_zeros(timed) else {}
+    spent = sum(loss_at(one, sparser[one.weight]) for one in loss.layers if one.weight in sparser)
+    return estimate_of(timed, loss, sparser, spent, spent, faster)
+
+
+def estimate_of(
+    timed: PerformanceProfile | None,
+    loss: LossProfile,
+    levels: Mapping[str, float],
+    budget: float,
+    spent: float,
+    faster: Mapping[str, float] | None = None,
+) -> PruningEstimate:
+    """The estimate for these levels; `faster` are those that count for the time, by default all."""
+    gains = () if timed is None else by_type(timed, loss, levels if faster is None else faster)
+    before = None if timed is None else timed.ms_per_batch
+    after = None if before is None else before - sum(one.ms - one.estimated_ms for one in gains)
+    return PruningEstimate(
+        budget=budget,
+        loss=spent,
+        gained="parameters" if timed is None else "time",
+        levels=levels,
+        ms_per_batch=before,
+        estimated_ms_per_batch=after,
+        estimated_speedup=before / after if before and after else None,
+        by_type=gains,
+        parameter_reduction=_reduction(loss, levels),
+        recovery=_recovery(loss, levels),
+    )
+
+
+def smoothed(layer: Layer) -> dict[str, float]:
+    """The layer's times at its levels, made to fall with the share of zeros (pool adjacent violators).
+
+    A level is measured once: without this, an estimate would pick the levels that were lucky.
+    """
+    levels = sorted(layer.pruned, key=float)
+    pools = [(layer.ms, float(max(1, len(layer.times_ms))), 0)]
+    for level in levels:
+        ms, weight, count = layer.pruned[level], 1.0, 1
+        while pools and ms > pools[-1][0]:
+            before, heavier, more = pools.pop()
+            ms = (ms * weight + before * heavier) / (weight + heavier)
+            weight, count = weight + heavier, count + more
+        pools.append((ms, weight, count))
+    fitted = [ms for ms, _, count in pools for _ in range(count)]
+    return dict(zip(levels, fitted, strict=True))
+
+
+def times_of(layer: Layer) -> Points:
+    """The layer's time over its share of zeros, from 0 on."""
+    return [(0.0, layer.ms), *((float(level), ms) for level, ms in smoothed(layer).items())]
+
+
+def losses_of(layer: LossLayer) -> Points:
+    """The layer's loss over its share of zeros, from what it has on; infinite where outputs are no numbers."""
+    levels = sorted(layer.losses, key=float)
+    losses = [(float(level), layer.losses[level]) for level in levels if float(level) > layer.zero_fraction]
+    # More zeros never harm less: where they seem to, it is chance.
+    found, most = [(layer.zero_fraction, 0.0)], 0.0
+    for level, loss in losses:
+        most = max(most, math.inf if loss is None else loss)
+        found.append((level, most))
+    return found
+
+
+def loss_at(layer: LossLayer, level: float) -> float:
+    """What pruning the layer alone to this share of zeros costs."""
+    return _between(losses_of(layer), level)
+
+
+def layer_times(
+    performance: PerformanceProfile, loss: LossProfile, levels: Mapping[str, float]
+) -> dict[int, float]:
+    """The time of every layer, by its index, with these weights pruned; a fallback gains nothing."""
+    weight_of = {layer.id: layer.weight for layer in loss.layers}
+    times = {}
+    for layer in performance.layers:
+        its = [levels[weight_of[node]] for node in layer.nodes if weight_of.get(node) in levels]
+        # What runs as one is as fast as its least pruned weight lets it be.
+        level = 0.0 if layer.fallback else min(its, default=0.0)
+        times[layer.index] = _between(times_of(layer), level) if level > 0 else layer.ms
+    return times
+
+
+def weight_shares(layer: Layer, profile: Profile) -> dict[str, float]:
+    """The part of a layer's time that each of its prunable weights has; all parts add up to 1.
+
+    An engine that runs several nodes as one (DeepSparse's pyramids) times them together: the time is divided by
+    the FLOPs of the weights' nodes, evenly where these are not counted.
+    """
+    losses = profile.loss.layers if profile.loss else ()
+    weight_of = {one.id: one.weight for one in losses if one.id in layer.nodes}
+    flops = {one.id: one.flops or 0 for one in profile.flops.layers} if profile.flops else {}
+    counted: dict[str, int] = {}
+    for node, weight in weight_of.items():
+        counted[weight] = counted.get(weight, 0) + flops.get(node, 0)
+    total = sum(counted.values())
+    return {weight: its / total if total else 1 / len(counted) for weight, its in counted.items()}
+
+
+def by_type(
+    performance: PerformanceProfile, loss: LossProfile, levels: Mapping[str, float]
+) -> tuple[TypeGain, ...]:
+    """All layers of each type as they are and with these weights pruned, the slowest type first."""
+    times = layer_times(performance, loss, levels)
+    types: dict[str, list[float]] = {}
+    for layer in performance.layers:
+        total = types.setdefault(layer.type, [0.0, 0.0])
+        total[0] += layer.ms
+        total[1] += times[layer.index]
+    slowest_first = sorted(types.items(), key=lambda one: -one[1][0])
+    return tuple(TypeGain(name, before, after) for name, (before, after) in slowest_first)
+
+
+def _between(points: Points, level: float) -> float:
+    """The value at a level, on the straight line between its neighbours; beyond the ends, that of the end."""
+    before = points[0]
+    for after in points:
+        if after[0] >= level:
+            if after[0] == level or after is before or math.isinf(after[1]):
+                return after[1]
+            share = (level - before[0]) / (after[0] - before[0])
+            return before[1] + share * (after[1] - before[1])
+        before = after
+    return before[1]
+
+
+def _reduction(loss: LossProfile, levels: Mapping[str, float]) -> float:
+    """The share of all parameters that become zero, those that are zero already not counted."""
+    params = {one.weight: (one.params, one.zero_fraction) for one in loss.layers}
+    zeros = sum((level - params[weight][1]) * params[weight][0] for weight, level in levels.items())
+    return zeros / loss.params if loss.params else 0.0
+
+
+def _recovery(loss: LossProfile, levels: Mapping[str, float]) -> float | None:
+    """What is left: of the accuracy with labels, else of the outputs' power; each layer's part adds up."""
+    chosen = [one for one in loss.layers if one.weight in levels]
+    if loss.dense_accuracy:
+        drops = [_drop(one, levels[one.weight], loss.dense_accuracy) for one in chosen]
+        return max(0.0, 1 - sum(drops) / loss.dense_accuracy)
+    if loss.metric != "relative power":
+        return None
+    return max(0.0, 1 - sum(loss_at(one, levels[one.weight]) for one in chosen))
+
+
+def _drop(layer: LossLayer, level: float, dense: float) -> float:
+    """How much accuracy goes with pruning one layer to this share of zeros."""
+    known = sorted(layer.accuracies, key=float)
+    drops = [(layer.zero_fraction, 0.0), *((float(one), dense - layer.accuracies[one]) for one in known)]
+    return max(0.0, _between([one for one in drops if one[0] >= layer.zero_fraction], level))
