@@ -18,13 +18,13 @@ import pytest
 
 from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import open_store
-from inferlab.store.schema import VERSION_TABLE
+from inferlab.store.database import VERSION_TABLE
 from tests.cli.conftest import Run
+from tests.helpers.postgresql import postgresql, postgresql_url
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, save, save_done
-from tests.store import conftest as stores
 
-postgresql = stores.postgresql
+__all__ = ["postgresql", "postgresql_url"]
 DOCUMENTATION = (Path(__file__).parent.parent.parent / "docs/store.md").read_text()
 COMMANDS = ("history", "show", "rerun", "remove", "export", "import", "prune")
 
@@ -185,8 +185,8 @@ def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab: Run, tmp_path
     assert done.returncode == 0 and done.stdout.startswith("Entry: abcdefghij (comparison)\n")
 
 
-def test_a_store_on_postgresql_is_listed_and_shown_by_its_url(inferlab: Run, postgresql: str) -> None:
-    url = stores._new_database(postgresql)
+def test_a_store_on_postgresql_is_listed_and_shown_by_its_url(inferlab: Run, postgresql_url: str) -> None:
+    url = postgresql_url
     with open_store(url) as store:
         entry_id = save_done(store, a_cell())
     listed = inferlab("history", INFERLAB_STORE=url)
@@ -213,7 +213,8 @@ def test_a_file_is_listed_and_its_benchmarks_shown_without_what_takes_long_to_im
         "import sys\nfrom inferlab.cli import group\n"
         f"for command in (['history'], *(['show', one] for one in {ids!r})):\n"
         f"    group.main([*command, '--store', {path!r}], standalone_mode=False)\n"
-        "print(sorted({'sqlalchemy', 'alembic', 'scipy', 'numpy.ma', 'pandas', 'rich'} & sys.modules.keys()))"
+        "heavy = {'inferlab.store.migrations', 'psycopg', 'scipy', 'numpy.ma', 'pandas', 'rich'}\n"
+        "print(sorted(heavy & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.count("Latency Median") == 1

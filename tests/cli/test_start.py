@@ -10,7 +10,7 @@ import pytest
 
 from inferlab.cli import _COMMANDS
 
-HEAVY = {"numpy", "onnx", "scipy", "sqlalchemy", "onnxruntime", "openvino", "torch", "rich"}
+HEAVY = {"numpy", "onnx", "scipy", "sqlite3", "onnxruntime", "openvino", "torch", "rich"}
 
 
 @pytest.fixture(scope="module")

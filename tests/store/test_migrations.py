@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
-import shutil
+import base64
+import json
+import re
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
-from alembic.script import ScriptDirectory
 
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome, OutputCheck
-from inferlab.store import database, open_store
-from inferlab.store.connection import Connection
-from inferlab.store.schema import SCHEMA_VERSION, VERSION_TABLE
+from inferlab.store import database, inspect_store, migrations, open_store
+from inferlab.store.checking import problems
+from inferlab.store.connection import Connection, insert
+from inferlab.store.database import SCHEMA_VERSION, VERSION_TABLE
+from inferlab.store.serialize import dumps
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save
 
-_NEXT = '''
-"""Another column, made by copying the table where it cannot be altered."""
-import sqlalchemy as sa
-from alembic import op
-
-revision = "{new:04}"
-down_revision = "{old:04}"
+_FOLDER = Path(__file__).parent
 
 
-def upgrade():
-    how = "always" if op.get_bind().dialect.name == "sqlite" else "auto"
-    for table in ("entry", "cell"):
-        with op.batch_alter_table(table, recreate=how) as batch:
-            batch.add_column(sa.Column("colour", sa.Text, nullable=False, server_default="red"))
-    {then}
-'''
+def _next_version(monkeypatch: pytest.MonkeyPatch, broken: bool = False) -> None:
+    """Pretend that this inferlab is one version on: with another column, made by copying tables in SQLite."""
 
+    def upgrade(execute: Callable[..., list[dict[str, Any]]], dialect: str) -> None:
+        for table in ("entry", "cell"):
+            if dialect == "sqlite":
+                _copy_table(execute, table)
+            execute(f"ALTER TABLE {table} ADD COLUMN colour TEXT DEFAULT 'red' NOT NULL")
+        if broken:
+            raise RuntimeError("broken")
 
-def _next_version(monkeypatch: pytest.MonkeyPatch, folder: Path, then: str = "") -> None:
-    """Pretend that this inferlab is one version on."""
-    scripts = folder / "100 % new"
-    shutil.copytree(database.MIGRATIONS, scripts)
-    code = _NEXT.format(new=SCHEMA_VERSION + 1, old=SCHEMA_VERSION, then=then)
-    (scripts / "versions" / "next.py").write_text(code)
-    monkeypatch.setattr(database, "MIGRATIONS", scripts)
+    module = ModuleType("inferlab.store.migrations.next")
+    module.upgrade = upgrade  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, "next"))
     monkeypatch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
 
 
-def test_the_migrations_end_at_the_version_that_the_code_knows() -> None:
-    assert ScriptDirectory(str(database.MIGRATIONS)).get_current_head() == f"{SCHEMA_VERSION:04}"
+def _copy_table(execute: Callable[..., list[dict[str, Any]]], table: str) -> None:
+    (made,) = execute("SELECT sql FROM sqlite_master WHERE name = :name", name=table)
+    execute(made["sql"].replace(f"TABLE {table}", "TABLE copy", 1))
+    execute(f"INSERT INTO copy SELECT * FROM {table}")
+    execute(f"DROP TABLE {table}")
+    execute(f"ALTER TABLE copy RENAME TO {table}")
 
 
-def test_an_older_store_is_migrated_and_keeps_its_data(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_migrations_are_numbered_and_all_of_them_are_run() -> None:
+    files = sorted(path.stem for path in Path(migrations.__file__).parent.glob("v*.py"))
+    assert list(database.MIGRATIONS) == files
+    assert [int(name[1:5]) for name in files] == list(range(1, SCHEMA_VERSION + 1))
+
+
+def test_a_migration_imports_nothing_of_ours() -> None:
+    for path in Path(migrations.__file__).parent.glob("v*.py"):
+        assert "inferlab" not in re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE), path
+
+
+def test_an_older_store_is_migrated_and_keeps_its_data(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(url) as store:
         entry_id = save(store, a_benchmark())
     with monkeypatch.context() as patch:
-        _next_version(patch, tmp_path)
+        _next_version(patch)
         with open_store(url) as store:
             assert benchmark_of(store, entry_id) == a_benchmark()
             with store._database.reading() as connection:
@@ -66,6 +79,55 @@ def test_an_older_store_is_migrated_and_keeps_its_data(
                 assert connection.rows("SELECT count(*) AS runs FROM run") == [{"runs": 0}]
     with pytest.raises(BadInput, match="has tables of version 4; this inferlab knows them up to version 3"):
         open_store(url)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_store_that_alembic_made_is_opened(url: str, version: int, tmp_path: Path) -> None:
+    _make_with_alembic(url, version)
+    with open_store(url) as store, open_store(str(tmp_path / "new.db")) as new:
+        new.import_file(_FOLDER / "version_1.jsonl")
+        assert store.rebuild() == new.rebuild() == 2
+        assert len(new.history()) == 2
+        assert store.history() == new.history()
+        for entry in new.history():
+            assert store.get(entry.id) == new.get(entry.id)
+        with store._database.reading() as connection:
+            assert connection.rows(f"SELECT * FROM {VERSION_TABLE}") == [{"version_num": f"{SCHEMA_VERSION:04}"}]
+        save(store, a_benchmark())
+        assert store.jobs.alive() == []
+        assert store.projects.lines() == []
+    with inspect_store(url) as opened:
+        assert list(problems(opened)) == []
+
+
+def _make_with_alembic(url: str, version: int) -> None:
+    """Fill a database as inferlab did when alembic made its tables."""
+    dialect = "postgresql" if url.startswith("postgresql") else "sqlite"
+    script = (_FOLDER / f"alembic_{dialect}.sql").read_text().split("\n", 1)[1]
+    opened = database.connect(url, make=True)
+    with opened.writing() as connection:
+        for statement in script.split(";")[:-1]:
+            connection.rows(statement)
+            if f"'{version:04}'" in statement.split("WHERE")[0]:
+                break
+        lines = [json.loads(line) for line in (_FOLDER / "version_1.jsonl").read_text().splitlines()]
+        for entry in lines[1:-1]:
+            _insert_entry(connection, entry)
+    opened.close()
+
+
+def _insert_entry(connection: Connection, entry: dict[str, Any]) -> None:
+    cells = entry.pop("cells")
+    insert(connection, "entry", {**entry, "content": dumps(entry["content"])})
+    for position, cell in enumerate(cells):
+        runs = cell.pop("runs")
+        texts = {name: cell[name] and dumps(cell[name]) for name in ("failure", "content")}
+        insert(connection, "cell", {**cell, **texts, "entry_id": entry["id"], "position": position})
+        (made,) = connection.rows("SELECT max(cell.row) AS number FROM cell")
+        for index, run in enumerate(runs):
+            blob = base64.b64decode(run["samples"])
+            values = {**run, "content": dumps(run["content"]), "samples": blob, "cell_row": made["number"]}
+            insert(connection, "run", {**values, "position": index})
 
 
 def test_the_wrong_outputs_that_version_1_kept_only_in_its_runs_are_found(url: str) -> None:
@@ -115,13 +177,11 @@ def test_documents_of_version_2_get_the_digest_of_their_model_and_a_brief(url: s
         assert store.history() == before
 
 
-def test_a_migration_that_breaks_leaves_the_store_as_it_was(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_that_breaks_leaves_the_store_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(url) as store:
         entry_id = save(store, a_benchmark())
     with monkeypatch.context() as patch:
-        _next_version(patch, tmp_path, "raise RuntimeError('broken')")
+        _next_version(patch, broken=True)
         with pytest.raises(RuntimeError, match="broken"):
             open_store(url)
     with open_store(url) as store:

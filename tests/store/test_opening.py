@@ -14,7 +14,7 @@ import pytest
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.store import open_store, sqlite
-from inferlab.store.schema import VERSION_TABLE
+from inferlab.store.database import VERSION_TABLE
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save, save_done
 
@@ -36,7 +36,13 @@ def test_the_argument_goes_before_the_environment_before_the_users_own(
     [
         ("mysql://localhost/lab", "not with mysql://"),
         ("postgresql://me:secret@localhost:1/lab", r"postgresql://me:\*\*\*@localhost:1/lab cannot be reached"),
+        (
+            "postgresql://localhost:1/lab?user=me&password=secret",
+            r"lab\?user=me&password=\*\*\* cannot be reached",
+        ),
+        ("postgresql://me:12/secret@localhost/lab", r"postgresql://me:\*\*\*@localhost/lab cannot be reached"),
         ("postgresql://localhost:port/lab", "URL of the store cannot be read"),
+        ("postgresql://me:sec/ret@localhost/lab", "URL of the store cannot be read"),
         ("no/such/folder/lab.db", "folder of the store .* does not exist. Make it first: mkdir -p"),
         (".", "is a folder"),
     ],
@@ -55,6 +61,20 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(BadInput, match=r"pip install 'inferlab\[postgres\]'"):
         open_store("postgresql://localhost/lab")
+
+
+def test_a_connection_that_the_server_has_cut_is_replaced(postgresql_url: str) -> None:
+    with open_store(postgresql_url) as store, open_store(postgresql_url) as other:
+        entry_id = save_done(store, a_cell())
+        with other._database.writing() as connection:
+            cut = connection.rows(
+                "SELECT pg_terminate_backend(pid) AS cut FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        assert cut == [{"cut": True}]
+        assert store.get(entry_id).id == entry_id
+        store.note(entry_id, "mine")
+        assert store.get(entry_id).note == "mine"
 
 
 def test_a_database_that_the_server_does_not_have_is_named(postgresql: str) -> None:

@@ -356,7 +356,7 @@ def test_what_cannot_be_drawn_gets_one_sentence(sentence: str) -> None:
 def test_nobody_pays_for_plotly_who_does_not_draw() -> None:
     code = (
         "import sys, inferlab.views.charts, inferlab.results, inferlab.api; inferlab.plot, inferlab.benchmark; "
-        "print([one for one in ('plotly', 'pandas', 'sqlalchemy', 'kaleido') if one in sys.modules])"
+        "print([one for one in ('plotly', 'pandas', 'sqlite3', 'kaleido') if one in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

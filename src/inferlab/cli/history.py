@@ -42,7 +42,7 @@ def command(
 
     See one with: inferlab show ID
     """
-    from inferlab.store.problems import NoStore
+    from inferlab.store.database import NoStore
     from inferlab.views import history as render
 
     name, found = "", list[Entry]()

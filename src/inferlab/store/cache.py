@@ -1,4 +1,4 @@
-"""What the history shows of a cell, derived from its runs and kept beside it so that none need be opened."""
+"""What lists show, derived from runs and documents and kept beside them so that none need be opened."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Estimate, Run, Summary
 from inferlab.store import rows
+from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection
 from inferlab.store.serialize import restored
 
@@ -41,6 +42,24 @@ def refresh(connection: Connection, cell_row: int) -> bool:
     changes = ", ".join(f"{PREFIX}{name} = :{name}" for name in values)
     connection.rows(f"UPDATE cell SET {changes} WHERE cell.row = :row", row=cell_row, **values)  # noqa: S608
     return summary is not None
+
+
+def refresh_briefs(connection: Connection) -> None:
+    """Derive what lists show of documents from their content again."""
+    for row in connection.rows("SELECT id FROM entry WHERE kind <> 'benchmark'"):
+        # One by one: all contents together may be more than the memory holds.
+        (entry,) = connection.rows("SELECT kind, content, model_digest FROM entry WHERE id = :id", id=row["id"])
+        try:
+            content = parse_json(entry["content"])
+        except (ValueError, TypeError, RecursionError):
+            content = None
+        if isinstance(content, dict):  # else it is damaged, and whoever opens it is told
+            connection.rows(
+                "UPDATE entry SET brief = :brief, model_digest = :digest WHERE id = :id",
+                id=row["id"],
+                brief=brief_of(entry["kind"], content),
+                digest=entry["model_digest"] or digest_of(content),
+            )
 
 
 def _summary(measured: Cell, runs: Sequence[Run]) -> Summary | None:

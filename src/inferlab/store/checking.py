@@ -9,9 +9,9 @@ from inferlab.errors import InferlabError
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store.connection import Connection, Database, Row
+from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE
 from inferlab.store.entries import BENCHMARK, PRECEDENCE
 from inferlab.store.rows import moment
-from inferlab.store.schema import SCHEMA_VERSION, TABLES, VERSION_TABLE
 from inferlab.store.serialize import restored
 
 # What belongs to something that is not there.

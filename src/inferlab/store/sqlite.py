@@ -10,28 +10,31 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferlab.errors import BadInput, NotSaved
-from inferlab.store.connection import Connection, Row
-from inferlab.store.problems import sentence
-
-if TYPE_CHECKING:
-    import sqlalchemy
+from inferlab.store.connection import Connection, Database
 
 # The log's index is memory that processes share, which those on other machines would not see.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")
 
 
-class SQLite:
-    """An SQLite file, by the standard library alone: SQLAlchemy, which migrates it, takes long to import."""
+class SQLite(Database):
+    """An SQLite file, by its path."""
 
+    dialect = "sqlite"
     shared = False
+    #: None: writers have locked the file as a whole.
+    row_lock = ""
+    errors = (sqlite3.Error, UnicodeDecodeError)
+    begin_reading = ("BEGIN",)
+    # One that reads before it writes may not be able to wait for its lock: writers take it first.
+    begin_writing = ("BEGIN IMMEDIATE",)
+    # Copying a table, as migrations may, must not cascade; a transaction cannot switch this.
+    begin_migrating = ("PRAGMA foreign_keys = OFF", "BEGIN IMMEDIATE")
 
     def __init__(self, path: Path, busy_s: float) -> None:
-        self.label = str(path)
-        # Connections that no thread uses now.
-        self._idle: list[sqlite3.Connection] = []
+        super().__init__(str(path))
         self._path = path = path.absolute()
         self._busy_s = busy_s
         if path.is_dir():
@@ -46,44 +49,40 @@ class SQLite:
         #: SQLite writes files beside the database too, so that it needs the folder.
         self.read_only = exists and not (folder and os.access(path, os.W_OK))
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A transaction that only reads."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
+    def open(self) -> sqlite3.Connection:
+        """A new connection: with the write-ahead log where that can be, to read alone where we may not write."""
+        if self.read_only:
+            return self._connect_to_read()
+        connection = self._connect("rwc")
+        try:
+            self._use_log(connection)
+            connection.execute("PRAGMA foreign_keys = ON")
+            # A run takes seconds to measure and a sync milliseconds: not even a power cut shall cost one.
+            connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction that writes."""
-        # One that reads before it writes may not be able to wait for its lock: writers take it first.
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
+    def placeholders(self, sql: str) -> str:
+        """The statement as it is: SQLite takes `:name`."""
+        return sql
 
-    @contextmanager
-    def migrating(self) -> Iterator[sqlalchemy.Connection]:
-        """A transaction that may change the tables, while no other does."""
-        from sqlalchemy import NullPool, create_engine
+    def is_lost(self, driver: Any) -> bool:
+        """Never: there is no other side."""
+        return False
 
-        from inferlab.store.alchemy import explained
-
-        engine = create_engine("sqlite://", creator=self._opened, poolclass=NullPool)
-        with explained(self.label), engine.connect() as connection:
-            # Copying a table, as SQLite's migrations do, must not cascade; a transaction cannot switch this.
-            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            yield connection
-            connection.commit()
+    def is_unreachable(self, error: Exception) -> bool:
+        """Never: what is wrong with a file is said by SQLite."""
+        return False
 
     @contextmanager
     def checking(self) -> Iterator[Connection]:
         """A transaction that reads, in which text that is no UTF-8 has surrogates rather than to be an error."""
-        try:
-            with contextlib.closing(self._connect_to_read()) as connection:
-                connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
-                connection.execute("BEGIN")
-                yield _Transaction(connection)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise sentence(self.label, error) from error
+        with self.explained(), contextlib.closing(self._connect_to_read()) as connection:
+            connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+            connection.execute("BEGIN")
+            yield Connection(connection, self)
 
     def faults(self, connection: Connection) -> list[str]:
         """What SQLite finds wrong with its file and with references between tables."""
@@ -101,7 +100,7 @@ class SQLite:
         if not path.parent.is_dir():
             raise BadInput(f"The folder of {path} does not exist. Make it first: mkdir -p {path.parent}")
         try:
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".inferlab-") as folder:
+            with self.explained(), tempfile.TemporaryDirectory(dir=path.parent, prefix=".inferlab-") as folder:
                 copy = Path(folder) / "copy.db"
                 self._copy(copy)
                 with copy.open("rb") as made:
@@ -112,8 +111,6 @@ class SQLite:
             raise BadInput(f"{path} is there already and is not overwritten. Name another file.") from error
         except OSError as error:
             raise NotSaved(f"The copy could not be written to {path}: {error.strerror or error}.") from error
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise sentence(self.label, error) from error
 
     def _copy(self, path: Path) -> None:
         with (
@@ -131,50 +128,8 @@ class SQLite:
 
     def shrink(self) -> None:
         """Make the file smaller, if no other program is in the way."""
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(self._opened()) as connection:
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(self.open()) as connection:
             connection.execute("VACUUM")
-
-    def close(self) -> None:
-        """Close all connections; new ones are opened where they are needed."""
-        while self._idle:
-            self._idle.pop().close()
-
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[Connection]:
-        try:
-            connection = self._taken()
-            try:
-                connection.execute(begin)
-                yield _Transaction(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                # This undoes the transaction, and what has failed once is not used again.
-                connection.close()
-                raise
-            self._idle.append(connection)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise sentence(self.label, error) from error
-
-    def _taken(self) -> sqlite3.Connection:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._opened()
-
-    def _opened(self) -> sqlite3.Connection:
-        """A new connection in autocommit mode: whoever takes it begins the transactions."""
-        if self.read_only:
-            return self._connect_to_read()
-        connection = self._connect("rwc")
-        try:
-            self._use_log(connection)
-            connection.execute("PRAGMA foreign_keys = ON")
-            # A run takes seconds to measure and a sync milliseconds: not even a power cut shall cost one.
-            connection.execute("PRAGMA synchronous = FULL")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self._path.as_uri()}?mode={mode}"
@@ -209,22 +164,6 @@ class SQLite:
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
-
-
-class _Transaction:
-    """A transaction on a connection of the standard library's."""
-
-    #: Writers have locked the file as a whole.
-    lock = ""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def rows(self, sql: str, /, **values: Any) -> list[Row]:
-        """Run a statement; the rows that it found, columns by name."""
-        cursor = self._connection.execute(sql, values)
-        names = [column for column, *_ in cursor.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 def _on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
