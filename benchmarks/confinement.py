@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks import side_by_side as side
 from inferlab.lab import read_model
-from inferlab.measure.jobs import jobs
-from inferlab.measure.process import Process
-from inferlab.measure.setup import Setup, set_up
+from inferlab.measure.cells import jobs
+from inferlab.measure.children import Process
+from inferlab.measure.prepare import Setup, set_up
 from inferlab.measure.stats import latencies_ns
 from inferlab.records import Plan, Window
 from inferlab.worker import CONFINEMENT

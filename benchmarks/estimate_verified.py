@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inferlab.lab import Lab, read_model
-from inferlab.measure.jobs import jobs
-from inferlab.measure.setup import Job
+from inferlab.measure.cells import jobs
+from inferlab.measure.prepare import Job
 from inferlab.model.datasets import Data
 from inferlab.profiling import loss
 from inferlab.profiling.asked import Request, Wanted

@@ -6,7 +6,7 @@ import statistics
 import sys
 
 from inferlab.lab import read_model
-from inferlab.measure.jobs import jobs
+from inferlab.measure.cells import jobs
 from inferlab.model.flops.count import costs
 from inferlab.profiling.join import read_layers
 from inferlab.profiling.passes import measure_passes

@@ -13,7 +13,7 @@ from inferlab.errors import BadInput, EngineFailed
 from inferlab.executors import Local
 from inferlab.lab import Lab
 from inferlab.machine import Core
-from inferlab.measure.compare import Contest
+from inferlab.measure.paired import Contest
 from inferlab.plotting import plot
 from inferlab.records import Comparison, Listener, Plan
 from inferlab.store import Document, open_store

@@ -14,8 +14,8 @@ import inferlab
 from inferlab.cli.optimize import command
 from inferlab.executors import Local
 from inferlab.lab import Lab
-from inferlab.measure.compare import Contest
-from inferlab.measure.jobs import jobs
+from inferlab.measure.cells import jobs
+from inferlab.measure.paired import Contest
 from inferlab.model import demo
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import pareto, yaml

@@ -13,7 +13,7 @@ import pytest
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.executors import Local
 from inferlab.lab import Lab
-from inferlab.measure.compare import Contest
+from inferlab.measure.paired import Contest
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
 from inferlab.records import Comparison, Finding, Listener, Plan

@@ -89,11 +89,11 @@ def _untraced() -> Iterator[None]:
 def _plan(path: Path, seed: int) -> None:
     from inferlab.cli.benchmark import command
     from inferlab.cli.options import plan
-    from inferlab.measure.jobs import refuse_nonsense
+    from inferlab.measure.cells import validate_plan
 
     own = ("baseline", "dry_run", "resume", "strict", "store_url", "no_save", "quiet", "export_path")
     with command.make_context("benchmark", ["model.onnx", "--plan", str(path)]) as context:
-        refuse_nonsense(plan({name: value for name, value in context.params.items() if name not in own}))
+        validate_plan(plan({name: value for name, value in context.params.items() if name not in own}))
 
 
 def _recipe(path: Path, seed: int) -> None:
@@ -106,7 +106,7 @@ def _recipe(path: Path, seed: int) -> None:
 
 def _result(path: Path, seed: int) -> None:
     from inferlab import plotting
-    from inferlab.measure.saved import compare_saved
+    from inferlab.measure.unpaired import compare_saved
     from inferlab.views import comparison, flat, profile, profile_files, saved
 
     content = path.read_bytes()[:4000]

@@ -18,8 +18,8 @@ from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
 from inferlab.machine_state import examine
-from inferlab.measure.objective import parse as parse_objective
-from inferlab.measure.saved import Saved, compare_saved
+from inferlab.measure.queueing import parse_objective
+from inferlab.measure.unpaired import Saved, compare_saved
 from inferlab.optimization_result import OptimizationResult
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.pareto import outcome

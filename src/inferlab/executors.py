@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from inferlab.measure import capacity, cell, compare, recommend
+from inferlab.measure import capacity, cell, paired, recommend
 from inferlab.measure.capacity import Capacity
-from inferlab.measure.compare import Contest
-from inferlab.measure.objective import Objective
+from inferlab.measure.paired import Contest
+from inferlab.measure.prepare import Job
+from inferlab.measure.queueing import Objective
 from inferlab.measure.recommend import Recommendation, Search
-from inferlab.measure.setup import Job
 from inferlab.profiling.asked import Request
 from inferlab.records import Comparison, Listener, Run
 from inferlab.records.profile import Profile
@@ -47,7 +47,7 @@ class Local:
 
     def compare(self, contest: Contest, listener: Listener) -> Comparison:
         """Compare two jobs in children of this process."""
-        return compare.compare(contest, listener)
+        return paired.compare(contest, listener)
 
     def capacity(self, job: Job, objective: Objective, listener: Listener) -> Capacity:
         """Search in children of this process."""

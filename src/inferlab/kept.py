@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
-from inferlab.measure.saved import Saved
+from inferlab.measure.unpaired import Saved
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Document, Stored

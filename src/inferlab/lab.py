@@ -16,13 +16,12 @@ from inferlab.executors import Executor, Local
 from inferlab.kept import Kept
 from inferlab.machine_state import Fact
 from inferlab.measure.capacity import Capacity
-from inferlab.measure.compare import Contest
-from inferlab.measure.jobs import only_job, refuse_nonsense, tell_inputs, with_inputs_of
-from inferlab.measure.objective import Objective
+from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
+from inferlab.measure.paired import TRIAL, Contest, visible_in_a_minute
+from inferlab.measure.prepare import Job
+from inferlab.measure.queueing import Objective
 from inferlab.measure.recommend import Recommendation, Search
-from inferlab.measure.saved import Saved, compare_saved
-from inferlab.measure.setup import Job
-from inferlab.measure.visible import TRIAL, visible_in_a_minute
+from inferlab.measure.unpaired import Saved, compare_saved
 from inferlab.model.reading import read_model
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
@@ -84,7 +83,7 @@ class Lab:
         plan: what was measured is kept, what was not is pending. `against` is the id of a benchmark that it
         shall be shown beside.
         """
-        refuse_nonsense(plan)
+        validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
         saver = self._saver(listener)
         with self._sweeping(plan, model, saver, listener, live) as sweep:
@@ -109,7 +108,7 @@ class Lab:
     @_in_time
     def cells(self, plan: Plan, listener: Listener = ignore) -> tuple[Cell, ...]:
         """The cells that a plan would measure."""
-        refuse_nonsense(plan)
+        validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
         with self._sweeping(plan, model, Saver(None, listener), listener) as sweep:
             return tuple(one.cell for one in sweep.planned())
@@ -122,7 +121,7 @@ class Lab:
             raise BadInput(f"Nothing is unfinished in the store {store.name}. See: inferlab history")
         stored = self._kept.benchmark(wanted)
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
-        refuse_nonsense(plan)
+        validate_plan(plan)
         model = unchanged(stored.benchmark, listener)
         before = [reopened(one) for one in outcomes]
         left = [one.cell for one in before if one.status == "pending"]
@@ -230,7 +229,7 @@ class Lab:
         return found
 
     def _only_job(self, plan: Plan, listener: Listener) -> Job:
-        refuse_nonsense(plan)
+        validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
         return only_job(plan, model)
 
@@ -242,7 +241,7 @@ class Lab:
 
         The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open.
         """
-        refuse_nonsense(replace(plan, time_s=time_s))
+        validate_plan(replace(plan, time_s=time_s))
         model = read_model(plan.model, listener, plan.engines)
         found = self._executor.recommend(Search(plan, model, objective, time_s), listener)
         if self._store is not None:
@@ -259,7 +258,7 @@ class Lab:
         """
         if plan.cluster is None:
             raise BadInput("Machine types are those of a cluster. Name it with --cluster.")
-        refuse_nonsense(replace(plan, time_s=time_s))
+        validate_plan(replace(plan, time_s=time_s))
         model = read_model(plan.model, listener, plan.engines)
         from inferlab.fleet.search import search
 
@@ -346,7 +345,7 @@ class Lab:
         """The plan of the one cell that a version is measured in, and that cell for the original."""
         refuse_nonsense_of_version(asked)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=asked.time_s)
-        refuse_nonsense(replace(plan, engines=(*plan.engines, *asked.engines)))
+        validate_plan(replace(plan, engines=(*plan.engines, *asked.engines)))
         return plan, self._only_job(plan, listener)
 
     def _doors(self, listener: Listener) -> Doors:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inferlab.executors import Executor
-from inferlab.measure.jobs import tell_inputs
-from inferlab.measure.setup import Job
+from inferlab.measure.cells import tell_inputs
+from inferlab.measure.prepare import Job
 from inferlab.model import demo
 from inferlab.model.datasets import Data, load_data
 from inferlab.profiling.asked import Request, Wanted

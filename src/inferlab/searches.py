@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.errors import BadInput
+from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
-from inferlab.measure.compare import Contest
-from inferlab.measure.jobs import only_job, with_inputs_of
-from inferlab.measure.setup import Job
+from inferlab.measure.paired import Contest
+from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
 from inferlab.optimizing import pareto, quantization

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
 from inferlab.executors import Executor
-from inferlab.measure.jobs import Planned, job, planned, tell_inputs
-from inferlab.measure.setup import Job
+from inferlab.measure.cells import Planned, job, planned, tell_inputs
+from inferlab.measure.prepare import Job
 from inferlab.records import Benchmark, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
 from inferlab.saving import Saver
 

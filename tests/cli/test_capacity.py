@@ -14,7 +14,7 @@ import pytest
 
 from inferlab.cli.capacity import command
 from inferlab.measure import queueing
-from inferlab.measure.objective import parse
+from inferlab.measure.queueing import parse_objective
 from inferlab.views import capacity as render
 from tests.cli.conftest import Run
 from tests.helpers.onnx_files import save_linear
@@ -41,7 +41,7 @@ def searched(inferlab: Run, out: Path, seconds: int, *arguments: object) -> subp
 def test_a_server_of_fixed_services_is_found_to_bear_what_theory_says(
     inferlab: Run, linear: Path, tmp_path: Path
 ) -> None:
-    out, slo = tmp_path / "capacity.json", parse("p95<20ms")
+    out, slo = tmp_path / "capacity.json", parse_objective("p95<20ms")
     done = searched(inferlab, out, 20, linear, *FIXED, "--slo", "p95 < 20 ms")
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from inferlab.child import protocol
 from inferlab.engines import registry
 from inferlab.errors import BadInput
-from inferlab.measure.jobs import jobs
+from inferlab.measure.cells import jobs
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
 from inferlab.profiling import performance

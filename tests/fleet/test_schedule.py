@@ -11,7 +11,7 @@ import pytest
 from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Message, Ready
 from inferlab.fleet.nodes import Node
 from inferlab.fleet.schedule import Schedule, Slot
-from inferlab.measure.jobs import Choice, Planned
+from inferlab.measure.cells import Choice, Planned
 from inferlab.records import Event, Failure, Outcome, Run, ignore
 from inferlab.saving import Saver
 from tests.helpers.nodes import MACHINE, a_node

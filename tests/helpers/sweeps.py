@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from inferlab.measure.compare import Contest
+from inferlab.measure.paired import Contest
 from inferlab.records import Benchmark, Comparison, Estimate, Failure, Outcome, OutputCheck, Pair, Plan
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from inferlab.measure.between import across
+from inferlab.measure.intervals import across
 
 #: Student's t of 95 % with 2 degrees of freedom.
 T2 = 4.302652729749464

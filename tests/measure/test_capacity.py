@@ -11,10 +11,10 @@ import pytest
 
 from inferlab import Lab, Plan
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.measure import capacity, ladder, queueing
+from inferlab.measure import capacity, queueing, rate_search
 from inferlab.measure.capacity import Capacity
-from inferlab.measure.objective import Objective, parse
-from inferlab.measure.trial import Reach, Reading, Trial
+from inferlab.measure.queueing import Objective, parse_objective
+from inferlab.measure.rate_search import Reach, Reading, Trial
 from inferlab.records import Benchmark, Event, Model
 from inferlab.units import share
 from inferlab.views import capacity as render
@@ -27,80 +27,80 @@ FIXED = (("latency_us", "5000"),)
 
 def test_the_rate_lies_where_the_reciprocal_of_the_latency_meets_the_limits() -> None:
     # 1/10 and 1/20 in the unit of the latency: the limit's 1/16 is three quarters of the way.
-    assert ladder.crossing([100, 200], [10, 20], 16) == pytest.approx(175)
-    assert ladder.crossing([200, 100], [20, 10], 16) == pytest.approx(175)
+    assert rate_search.crossing([100, 200], [10, 20], 16) == pytest.approx(175)
+    assert rate_search.crossing([200, 100], [20, 10], 16) == pytest.approx(175)
 
 
 def test_a_busy_queue_is_interpolated_exactly() -> None:
     rates = [0.5, 0.8, 0.95]
-    assert ladder.crossing(rates, [1 / (1 - rate) for rate in rates], 10) == pytest.approx(0.9)
+    assert rate_search.crossing(rates, [1 / (1 - rate) for rate in rates], 10) == pytest.approx(0.9)
 
 
 def test_without_a_crossing_there_is_no_rate() -> None:
-    assert ladder.crossing([100, 200], [10, 20], 5) is None
-    assert ladder.crossing([100, 200], [10, 20], 20) is None
-    assert ladder.crossing([100], [10], 10) is None
+    assert rate_search.crossing([100, 200], [10, 20], 5) is None
+    assert rate_search.crossing([100, 200], [10, 20], 20) is None
+    assert rate_search.crossing([100], [10], 10) is None
 
 
 def test_a_disturbed_rung_is_averaged_with_those_that_contradict_it() -> None:
-    assert ladder.smoothed([1, 4, 1, 8]) == pytest.approx([1, 2, 2, 8])
+    assert rate_search.smoothed([1, 4, 1, 8]) == pytest.approx([1, 2, 2, 8])
     # A running maximum would end at the disturbed rung; the average lets the rates above it speak.
-    found = ladder.crossing([1, 2, 3, 4], [1, 4, 1, 8], 3)
+    found = rate_search.crossing([1, 2, 3, 4], [1, 4, 1, 8], 3)
     assert found is not None and 3 < found < 4
 
 
 def test_a_search_climbs_in_growing_steps_until_the_limit_is_broken() -> None:
-    assert ladder.next_rung([0], [1.0], 2.0, -50, 50) == 2
-    assert ladder.next_rung([0, 2], [1.0, 1.1], 2.0, -50, 50) == 4
-    assert ladder.next_rung([0, 2, 4], [1.0, 1.1, 1.2], 2.0, -50, 50) == 8
-    assert ladder.next_rung([0, 2, 4, 8], [1.0, 1.1, 1.2, 1.3], 2.0, -50, 9) == 9
-    assert ladder.next_rung([0, 2, 4, 8, 9], [1.0, 1.1, 1.2, 1.3, 1.4], 2.0, -50, 9) is None
+    assert rate_search.next_rung([0], [1.0], 2.0, -50, 50) == 2
+    assert rate_search.next_rung([0, 2], [1.0, 1.1], 2.0, -50, 50) == 4
+    assert rate_search.next_rung([0, 2, 4], [1.0, 1.1, 1.2], 2.0, -50, 50) == 8
+    assert rate_search.next_rung([0, 2, 4, 8], [1.0, 1.1, 1.2, 1.3], 2.0, -50, 9) == 9
+    assert rate_search.next_rung([0, 2, 4, 8, 9], [1.0, 1.1, 1.2, 1.3, 1.4], 2.0, -50, 9) is None
 
 
 def test_a_search_descends_in_growing_steps_until_the_limit_is_kept() -> None:
-    assert ladder.next_rung([0], [3.0], 2.0, -50, 50) == -2
-    assert ladder.next_rung([0, -2], [3.0, 2.5], 2.0, -50, 50) == -4
-    assert ladder.next_rung([0, -2, -4], [3.0, 2.5, 2.2], 2.0, -50, 50) == -8
-    assert ladder.next_rung([0, -2, -4, -8], [3.0, 2.5, 2.2, 2.1], 2.0, -8, 50) is None
+    assert rate_search.next_rung([0], [3.0], 2.0, -50, 50) == -2
+    assert rate_search.next_rung([0, -2], [3.0, 2.5], 2.0, -50, 50) == -4
+    assert rate_search.next_rung([0, -2, -4], [3.0, 2.5, 2.2], 2.0, -50, 50) == -8
+    assert rate_search.next_rung([0, -2, -4, -8], [3.0, 2.5, 2.2, 2.1], 2.0, -8, 50) is None
 
 
 def test_a_wide_gap_is_halved_and_a_narrow_one_ends_the_search() -> None:
-    assert ladder.next_rung([0, 2, 6], [1.0, 1.1, 3.0], 2.0, -50, 50) == 4
-    assert ladder.next_rung([0, 2, 6, 4], [1.0, 1.1, 3.0, 1.5], 2.0, -50, 50) is None
+    assert rate_search.next_rung([0, 2, 6], [1.0, 1.1, 3.0], 2.0, -50, 50) == 4
+    assert rate_search.next_rung([0, 2, 6, 4], [1.0, 1.1, 3.0, 1.5], 2.0, -50, 50) is None
 
 
 def test_rungs_and_rates_are_each_others_inverse() -> None:
     for rung in (-20, -3, 0, 1, 8):
-        assert ladder.rung_of(40.0, ladder.rate_of(40.0, rung)) == rung
-    assert ladder.rate_of(100.0, 2) == pytest.approx(115)
-    assert [round(ladder.rate_of(1.0, below), 2) for below in ladder.CURVE] == [0.76, 0.5, 0.25]
+        assert rate_search.rung_of(40.0, rate_search.rate_of(40.0, rung)) == rung
+    assert rate_search.rate_of(100.0, 2) == pytest.approx(115)
+    assert [round(rate_search.rate_of(1.0, below), 2) for below in rate_search.CURVE] == [0.76, 0.5, 0.25]
 
 
 def test_the_budget_gives_as_many_processes_as_can_carry_the_objective() -> None:
     # 5 processes of 11 s: 70 % of it for 3.5 rungs at 100 a second.
-    found = ladder.budget(60, 5, 1, 1.0, 100, 100)
+    found = rate_search.budget(60, 5, 1, 1.0, 100, 100)
     assert found is not None and found.processes == 5 and found.requests in (219, 220)
     assert found.curve_s == pytest.approx(1.1)
-    found = ladder.budget(80, 5, 1, 1.0, 100, 662)
+    found = rate_search.budget(80, 5, 1, 1.0, 100, 662)
     assert found is not None and found.processes == 2
-    assert ladder.budget(60, 5, 5, 1.0, 100, 662) is None
-    assert ladder.budget(20, 5, 1, 1.0, 100, 662) is None
+    assert rate_search.budget(60, 5, 5, 1.0, 100, 662) is None
+    assert rate_search.budget(20, 5, 1, 1.0, 100, 662) is None
 
 
 @pytest.mark.parametrize("processes", [1, 5])
 def test_the_time_that_is_asked_for_is_enough(processes: int) -> None:
     for overhead_s, rate, needed in ((0.5, 37.0, 662), (20.0, 0.3, 100), (0.1, 9000.0, 6636)):
-        seconds = ladder.time_needed_s(processes, overhead_s, rate, needed)
-        assert ladder.budget(seconds, processes, processes, overhead_s, rate, needed) is not None
-        assert ladder.budget(0.8 * seconds, processes, processes, overhead_s, rate, needed) is None
+        seconds = rate_search.time_needed_s(processes, overhead_s, rate, needed)
+        assert rate_search.budget(seconds, processes, processes, overhead_s, rate, needed) is not None
+        assert rate_search.budget(0.8 * seconds, processes, processes, overhead_s, rate, needed) is None
 
 
 def test_luck_makes_the_rates_of_different_arrivals_agree() -> None:
-    objective, services_s = parse("p95<6ms"), np.array([0.002])
+    objective, services_s = parse_objective("p95<6ms"), np.array([0.002])
     usual = queueing.highest_rate(services_s, 1, objective.keeps, 12345, 200_000)
     seeds = range(1, 9)
     found = [queueing.highest_rate(services_s, 1, objective.keeps, seed, 200) for seed in seeds]
-    factors = [ladder.luck(objective, services_s, 1, seed, 200) for seed in seeds]
+    factors = [rate_search.luck(objective, services_s, 1, seed, 200) for seed in seeds]
     corrected = [rate * factor for rate, factor in zip(found, factors, strict=True)]
     assert max(found) / min(found) > 1.2
     assert max(corrected) / min(corrected) < 1.05
@@ -108,7 +108,7 @@ def test_luck_makes_the_rates_of_different_arrivals_agree() -> None:
 
 
 def test_arrivals_that_say_nothing_are_not_corrected() -> None:
-    assert ladder.luck(parse("mean<1ms"), np.array([0.002]), 1, 0, 100) == 1.0
+    assert rate_search.luck(parse_objective("mean<1ms"), np.array([0.002]), 1, 0, 100) == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def measured(benchmark: Benchmark, *rates: float, reach: Reach = "crossing") -> 
     times_s = np.full(100, 0.002)
     reading = Reading(50.0, np.append(times_s, 0.5), times_s)
     trials = tuple(Trial(done.runs[0], (reading,), 1000.0, rate, 1.0, reach) for rate in rates)
-    return capacity.Capacity(done.cell, benchmark.model, parse("median<3ms"), 100.0, trials)
+    return capacity.Capacity(done.cell, benchmark.model, parse_objective("median<3ms"), 100.0, trials)
 
 
 def test_the_answer_is_the_geometric_mean_of_the_processes_with_students_interval(benchmark: Benchmark) -> None:
@@ -161,7 +161,7 @@ def search(
 ) -> capacity.Capacity:
     fields: dict[str, object] = {"engines": ("fake",), "engine_options": FIXED, "num_cores": (1,), "verify": False}
     plan = dataclasses.replace(Plan(str(linear), time_s=time_s), **(fields | more))  # type: ignore[arg-type]
-    return Lab().capacity(plan, parse(slo), (heard if heard is not None else []).append)
+    return Lab().capacity(plan, parse_objective(slo), (heard if heard is not None else []).append)
 
 
 @pytest.mark.alone
@@ -190,7 +190,7 @@ def test_an_objective_that_a_short_queue_never_breaks_is_kept_to_saturation(line
     assert trial.rate == pytest.approx(0.98 * trial.saturation_rate)
     (said,) = [one for one in capacity.find(found) if one.code == "kept-to-saturation"]
     tried = max(rung.load for rung in capacity.curve(found))
-    assert said.data == {"processes": 1, "of": 1, "tried": pytest.approx(tried)} and tried > ladder.CEILING
+    assert said.data == {"processes": 1, "of": 1, "tried": pytest.approx(tried)} and tried > rate_search.CEILING
     lines = render.lines(found)
     assert f"at every rate tried, up to {share(tried)} of saturation. The answer is 98 % of" in "\n".join(lines)
     # Beyond the answer nothing is kept for good, and no row says so.
@@ -204,7 +204,7 @@ def test_a_request_that_was_given_up_is_later_than_all_that_were_served() -> Non
     responses_s = np.concatenate([np.arange(1, 951) / 1e3, np.full(50, 2.0)])
     reading = Reading(100.0, responses_s, np.full(950, 0.001))
     trial = Trial(a_run(), (reading,), 200.0, 0.0, 1.0, "none")
-    found = Capacity(a_cell(), Model("onnx", "", "", "", (), (), 0), parse("p99<1s"), 0.0, (trial,))
+    found = Capacity(a_cell(), Model("onnx", "", "", "", (), (), 0), parse_objective("p99<1s"), 0.0, (trial,))
     (rung,) = capacity.curve(found)
     assert rung.unserved_share == pytest.approx(0.05)
     assert (rung.responses_s["median"], rung.responses_s["p90"]) == pytest.approx((0.5005, 0.9001))
@@ -223,4 +223,4 @@ def test_what_the_engine_did_wrong_is_raised(linear: Path) -> None:
 
 
 def test_an_objective_is_a_plain_record() -> None:
-    assert parse("p99<20ms") == Objective("p99", 0.02, "p99<20ms")
+    assert parse_objective("p99<20ms") == Objective("p99", 0.02, "p99<20ms")

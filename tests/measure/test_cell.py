@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.measure.sharing import precise, processes_for, share_s, time_is_up
+from inferlab.measure.stats import precise, processes_for, share_s, time_is_up
 from tests.helpers.runs import a_cell, a_run, a_window, samples, steady_run
 
 

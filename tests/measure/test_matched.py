@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.measure.matched import times_ms
+from inferlab.measure.paired import times_ms
 from inferlab.records import Run, Samples, Window
 from tests.helpers.runs import a_run
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab import Lab, Plan, machine
-from inferlab.measure import sharing
+from inferlab.measure import stats
+from inferlab.measure.children import Process
 from inferlab.measure.findings import find
-from inferlab.measure.process import Process
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import seconds, summarize
 from inferlab.records import Event, Finding, Outcome, Run, Window
@@ -102,7 +102,7 @@ def test_every_process_may_warm_up_as_long_as_was_asked_whatever_the_time_and_th
 
 
 def test_the_sample_limit_ends_a_process_early_and_is_said(linear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferlab.measure.crew.MOST_SAMPLES", 50)
+    monkeypatch.setattr("inferlab.measure.children.MOST_SAMPLES", 50)
     outcome = measured(linear, {"latency_us": "1000"}, time_s=60.0)
     assert [len(window.streams[0]) for window in outcome.runs[0].windows] == [50]
     assert "sample-limit" in [one.code for one in find(outcome.cell, outcome.runs)]
@@ -194,8 +194,8 @@ def test_a_precision_is_not_sought_among_processes_without_requests(linear: Path
 def test_a_precision_ends_the_measuring_once_five_processes_agree(linear: Path) -> None:
     outcome = measured(linear, {"latency_us": "10000"}, time_s=60.0, processes=None, precision=0.5)
     assert len(outcome.runs) == 5
-    assert sharing.precise(outcome.cell, outcome.runs)
-    assert not sharing.time_is_up(outcome.cell, 5, outcome.runs[0].ready_s)
+    assert stats.precise(outcome.cell, outcome.runs)
+    assert not stats.time_is_up(outcome.cell, 5, outcome.runs[0].ready_s)
     assert "not-precise" not in [one.code for one in find(outcome.cell, outcome.runs)]
 
 

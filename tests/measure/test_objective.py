@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.measure.objective import carried, parse
+from inferlab.measure.queueing import carried, parse_objective
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from inferlab.measure.objective import carried, parse
     ],
 )
 def test_an_objective_is_a_statistic_and_a_limit_in_seconds(text: str, statistic: str, limit_s: float) -> None:
-    objective = parse(text)
+    objective = parse_objective(text)
     assert objective.statistic == statistic
     assert objective.limit_s == pytest.approx(limit_s)
     assert " " not in objective.text
@@ -37,28 +37,28 @@ def test_an_objective_is_a_statistic_and_a_limit_in_seconds(text: str, statistic
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_with_examples(text: str) -> None:
     with pytest.raises(BadInput, match="p99<20ms") as refused:
-        parse(text)
+        parse_objective(text)
     assert f"'{text}'" in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["p0<1ms", "p10<1ms", "p100<1ms", "p250<1ms"])
 def test_percentiles_that_are_none_to_serve_by_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="p50 to below p100"):
-        parse(text)
+        parse_objective(text)
 
 
 def test_a_limit_of_nothing_is_refused() -> None:
     with pytest.raises(BadInput, match="limit of 0"):
-        parse("p99<0.0ms")
+        parse_objective("p99<0.0ms")
 
 
 def test_the_limit_itself_is_kept_and_what_is_above_is_not() -> None:
     times_s = np.array([0.001, 0.002, 0.006])
-    assert parse("mean<3ms").value_s(times_s) == pytest.approx(0.003)
-    assert parse("median<2ms").keeps(times_s)
-    assert parse("mean<3.001ms").keeps(times_s)
-    assert not parse("mean<2.999ms").keeps(times_s)
-    assert not parse("p90<2ms").keeps(times_s)
+    assert parse_objective("mean<3ms").value_s(times_s) == pytest.approx(0.003)
+    assert parse_objective("median<2ms").keeps(times_s)
+    assert parse_objective("mean<3.001ms").keeps(times_s)
+    assert not parse_objective("mean<2.999ms").keeps(times_s)
+    assert not parse_objective("p90<2ms").keeps(times_s)
 
 
 def test_a_statistic_is_there_only_where_the_times_carry_it() -> None:
@@ -71,7 +71,7 @@ def test_a_statistic_is_there_only_where_the_times_carry_it() -> None:
 
 
 def test_a_percentile_needs_its_samples_and_everything_a_hundred() -> None:
-    assert [parse(text).samples_needed for text in ("p99<1s", "p95<1s", "median<1s", "mean<1s")] == [
+    assert [parse_objective(text).samples_needed for text in ("p99<1s", "p95<1s", "median<1s", "mean<1s")] == [
         662,
         130,
         100,

@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from inferlab.measure import process
-from inferlab.measure.crew import Slice
-from inferlab.measure.process import Process
+from inferlab.measure import children
+from inferlab.measure.children import Process, Slice
+from inferlab.measure.prepare import Job, Layout, Setup
 from inferlab.measure.reference import Reference
-from inferlab.measure.setup import Job, Setup
-from inferlab.measure.streams import Layout
 from inferlab.records import Model
 from inferlab.worker import Launch
 from tests.helpers.runs import a_cell, a_window, back_to_back
@@ -50,8 +48,8 @@ class Crew:
 
 @pytest.fixture
 def warming(monkeypatch: pytest.MonkeyPatch) -> Process:
-    monkeypatch.setattr(process, "Crew", Crew)
-    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: Crew.now_s))
+    monkeypatch.setattr(children, "Crew", Crew)
+    monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: Crew.now_s))
     monkeypatch.setattr(Crew, "latencies_s", [1 / 128])
     monkeypatch.setattr(Crew, "interrupt_at", None)
     job = Job(a_cell(), Model("onnx", "", "", "", (), (), 0), ({}, {}), None, 1.0)

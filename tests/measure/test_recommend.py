@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from inferlab.measure import candidates, explore
 from inferlab.measure.candidates import Candidate, Evidence
-from inferlab.measure.finals import Finals
+from inferlab.measure.recommend import Finals
 from inferlab.records import Estimate, Run, Samples, Window, ignore
 from tests.helpers.sweeps import a_comparison
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.special import stdtrit
 
-from inferlab.measure.student import quantile
+from inferlab.measure.intervals import quantile
 
 
 @pytest.mark.parametrize("freedom", [1, 1.01, 1.5, 2, 2.7, 4, 9, 19.3, 100, 1000, 10_000])

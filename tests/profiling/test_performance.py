@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
-from inferlab.measure.jobs import jobs
+from inferlab.measure.cells import jobs
 from inferlab.measure.lock import lock_file
-from inferlab.measure.setup import Job
+from inferlab.measure.prepare import Job
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx

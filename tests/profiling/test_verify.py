@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.measure.compare import Contest
-from inferlab.measure.jobs import only_job
+from inferlab.measure.cells import only_job
+from inferlab.measure.paired import Contest
 from inferlab.profiling import build as module
 from inferlab.profiling.build import verify
 from inferlab.records import Comparison, Listener, Plan, ignore

@@ -12,10 +12,9 @@ import pytest
 
 from inferlab.measure.candidates import Candidate
 from inferlab.measure.capacity import Capacity, Lone
-from inferlab.measure.deploy import Deployment
-from inferlab.measure.objective import parse
-from inferlab.measure.recommend import Contender, Recommendation
-from inferlab.measure.trial import Reading, Trial
+from inferlab.measure.queueing import parse_objective
+from inferlab.measure.rate_search import Reading, Trial
+from inferlab.measure.recommend import Contender, Deployment, Recommendation
 from inferlab.records import OutputCheck
 from inferlab.store import Document
 from inferlab.views import capacity as render_capacity
@@ -56,7 +55,7 @@ def a_capacity(**changes: Any) -> Capacity:
     responses = np.linspace(0.002, 0.02, 1000)
     readings = tuple(Reading(rate, responses * rate / 100, responses / 2) for rate in (50.0, 150.0))
     trial = Trial(replace(RUN, stream_mode="threads"), readings, 200.0, 120.0, 0.9, "crossing")
-    objective = parse("p95<20ms")
+    objective = parse_objective("p95<20ms")
     cell = a_cell(scenario="server", num_streams=2, instances=2)
     return replace(Capacity(cell, MODEL, objective, 130.0, (trial, trial, trial)), **changes)
 
@@ -75,7 +74,7 @@ def test_a_recommendation_is_shown_with_its_evidence_and_code() -> None:
     best, second, bad = (Candidate("fake", 1, 1, batch) for batch in (8, 4, 2))
     found = Recommendation(
         model=MODEL,
-        objective=parse("p95<20ms"),
+        objective=parse_objective("p95<20ms"),
         contenders=(
             Contender(best, "recommended", (RUN, RUN, RUN), "single"),
             Contender(second, "runner-up", (RUN,), "single"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.measure.objective import parse
+from inferlab.measure.queueing import parse_objective
 from inferlab.records import Benchmark, Failure, Outcome
 from inferlab.views import charts, files, flat, fleet_recommend, table
 from tests.helpers.outcomes import benchmark, outcome
@@ -108,7 +108,7 @@ def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named()
         "free": recommended(9000.0, None),
     }
     prices = {"big": 0.36, "cheap": 0.108, "late": 0.01}
-    found = fleet_recommend.content(MODEL, parse("p99<5ms"), prices, answers, False)
+    found = fleet_recommend.content(MODEL, parse_objective("p99<5ms"), prices, answers, False)
     assert [one["machine_type"] for one in found["machines"]] == ["cheap", "big", "free", "lost", "late"]
     first, second = found["machines"][:2]
     assert (first["cost_per_million"], second["cost_per_million"]) == pytest.approx((0.075, 0.1))
@@ -121,13 +121,15 @@ def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named()
     told = "\n".join(lines)
     assert "nothing keeps p99<5ms" in told and "failed: The node n4 was lost." in told
     assert "Note: big may cost as little: the intervals overlap, or there is none." in lines
-    nothing = fleet_recommend.content(MODEL, parse("p99<5ms"), prices, {"late": missed}, False)
+    nothing = fleet_recommend.content(MODEL, parse_objective("p99<5ms"), prices, {"late": missed}, False)
     assert "no configuration on any machine type keeps p99<5ms" in fleet_recommend.lines(nothing)[1]
 
 
 def test_intervals_that_say_nothing_are_words_and_one_note_says_what_to_do() -> None:
     answers: dict[str, dict[str, Any] | Failure] = {"big": recommended(1000.0, [5.0, 184480.0])}
-    lines = fleet_recommend.lines(fleet_recommend.content(MODEL, parse("p99<5ms"), {"big": 0.36}, answers, False))
+    lines = fleet_recommend.lines(
+        fleet_recommend.content(MODEL, parse_objective("p99<5ms"), {"big": 0.36}, answers, False)
+    )
     assert sum(line.count("too noisy for an interval (3 processes)") for line in lines) == 2
     assert not any("184480" in line for line in lines)
     (note,) = [line for line in lines if "too noisy for an interval means" in line]

@@ -48,11 +48,11 @@ def command(
 ) -> int:
     """Parse, search, show."""
     from inferlab.lab import Lab
-    from inferlab.measure.objective import parse
+    from inferlab.measure.queueing import parse_objective
     from inferlab.views import capacity as render
     from inferlab.views import files
 
-    objective = parse(slo)
+    objective = parse_objective(slo)
     if export_path:
         files.check_writable(export_path)
     with Log(quiet) as log, saving(store_url, no_save, log) as store:

@@ -14,7 +14,7 @@ from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
 
 if TYPE_CHECKING:
-    from inferlab.measure.objective import Objective
+    from inferlab.measure.queueing import Objective
     from inferlab.records import Plan
 
 _OWN = (
@@ -72,11 +72,11 @@ def command(
 ) -> int:
     """Parse, search, show."""
     from inferlab.lab import Lab
-    from inferlab.measure.objective import parse
+    from inferlab.measure.queueing import parse_objective
     from inferlab.views import files
     from inferlab.views import recommend as render
 
-    objective = parse(slo) if slo else None
+    objective = parse_objective(slo) if slo else None
     if export_path:
         files.check_writable(export_path)
     wanted = replace(plan(given), engines=engines, num_cores=cores, num_streams=streams, batch_sizes=batches)

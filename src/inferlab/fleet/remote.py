@@ -14,10 +14,10 @@ from inferlab.engines import environments, registry
 from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
 from inferlab.fleet import parcels
 from inferlab.fleet.parcels import Parcel
-from inferlab.measure import cell, jobs
-from inferlab.measure.jobs import Planned
+from inferlab.measure import cell, cells
+from inferlab.measure.cells import Planned
+from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search, recommend
-from inferlab.measure.setup import Job
 from inferlab.model.inputs import digest
 from inferlab.records import Event, Failure, Listener, Model, Plan, Run
 from inferlab.store.samples import pack, unpack
@@ -102,7 +102,7 @@ def measure(errand: Errand, name: str, listener: Listener) -> Iterator[PackedRun
     with as_node(name):
         try:
             plan, model = here(errand.plan, errand.model, errand.luggage)
-            job = jobs.job(plan, model, errand.planned, errand.live)
+            job = cells.job(plan, model, errand.planned, errand.live)
             if digest(job.inputs[0]) != job.cell.input_digest:
                 raise BadInput(
                     f"The node {name} makes other inputs than the machine that asks. Install the same version of "

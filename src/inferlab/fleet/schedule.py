@@ -11,7 +11,7 @@ from typing import Protocol
 from inferlab.errors import BadInput
 from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Message, Ready
 from inferlab.fleet.nodes import Node, unlike
-from inferlab.measure.jobs import Planned
+from inferlab.measure.cells import Planned
 from inferlab.records import Event, Failure, Listener, Outcome, Run, Status
 from inferlab.saving import Saver
 from inferlab.sweep import check_alike

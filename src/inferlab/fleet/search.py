@@ -11,7 +11,7 @@ from inferlab.fleet.joining import joined
 from inferlab.fleet.messages import Crashed, Ended, Found, Heard, Lost, Message, Ready
 from inferlab.fleet.nodes import Node
 from inferlab.fleet.sweep import Site
-from inferlab.measure.objective import Objective
+from inferlab.measure.queueing import Objective
 from inferlab.measure.recommend import Search
 from inferlab.records import Event, Failure, Listener, Model, Plan
 

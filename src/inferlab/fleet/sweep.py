@@ -17,7 +17,7 @@ from inferlab.fleet.nodes import MachineType, Node
 from inferlab.fleet.parcels import pack_file, pack_model
 from inferlab.fleet.remote import Errand, Luggage, packed
 from inferlab.fleet.schedule import Schedule, Slot
-from inferlab.measure.jobs import Planned, planned
+from inferlab.measure.cells import Planned, planned
 from inferlab.records import Benchmark, Event, Listener, Model, Outcome, Plan, Run
 from inferlab.saving import Saver
 

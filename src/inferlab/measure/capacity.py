@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
-from inferlab.measure import findings, intervals, ladder, process
+from inferlab.measure import children, findings, intervals, rate_search
+from inferlab.measure.children import Process
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.objective import Objective, carried
-from inferlab.measure.process import Process
-from inferlab.measure.setup import Job, Setup, set_up
-from inferlab.measure.sharing import PROCESSES
-from inferlab.measure.trial import Prober, Reading, Trial
+from inferlab.measure.prepare import Job, Setup, set_up
+from inferlab.measure.queueing import Objective, carried
+from inferlab.measure.rate_search import Prober, Reading, Trial
+from inferlab.measure.stats import PROCESSES
 from inferlab.records import Cell, Estimate, Event, Finding, Listener, Model
 from inferlab.units import duration
 
@@ -96,7 +96,7 @@ class _Finder:
         self._cell = prepared.job.cell
         self._wanted = self._cell.processes or PROCESSES
         self._began = time.monotonic()
-        self._budget = ladder.Budget(1, 0, 0.0)
+        self._budget = rate_search.Budget(1, 0, 0.0)
         self._predicted = 0.0
         #: What a process takes before its search, the rate of rung 0, and the rungs that the search begins with.
         self._overhead_s = 0.0
@@ -131,8 +131,8 @@ class _Finder:
         left, left_s = self._wanted - len(self._trials), self._began + self._cell.time_s - time.monotonic()
         if self._lone is not None or left <= 0:
             return False
-        rate, needed = ladder.rate_of(self._start, self._rungs[0]), self._objective.samples_needed
-        budget = ladder.budget(left_s, left, 1, self._overhead_s, rate, needed)
+        rate, needed = rate_search.rate_of(self._start, self._rungs[0]), self._objective.samples_needed
+        budget = rate_search.budget(left_s, left, 1, self._overhead_s, rate, needed)
         self._budget = budget or self._budget
         return budget is not None
 
@@ -147,7 +147,7 @@ class _Finder:
         self._listener(Event("loading", {"engine": self._cell.engine, "process": number}))
         with Process(self._setup, self._tick if self._setup.job.live else None) as fresh:
             if number == 1:
-                self._listener(Event("engine", process.settings(fresh)))
+                self._listener(Event("engine", children.settings(fresh)))
             fresh.give_inputs()
             fresh.check_outputs()
             settle_s = max(_SETTLE_S, _SETTLE * self._cell.time_s)
@@ -173,7 +173,7 @@ class _Finder:
         self._listener(Event("saturation", told))
         self._predicted = predicted
         if self._lone is None:
-            self._start = saturation * min(ladder.CEILING, max(_LOW_LOAD, predicted / saturation))
+            self._start = saturation * min(rate_search.CEILING, max(_LOW_LOAD, predicted / saturation))
             self._budget = self._afford(self._start)
 
     def _too_slow_alone(self, prober: Prober) -> Lone | None:
@@ -187,10 +187,10 @@ class _Finder:
             return None
         return Lone(self._objective.value_s(times_s), self._objective.statistic)
 
-    def _afford(self, rate: float) -> ladder.Budget:
+    def _afford(self, rate: float) -> rate_search.Budget:
         """How to spend the time on a search around a rate; refuses where it cannot carry the objective."""
         fewest, needed = self._cell.processes or 1, self._objective.samples_needed
-        found = ladder.budget(self._cell.time_s, self._wanted, fewest, self._overhead_s, rate, needed)
+        found = rate_search.budget(self._cell.time_s, self._wanted, fewest, self._overhead_s, rate, needed)
         if found is None:
             wanted = (
                 f" or -t {self._time_needed_s(self._wanted, rate):g} for {self._wanted} processes and an interval"
@@ -213,10 +213,10 @@ class _Finder:
                     f"Stop other programs (inferlab doctor tells), or give -t {2 * self._cell.time_s:g}."
                 )
             self._rungs = prober.near or self._rungs
-        prober.trace([self._rungs[0] + below for below in ladder.CURVE], self._budget.curve_s)
+        prober.trace([self._rungs[0] + below for below in rate_search.CURVE], self._budget.curve_s)
 
     def _time_needed_s(self, processes: int, rate: float) -> float:
-        return ladder.time_needed_s(processes, self._overhead_s, rate, self._objective.samples_needed)
+        return rate_search.time_needed_s(processes, self._overhead_s, rate, self._objective.samples_needed)
 
     def _tell(self, rate: float) -> None:
         self._listener(Event("rung", {"rate": rate, "process": len(self._trials) + 1}))

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from inferlab.measure import process
+from inferlab.measure import children
+from inferlab.measure.children import Process
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.process import Process
+from inferlab.measure.prepare import Job, Setup, set_up
 from inferlab.measure.queueing import poisson_arrivals
-from inferlab.measure.setup import Job, Setup, set_up
-from inferlab.measure.sharing import WINDOW_S, precise, share_s, time_is_up
+from inferlab.measure.stats import WINDOW_S, precise, share_s, time_is_up
 from inferlab.records import Cell, Event, Listener, Run
 
 # A server gets this much longer than its requests take to arrive; what still waits then is given up.
@@ -50,7 +50,7 @@ def _announced(prepared: Setup, progress: _Progress, number: int, live: bool) ->
     progress.listener(Event("loading", {"engine": prepared.job.cell.engine, "process": number + 1}))
     with Process(prepared, progress.tick if live else None) as fresh:
         if number == 0:
-            progress.listener(Event("engine", process.settings(fresh)))
+            progress.listener(Event("engine", children.settings(fresh)))
         yield fresh
 
 

@@ -13,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import EngineHung, InferlabError
-from inferlab.measure import candidates, streams
+from inferlab.measure import candidates, prepare
 from inferlab.measure.candidates import Candidate, Evidence
+from inferlab.measure.children import Process
+from inferlab.measure.findings import WORTH_A_WORD
 from inferlab.measure.headline import ms_per_item
-from inferlab.measure.noise import WORTH_A_WORD
-from inferlab.measure.objective import Objective
-from inferlab.measure.process import Process
-from inferlab.measure.setup import Job, Setup, set_up
+from inferlab.measure.prepare import Job, Layout, Setup, set_up
+from inferlab.measure.queueing import Objective
 from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, seconds
-from inferlab.measure.streams import Layout
 from inferlab.records import Event, Listener, Model, OutputCheck, Plan, Run, StreamMode
 
 # Of the whole time: when the first round must end, and when the others must.
@@ -148,7 +147,7 @@ class Explorer:
                 mode = cast(StreamMode, record.layout.mode)
                 times = candidate.batch_size / other.batch_size
                 call_s = float(np.median(self.latencies_s(other)))
-                short = times < 1 or _LONGER * times * call_s < streams.SHORT_CALL_S
+                short = times < 1 or _LONGER * times * call_s < prepare.SHORT_CALL_S
                 if candidate.num_streams > 1 and (short if mode == "processes" else times > 1):
                     return mode
         return "auto"

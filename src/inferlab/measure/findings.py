@@ -1,13 +1,89 @@
-"""What is worth a warning about a cell's runs, as data."""
+"""What is worth a warning about a cell's runs, as data; what disturbed them, by cause."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from inferlab.measure import noise, sharing
+import numpy as np
+
+from inferlab.measure import stats
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.stats import load, seconds, summarize, with_samples
-from inferlab.records import Cell, Finding, Outcome, Run
+from inferlab.records import Cell, Finding, Outcome, Run, Window
+
+#: Shares of the cores' time above which a cause is worth a word, over the whole and in one window.
+WORTH_A_WORD = {"run_queue_wait_s": 0.02, "throttled_s": 0.005, "steal_s": 0.05}
+_TOUCHED = 0.05
+# The clock speed changed if fixed work took so much longer or shorter in the later half of the windows, and nearly
+# every later window agrees. A neighbour on the same core comes and goes: that shows in the interval instead.
+_CLOCK_CHANGE = 0.1
+_AGREEMENT = 0.9
+_FEWEST_WINDOWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """One cause: the share of the cores' time that it took, and in how many windows it showed.
+
+    A wait for a CPU is a share of the threads' time where they are more than the cores.
+    """
+
+    counter: str
+    share: float
+    touched: int
+    windows: int
+
+
+def disturbances(runs: Sequence[Run], num_cores: int) -> list[Disturbance]:
+    """The causes that are worth a word."""
+    windows = [window for run in runs for window in run.windows if seconds(window) > 0]
+    total_s = sum(seconds(window) for window in windows) * num_cores
+    found = []
+    for counter, limit in WORTH_A_WORD.items():
+        lost_s = sum(window.counters.get(counter, 0.0) for window in windows)
+        touched = sum(counter in touching(window, num_cores) for window in windows)
+        if total_s and lost_s / total_s > limit:
+            whole_s = max(total_s, _thread_s(windows)) if counter == "run_queue_wait_s" else total_s
+            share = lost_s / whole_s
+            found.append(Disturbance(counter, share, touched, len(windows)))
+    return found
+
+
+def _thread_s(windows: Sequence[Window]) -> float:
+    """The time that threads ran or waited: with more threads than cores it is more than the cores have."""
+    return sum(window.counters.get(name, 0.0) for window in windows for name in ("run_queue_wait_s", "cpu_s"))
+
+
+def touching(window: Window, num_cores: int) -> list[str]:
+    """The causes that took a visible share of one window."""
+    span_s = seconds(window) * num_cores
+    if not span_s:
+        return []
+    return [name for name in WORTH_A_WORD if window.counters.get(name, 0.0) / span_s > _TOUCHED]
+
+
+def totals(runs: Sequence[Run]) -> Mapping[str, float]:
+    """Every counter over all windows."""
+    added: Counter[str] = Counter()
+    for run in runs:
+        for window in run.windows:
+            added.update(window.counters)
+    return dict(added)
+
+
+def clock_change(runs: Sequence[Run]) -> float | None:
+    """How much longer fixed work took in the later windows than in the earlier ones; None if just noise."""
+    songs = np.array([window.canary_ns for run in runs for window in run.windows], float)
+    if len(songs) < _FEWEST_WINDOWS:
+        return None
+    earlier, later = songs[: len(songs) // 2], songs[len(songs) // 2 :]
+    change = float(np.median(later) / np.median(earlier)) - 1.0
+    slower = float(np.mean(later[:, None] > earlier[None, :]))
+    agree = max(slower, 1.0 - slower) >= _AGREEMENT
+    return change if agree and abs(change) > _CLOCK_CHANGE else None
+
 
 # Of fewer requests the mean service may be one stall.
 _MANY = 50
@@ -98,14 +174,10 @@ def _certainty(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
     """How sure the numbers are, where it is less than wanted."""
     ready_s = runs[0].ready_s
     if len(runs) == 1:
-        alone = cell.precision is None and sharing.processes_for(cell, ready_s) == 1
+        alone = cell.precision is None and stats.processes_for(cell, ready_s) == 1
         why = "asked" if cell.processes == 1 else "loading" if alone else "interrupted"
         return [Finding("one-process", {"why": why, "ready_s": ready_s})]
-    if (
-        cell.precision is not None
-        and not sharing.precise(cell, runs)
-        and sharing.time_is_up(cell, len(runs), ready_s)
-    ):
+    if cell.precision is not None and not stats.precise(cell, runs) and stats.time_is_up(cell, len(runs), ready_s):
         return [Finding("not-precise", {"wanted": cell.precision, "seconds": cell.time_s})]
     return []
 
@@ -127,12 +199,12 @@ def _requests(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
 
 def _disturbances(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
     found = []
-    for one in noise.disturbances(runs, cell.num_cores):
+    for one in disturbances(runs, cell.num_cores):
         code = _CODES[one.counter]
         if code == "waited-for-cpu" and _crowded(cell):
             code = "waited-for-each-other"
         found.append(Finding(code, {"share": one.share, "touched": one.touched, "windows": one.windows}))
-    change = noise.clock_change(runs)
+    change = clock_change(runs)
     if change is not None:
         found.append(Finding("clock-changed", {"change": change}))
     return found

@@ -1,12 +1,23 @@
-"""The one number by which cells are compared, in every table, chart, card and report: the time per item."""
+"""The one number by which cells are compared everywhere, the time per item, and what a million items cost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal
 
+from inferlab.records import Benchmark, Cell, Estimate
+
 #: Scenarios that are about throughput, by their own names and by those of files; the time an item follows from it.
 AT_FULL_LOAD = ("async", "multistream", "elastic", "offline")
+
+#: What DeepSparse calls the scheduler of each scenario.
+SCHEDULERS = {
+    "sync": "single_stream",
+    "async": "multi_stream",
+    "elastic": "elastic",
+    "server": "multi_stream",
+    "offline": "multi_stream",
+}
 
 
 def statistic(scenario: str) -> Literal["median", "mean"]:
@@ -29,3 +40,23 @@ def best_is(scenarios: Iterable[str]) -> str:
     if known == {"mean"}:
         return "highest throughput"
     return "lowest median latency per item" if known == {"median"} else "lowest time per item"
+
+
+_MILLION, _HOUR_S = 1e6, 3600.0
+
+
+def price_of(benchmark: Benchmark, cell: Cell) -> float | None:
+    """What an hour of the cell's machine costs, where the user said so."""
+    return None if cell.machine_type is None else dict(benchmark.plan.prices).get(cell.machine_type)
+
+
+def cost_per_million(items_per_sec: Estimate, price_per_hour: float) -> Estimate:
+    """What a million items cost at this throughput; the faster, the cheaper, so the ends change places."""
+    ends = items_per_sec.ends
+    low, high = (None, None) if ends is None else (_cost(ends[1], price_per_hour), _cost(ends[0], price_per_hour))
+    value = _cost(items_per_sec.value, price_per_hour)
+    return Estimate(value, low, high, items_per_sec.level, items_per_sec.method)
+
+
+def _cost(items_per_sec: float, price_per_hour: float) -> float:
+    return price_per_hour * _MILLION / (items_per_sec * _HOUR_S)

@@ -5,22 +5,157 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from inferlab import machine
 from inferlab.engines import registry
-from inferlab.errors import BadInput
-from inferlab.measure import candidates
-from inferlab.measure.candidates import Candidate, label
-from inferlab.measure.deploy import Deployment, deployment
+from inferlab.errors import BadInput, InferlabError
+from inferlab.measure import candidates, paired, prepare
+from inferlab.measure.candidates import TIE, Candidate, label
+from inferlab.measure.cells import jobs, with_inputs_of
 from inferlab.measure.explore import Explorer, Search
-from inferlab.measure.finals import Finals
-from inferlab.measure.jobs import jobs
+from inferlab.measure.headline import SCHEDULERS
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.objective import Objective
-from inferlab.measure.setup import Job
+from inferlab.measure.paired import Contest
+from inferlab.measure.prepare import Job
+from inferlab.measure.queueing import Objective
 from inferlab.model.shapes import batch_axis, fixed_batch
-from inferlab.records import Comparison, EngineInfo, Listener, Model, Run
+from inferlab.records import Comparison, EngineInfo, Event, Listener, Model, Run
+from inferlab.worker import Worker
+
+# As many pairs as give an interval: by ranks where arms are close, Student's where they are clearly apart.
+_PAIRS, _PAIRS_APART = 10, 5
+_FEWEST_PAIRS = 3
+
+
+class Finals:
+    """The best few in pairs: the leader against each of the others."""
+
+    def __init__(self, explorer: Explorer, listener: Listener) -> None:
+        self._explorer, self._listener = explorer, listener
+        self.comparisons: list[Comparison] = []
+        self.troubles: list[str] = []
+        self.simpler = False
+        self._winner: Candidate | None = None
+
+    @property
+    def winner(self) -> Candidate | None:
+        """By pairs where there were some, else by what was measured alone."""
+        sound = self._winner is not None and not self._explorer.records[self._winner].wrong
+        return self._winner if sound else candidates.best_of(self._explorer.known)
+
+    def play(self) -> None:
+        """Compare until the leader is known; the simplest of those that are as fast as the leader wins."""
+        finalists = self._explorer.finalists()
+        if not finalists:
+            return
+        leader, *others = finalists
+        tied = [leader]
+        for position, other in enumerate(others):
+            found = self._compare(leader, other, len(others) - position)
+            if found is None:
+                continue
+            self.comparisons.append(found)
+            wrong = self._find_wrong((leader, other), found)
+            if leader in wrong:
+                leader, tied = other, [other]
+            elif other in wrong or found.ratio.low is None:
+                pass  # without an interval a pair or two say nothing: the leader stays
+            elif candidates.prefers_simpler(found.ratio.value, found.verdict):
+                tied.append(other)
+            elif found.verdict == "faster":
+                # An estimate alone does not unseat the leader, however far it is from 1.
+                leader, tied = other, [other]
+            self._winner = candidates.simplest(tied)
+            self.simpler = self._winner != leader
+            if found.interrupted:
+                raise KeyboardInterrupt
+        self._winner = self._winner or leader
+
+    def _find_wrong(self, arms: tuple[Candidate, Candidate], found: Comparison) -> list[Candidate]:
+        """Whoever computed something wrong in a pair is out, however fast it was."""
+        for pair in found.pairs:
+            for arm, run in zip(arms, (pair.a, pair.b), strict=True):
+                if run.check.status == "mismatch":
+                    self._explorer.records[arm].wrong = run.check
+        return [arm for arm in arms if self._explorer.records[arm].wrong]
+
+    def _compare(self, leader: Candidate, other: Candidate, left: int) -> Comparison | None:
+        """Compare two, in a fair share of the time that is left and no more than it takes."""
+        explorer = self._explorer
+        known = explorer.known
+        pair_s = explorer.records[leader].cost_s + explorer.records[other].cost_s
+        apart = candidates.clearly_worse(known[other], known[leader], candidates.spread(known))
+        left_s = explorer.search.time_s * (1 - explorer.spent)
+        fair_s = max(left_s / left, min(left_s, _FEWEST_PAIRS * pair_s))
+        time_s = min(fair_s, pair_s * (_PAIRS_APART if apart else _PAIRS))
+        labels = (label(leader), label(other))
+        if time_s < _FEWEST_PAIRS * pair_s:
+            self.troubles.append(f"no time was left to compare {labels[0]} with {labels[1]} in pairs")
+            return None
+        self._listener(Event("finals", {"a": labels[0], "b": labels[1]}))
+        a, b = explorer.job(leader), explorer.job(other)
+        try:
+            contest = Contest(a, with_inputs_of(b, a), labels, time_s, TIE)
+            return paired.compare(contest, explorer.quietly)
+        except InferlabError as error:
+            self.troubles.append(f"comparing {labels[0]} with {labels[1]} failed: {error}")
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """All that is needed to write the program that runs a model as it was measured."""
+
+    model_path: str
+    #: For each process, the CPUs of each of its streams.
+    children: tuple[tuple[tuple[int, ...], ...], ...]
+    mode: str
+    #: Name, type and shape of every input.
+    inputs: tuple[tuple[str, str, tuple[int, ...]], ...]
+    #: Python that defines load(cpus) and stream(model), from the engine; empty where it has none.
+    engine_code: str
+    #: The batch size that the model fixes, where a rewritten copy was measured.
+    fixed_batch: int | None
+
+
+def deployment(job: Job, layout: prepare.Layout | None = None) -> Deployment:
+    """How to deploy it, as laid out; by default one request at a time on the cell's cores.
+
+    The part that is the engine's own is asked of the engine.
+    """
+    cell = job.cell
+    if layout is None:
+        cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
+        layout = prepare.lay_out("auto", "sync", cpus, cell.num_cores, 1, ())
+    launch = registry.launch(cell.engine)
+    request: dict[str, Any] = {
+        "model": job.model.path,
+        "kind": job.model.kind,
+        "groups": [list(group) for group in layout.children[0]],
+        "layout": "one" if layout.shared else "each",
+        "threads": layout.threads,
+        "cores": layout.cores_each,
+        "scheduler": SCHEDULERS[cell.scenario],
+        "pinning": cell.thread_pinning,
+        "batch_size": cell.batch_size,
+        "shapes": {name: list(shape) for name, shape in cell.shapes},
+        "options": dict(cell.engine_options),
+    }
+    try:
+        with Worker(launch, patience_s=job.patience_s) as worker:
+            code = str(worker.ask("deployment", **request).data["code"])
+    except InferlabError:  # an engine of the user's own that cannot say it is no reason to lose the result
+        code = ""
+    return Deployment(
+        model_path=job.model.path,
+        children=tuple(layout.children),
+        mode=layout.mode,
+        inputs=tuple((name, str(value.dtype), value.shape) for name, value in job.inputs[0].items()),
+        engine_code=code,
+        fixed_batch=job.rewrite_batch[0] if job.rewrite_batch else None,
+    )
+
 
 __all__ = ["Contender", "Recommendation", "Search", "recommend"]
 

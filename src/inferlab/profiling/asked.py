@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from inferlab.errors import BadInput
-from inferlab.measure.setup import Job
+from inferlab.measure.prepare import Job
 from inferlab.model.datasets import Data
 from inferlab.profiling.estimate import BUDGET, check_budget
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from inferlab.errors import InferlabError
 from inferlab.measure.check import worst
-from inferlab.measure.compare import Contest, compare
-from inferlab.measure.setup import Job
+from inferlab.measure.paired import Contest, compare
+from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.shapes import resolve

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import InferlabError
-from inferlab.measure import process
+from inferlab.measure import children
+from inferlab.measure.children import Process
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.process import Process
-from inferlab.measure.setup import Job, Setup, set_up
-from inferlab.measure.sharing import WINDOW_S
-from inferlab.measure.stats import median_ms
+from inferlab.measure.prepare import Job, Setup, set_up
+from inferlab.measure.stats import WINDOW_S, median_ms
 from inferlab.model.flops.costs import NodeCost
 from inferlab.model.onnx_file import has_unique_names, rewrite, unique_name
 from inferlab.records import Event, Listener, Model, Run
@@ -88,7 +87,7 @@ def measure_passes(
             listener(Event("loading", {"engine": job.cell.engine, "process": number + 1}))
             with Process(prepared) as fresh:
                 if number == 0:
-                    listener(Event("engine", process.settings(fresh)))
+                    listener(Event("engine", children.settings(fresh)))
                 telling = all(one.layers is not None for one in found)
                 failed = any(one.problems for one in found)
                 one = _measure(fresh, shares, processes, telling, () if failed else levels, number, listener)

@@ -12,7 +12,7 @@ from inferlab.errors import BadInput
 from inferlab.measure import findings
 from inferlab.measure.check import worst
 from inferlab.measure.intervals import student
-from inferlab.measure.setup import Job, powers
+from inferlab.measure.prepare import Job, powers
 from inferlab.measure.stats import summarize
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs as count

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from inferlab.errors import InferlabError
 from inferlab.measure.check import Arrays
-from inferlab.measure.setup import Job
+from inferlab.measure.prepare import Job
 from inferlab.model.flops.costs import Costs
 from inferlab.profiling.loss import layers_to_prune
 from inferlab.profiling.performance import Variant, measure_variant

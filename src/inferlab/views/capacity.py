@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from inferlab.measure import ladder
+from inferlab.measure import rate_search
 from inferlab.measure.capacity import Capacity, Rung, curve, find, max_rate, saturation_rate
 from inferlab.measure.check import worst
 from inferlab.measure.intervals import student
-from inferlab.measure.trial import Trial
+from inferlab.measure.rate_search import Trial
 from inferlab.records import Finding, Run
 from inferlab.units import count, duration, share
 from inferlab.views import files, text
@@ -120,7 +120,7 @@ def kept(kept: bool | None, load: float) -> str:
     """Whether the objective was kept at a rate; beyond the ceiling only for as long as it was tried."""
     if kept is None:
         return "-"
-    return "no" if not kept else "yes" if load <= ladder.CEILING else "while tried"
+    return "no" if not kept else "yes" if load <= rate_search.CEILING else "while tried"
 
 
 def _tried(data: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferlab.measure.candidates import Candidate, label
-from inferlab.measure.deploy import Deployment
+from inferlab.measure.recommend import Deployment
 
 _ONE = '''
 def main():

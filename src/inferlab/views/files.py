@@ -16,10 +16,9 @@ import numpy as np
 
 from inferlab.atomic import whole_file
 from inferlab.errors import BadInput, NotSaved
-from inferlab.measure import noise
 from inferlab.measure.check import worst
-from inferlab.measure.findings import find_all
-from inferlab.measure.prices import cost_per_million, price_of
+from inferlab.measure.findings import find_all, totals, touching
+from inferlab.measure.headline import SCHEDULERS, cost_per_million, price_of
 from inferlab.measure.stats import (
     PERCENTILES,
     items_per_sec,
@@ -29,7 +28,6 @@ from inferlab.measure.stats import (
     seconds,
     summarize,
 )
-from inferlab.measure.streams import SCHEDULERS
 from inferlab.records import (
     Benchmark,
     Cell,
@@ -200,7 +198,7 @@ def _measured(outcome: Outcome) -> dict[str, Any]:
         "output_check": output_check(worst([one.check for one in runs])),
         "findings": findings(find_all(outcome)),
         "processes": [_process(cell, one) for one in runs],
-        "counters": dict(noise.totals(runs)),
+        "counters": dict(totals(runs)),
         "versions": dict(run.versions),
         "engine_settings": dict(run.settings),
         "machine": {name: getattr(run.machine, name) for name in run.machine.__slots__},
@@ -237,7 +235,7 @@ def _process(cell: Cell, run: Run) -> dict[str, Any]:
                 "median": _window_median_ms(window),
                 "canary_ns": window.canary_ns,
                 "counters": dict(window.counters),
-                "disturbed_by": noise.touching(window, cell.num_cores),
+                "disturbed_by": touching(window, cell.num_cores),
             }
             for window in run.windows
         ],

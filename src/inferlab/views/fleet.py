@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from inferlab.measure.between import Across, across
-from inferlab.measure.prices import cost_per_million, price_of
+from inferlab.measure.headline import cost_per_million, price_of
+from inferlab.measure.intervals import Across, across
 from inferlab.measure.stats import items_per_sec, median_ms, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Outcome, Run
 from inferlab.units import count, decimal, plural, share

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inferlab.measure.headline import cost_per_million
 from inferlab.measure.intervals import LEVEL
-from inferlab.measure.objective import Objective
-from inferlab.measure.prices import cost_per_million
+from inferlab.measure.queueing import Objective
 from inferlab.records import Estimate, Failure, Model
 from inferlab.units import count, duration, plural
 from inferlab.views import columns

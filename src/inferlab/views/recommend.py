@@ -13,8 +13,8 @@ import numpy as np
 from inferlab.measure.candidates import label
 from inferlab.measure.check import worst
 from inferlab.measure.explore import latencies_s
+from inferlab.measure.findings import disturbances
 from inferlab.measure.intervals import student
-from inferlab.measure.noise import disturbances
 from inferlab.measure.recommend import Contender, Recommendation
 from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes
 from inferlab.records import Comparison, Estimate

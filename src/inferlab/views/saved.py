@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.measure.saved import Saved
+from inferlab.measure.unpaired import Saved
 from inferlab.views import flat
 
 _ENDINGS = (".json", ".csv", ".md")

@@ -12,8 +12,8 @@ from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.measure.intervals import ALPHA
-from inferlab.measure.saved import compare_saved
 from inferlab.measure.stats import summarize
+from inferlab.measure.unpaired import compare_saved
 from inferlab.records import Benchmark, Cell, Estimate, Outcome, OutputCheck, Summary
 from inferlab.store.briefs import results
 from inferlab.store.entries import Document, Stored

@@ -8,8 +8,8 @@ from typing import Literal
 
 from inferlab.errors import BadInput, NotThere
 from inferlab.measure.candidates import Candidate
-from inferlab.measure.deploy import deployment
-from inferlab.measure.jobs import jobs
+from inferlab.measure.cells import jobs
+from inferlab.measure.recommend import deployment
 from inferlab.optimizing import yaml
 from inferlab.records import Plan
 from inferlab.records.optimization import Recipe

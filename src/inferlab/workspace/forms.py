@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from inferlab.arms import labels
 from inferlab.contests import split
 from inferlab.errors import BadInput
-from inferlab.measure.jobs import refuse_nonsense
+from inferlab.measure.cells import validate_plan
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of
 from inferlab.records import Model, Plan, Scenario
@@ -111,7 +111,7 @@ def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) 
     cells = len(plan.num_cores) * len(plan.batch_sizes)
     if cells > _MOST_CELLS:
         raise BadInput(f"These are {cells} combinations; a page begins {_MOST_CELLS} at most. Choose fewer.")
-    refuse_nonsense(plan)
+    validate_plan(plan)
     if form.compare_engine is None:
         return BenchmarkAsked(plan, form.against)
     if form.scenario == "server":
@@ -121,7 +121,7 @@ def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) 
         what = title(form.engine) if against == side else f"the same model on {title(form.engine)}"
         raise BadInput(f"Both sides of the comparison are {what}. Choose another engine or version for one.")
     other = replace(plan, model=against.model.source, engines=(form.compare_engine,))
-    refuse_nonsense(other)
+    validate_plan(other)
     split(plan, other)
     # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
     return ComparisonAsked(other, plan, _labels((other, against), (plan, side)), form.time_s)
@@ -162,7 +162,7 @@ def profile_asked(form: ProfileForm, model: Model) -> ProfileAsked:
         time_s=form.time_s,
     )
     refuse_nonsense_of(wanted)
-    refuse_nonsense(plan)
+    validate_plan(plan)
     return ProfileAsked(plan, wanted)
 
 

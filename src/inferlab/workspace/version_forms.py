@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from inferlab.errors import BadInput
-from inferlab.measure.jobs import refuse_nonsense
+from inferlab.measure.cells import validate_plan
 from inferlab.optimizing.asked import CHANNEL, refuse_nonsense_of
 from inferlab.optimizing.asked import Asked as Optimizing
 from inferlab.profiling.estimate import check_budget, estimate
@@ -175,7 +175,7 @@ def version_asked(form: VersionForm, model: Model, levels: Mapping[str, float]) 
         input_shapes=checked_shapes(form.input_shapes, model, (form.batch_size,), form.sequence_length),
         time_s=form.time_s,
     )
-    refuse_nonsense(plan)
+    validate_plan(plan)
     return OptimizationAsked(plan, asked)
 
 

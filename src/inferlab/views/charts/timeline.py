@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
-from inferlab.measure import noise
+from inferlab.measure import findings
 from inferlab.measure.stats import latencies_ns, summarize
 from inferlab.records import Outcome, Run, Window
 from inferlab.views.charts import frame
@@ -147,7 +147,7 @@ def _disturbed(stretches: Sequence[_Stretch], num_cores: int) -> list[Disturbed]
     """Disturbed windows; neighbours are one."""
     found: list[Disturbed] = []
     for one in stretches:
-        causes = noise.touching(one.window, num_cores)
+        causes = findings.touching(one.window, num_cores)
         if not causes:
             continue
         said = " and ".join(_CAUSES[cause] for cause in causes)

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from inferlab.measure import crew
-from inferlab.measure.crew import Crew, Slice
+from inferlab.measure import children
+from inferlab.measure.children import Crew, Slice
+from inferlab.measure.prepare import Layout
 from inferlab.measure.queueing import poisson_arrivals
-from inferlab.measure.streams import Layout
 from inferlab.records import Window
 from inferlab.worker import Launch
 from tests.helpers.runs import a_window, samples
@@ -69,7 +69,7 @@ def test_a_window_is_stamped_with_what_the_system_says() -> None:
 
 
 def test_the_limit_of_samples_holds_over_all_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "MOST_SAMPLES", 100)
+    monkeypatch.setattr(children, "MOST_SAMPLES", 100)
     with loaded(ONE, latency_us="0", spin="1") as made:
         found = [made.slice(60.0).window, made.slice(60.0).window]
     assert [len(window.streams[0]) for window in found] == [100, 1]
@@ -77,7 +77,7 @@ def test_the_limit_of_samples_holds_over_all_windows(monkeypatch: pytest.MonkeyP
 
 
 def test_windows_below_the_limit_of_samples_are_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "MOST_SAMPLES", 1000)
+    monkeypatch.setattr(children, "MOST_SAMPLES", 1000)
     with loaded(ONE, latency_us="20000") as made:
         assert not any(made.slice(0.05).window.full for _ in range(3))
 
@@ -137,5 +137,5 @@ def test_a_server_that_is_cut_short_had_exactly_these_requests_due() -> None:
     window = a_window(
         samples((105, 115), (130, 145), due_ms=(105, 130)), samples((120, 140), due_ms=[120]), samples(due_ms=[])
     )
-    assert crew._due(window, arrivals) == 4
-    assert crew._due(Window((), {}, 1), arrivals) == 0
+    assert children._due(window, arrivals) == 4
+    assert children._due(Window((), {}, 1), arrivals) == 0

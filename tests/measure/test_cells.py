@@ -10,7 +10,7 @@ import pytest
 from inferlab import Plan, machine
 from inferlab.errors import BadInput
 from inferlab.lab import read_model
-from inferlab.measure.jobs import jobs, refuse_nonsense
+from inferlab.measure.cells import jobs, validate_plan
 from inferlab.records import Cell
 from tests.helpers.onnx_files import save_linear
 
@@ -90,4 +90,4 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "said"), NONSENSE)
 def test_nonsense_is_refused_before_anything_is_loaded(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        refuse_nonsense(Plan("no such model", **fields))
+        validate_plan(Plan("no such model", **fields))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from inferlab import Lab, Plan
 from inferlab.measure import intervals
-from inferlab.measure.matched import settled, times_ms
+from inferlab.measure.paired import settled, times_ms
 from inferlab.records import Event, Samples, Window
 from inferlab.store import Document, open_store
 from tests.helpers.onnx_files import save_linear

@@ -7,14 +7,21 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from inferlab.measure import check, intervals, matched
+import numpy as np
+from numpy.typing import NDArray
+
+from inferlab.machine_state import Fact
+from inferlab.measure import check, intervals
+from inferlab.measure.children import Process
+from inferlab.measure.intervals import smallest_visible
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.process import Process
-from inferlab.measure.setup import Job, Setup, set_up
+from inferlab.measure.prepare import Job, Setup, set_up
+from inferlab.measure.stats import service_ns
 from inferlab.model.inputs import digest
-from inferlab.records import Comparison, Estimate, Event, Listener, Pair, Run
+from inferlab.records import Comparison, Estimate, Event, Listener, Pair, Plan, Run, Samples, Window
 
 _SHORTEST_SLICE_S = 0.2
 _CALLS_A_SLICE = 5
@@ -68,9 +75,7 @@ class _Match:
 
     def __init__(self, contest: Contest, arms: Sequence[Setup], began: float, listener: Listener) -> None:
         self._contest, self.arms = contest, arms
-        self.metric: matched.Metric = (
-            "median" if all(arm.job.cell.scenario == "sync" for arm in arms) else "throughput"
-        )
+        self.metric: Metric = "median" if all(arm.job.cell.scenario == "sync" for arm in arms) else "throughput"
         self.pairs: list[Pair] = []
         #: The worst of all checks so far, made in every pair before and after its timing.
         self.outputs: Outputs | None = None
@@ -190,7 +195,7 @@ class _Match:
 
     def _times_ms(self, a: Run, b: Run) -> tuple[float, float]:
         """Both arms' time an item in one pair."""
-        times = matched.times_ms(a, b, self.metric)
+        times = times_ms(a, b, self.metric)
         batches = [arm.job.cell.batch_size for arm in self.arms]
         return times[0] / batches[0], times[1] / batches[1]
 
@@ -213,7 +218,7 @@ class _Match:
 def _slice_s(process: Process) -> float:
     """A turn holds several calls, and what is dropped at its beginning."""
     call_s = process.call_s or 0.0
-    return max(_SHORTEST_SLICE_S, _CALLS_A_SLICE * call_s) + max(matched.SETTLE_NS / 1e9, call_s)
+    return max(_SHORTEST_SLICE_S, _CALLS_A_SLICE * call_s) + max(SETTLE_NS / 1e9, call_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +265,110 @@ def _named_as(outputs: check.Arrays, expected: check.Arrays) -> check.Arrays:
     if set(outputs) & set(expected) or len(outputs) != len(expected):
         return outputs
     return dict(zip(expected, outputs.values(), strict=True))
+
+
+Metric = Literal["median", "throughput"]
+
+# After a pause threads wake up and caches fill: what began in this time is dropped.
+SETTLE_NS = 50_000_000
+# Moments of one pair are sorted by their canaries into so many levels of noise, with as many calls in each.
+_LEVELS = 8
+_FEWEST = 2
+# No level is so steady that it decides alone: a tenth of a per cent, squared.
+_LEAST_VARIANCE = 1e-6
+# The distance between the quartiles of a normal distribution, in standard deviations.
+_QUARTILES = 1.349
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What one arm did in a pair: how long each call took, and the canary beside it."""
+
+    times_ns: NDArray[np.int64]
+    canaries_ns: NDArray[np.int64]
+    streams: int
+
+
+def times_ms(a: Run, b: Run, metric: Metric) -> tuple[float, float]:
+    """The time of a batch of both arms: the median call, or what a batch takes with all streams at work.
+
+    A neighbour on the same core makes calls a third slower, for a tenth of a second at a time, and whoever
+    met it more often looks slower. So arms are compared level by level of noise, told by the canary, and
+    levels count by how much their calls agree. Of identical arms on a shared virtual machine the ratios then
+    spread by 0.5 to 2 % a pair, where those of plain medians spread by 1.4 to 12 %.
+    """
+    arms = calls(a), calls(b)
+    levels = np.quantile(np.concatenate([arm.canaries_ns for arm in arms]), np.linspace(0, 1, _LEVELS + 1)[1:-1])
+    sums, weights = np.zeros(2), 0.0
+    for level in range(_LEVELS):
+        logs = [np.log(arm.times_ns[np.searchsorted(levels, arm.canaries_ns) == level]) for arm in arms]
+        if min(map(len, logs)) >= _FEWEST:
+            weight = _weight(*logs)
+            sums += weight * np.array([_centre(one, metric) for one in logs])
+            weights += weight
+    if not weights:  # so few calls that no level has some of both arms
+        sums, weights = np.array([_centre(np.log(arm.times_ns), metric) for arm in arms]), 1.0
+    times = np.exp(sums / weights) / 1e6
+    shared = [1 if metric == "median" else arm.streams for arm in arms]
+    return float(times[0]) / shared[0], float(times[1]) / shared[1]
+
+
+def _centre(logs: NDArray[np.float64], metric: Metric) -> float:
+    """Of one arm's calls at one level: throughput goes by the mean, however unlike the calls are."""
+    return float(np.median(logs)) if metric == "median" else math.log(float(np.mean(np.exp(logs))))
+
+
+def _weight(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """The inverse of the variance of the difference of two medians, by the spread between quartiles."""
+    low, high = np.percentile(np.concatenate([a - np.median(a), b - np.median(b)]), (25, 75))
+    variance = ((high - low) / _QUARTILES) ** 2 + _LEAST_VARIANCE
+    return float(len(a) * len(b) / (len(a) + len(b)) / variance)
+
+
+def calls(run: Run) -> Calls:
+    """All calls of a run, but for those that began while the process woke up."""
+    streams = [stream for window in run.windows for stream in settled(window).streams if len(stream)]
+    return Calls(
+        np.concatenate([service_ns(stream) for stream in streams]),
+        np.concatenate([_canaries(stream) for stream in streams]),
+        len(run.windows[0].streams),
+    )
+
+
+def _canaries(stream: Samples) -> NDArray[np.int64]:
+    """The canary beside each call; where none sang, all moments are alike."""
+    if stream.canaries_ns is None:
+        return np.zeros(len(stream), np.int64)
+    return np.frombuffer(stream.canaries_ns, np.int64)
+
+
+def settled(window: Window) -> Window:
+    """The window without the calls that began while the process woke up; the last call always stays."""
+    return replace(window, streams=tuple(map(_settled, window.streams)))
+
+
+def _settled(stream: Samples) -> Samples:
+    if not len(stream):
+        return stream
+    starts = np.frombuffer(stream.starts_ns, np.int64)
+    first = min(int(np.searchsorted(starts, starts[0] + SETTLE_NS)), len(starts) - 1)
+    canaries = None if stream.canaries_ns is None else stream.canaries_ns[first:]
+    return Samples(stream.starts_ns[first:], stream.ends_ns[first:], canaries_ns=canaries)
+
+
+# Its calls take some milliseconds, as those of many models do.
+_MODEL = "demo:mobilenet_v2"
+#: Both arms of the trial.
+TRIAL = Plan(_MODEL, scenarios=("sync",), num_cores=(1,), verify=False)
+# Machines that cannot see this in a minute make small improvements invisible.
+_FINE = 0.03
+
+
+def visible_in_a_minute(trial: Comparison) -> Fact:
+    """The smallest difference that a comparison of one minute would show here."""
+    pair_s = trial.seconds / len(trial.pairs)
+    visible = smallest_visible(trial.ratio, len(trial.pairs), 60.0 / pair_s)
+    data = {"visible": visible, "pairs": len(trial.pairs), "seconds": trial.seconds, "model": _MODEL}
+    if visible is None:
+        return Fact("smallest-difference", "unknown", data)
+    return Fact("smallest-difference", "good" if visible <= _FINE else "warn", data)

@@ -1,26 +1,29 @@
-"""Which stream runs where: cores divided or shared, in threads, in processes, or by the engine itself."""
+"""Everything that is made ready once for a cell before its processes start: file, reference, where streams run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from inferlab import machine
+from inferlab.engines import registry
 from inferlab.errors import BadInput
-from inferlab.records import Scenario, StreamMode
+from inferlab.measure import check
+from inferlab.measure.children import Crew, load_model
+from inferlab.measure.reference import Reference, reference_for
+from inferlab.measure.stats import typical_call_s
+from inferlab.model.onnx_file import rewrite
+from inferlab.records import Cell, Event, Listener, Model, Scenario, StreamMode
+from inferlab.worker import Launch, Worker
 
 # Above this a call is so long that Python's lock no longer shows; below it, streams need their own processes.
 SHORT_CALL_S = 0.002
 # Copies of the model in several processes may take this share of the memory that is available.
 _MEMORY_SHARE = 0.7
-
-SCHEDULERS = {
-    "sync": "single_stream",
-    "async": "multi_stream",
-    "elastic": "elastic",
-    "server": "multi_stream",
-    "offline": "multi_stream",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +137,105 @@ def choose_mode(
     if memory_bytes and available_bytes and memory_bytes * (num_streams - 1) > available_bytes * _MEMORY_SHARE:
         return in_process
     return "processes"
+
+
+_PROBE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A Cell with all that is needed to measure it."""
+
+    cell: Cell
+    model: Model
+    #: Two sets of inputs: the first is timed, both are checked.
+    inputs: tuple[check.Arrays, check.Arrays]
+    rewrite_batch: tuple[int, int] | None
+    patience_s: float
+    #: Tell the listener about once a second how far it got.
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A job that is ready to be measured in as many fresh processes as wanted."""
+
+    job: Job
+    launch: Launch
+    #: The file that the engine gets.
+    path: Path
+    layout: Layout
+    reference: Reference
+
+
+@contextmanager
+def set_up(job: Job, listener: Listener) -> Iterator[Setup]:
+    """Make a job ready; what was written for it is gone afterwards."""
+    launch = registry.launch(job.cell.engine)
+    with tempfile.TemporaryDirectory(prefix="inferlab-") as folder, tempfile.TemporaryDirectory() as compiled:
+        # Compiled once, not in every process of the cell; never shared with the processes of another model.
+        environment = {**launch.environment, "TORCHINDUCTOR_CACHE_DIR": compiled}
+        launch = replace(launch, environment=environment, writes=(*launch.writes, compiled))
+        able = powers(launch, job)
+        reference = _reference(job, listener)
+        path = _engine_file(job, launch, Path(folder))
+        listener(Event("pinning", {"mode": job.cell.thread_pinning}))
+        yield Setup(job, launch, path, _layout(job, launch, path, able, listener), reference)
+
+
+def powers(launch: Launch, job: Job) -> Collection[str]:
+    """What the engine can do; refuses a kind of model that it does not run."""
+    with Worker(launch, patience_s=job.patience_s) as worker:
+        described = worker.ask("describe").data
+    if job.model.kind not in described["kinds"]:
+        raise BadInput(
+            f"Engine '{launch.name}' does not run models of kind {job.model.kind}; it runs "
+            f"{', '.join(described['kinds'])}. See: inferlab engines"
+        )
+    able: list[str] = described["capabilities"]
+    return able
+
+
+def _reference(job: Job, listener: Listener) -> Reference:
+    if not job.cell.verify:
+        return Reference("", reason="--no-verify was given")
+    options = dict(job.cell.engine_options)
+    return reference_for(job.model, job.inputs, job.rewrite_batch, job.patience_s, listener, options)
+
+
+def _engine_file(job: Job, launch: Launch, folder: Path) -> Path:
+    """The file that the engine gets: the model itself, or a copy where it must be changed or is written to."""
+    path = Path(job.model.path)
+    if job.model.kind != "onnx" or not (job.rewrite_batch or launch.writes_model):
+        return path
+    return rewrite(
+        job.model, folder, batch=job.rewrite_batch, newest_ir=launch.newest_ir, copy_data=launch.writes_model
+    )
+
+
+def _layout(job: Job, launch: Launch, path: Path, able: Collection[str], listener: Listener) -> Layout:
+    """Where the streams run; what 'auto' means for short calls is found out by a few of them."""
+    cell = job.cell
+    cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
+
+    def in_mode(mode: str) -> Layout:
+        return lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, able, cell.instances)
+
+    if cell.stream_mode != "auto" or cell.scenario in ("sync", "elastic") or cell.num_streams == 1:
+        return in_mode(cell.stream_mode)
+    listener(Event("probing", {"engine": cell.engine}))
+    with Crew(launch, in_mode("processes").first_stream, job.patience_s) as crew:
+        load_model(crew, job, path)
+        crew.give_inputs(job.inputs[0])
+        crew.infer(0, 0)
+        probe = crew.slice(_PROBE_S)
+    if probe.interrupted:
+        raise KeyboardInterrupt
+    mode = choose_mode(
+        typical_call_s([probe.window]) or 0.0,
+        probe.peak_memory_bytes,
+        machine.available_memory_bytes(),
+        cell.num_streams * cell.instances,
+        able,
+    )
+    return in_mode(mode)

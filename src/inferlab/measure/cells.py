@@ -12,9 +12,9 @@ from typing import Any, get_args
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
-from inferlab.measure import streams
+from inferlab.measure import prepare
 from inferlab.measure.check import Arrays
-from inferlab.measure.setup import Job
+from inferlab.measure.prepare import Job
 from inferlab.model import inputs, shapes
 from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, Shape, StreamMode
 
@@ -22,7 +22,7 @@ from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenar
 _OFFLINE_BATCH = 16
 
 
-def refuse_nonsense(plan: Plan) -> None:
+def validate_plan(plan: Plan) -> None:
     """Refuse what cannot be measured before anything is loaded."""
     words = (
         *((name, get_args(Scenario)) for name in plan.scenarios),
@@ -118,7 +118,7 @@ def choices(plan: Plan) -> list[Choice]:
     if len(plan.scenarios) > 1:
         product = list(dict.fromkeys(map(_what_concerns_it, product)))
     for one in product:
-        streams.check_streams(one.scenario, one.num_streams, one.instances, one.rate, plan.stream_mode)
+        prepare.check_streams(one.scenario, one.num_streams, one.instances, one.rate, plan.stream_mode)
     return product
 
 
@@ -194,7 +194,7 @@ def _cell(
     plan: Plan, model: Model, choice: Choice, resolved: shapes.Resolved, input_digest: str, usable: int
 ) -> Cell:
     num_cores = choice.num_cores or usable
-    default = streams.default_streams(choice.scenario, max(1, num_cores // choice.instances))
+    default = prepare.default_streams(choice.scenario, max(1, num_cores // choice.instances))
     return Cell(
         model_digest=model.digest,
         engine=choice.engine,
