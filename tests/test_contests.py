@@ -102,6 +102,7 @@ def test_what_was_cut_off_is_measured_again_and_what_was_done_is_not(store: Stor
     first = Scripted(batch_4="cut")
     series = Lab(store, first).compare_all(A, B)
     assert series.interrupted
+    store.rename(series.id, "Before the change")
     assert [one["interrupted"] for one in _document(store, series.id).content["results"]] == [False, True]
     second = Scripted()
     again = Lab(store, second).compare_all(A, B, entry_id=series.id)
@@ -109,6 +110,7 @@ def test_what_was_cut_off_is_measured_again_and_what_was_done_is_not(store: Stor
     found = _document(store, series.id)
     assert [one["interrupted"] for one in found.content["results"]] == [False, False]
     assert len(found.outcomes) == 4
+    assert store.entry(series.id).brief["name"] == "Before the change"
 
 
 @pytest.mark.parametrize("num_cores", [(1, None), (None, 1)])

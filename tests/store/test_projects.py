@@ -10,6 +10,8 @@ from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Model, Outcome
 from inferlab.store import Stored
 from inferlab.store.store import Store
+from inferlab.views import profile_files
+from tests.helpers.profiles import a_profile
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, benchmark_of, save
 from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
@@ -143,6 +145,25 @@ def test_a_comparison_keeps_its_cells_and_their_runs(store: Store) -> None:
     assert store.get(entry_id).outcomes == (outcomes[0], outcomes[0])  # type: ignore[union-attr]
 
 
+def test_a_document_keeps_its_name_while_it_grows(store: Store) -> None:
+    first = {"results": [], "model": {"digest": "d"}}
+    entry_id = store.add_document("comparison", "a / b", first)
+    store.rename(entry_id, "Ours against theirs")
+    grown = {**first, "more": 1}
+    store.replace_document(entry_id, grown)
+    assert store.entry(entry_id).brief == {"name": "Ours against theirs"}
+    assert store.get(entry_id).content == {**grown, "name": "Ours against theirs"}  # type: ignore[union-attr]
+
+
+def test_the_parts_of_a_profile_keep_their_names_while_it_grows(store: Store) -> None:
+    content = profile_files.content(a_profile())
+    entry_id = store.add_document("profile", "m", {**content, "loss": None})
+    store.rename(entry_id, "on one core")
+    store.replace_document(entry_id, content)
+    brief = store.entry(entry_id).brief
+    assert (brief["performance"]["name"], brief["loss"]["name"]) == ("on one core", content["loss"]["name"])
+
+
 def test_the_stamp_changes_with_every_entry_project_and_job(store: Store) -> None:
     stamps = [store.stamp()]
     project = store.projects.add("p", "", MODEL)
@@ -152,6 +173,12 @@ def test_the_stamp_changes_with_every_entry_project_and_job(store: Store) -> Non
     job = store.jobs.add("benchmark", project.id, {})
     stamps.append(store.stamp())
     store.jobs.cancel(job.id)
+    stamps.append(store.stamp())
+    store.rename(entry_id, "Before the change")
+    stamps.append(store.stamp())
+    elsewhere = _measured(store, None, 1.0)
+    stamps.append(store.stamp())
+    store.rename(elsewhere, "By the command line")
     stamps.append(store.stamp())
     store.remove(entry_id)
     stamps.append(store.stamp())

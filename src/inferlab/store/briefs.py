@@ -27,13 +27,13 @@ def brief_of(kind: str, content: Content) -> str:
         "version": _version,
     }.get(kind)
     try:
-        found = make(content) if make else {}
-        if isinstance(content.get("name"), str):
-            found = {**found, "name": content["name"]}
-    except (AttributeError, KeyError, TypeError, IndexError):
-        # Kept by another version, or by hand: it is listed by its title.
-        found = {}
-    return dumps(found) if found else ""
+        brief = make(content) if make else {}
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError):
+        # Made by another version, by hand, or has no result yet: it is listed by its name or title.
+        brief = {}
+    if isinstance(content.get("name"), str):
+        brief = {**brief, "name": content["name"]}
+    return dumps(brief) if brief else ""
 
 
 def digest_of(content: Content) -> str:

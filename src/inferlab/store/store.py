@@ -22,6 +22,8 @@ from inferlab.store.serialize import dumps, plain, restored
 
 # Dates before the year 1 do not exist.
 _MOST_DAYS = 100_000
+# Of a profile, those that have a name.
+_PARTS = ("performance", "loss")
 
 
 class Store:
@@ -153,18 +155,19 @@ class Store:
     ) -> None:
         """Save more of a document that grows while it is made, and cells that were measured for it since.
 
-        Of those that it had, only the first `keep` stay where that is given.
+        It keeps its name. Of the cells that it had, only the first `keep` stay where that is given.
         """
         with self._database.writing() as connection:
             found = rows.found(connection, entry_id, self.name)
-            (heading,) = connection.rows("SELECT kind FROM entry WHERE id = :id", id=found)
-            if heading["kind"] == BENCHMARK:
+            (before,) = connection.rows("SELECT kind, brief FROM entry WHERE id = :id", id=found)
+            if before["kind"] == BENCHMARK:
                 raise InferlabError("A benchmark is saved run by run, not as a document.")
+            content = _with_names(before["kind"], content, parse_json(before["brief"] or "{}"))
             connection.rows(
                 "UPDATE entry SET content = :content, brief = :brief, model_digest = :digest WHERE id = :id",
                 id=found,
                 content=dumps(content),
-                brief=brief_of(heading["kind"], content),
+                brief=brief_of(before["kind"], content),
                 digest=digest_of(content),
             )
             if keep is not None:
@@ -178,21 +181,23 @@ class Store:
             connection.rows("UPDATE entry SET note = :note WHERE id = :id", id=found, note=rows.safe(text))
 
     def rename(self, entry_id: str, name: str) -> None:
-        """Call an entry something else; a profile's parts have the name, all others the whole."""
+        """Call an entry something else; the projects that show it are changed by that."""
         with self._database.writing() as connection:
             found = rows.found(connection, entry_id, self.name)
             (row,) = connection.rows("SELECT kind, content FROM entry WHERE id = :id", id=found)
-            content, text = parse_json(row["content"]), rows.safe(name)
-            if row["kind"] == "profile":
-                for part in filter(None, (content.get("performance"), content.get("loss"))):
-                    part["name"] = text
-            else:
-                content["name"] = text
+            named = {"name": rows.safe(name)}
+            content = _with_names(row["kind"], parse_json(row["content"]), dict.fromkeys(_PARTS, named) | named)
             connection.rows(
                 "UPDATE entry SET content = :content, brief = :brief WHERE id = :id",
                 id=found,
                 content=dumps(content),
                 brief=brief_of(row["kind"], content),
+            )
+            connection.rows(
+                "UPDATE project SET changed_at = :now WHERE id = (SELECT project_id FROM entry WHERE id = :id) OR "
+                "model_digest = (SELECT model_digest FROM entry WHERE id = :id AND project_id IS NULL)",
+                id=found,
+                now=rows.now(),
             )
 
     def remove(self, entry_id: str) -> str:
@@ -296,7 +301,7 @@ class Store:
             return history.one(connection, rows.found(connection, entry_id, self.name))
 
     def stamp(self) -> tuple[str, ...]:
-        """Something that changes whenever an entry, a project or a job comes, goes or ends."""
+        """Something that changes whenever an entry, a project or a job comes or goes, is renamed or ends."""
         newest = (
             "SELECT (SELECT count(*) FROM entry) AS entries, (SELECT max(created_at) FROM entry) AS entry, "
             "(SELECT count(*) FROM project) AS projects, (SELECT max(changed_at) FROM project) AS project, "
@@ -344,6 +349,14 @@ class Store:
                 f"The store {self.name} holds something that cannot be read: {said}. "
                 "List all that is: inferlab store check"
             ) from error
+
+
+def _with_names(kind: str, content: Mapping[str, Any], brief: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A document under the names of a brief; a profile's parts have the name, all others the whole."""
+    if kind != "profile":
+        return {**content, "name": brief["name"]} if "name" in brief else content
+    parts = [part for part in _PARTS if content.get(part) and brief.get(part)]
+    return {**content, **{part: {**content[part], "name": brief[part]["name"]} for part in parts}}
 
 
 def _add_outcomes(connection: Connection, entry_id: str, outcomes: Sequence[Outcome]) -> None:
