@@ -48,7 +48,7 @@ _LONGEST_TEXT = 2000
 _MOST_PROCESSES = 16
 # What every reader needs, imported before the first fork, and what some modules import only when they run.
 _FIRST = (
-    *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.onnx_file", "inferlab.model.limits"),
+    *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.onnx_file", "inferlab.model.describe"),
     "inferlab.model.structure",
 )
 _BESIDE = {"inferlab.model.flops.count": "onnx.reference"}

@@ -86,7 +86,7 @@ def external_files(path: Path) -> list[str]:
 def _external_names(path: Path) -> list[str]:
     import onnx
 
-    from inferlab.model.weights import all_tensors
+    from inferlab.model.onnx_graph import all_tensors
 
     try:
         model = onnx.load_model(str(path), load_external_data=False)

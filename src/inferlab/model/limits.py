@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
-from inferlab.model.weights import Body, attribute, constant_tensor, stored_values, subgraphs, type_name
+from inferlab.model.onnx_graph import OnnxGraph, attribute, type_name
+from inferlab.model.weights import stored_values
 
 # Operators whose output holds values of these inputs and no others but constants (None: of any input).
 _PASSING: dict[str, tuple[int, ...] | None] = {
@@ -23,35 +24,14 @@ _COUNTING = {"INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UI
 _FEW, _MANY = 16, 65536
 
 
-class Scope:
-    """One graph, subgraph or function body: who reads which name, who makes it, what is constant."""
-
-    def __init__(self, body: Body, parent: Scope | None, owner: NodeProto | None, call: bool = False) -> None:
-        self.parent, self.owner, self.is_call = parent, owner, call
-        graph = isinstance(body, GraphProto)
-        self.inputs: list[str] = [one.name for one in body.input] if graph else list(body.input)
-        self.outputs: list[str] = [one.name for one in body.output] if graph else list(body.output)
-        self.constants: dict[str, TensorProto] = {one.name: one for one in body.initializer} if graph else {}
-        self.readers: dict[str, list[tuple[NodeProto, int]]] = {}
-        self.makers: dict[str, NodeProto] = {}
-        self.children: list[Scope] = []
-        for node in body.node:
-            for index, name in enumerate(node.input):
-                self.readers.setdefault(name, []).append((node, index))
-            self.makers.update(dict.fromkeys(node.output, node))
-            if (value := constant_tensor(node)) is not None:
-                self.constants[node.output[0]] = value
-            self.children.extend(Scope(inner, self, node) for inner in subgraphs(node))
-
-
 class Tracer:
     """Follows an input to where its values index a table or are compared with constants."""
 
     def __init__(self, proto: ModelProto, folder: Path) -> None:
         self._folder = folder
         self._functions = {(one.domain, one.name): one for one in proto.functions}
-        self._calls: dict[int, Scope] = {}
-        self._main = Scope(proto.graph, None, None)
+        self._calls: dict[int, OnnxGraph] = {}
+        self._main = OnnxGraph(proto.graph)
 
     def limits(self, name: str) -> tuple[int | None, tuple[int, ...]]:
         """What an input's values must stay below, and the constants that they are compared with."""
@@ -64,7 +44,7 @@ class Tracer:
             if (id(scope), here) in seen:
                 continue
             seen.add((id(scope), here))
-            for node, index in scope.readers.get(here, ()):
+            for node, index in scope.consumers.get(here, ()):
                 size = self._rows(scope, node, index)
                 if size is not None:
                     rows.append(size - shift)
@@ -79,7 +59,7 @@ class Tracer:
             waiting.extend((*place, shift) for place in _upward(scope, here))
         return (max(1, min(rows)) if rows else None), tuple(sorted(known))
 
-    def _rows(self, scope: Scope, node: NodeProto, index: int) -> int | None:
+    def _rows(self, scope: OnnxGraph, node: NodeProto, index: int) -> int | None:
         """How many rows the table has that a node indexes with this input."""
         kind = node.op_type
         if kind in ("Gather", "GatherElements", "GatherBlockQuantized") and index == 1:
@@ -95,7 +75,9 @@ class Tracer:
             return next(iter(self._integers(scope, node.input[1])), None)
         return None
 
-    def _onward(self, scope: Scope, node: NodeProto, index: int, shift: int) -> Iterator[tuple[Scope, str, int]]:
+    def _onward(
+        self, scope: OnnxGraph, node: NodeProto, index: int, shift: int
+    ) -> Iterator[tuple[OnnxGraph, str, int]]:
         """The names that hold an input's values after a node has read them."""
         passing = _PASSING.get(node.op_type, ())
         to_bool = node.op_type == "Cast" and attribute(node, "to") == TensorProto.BOOL
@@ -108,21 +90,21 @@ class Tracer:
         function = self._functions.get((node.domain, node.op_type))
         if function is not None and index < len(function.input) and _depth(scope) < len(self._functions) + 1:
             if id(node) not in self._calls:
-                self._calls[id(node)] = Scope(function, scope, node, call=True)
+                self._calls[id(node)] = OnnxGraph(function, scope, node, is_call=True)
             yield self._calls[id(node)], function.input[index], shift
         # A Loop's first two inputs are the number of rounds and whether to begin at all.
         for child in scope.children if index >= {"Scan": 0, "Loop": 2}.get(node.op_type, index + 1) else ():
             if child.owner is node and index < len(child.inputs):
                 yield child, child.inputs[index], shift
 
-    def _source(self, scope: Scope | None, name: str, through: tuple[str, ...]) -> TensorProto | None:
+    def _source(self, scope: OnnxGraph | None, name: str, through: tuple[str, ...]) -> TensorProto | None:
         """The constant behind a name, seen through operators that do not change what is asked of it."""
         for _ in range(64):  # names in a damaged model may go round in circles
             if scope is None:
                 return None
             if name in scope.constants:
                 return scope.constants[name]
-            maker = scope.makers.get(name)
+            maker = scope.producers.get(name)
             if maker is not None:
                 if maker.op_type not in through or not maker.input:
                     return None
@@ -136,11 +118,11 @@ class Tracer:
                 scope = scope.parent
         return None
 
-    def _table(self, scope: Scope, name: str) -> tuple[int, ...]:
+    def _table(self, scope: OnnxGraph, name: str) -> tuple[int, ...]:
         tensor = self._source(scope, name, ("DequantizeLinear", "QuantizeLinear", "Cast", "Identity"))
         return () if tensor is None else tuple(tensor.dims)
 
-    def _integers(self, scope: Scope, name: str) -> list[int]:
+    def _integers(self, scope: OnnxGraph, name: str) -> list[int]:
         """The values of a constant of integers that is no weight; none if it is anything else."""
         tensor = self._source(scope, name, ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand"))
         if tensor is None or type_name(tensor.data_type) not in _COUNTING or math.prod(tensor.dims) > _MANY:
@@ -149,7 +131,7 @@ class Tracer:
         return [int(one) for one in numbers if np.isfinite(one) and one == int(one)]
 
 
-def _depth(scope: Scope | None) -> int:
+def _depth(scope: OnnxGraph | None) -> int:
     depth = 0
     while scope is not None:
         depth += scope.is_call
@@ -157,7 +139,7 @@ def _depth(scope: Scope | None) -> int:
     return depth
 
 
-def _upward(scope: Scope, name: str) -> Iterator[tuple[Scope, str]]:
+def _upward(scope: OnnxGraph, name: str) -> Iterator[tuple[OnnxGraph, str]]:
     """Where the outputs of a subgraph or a function go: to its node's outputs, or round the loop again."""
     if scope.owner is None or scope.parent is None:
         return

@@ -8,57 +8,49 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferlab.confined import confined
 from inferlab.errors import BadInput, Damaged
-from inferlab.model.flops.operators import RANDOM
 from inferlab.model.shapes import batch_axis
-from inferlab.records import Dim, Model, TensorSpec
+from inferlab.records import Model
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, ValueInfoProto
+    from onnx import ModelProto
 
 
 _LARGEST_FILE = 2**31 - 1  # protobuf reads no more
 _BLOCK = 1 << 20
 
-_INTEGER_OPERATORS = {
-    "MatMulInteger", "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
-    "MatMulIntegerToFloat", "MatMulInteger16", "QAttention",
-}  # fmt: skip
-_PRECISIONS = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "UINT8": "INT8",
-               "UINT4": "INT4"}  # fmt: skip
-
 
 @confined(reads=["path"])
 def read_onnx(path: Path, source: str) -> Model:
     """Read what a model is: its inputs, outputs, weights and precision."""
+    from inferlab.model import describe
     from inferlab.model.weights import external_files, list_weights, zero_fraction
 
     content = _content(path)
     proto = _parse(path, content)
     try:
         files = external_files(proto, path.parent, path)
-        inputs = _inputs(proto, path.parent)
-        quantization, precision = _precision(proto)
+        inputs = describe.input_specs(proto, path.parent)
+        quantization, precision = describe.precision(proto)
         return Model(
             kind="onnx",
             source=source,
             path=str(path),
             digest=_digest(content, files),
             inputs=inputs,
-            outputs=tuple(_spec(output) for output in proto.graph.output),
+            outputs=tuple(describe.tensor_spec(output) for output in proto.graph.output),
             size_bytes=len(content) + sum(file.stat().st_size for file in files),
-            opset=_opset(proto),
+            opset=describe.opset(proto),
             parameters=sum(weight.elements for weight in list_weights(proto)),
             zero_fraction=zero_fraction(proto, path.parent),
             precision=precision,
             quantization=quantization,
-            random=_is_random(proto, path.parent),
+            random=describe.is_random(proto, path.parent),
         )
     except Damaged as error:
         raise damaged(path, error) from error
@@ -101,10 +93,9 @@ def data_files_of(path: Path) -> dict[str, Path]:
 @confined(reads=["path"])
 def has_unique_names(path: Path) -> bool:
     """Whether every node can be told by its name, in lists with commas too."""
-    from inferlab.model.weights import bodies
+    from inferlab.model.onnx_graph import bodies
 
-    proto = parse_onnx(path)
-    names = [node.name for body in bodies(proto) for node in body.node]
+    names = [node.name for body in bodies(parse_onnx(path)) for node in body.node]
     return len(set(names)) == len(names) and not any(not name or "," in name for name in names)
 
 
@@ -141,19 +132,20 @@ def _write_changed(
     model: Model, target_folder: Path, batch: tuple[int, int] | None, newest_ir: int | None, unique_names: bool
 ) -> None:
     """Write the graph of a model's copy."""
-    from inferlab.model.weights import bodies
+    from inferlab.model import describe
+    from inferlab.model.onnx_graph import bodies, first_output
 
     original = Path(model.path)
     proto = parse_onnx(original)
     if batch is not None:
         batched = {spec.name for spec in model.inputs if batch_axis(spec, model.inputs) == 0}
-        _set_batch(proto.graph, batched, *batch)
+        describe.set_batch(proto.graph, batched, *batch)
     if newest_ir is not None and proto.ir_version > newest_ir:
         proto.ir_version = newest_ir
     if unique_names:
         for body in bodies(proto):
             for node in body.node:
-                node.name = unique_name(next(filter(None, node.output), ""))
+                node.name = unique_name(first_output(node))
     (target_folder / original.name).write_bytes(proto.SerializeToString())
 
 
@@ -219,160 +211,6 @@ def _digest(content: bytes, files: Sequence[Path]) -> str:
             while block := stream.read(_BLOCK):
                 total.update(block)
     return total.hexdigest()
-
-
-def _opset(proto: ModelProto) -> int | None:
-    return next((int(one.version) for one in proto.opset_import if one.domain in ("", "ai.onnx")), None)
-
-
-def _inputs(proto: ModelProto, folder: Path) -> tuple[TensorSpec, ...]:
-    from inferlab.model.limits import Tracer
-
-    graph = proto.graph
-    tracer = Tracer(proto, folder)
-    specs = []
-    for value in _fed(graph):
-        if value.type.WhichOneof("value") != "tensor_type":
-            kind = (value.type.WhichOneof("value") or "unknown").removesuffix("_type")
-            raise BadInput(
-                f"The model's input '{value.name}' is of the kind {kind}; only tensors can be fed. "
-                "Export the model with tensors as inputs."
-            )
-        spec = _spec(value)
-        if spec.dtype.startswith(("int", "uint")):
-            below, known = tracer.limits(value.name)
-            spec = TensorSpec(spec.name, spec.dtype, spec.dims, below, known)
-        specs.append(spec)
-    return tuple(specs)
-
-
-def _fed(graph: GraphProto) -> list[ValueInfoProto]:
-    """The inputs that must be fed: older models list their initializers as inputs too."""
-    constant = {one.name for one in graph.initializer} | {one.values.name for one in graph.sparse_initializer}
-    return [value for value in graph.input if value.name not in constant]
-
-
-def _spec(value: ValueInfoProto) -> TensorSpec:
-    from inferlab.model.weights import type_name
-
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        return TensorSpec(value.name, (kind or "unknown").removesuffix("_type"), None)
-    tensor = value.type.tensor_type
-    name = type_name(tensor.elem_type)
-    if name == "UNDEFINED":
-        raise ValueError(f"'{value.name}' has no element type")
-    dtype = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
-    if not tensor.HasField("shape"):
-        return TensorSpec(value.name, dtype, None)
-    return TensorSpec(value.name, dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
-
-
-def _dim(dim: Any) -> Dim:
-    """A size, a name that ties dimensions together, or None: 0, -1 and ? are unknown each on its own."""
-    if dim.dim_value > 0:
-        return int(dim.dim_value)
-    name = dim.dim_param.strip()
-    return None if name in ("", "?", "0", "-1", "None") else str(name)
-
-
-def _precision(proto: ModelProto) -> tuple[str, str]:
-    """How quantisation shows, and the precision that most of the weights are computed in."""
-    from inferlab.model.weights import bit_width, bodies, list_weights, packed_weights, type_name
-
-    operators = {node.op_type for body in bodies(proto) for node in body.node}
-    kinds: Counter[str] = Counter()
-    for weight in list_weights(proto):
-        if len(weight.dims) >= 2 and bit_width(weight.type_name):
-            kinds[precision_name(weight.type_name)] += weight.elements
-    packed = Counter(packed_weights(proto).values())
-    if packed:
-        return "", f"INT{packed.most_common(1)[0][0]}"
-    integers = "INT4" if kinds["INT4"] > kinds["INT8"] else "FP8" if kinds["FP8"] > kinds["INT8"] else "INT8"
-    if any(name.startswith("QLinear") or name == "QGemm" for name in operators):
-        return "QOperator", integers
-    if operators & _INTEGER_OPERATORS:
-        return "integer operators", integers
-    if {"QuantizeLinear", "DequantizeLinear"} <= operators:
-        return "QDQ", integers
-    most = kinds.most_common(1)
-    if most:
-        return ("int8 weights" if most[0][0] == "INT8" else ""), most[0][0]
-    floats = [type_name(value.type.tensor_type.elem_type) for value in _fed(proto.graph)]
-    return "", next(
-        (_PRECISIONS[name] for name in floats if name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")), "FP32"
-    )
-
-
-def precision_name(kind: str) -> str:
-    """The precision that weights of an element type have: FP32, INT8, …"""
-    if kind.startswith("FLOAT8"):
-        return "FP8"
-    return _PRECISIONS.get(kind, kind)
-
-
-def _is_random(proto: ModelProto, folder: Path) -> bool:
-    from inferlab.model.limits import Scope
-    from inferlab.model.weights import bodies, stored_values
-
-    for body in bodies(proto):
-        scope = Scope(body, None, None)
-        for node in body.node:
-            if node.op_type in RANDOM:
-                return True
-            if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
-                training = scope.constants.get(node.input[2])
-                if training is None or stored_values(training, folder).any():
-                    return True
-    return False
-
-
-def _set_batch(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
-    """Set the first dimension of inputs and outputs that have the old batch size; inner shapes are forgotten."""
-    from inferlab.model.weights import subgraphs
-
-    for value in [*(one for one in graph.input if one.name in batched), *graph.output]:
-        dims = value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ()
-        if dims and dims[0].dim_value == old:
-            dims[0].dim_value = new
-    _set_reshapes(graph, batched, old, new)
-    waiting = [graph]
-    while waiting:
-        one = waiting.pop()
-        del one.value_info[:]
-        waiting.extend(inner for node in one.node for inner in subgraphs(node))
-
-
-def _set_reshapes(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
-    """Set the batch in the constant targets of Reshape nodes behind these inputs that begin with the old one."""
-    import numpy as np
-    from onnx import TensorProto, helper, numpy_helper
-
-    from inferlab.model.weights import is_number
-
-    constants = {one.name: one for one in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
-    constants = {name: one for name, one in constants.items() if is_number(one)}
-    behind = set(batched)
-    targets = []
-    for node in graph.node:
-        if behind.isdisjoint(node.input):
-            continue
-        behind.update(node.output)
-        target = constants.get(node.input[1]) if node.op_type == "Reshape" and len(node.input) > 1 else None
-        if target is None or node.input[0] not in behind or target.data_location == TensorProto.EXTERNAL:
-            continue
-        sizes = numpy_helper.to_array(target)
-        if sizes.ndim == 1 and sizes.size > 1 and sizes[0] == old:
-            # A target of its own: others may share this one.
-            name = f"{node.input[1]}/batch-of-{node.output[0]}"
-            value = numpy_helper.from_array(np.array([new, *sizes[1:]], np.int64), name)
-            targets.append(helper.make_node("Constant", [], [name], value=value))
-            node.input[1] = name
-    for target_node in reversed(targets):
-        graph.node.insert(0, target_node)
 
 
 def place_beside(file: Path, target: Path, copy: bool) -> None:

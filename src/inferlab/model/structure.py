@@ -6,14 +6,15 @@ Every reader gets its graph from here, so that what they index exists: see `chec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from inferlab.errors import Damaged
-from inferlab.model.weights import Body, all_tensors, bit_width, bodies, subgraphs, tensor_bytes, type_name
+from inferlab.model.onnx_graph import Body, all_nodes, all_tensors, bodies, subgraphs, type_name
+from inferlab.model.weights import bit_width, tensor_bytes
 
 #: Nodes, and bytes of them, that a model may have once its functions stand in the place of their calls.
 MOST_NODES = 250_000
@@ -45,7 +46,7 @@ def check(proto: ModelProto) -> None:
     for root in (proto.graph, *proto.functions):
         own = root.opset_import if isinstance(root, FunctionProto) else ()
         opsets = {_domain(one.domain): int(one.version) for one in (*proto.opset_import, *own)}
-        for node in _nodes(root):
+        for node in all_nodes(root):
             _check_node(node, opsets, functions)
     _check_inlined(proto, functions)
 
@@ -56,15 +57,6 @@ def _domain(name: str) -> str:
 
 def _key(domain: str, name: str, overload: str) -> _Key:
     return _domain(domain), name, overload
-
-
-def _nodes(body: Body) -> Iterator[NodeProto]:
-    """The nodes of a body and of the graphs inside it."""
-    waiting: list[Body] = [body]
-    while waiting:
-        for node in waiting.pop().node:
-            yield node
-            waiting.extend(subgraphs(node))
 
 
 def check_text(proto: ModelProto) -> None:
@@ -230,14 +222,14 @@ def _check_inlined(proto: ModelProto, functions: dict[_Key, FunctionProto]) -> N
 
 
 def _calls(body: Body, functions: dict[_Key, FunctionProto]) -> list[_Key]:
-    keys = (_key(node.domain, node.op_type, node.overload) for node in _nodes(body))
+    keys = (_key(node.domain, node.op_type, node.overload) for node in all_nodes(body))
     return [key for key in keys if key in functions]
 
 
 def _size(body: Body, functions: dict[_Key, FunctionProto], sizes: dict[_Key, tuple[int, int]]) -> tuple[int, int]:
     """How many nodes and bytes a body has with all that it calls; the sizes of those are known."""
     called = _calls(body, functions)
-    nodes = sum(1 for _ in _nodes(body)) - len(called) + sum(sizes[key][0] for key in called)
+    nodes = sum(1 for _ in all_nodes(body)) - len(called) + sum(sizes[key][0] for key in called)
     # Serialising a graph only to learn its size takes long; without functions nobody asks.
     own = body.ByteSize() if functions else 0
     return nodes, own + sum(sizes[key][1] for key in called)

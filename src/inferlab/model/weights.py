@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from inferlab.errors import BadInput, Damaged
 from inferlab.model.onnx_file import data_file_inside
-
-#: A graph or the body of a model-local function.
-Body = GraphProto | FunctionProto
+from inferlab.model.onnx_graph import all_tensors, attribute, bodies, graphs, type_name
 
 #: The element types of weights that can be pruned.
 FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
@@ -46,11 +42,6 @@ _ZERO_POINTS: dict[tuple[str, int], tuple[int, int | None]] = {
 }
 
 
-_ATTRIBUTE_TYPES = set(AttributeProto.AttributeType.values()) - {AttributeProto.UNDEFINED}
-# What an attribute may be whose default is of this type; text arrives as bytes.
-_ALIKE: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (bytes, str), list: (list,)}
-
-
 @dataclass(frozen=True, slots=True)
 class Weight:
     """A constant of the graph that holds parameters; `stored` has fewer elements than `dims` if it is sparse."""
@@ -70,77 +61,15 @@ class Weight:
         return math.prod(self.dims)
 
 
-def type_name(data_type: int) -> str:
-    """The name of an ONNX element type."""
-    try:
-        return str(TensorProto.DataType.Name(data_type))
-    except ValueError:
-        raise Damaged(f"it names an element type {data_type}, which does not exist") from None
-
-
-def bodies(model: ModelProto) -> Iterator[Body]:
-    """The main graph, the functions, and every graph nested in one of their nodes."""
-    waiting: list[Body] = [model.graph, *model.functions]
-    while waiting:
-        body = waiting.pop()
-        yield body
-        for node in body.node:
-            waiting.extend(subgraphs(node))
-
-
-def subgraphs(node: NodeProto) -> list[GraphProto]:
-    """The graphs that a node such as If, Loop or Scan carries."""
-    found: list[GraphProto] = []
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            found.append(attribute.g)
-        elif attribute.type == AttributeProto.GRAPHS:
-            found.extend(attribute.graphs)
-    return found
-
-
-def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
-    """The value of a node's attribute; the default where it has none, or one of another type than the default."""
-    for one in node.attribute:
-        if one.name == name and not one.ref_attr_name and one.type in _ATTRIBUTE_TYPES:
-            value = onnx.helper.get_attribute_value(one)
-            return value if default is None or isinstance(value, _ALIKE.get(type(default), object)) else default
-    return default
-
-
-def constant_tensor(node: NodeProto) -> TensorProto | None:
-    """The tensor that a Constant node gives, if it is a dense one of numbers."""
-    if node.op_type != "Constant":
-        return None
-    for one in node.attribute:
-        if one.name == "value" and one.HasField("t"):
-            return cast(TensorProto, one.t)
-        if one.name == "value_int":
-            return TensorProto(data_type=TensorProto.INT64, int64_data=[one.i])
-        if one.name == "value_ints":
-            return TensorProto(data_type=TensorProto.INT64, dims=[len(one.ints)], int64_data=one.ints)
-        if one.name == "value_floats":
-            return TensorProto(data_type=TensorProto.FLOAT, dims=[len(one.floats)], float_data=one.floats)
-    return None
-
-
 def list_weights(model: ModelProto) -> list[Weight]:
     """All parameters, in initializers and Constant nodes; no scalars, no shapes, no indices."""
     packed = {name: (8 // width,) for name, width in packed_weights(model).items()}
-    found: list[Weight] = []
-    for body in bodies(model):
-        if isinstance(body, GraphProto):
-            found += [Weight(one.name, (*one.dims, *packed.get(one.name, ())), one) for one in body.initializer]
-            found += [Weight(one.values.name, tuple(one.dims), one.values) for one in body.sparse_initializer]
-        for node in body.node:
-            for one in node.attribute if node.op_type == "Constant" else ():
-                if one.name == "sparse_value":
-                    sparse = one.sparse_tensor
-                    found.append(Weight(node.output[0], tuple(sparse.dims), sparse.values))
-            value = constant_tensor(node)
-            if value is not None:
-                found.append(Weight(node.output[0], tuple(value.dims), value))
-    return [weight for weight in found if weight.dims and weight.type_name not in _NO_WEIGHTS]
+    weights: list[Weight] = []
+    for graph in graphs(model):
+        for name, tensor in graph.constants.items():
+            weights.append(Weight(name, (*tensor.dims, *packed.get(name, ())), tensor))
+        weights += [Weight(name, tuple(sparse.dims), sparse.values) for name, sparse in graph.sparse.items()]
+    return [weight for weight in weights if weight.dims and weight.type_name not in _NO_WEIGHTS]
 
 
 def packed_weights(model: ModelProto) -> dict[str, int]:
@@ -274,10 +203,8 @@ def _zeros(weight: Weight, folder: Path, point: int | np.ndarray[Any, Any]) -> i
 def _zero_points(model: ModelProto, folder: Path) -> dict[str, int | np.ndarray[Any, Any] | None]:
     """The zero points of quantised weights by name: one for all, one for each element, or None if unclear."""
     named = {tensor.name: tensor for tensor in all_tensors(model)}
-    for body in bodies(model):
-        for node in body.node:
-            if (value := constant_tensor(node)) is not None:
-                named[node.output[0]] = value
+    for graph in graphs(model):
+        named.update(graph.constants)
     points: dict[str, int | np.ndarray[Any, Any] | None] = dict.fromkeys(packed_weights(model))
     for body in bodies(model):
         for node in body.node:
@@ -303,22 +230,6 @@ def _zero_point(
     shape = [1] * len(dims)
     shape[axis] = len(found)
     return np.broadcast_to(found.reshape(shape), dims)  # a view: it takes no room
-
-
-def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor that may have its data in another file."""
-    for body in bodies(model):
-        if isinstance(body, GraphProto):
-            yield from body.initializer
-            for sparse in body.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
-        for node in body.node:
-            for one in node.attribute:
-                if one.HasField("t"):
-                    yield one.t
-                yield from one.tensors
-                if one.HasField("sparse_tensor"):
-                    yield from (one.sparse_tensor.values, one.sparse_tensor.indices)
 
 
 def tensor_bytes(tensor: TensorProto) -> int:

@@ -15,7 +15,8 @@ from inferlab.confined import confined
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.datasets import Data
 from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
-from inferlab.model.weights import all_tensors, data_place, external_files, list_weights
+from inferlab.model.onnx_graph import all_tensors
+from inferlab.model.weights import data_place, external_files, list_weights
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.changes import changed_layers, fell_short

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from inferlab.confined import confined
 from inferlab.model.datasets import Data
+from inferlab.model.describe import precision_name
 from inferlab.model.flops.count import costs
-from inferlab.model.onnx_file import parse_onnx, precision_name
+from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.weights import list_weights, packed_weights, zero_counts
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model

@@ -17,8 +17,8 @@ from onnx import ModelProto
 from inferlab.confined import confined
 from inferlab.model import structure
 from inferlab.model.flops.costs import NodeCost
-from inferlab.model.flops.inference import numbered
 from inferlab.model.flops.operators import RANDOM
+from inferlab.model.onnx_graph import all_nodes
 
 # They tell of shapes, which are fixed: engines compute them, and what follows from them, beforehand.
 _OF_SHAPES = {"Shape", "Size"}
@@ -319,7 +319,7 @@ def _read_nodes(content: bytes) -> list[Optimised]:
             tuple(node.output),
             next((one.s.decode("utf-8", "replace") for one in node.attribute if one.name == "activation"), ""),
         )
-        for node in numbered(proto.graph)
+        for node in all_nodes(proto.graph)
     ]
 
 

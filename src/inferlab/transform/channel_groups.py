@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
-from inferlab.model.weights import FLOATS, attribute, bodies, constant_tensor, type_name
+from inferlab.model.onnx_graph import OnnxGraph, attribute, bodies, label, type_name
+from inferlab.model.weights import FLOATS
 from inferlab.records import Shape
 
 Array = np.ndarray[Any, Any]
@@ -118,7 +119,8 @@ class Followed:
 
     def __init__(self, proto: ModelProto, shapes: Mapping[str, Shape | None]) -> None:
         self.groups = Groups()
-        self.stored: dict[str, TensorProto] = {one.name: one for one in proto.graph.initializer}
+        index = OnnxGraph(proto.graph)
+        self.stored, self.nodes = index.stored, index.producers
         #: The axes of stored tensors that lose elements.
         self.axes: dict[str, Axes] = {}
         #: The weights whose output channels a group is, with that axis.
@@ -136,12 +138,8 @@ class Followed:
         self.opset = next((one.version for one in proto.opset_import if one.domain in DOMAINS), 13)
         self.values: dict[str, Axes] = {}
         self.turned: dict[str, Operand] = {}
-        self.nodes: dict[str, NodeProto] = {name: node for node in proto.graph.node for name in node.output}
         self.uses = Counter(name for body in bodies(proto) for node in body.node for name in node.input)
         self.understood: Counter[str] = Counter()
-        for node in proto.graph.node:
-            if (value := constant_tensor(node)) is not None and any(one.name == "value" for one in node.attribute):
-                self.stored[node.output[0]] = value
 
     # What nodes read.
 
@@ -248,9 +246,3 @@ class Followed:
         for name in sorted(open_ends & self.axes.keys()):
             for layout in self.axes[name].values():
                 self.groups.hold(layout, f"'{name}' is read by a node through which channels are not followed")
-
-
-def label(node: NodeProto) -> str:
-    """A node as reasons name it."""
-    name = node.name or next(filter(None, node.output), "")
-    return f"{node.op_type} '{name}'"

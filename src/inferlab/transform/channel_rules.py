@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onnx import ModelProto, NodeProto, numpy_helper
 
-from inferlab.model.weights import attribute, subgraphs
+from inferlab.model.onnx_graph import attribute, label, subgraphs
 from inferlab.records import Shape
-from inferlab.transform.channel_groups import DOMAINS, Axes, Followed, Layout, Unclear, label, repeated
+from inferlab.transform.channel_groups import DOMAINS, Axes, Followed, Layout, Unclear, repeated
 
 # Element by element, whatever they compute; a constant among their inputs loses the same channels.
 _ELEMENTWISE = {

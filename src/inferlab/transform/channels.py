@@ -17,11 +17,12 @@ from inferlab.child.pruning import count_nan, how_many
 from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
-from inferlab.model.flops.inference import Traced, declared, inlined, numbered, read_light, trace
+from inferlab.model.flops.inference import Traced, inlined, read_light, trace
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import parse_onnx, read_onnx
+from inferlab.model.onnx_graph import OnnxGraph, all_nodes, type_name
 from inferlab.model.shapes import resolve
-from inferlab.model.weights import FLOATS, external_files, type_name
+from inferlab.model.weights import FLOATS, external_files
 from inferlab.records import Event, Listener, Model, Shape, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.transform.channel_groups import Followed
@@ -99,8 +100,8 @@ def _known_shapes(
 ) -> tuple[dict[str, Shape | None], bool]:
     """The shapes of all values as inferred or seen, and whether none is missing."""
     graph = read_light(model, shapes).proto.graph
-    found = {name: one.shape for name, one in declared(graph).items()}
-    for number, node in enumerate(numbered(graph)) if seen else ():
+    found = {name: one.shape for name, one in OnnxGraph(graph).declared.items()}
+    for number, node in enumerate(all_nodes(graph)) if seen else ():
         outputs = [name for name in node.output if name]
         if number in seen and len(outputs) == len(seen[number].outputs):
             found.update(zip(outputs, (one.shape for one in seen[number].outputs), strict=True))

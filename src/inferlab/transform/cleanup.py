@@ -14,7 +14,8 @@ from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.onnx_file import parse_onnx
-from inferlab.model.weights import all_tensors, bodies, constant_tensor, element_count, tensor_bytes
+from inferlab.model.onnx_graph import all_tensors, bodies, constant_tensor, fed_inputs
+from inferlab.model.weights import element_count, tensor_bytes
 from inferlab.records import Event, Listener, Model, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import LARGE_BYTES, Copy, bring_in, target_of, write
@@ -80,8 +81,7 @@ def _light(proto: ModelProto, original: Path) -> tuple[ModelProto, set[str]]:
     light.ir_version = max(light.ir_version, _FREE_CONSTANTS_IR)
     graph = light.graph
     _hoist(light)
-    constants = {one.name for one in graph.initializer} | {one.values.name for one in graph.sparse_initializer}
-    fed = [one for one in graph.input if one.name not in constants]
+    fed = fed_inputs(graph)
     large = {one.name: one for one in graph.initializer if _is_weight(one)}
     shapes = [(one.name, one.data_type, one.dims) for one in large.values()]
     shapes += [(one.values.name, one.values.data_type, one.dims) for one in graph.sparse_initializer]
@@ -175,4 +175,4 @@ def _put_back(proto: ModelProto, cleaned: ModelProto, hidden: set[str]) -> None:
 
 
 def _graphs(model: ModelProto) -> list[GraphProto]:
-    return [one for one in bodies(model) if isinstance(one, GraphProto)]
+    return [body for body in bodies(model) if isinstance(body, GraphProto)]

@@ -17,7 +17,8 @@ from inferlab.child.pruning import count_nan
 from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import parse_onnx, read_onnx
-from inferlab.model.weights import FLOATS, all_tensors, external_files, list_weights, stored_values
+from inferlab.model.onnx_graph import all_tensors
+from inferlab.model.weights import FLOATS, external_files, list_weights, stored_values
 from inferlab.records import Model
 
 # Protobuf holds no more than 2 GB in one message.

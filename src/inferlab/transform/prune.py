@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from inferlab.atomic import whole_file
 from inferlab.child.pruning import count_nan
 from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import parse_onnx, read_onnx
-from inferlab.model.weights import (
-    FLOATS,
-    all_tensors,
-    attribute,
-    bodies,
-    constant_tensor,
-    data_place,
-    external_files,
-    stored_values,
-    tensor_bytes,
-    type_name,
-)
+from inferlab.model.onnx_graph import SAME_VALUES, all_tensors, attribute, graphs, type_name
+from inferlab.model.weights import FLOATS, data_place, external_files, stored_values, tensor_bytes
 from inferlab.records import Model
 from inferlab.transform.copies import not_a_number, target_of, writing
 from inferlab.transform.patterns import mask, parse_groups
@@ -92,7 +82,8 @@ def _chosen(
                 f"The weight '{name}' cannot be pruned to {level:g} with the pattern {groups[0]}:{groups[1]}, "
                 f"which makes {groups[0] / groups[1]:g} of it zero. Give that level, or 0 to leave it as it is."
             )
-    found = [(name, tensor) for name, tensor in _dense(proto) if name in levels]
+    stored = [item for graph in graphs(proto) for item in graph.stored.items()]
+    found = [(name, tensor) for name, tensor in stored if name in levels]
     missing = levels.keys() - {name for name, _ in found}
     if missing:
         raise BadInput(f"The model has no weight '{min(missing)}' that is stored densely, so it cannot be pruned.")
@@ -102,17 +93,6 @@ def _chosen(
                 f"The weight '{name}' is of the type {type_name(tensor.data_type)}; only floats can be pruned."
             )
     return [(name, tensor, levels[name]) for name, tensor in found if groups is None or levels[name]]
-
-
-def _dense(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    """Every constant that is stored densely, by the name that nodes call it."""
-    for body in bodies(proto):
-        if isinstance(body, GraphProto):
-            yield from ((one.name, one) for one in body.initializer)
-        for node in body.node:
-            for one in node.attribute if node.op_type == "Constant" else ():
-                if one.name == "value":
-                    yield node.output[0], one.t
 
 
 def _copied(data: Mapping[Path, Path], folder: Path, stack: ExitStack) -> dict[Path, BinaryIO]:
@@ -165,22 +145,12 @@ def _set_place(tensor: TensorProto, offset: int) -> None:
         tensor.external_data.add(key=key, value=str(value))
 
 
-_PASSING = {"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
-
-
 class Layouts:
     """Finds the products that weights go into, through nodes that only turn or reshape them."""
 
     def __init__(self, proto: ModelProto) -> None:
-        self._readers: dict[str, list[tuple[NodeProto, int]]] = {}
-        self._constants: dict[str, TensorProto] = {}
-        for body in bodies(proto):
-            self._constants.update({one.name: one for one in getattr(body, "initializer", ())})
-            for node in body.node:
-                if (value := constant_tensor(node)) is not None:
-                    self._constants[node.output[0]] = value
-                for place, name in enumerate(node.input):
-                    self._readers.setdefault(name, []).append((node, place))
+        self._graphs = list(graphs(proto))
+        self._constants = {name: tensor for graph in self._graphs for name, tensor in graph.constants.items()}
 
     def rows(self, name: str, dims: Sequence[int]) -> Array:
         """The places of a weight's elements, a row for each sum, in the order in which kernels sum them up.
@@ -199,9 +169,9 @@ class Layouts:
         return found
 
     def _into_product(self, name: str, places: Array) -> Array | None:
-        for node, place in self._readers.get(name, ()):
+        for node, place in (reader for graph in self._graphs for reader in graph.consumers.get(name, ())):
             rows = _rows(node, place, places)
-            if rows is None and place == 0 and node.op_type in _PASSING:
+            if rows is None and place == 0 and node.op_type in SAME_VALUES:
                 turned = self._turned(node, places)
                 rows = None if turned is None else self._into_product(node.output[0], turned)
             if rows is not None:

@@ -17,6 +17,7 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import parse_onnx, place_beside, read_onnx
+from inferlab.model.onnx_graph import SAME_VALUES, fed_inputs, first_output
 from inferlab.model.shapes import resolve
 from inferlab.model.weights import external_files
 from inferlab.records import Event, Listener, Model, ignore
@@ -30,7 +31,6 @@ _PATIENCE_S = 3600.0
 _SCHEMES = {"static": "INT8", "dynamic": "INT8", "weights": "INT{bits}", "fp16": "FP16"}
 # What ONNX Runtime adds to the name of a product that it has put a sum into.
 _FUSED = "/MatMulAddFusion"
-_PASSING = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 
 
 def quantize(
@@ -145,13 +145,12 @@ def _named(proto: ModelProto) -> dict[str, str]:
     named: dict[str, str] = {}
     for node in graph.node:
         if not node.name or node.name in seen:
-            output = next(filter(None, node.output), node.op_type)
+            output = first_output(node, node.op_type)
             node.name = _free(output, taken)
             taken.add(node.name)
             named[node.name] = output
         seen.add(node.name)
-    constants = {one.name for one in graph.initializer}
-    fed = [one for one in graph.input if one.name not in constants]
+    fed = fed_inputs(graph)
     if len(fed) < len(graph.input):
         proto.ir_version = max(proto.ir_version, 4)
         del graph.input[:]
@@ -172,7 +171,7 @@ def _excluded(proto: ModelProto, exclude: Sequence[str]) -> list[str]:
         nodes = [
             node.name
             for node in proto.graph.node
-            if node.op_type != "Constant" and wanted in (node.name, next(filter(None, node.output), None))
+            if node.op_type != "Constant" and wanted in (node.name, first_output(node))
         ] or _readers(proto, wanted)
         if not nodes:
             raise BadInput(
@@ -188,7 +187,7 @@ def _readers(proto: ModelProto, weight: str) -> list[str]:
     for node in proto.graph.node:
         if names & set(node.input):
             nodes.append(node.name)
-            if node.op_type in _PASSING:
+            if node.op_type in SAME_VALUES:
                 names.update(node.output)
     return nodes
 

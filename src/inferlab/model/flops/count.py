@@ -17,11 +17,10 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from inferlab.confined import confined
 from inferlab.errors import BadInput, InferlabError
 from inferlab.model.flops.costs import Costs
-from inferlab.model.flops.inference import Light, Traced, numbered, read_light, trace
+from inferlab.model.flops.inference import Light, Traced, read_light, trace
 from inferlab.model.flops.node_cost import Costed, Place, node_cost
-from inferlab.model.flops.operands import Tensor
 from inferlab.model.flops.scope import Scope, refine
-from inferlab.model.weights import attribute, constant_tensor, subgraphs
+from inferlab.model.onnx_graph import OnnxGraph, Tensor, all_nodes, attribute, subgraphs
 from inferlab.records import Model, Shape
 
 _OTHER_BRANCH = "the other branch of its If counts, which costs at least as much"
@@ -121,7 +120,7 @@ def _graph(scope: Scope, place: Place, light: Light, number: list[int]) -> list[
     for node in scope.graph.node:
         if at in place.traced:
             scope.learn(node, place.traced[at])
-        at += 1 + sum(1 for inner in subgraphs(node) for _ in numbered(inner))
+        at += 1 + sum(1 for inner in subgraphs(node) for _ in all_nodes(inner))
     found = []
     for index, node in enumerate(scope.graph.node):
         number[0] += 1
@@ -164,21 +163,13 @@ def _rounds(scope: Scope, node: NodeProto, body: GraphProto) -> int | None:
 
 def _goes_on(body: GraphProto) -> bool:
     """Whether a Loop's condition stays true: the body hands it on, or gives a constant."""
-    if not body.output:
+    graph = OnnxGraph(body)
+    if not graph.outputs:
         return False
-    condition = body.output[0].name
-    makers = {name: one for one in body.node for name in one.output}
-    for _ in body.node:  # names in a damaged model may go round in circles
-        if condition not in makers or makers[condition].op_type != "Identity" or not makers[condition].input:
-            break
-        condition = makers[condition].input[0]
-    if len(body.input) > 1 and condition == body.input[1].name:
-        return True
-    if any(one.name == condition and one.raw_data == b"\x01" for one in body.initializer):
-        return True
-    maker = makers.get(condition)
-    value = None if maker is None else constant_tensor(maker)
-    return value is not None and (value.raw_data == b"\x01" or list(value.int32_data) == [1])
+    condition = graph.origin(graph.outputs[0], frozenset({"Identity"}))
+    value = graph.constants.get(condition)
+    always = value is not None and (value.raw_data == b"\x01" or list(value.int32_data) == [1])
+    return always or condition in graph.inputs[1:2]
 
 
 def _branches(scope: Scope, node: NodeProto, bodies: list[list[Costed]]) -> list[list[Costed]]:

@@ -6,30 +6,20 @@ import contextlib
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner, shape_inference
+from onnx import GraphProto, ModelProto, TensorProto, inliner, shape_inference
 
 from inferlab.child import protocol
 from inferlab.confined import confined
 from inferlab.errors import Damaged, InferlabError
-from inferlab.model.flops.operands import Tensor
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import data_files_of, parse_onnx
-from inferlab.model.weights import (
-    all_tensors,
-    bodies,
-    element_count,
-    external_files,
-    stored_values,
-    subgraphs,
-    tensor_bytes,
-    type_name,
-    zero_counts,
-)
+from inferlab.model.onnx_graph import Tensor, all_nodes, all_tensors, bodies
+from inferlab.model.weights import element_count, external_files, stored_values, tensor_bytes, zero_counts
 from inferlab.records import Model, Shape
 from inferlab.timeouts import timeout_s
 from inferlab.worker import Launch, Worker
@@ -111,30 +101,6 @@ def inlined(proto: ModelProto) -> ModelProto:
         raise Damaged(f"its functions cannot be put in the place of their calls ({error})") from error
 
 
-def numbered(graph: GraphProto) -> Iterator[NodeProto]:
-    """All nodes in the order that numbers them: each before those of the graphs that it carries."""
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from numbered(inner)
-
-
-def declared(graph: GraphProto) -> dict[str, Tensor]:
-    """What a graph says of its values, and of no other graph's."""
-    found = {one.name: _of_value(one) for one in [*graph.input, *graph.output, *graph.value_info]}
-    for tensor in graph.initializer:
-        found[tensor.name] = Tensor(dtype_name(tensor.data_type), tuple(tensor.dims))
-    for sparse in graph.sparse_initializer:
-        found[sparse.values.name] = Tensor(dtype_name(sparse.values.data_type), tuple(sparse.dims))
-    return found
-
-
-def dtype_name(data_type: int) -> str:
-    """An element type by NumPy's name for it; empty where it is undefined."""
-    name = type_name(data_type)
-    return {"FLOAT": "float32", "DOUBLE": "float64", "UNDEFINED": ""}.get(name, name.lower())
-
-
 def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, Traced]:
     """What every node that ran read and wrote, by its number: a child runs the model once, not optimised."""
     with tempfile.TemporaryDirectory(prefix="inferlab-trace-") as folder:
@@ -183,17 +149,6 @@ def _fix_inputs(proto: ModelProto, shapes: Mapping[str, Shape]) -> None:
                 shape.dim.add().dim_value = size
 
 
-def _of_value(value: ValueInfoProto) -> Tensor:
-    if value.type.WhichOneof("value") != "tensor_type":
-        return Tensor((value.type.WhichOneof("value") or "").removesuffix("_type"))
-    tensor = value.type.tensor_type
-    dtype = dtype_name(tensor.elem_type)
-    sizes = tensor.shape.dim
-    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in sizes):
-        return Tensor(dtype)
-    return Tensor(dtype, tuple(dim.dim_value for dim in tensor.shape.dim))
-
-
 def _of_pair(pair: Any) -> Tensor:
     dtype, dims = pair
     return Tensor({"float": "float32", "double": "float64"}.get(dtype, dtype), tuple(dims))
@@ -218,6 +173,6 @@ def _write_numbered(model: Model, shapes: Mapping[str, Shape], folder: Path) -> 
     """Write the graph whose nodes are named by their numbers."""
     proto = inlined(parse_onnx(Path(model.path)))
     _fix_inputs(proto, shapes)
-    for number, node in enumerate(numbered(proto.graph)):
+    for number, node in enumerate(all_nodes(proto.graph)):
         node.name = f"n{number}"
     (folder / "model.onnx").write_bytes(proto.SerializeToString())

@@ -10,10 +10,11 @@ from onnx import NodeProto
 from inferlab.model.flops.costs import NodeCost
 from inferlab.model.flops.formulas import formula_for, reason_for
 from inferlab.model.flops.inference import Parameter, Traced
-from inferlab.model.flops.operands import Count, Operands, Tensor, Unknown
+from inferlab.model.flops.operands import Count, Operands, Unknown
 from inferlab.model.flops.operators import PARTIAL, VIEWS
 from inferlab.model.flops.scope import Constant, Scope, bytes_of
-from inferlab.model.weights import FLOATS, attribute
+from inferlab.model.onnx_graph import SAME_VALUES, Tensor, attribute, first_output
+from inferlab.model.weights import FLOATS
 
 _DEFAULT_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PRUNABLE = {
@@ -22,8 +23,6 @@ _PRUNABLE = {
 }  # fmt: skip
 _INTEGER = {"ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QAttention", "QGemm",
             "DynamicQuantizeLSTM", "MulInteger", "ReduceSumInteger"}  # fmt: skip
-# What a dequantised value may pass through on its way into a product that an engine computes in INT8.
-_PASSING = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 
 
 Costed = tuple[NodeCost, tuple[Parameter, ...]]
@@ -45,7 +44,7 @@ def node_cost(scope: Scope, node: NodeProto, folded: bool, place: Place) -> Cost
     outputs = tuple(scope.tensor(name) for name in node.output)
     cost = NodeCost(
         index=0,
-        id=next((name for name in node.output if name), node.name or node.op_type),
+        id=first_output(node, node.name or node.op_type),
         type=node.op_type,
         inputs=tuple(node.input),
         outputs=tuple(node.output),
@@ -206,7 +205,7 @@ def _from_int8(scope: Scope, name: str) -> bool:
         if maker.op_type == "DequantizeLinear":
             source = scope.tensor(maker.input[0])
             return source is not None and source.dtype in ("int8", "uint8")
-        if maker.op_type not in _PASSING:
+        if maker.op_type not in SAME_VALUES:
             return False
         name = maker.input[0]
     return False

@@ -9,25 +9,12 @@ from typing import Any
 
 from onnx import NodeProto
 
-from inferlab.model.weights import attribute
+from inferlab.model.onnx_graph import Tensor, attribute
 from inferlab.records import Shape
 
 
 class Unknown(Exception):
     """The operations of a node cannot be told; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """The type and shape of a value; empty and None where they are not known."""
-
-    dtype: str = ""
-    shape: Shape | None = None
-
-    @property
-    def elements(self) -> int | None:
-        """How many elements it has."""
-        return None if self.shape is None else math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +11,13 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from inferlab.model.flops.inference import Light, Parameter, Traced, declared, dtype_name
-from inferlab.model.flops.operands import Tensor
+from inferlab.model.flops.inference import Light, Parameter, Traced
 from inferlab.model.flops.operators import RANDOM
-from inferlab.model.weights import attribute, constant_tensor, is_number, subgraphs
+from inferlab.model.onnx_graph import SAME_VALUES, OnnxGraph, Tensor, attribute, dtype_name, subgraphs
+from inferlab.model.weights import is_number
 
 # What a weight may pass through and still be that weight, as far as its values are concerned.
-_SAME_VALUES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
-_SAME_WEIGHT = {*_SAME_VALUES, "Cast", "DequantizeLinear"}
+_SAME_WEIGHT = {*SAME_VALUES, "Cast", "DequantizeLinear"}
 # What shapes and the number of a loop's rounds are computed with.
 _COUNTING = {
     "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Flatten", "Floor",
@@ -47,20 +46,17 @@ class Scope:
 
     def __init__(self, graph: GraphProto, light: Light, parent: Scope | None = None) -> None:
         self.graph, self.light, self._parent = graph, light, parent
-        self.tensors = declared(graph)
-        self.makers: dict[str, NodeProto] = {name: node for node in graph.node for name in node.output}
-        self._constants: dict[str, Constant] = {}
-        self._values: dict[str, TensorProto] = {}
+        self._index = index = OnnxGraph(graph)
+        self.tensors = index.declared
+        stored = {
+            name: Tensor(dtype_name(one.data_type), tuple(one.dims)) for name, one in index.constants.items()
+        }
+        for name, tensor in stored.items():
+            self.tensors.setdefault(name, tensor)
+        values = index.constants | {name: sparse.values for name, sparse in index.sparse.items()}
+        self._constants = {name: self._of(tensor) for name, tensor in values.items()}
         self._computed: dict[str, Array | None] = {}
-        self.folded: set[int] = set()
-        for tensor in graph.initializer:
-            self._constants[tensor.name] = self._of(tensor)
-            self._values[tensor.name] = tensor
-        for sparse in graph.sparse_initializer:
-            self._constants[sparse.values.name] = self._of(sparse.values)
-        for index, node in enumerate(graph.node):
-            if self._fold(node):
-                self.folded.add(index)
+        self.folded = {place for place, node in enumerate(graph.node) if self._fold(node)}
 
     def tensor(self, name: str) -> Tensor | None:
         """A value's type and shape; None for an input that is left out."""
@@ -74,14 +70,14 @@ class Scope:
         """What is constant about a value, None if it is made anew by every run."""
         if name in self._constants:
             return self._constants[name]
-        if name in self.tensors or name in self.makers or self._parent is None:
+        if name in self.tensors or name in self._index.producers or self._parent is None:
             return None
         return self._parent.constant(name)
 
     def maker(self, name: str) -> NodeProto | None:
         """The node that makes a value, in this graph or around it."""
-        if name in self.makers:
-            return self.makers[name]
+        if name in self._index.producers:
+            return self._index.producers[name]
         return self._parent.maker(name) if self._parent and name not in self.tensors else None
 
     def learn(self, node: NodeProto, traced: Traced) -> None:
@@ -106,7 +102,7 @@ class Scope:
         return [int(one) for one in value.reshape(-1)]
 
     def _put(self, name: str, tensor: Tensor) -> None:
-        if name in self.tensors or name in self.makers or self._parent is None:
+        if name in self.tensors or name in self._index.producers or self._parent is None:
             self.tensors[name] = tensor
         else:
             self._parent._put(name, tensor)
@@ -118,7 +114,7 @@ class Scope:
     def _fold(self, node: NodeProto) -> bool:
         """Note what a node makes out of constants alone, once for all runs."""
         if node.op_type == "Constant":
-            self._constants[node.output[0]] = self._made_constant(node)
+            self._constants.setdefault(node.output[0], Constant())
             return True
         sources = [self.constant(name) for name in node.input if name]
         if not sources or None in sources or node.op_type in RANDOM or subgraphs(node):
@@ -126,22 +122,10 @@ class Scope:
         found = [one for one in sources if one is not None]
         parameters = {id(each): each for one in found for each in one.parameters}
         first = found[0] if node.op_type in _SAME_WEIGHT else Constant()
-        same = first.same_values and node.op_type in _SAME_VALUES
+        same = first.same_values and node.op_type in SAME_VALUES
         for name in node.output:
             self._constants[name] = Constant(tuple(parameters.values()), first.weight, same)
         return True
-
-    def _made_constant(self, node: NodeProto) -> Constant:
-        for one in node.attribute:
-            if one.name == "sparse_value":
-                return self._of(one.sparse_tensor.values)
-        value = constant_tensor(node)
-        if value is None:
-            return Constant()
-        self._values[node.output[0]] = value
-        self.tensors.setdefault(node.output[0], Tensor(dtype_name(value.data_type), tuple(value.dims)))
-        # `constant` may have built the tensor anew; the mark is on the attribute's own.
-        return self._of(value)
 
     def value(self, name: str, depth: int = 0) -> Array | None:
         """A small value that constants and shapes decide; None if it is not one."""
@@ -150,11 +134,11 @@ class Scope:
         return self._computed[name]
 
     def _compute(self, name: str, depth: int) -> Array | None:
-        if name in self._values:
-            tensor = self._values[name]
+        if name in self._index.constants:
+            tensor = self._index.constants[name]
             known = is_number(tensor) and math.prod(tensor.dims) <= _FEW
             return numpy_helper.to_array(tensor) if known else None
-        node = self.makers.get(name)
+        node = self._index.producers.get(name)
         if node is None:
             outside = name not in self.tensors and self._parent is not None
             return self._parent.value(name, depth) if outside and self._parent else None
@@ -237,19 +221,8 @@ def bytes_of(tensor: Tensor | None) -> int | None:
     """How many bytes a value takes; None where that is not known or it is text."""
     if tensor is None:
         return 0
-    width = _BITS.get(tensor.dtype)
+    digits = re.search(r"\d+", tensor.dtype)
+    width = 8 if tensor.dtype == "bool" else int(digits[0]) if digits else None
     if width is None or tensor.elements is None:
         return None
     return -(-tensor.elements * width // 8)
-
-
-def _widths() -> Mapping[str, int]:
-    widths = {"bool": 8, "complex64": 64, "complex128": 128, "float16": 16, "bfloat16": 16, "float32": 32,
-              "float64": 64, "float4e2m1": 4}  # fmt: skip
-    widths |= {f"{sign}int{width}": width for sign in ("", "u") for width in (2, 4, 8, 16, 32, 64)}
-    return widths | dict.fromkeys(
-        ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8
-    )
-
-
-_BITS = _widths()
