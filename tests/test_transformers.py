@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -260,16 +262,91 @@ def test_an_engine_that_aborts_leaves_a_reason(capsys: pytest.CaptureFixture[str
     assert "SIGABRT" in results.missing[0].reason
     printed = capsys.readouterr()
     assert "SIGABRT" in printed.out
-    seconds, processes = args.time_s, "1 fresh process" if args.repeat == 1 else f"{args.repeat} fresh processes"
+    seconds = args.time_s
     assert printed.err.endswith(
-        f"Measuring 1 cell of {seconds:g} s each: at least {duration(seconds)}, and each cell starts {processes} "
-        "with fake.\n"
+        f"Measuring 1 cell of {seconds:g} s each: at least {duration(seconds)}, in 1 fresh process per cell, "
+        "forked from 1 process that has imported fake.\n"
     )
     # As the named tuple of Hugging Face's.
     times, memories, train_times, train_memories, summary, train_summary = results
     assert times is results.time_inference_result and results[1] is memories is results.memory_inference_result
     assert (train_times, train_memories, train_summary, len(results)) == ({}, {}, {}, 6)
     assert summary is results.inference_summary
+
+
+COUNTING = """
+import os
+from pathlib import Path
+
+class Counting:
+    packages = ()
+
+    def prepare(self):
+        Path(os.environ["COUNTED"], f"imported-{os.getpid()}").touch()
+
+    def load(self, model, options):
+        shape = options.shapes["input_ids"]
+        Path(os.environ["COUNTED"], f"loaded-{os.getpid()}-by-{os.getppid()}-{shape}").touch()
+        return {}
+
+    def bind(self, inputs, stream=0):
+        return lambda: None
+"""
+
+
+def test_every_cell_has_processes_of_its_own_and_the_engine_is_imported_once_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    counted = tmp_path / "counted"
+    counted.mkdir()
+    monkeypatch.setenv("COUNTED", str(counted))
+    args = ExecutorBenchmarkArguments(
+        models=[str(one) for one in berts.onnx_files()], batch_sizes=[1, 2], sequence_lengths=[8, 16], repeat=2,
+        time_s=0.1, verify=False, engine=f"{tmp_path / 'counting.py'}:Counting",
+    )  # fmt: skip
+    results = ExecutorBenchmark(args).run()
+    assert results.missing == ()
+    assert {len(cell.process_times_s) for cell in cells_of(results)} == {2}
+    names = [one.name for one in counted.iterdir()]
+    loaded = [re.fullmatch(r"loaded-(\d+)-by-(\d+)-(.*)", one) for one in names if one.startswith("loaded")]
+    forks = {one[1]: (one[3], one[2]) for one in loaded if one}
+    # Two models of four cells in two processes each; no two processes of a cell come from the same one.
+    assert len(forks) == len(loaded) == 16
+    shapes = ["[1, 8]", "[1, 16]", "[2, 8]", "[2, 16]"]
+    parents = sorted({parent for _, parent in forks.values()})
+    assert Counter(forks.values()) == {(shape, parent): 2 for shape in shapes for parent in parents}
+    # One for each of a cell's processes, and one for what is not measured.
+    imported = {one.removeprefix("imported-") for one in names if one.startswith("imported")} - forks.keys()
+    assert (len(parents), len(imported)) == (2, 3)
+    assert imported >= set(parents)
+    assert not any(Path(f"/proc/{one}").exists() for one in [*imported, *forks])
+
+
+def cells_of(results: BenchmarkOutput) -> list[Measured]:
+    found = results.inference_summary.values()
+    return [cell for of in found for row in of["result"].values() for cell in row.values()]
+
+
+def test_the_processes_of_pytorch_are_forked_from_those_that_have_imported_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [str(berts.fp32()), str(berts.int8())]
+    # Python runs this file whenever an interpreter starts; a fork does not.
+    code = "import os, pathlib; pathlib.Path(os.environ['COUNTED'], str(os.getpid())).touch()"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    counted = tmp_path / "counted"
+    counted.mkdir()
+    monkeypatch.setenv("COUNTED", str(counted))
+    before = [one for one in [os.environ.get("PYTHONPATH")] if one]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *before]))
+    args = PyTorchBenchmarkArguments(
+        models=models, batch_sizes=[1], sequence_lengths=[8, 16], training=True, repeat=1, time_s=0.1
+    )
+    results = PyTorchBenchmark(args).run()
+    assert [cell.check.status for cell in cells_of(results) if cell.check] == 4 * ["match"]
+    # Each of the four inferences is checked with a reference, and two cells are trained.
+    assert len(list(counted.iterdir())) == 2
 
 
 def test_a_configuration_of_another_model_is_refused() -> None:

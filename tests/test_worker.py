@@ -16,7 +16,9 @@ import pytest
 from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
+from inferlab.processes import kept_warm
 from inferlab.worker import Launch, Worker, shorten
+from tests.helpers.onnx_files import save_linear
 from tests.helpers.workers import FAKE, load
 
 
@@ -66,9 +68,9 @@ def test_an_engine_that_exits_is_named_with_its_code() -> None:
 
 
 def test_an_engine_that_hangs_is_stopped() -> None:
-    with Worker(FAKE, patience_s=0.5) as worker:
+    with Worker(FAKE) as worker:
         with pytest.raises(EngineHung, match=r"no answer to 'load' in 0\.5 s"):
-            load(worker, {"fail": "hang"})
+            load(worker, {"fail": "hang"}, patience_s=0.5)
         with pytest.raises(ProcessLookupError):
             os.kill(worker.pid, 0)
 
@@ -265,3 +267,46 @@ def test_the_child_runs_on_the_oldest_python_that_engines_need() -> None:
 
     for path in sorted((Path(__file__).parent.parent / "src/inferlab/child").rglob("*.py")):
         assert ast.parse(path.read_text(), feature_version=(3, 8)), path
+
+
+@LINUX
+def test_forked_workers_are_like_new_ones() -> None:
+    with kept_warm():
+        with Worker(FAKE, [0]) as first:
+            load(first, {"latency_us": "5000"})
+            give(first)
+            host, fork = first.pid, only_child(first.pid)
+            first.send("slice", start_ns=0, seconds=100.0, expected=[0], most=100, watch=[], canary=False)
+            time.sleep(0.1)
+            first.cut_short()
+            assert first.wait("slice").data["full"] is False
+            first.pause()
+            assert becomes(fork, "T")
+        assert becomes(fork, "gone")
+        with Worker(FAKE, [0]) as second:
+            assert (second.pid, only_child(host) != fork) == (host, True)
+            with pytest.raises(EngineHung):
+                load(second, {"fail": "hang"}, patience_s=0.5)
+        assert becomes(host, "gone")
+        with Worker(FAKE, [0]) as third, pytest.raises(EngineFailed) as caught:
+            load(third, {"fail": "abort"})
+        assert "its process was ended by SIGABRT. It said: fake: assertion failed, as ordered" in str(caught.value)
+        with Worker(FAKE, [0]) as fourth:
+            load(fourth, {})
+            assert fourth.pid != third.pid
+    assert becomes(fourth.pid, "gone")
+
+
+def only_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+@LINUX
+def test_a_forked_worker_has_as_much_in_memory_as_a_new_one(tmp_path: Path) -> None:
+    model = str(save_linear(tmp_path / "linear.onnx", 1))
+    launch = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
+    with Worker(launch, [0]) as new:
+        baseline = load(new, {}, model=model)["baseline_memory_bytes"]
+    with kept_warm(), Worker(launch, [0]) as forked:
+        assert load(forked, {}, model=model)["baseline_memory_bytes"] == pytest.approx(baseline, rel=0.05)
+        assert forked.pid != only_child(forked.pid)

@@ -6,76 +6,27 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
-import site
 import subprocess
-import sys
-import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, BinaryIO, Self, cast
 
+from inferlab import processes
 from inferlab.child import descendants, protocol
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
+from inferlab.processes import Launch as Launch
 
-_CHILD = Path(__file__).parent / "child" / "main.py"
 _LONGEST_MESSAGE = 600
 #: `off` leaves engines unconfined.
 CONFINEMENT = "INFERLAB_CONFINEMENT"
-# Carried by all that a child starts, so that it is found even where the child itself is gone.
-_MARK = "INFERLAB_CHILD"
 _CHUNK_BYTES = 1 << 20
 # Threads count as processes, and engines start several for each core.
 _MOST_PROCESSES = 8192
 
-# Engines that write into the user's home folder or call home are told not to.
-_QUIET = {
-    "ORT_DISABLE_TELEMETRY": "1",
-    "NM_DISABLE_ANALYTICS": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",
-    # NumPy's own thread pool would only stand in the engine's way.
-    "OPENBLAS_NUM_THREADS": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
-# Where engines and their libraries write unasked; a confined one finds a folder of its own there.
-_HOMES = (
-    "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HF_HOME", "TORCH_HOME",
-    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "NUMBA_CACHE_DIR", "MPLCONFIGDIR",
-)  # fmt: skip
-_TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|(cannot|can't|failed to) allocate memory", re.I)
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How to start a child for one engine."""
-
-    #: As the user wrote it; for messages.
-    name: str
-    #: {"builtin": …}, {"module": …} or {"file": …}, with "class".
-    reference: Mapping[str, str]
-    interpreter: str = sys.executable
-    #: The engine lives in an environment of its own, into which none of our packages may leak.
-    isolated: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
-    #: The engine writes into the model file or beside it, so it gets a copy in a folder of its own.
-    writes_model: bool = False
-    #: The newest ONNX IR version that the engine reads.
-    newest_ir: int | None = None
-    #: A program of the user's own: it gets limits, but keeps the user's files and the network.
-    trusted: bool = False
-    #: Models, files and folders that it reads beside those that its first request names.
-    reads: tuple[str, ...] = ()
-    #: Folders that it writes beside its scratch folder and those that its first request names.
-    writes: tuple[str, ...] = ()
-    #: What to try where its process is ended by a signal, by the signal's name.
-    advice: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,37 +71,25 @@ class Worker:
         #: An answer that was read to its end; it waits here if Ctrl-C comes before it is handed over.
         self._arrived: tuple[dict[str, Any], list[bytes]] | None = None
         self._unanswered = False
+        #: The fork that this was has ended, and the process that it came from is another worker's by now.
+        self._returned = False
         policy = _policy(launch, patience_s)
-        self._mark = uuid.uuid4().hex
-        self._scratch = tempfile.mkdtemp(prefix="inferlab-child-")
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
+        confined = policy is not None and policy["files"]
+        self._lent = None if descriptors else processes.lend(launch, cpus, confined)
+        self._host = self._lent or processes.start(launch, confined, descriptors)
+        self._process = self._host.process
         if policy is not None:
-            policy["write"] = [self._scratch, *launch.writes]
-        try:
-            self._process = subprocess.Popen(
-                [launch.interpreter, *(["-I", "-B"] if launch.isolated else []), str(_CHILD)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                env={
-                    **os.environ,
-                    **_QUIET,
-                    **self._places(policy is not None and policy["files"]),
-                    **launch.environment,
-                    _MARK: self._mark,
-                },
-                pass_fds=descriptors,
-                # A session of its own: Ctrl-C reaches only us, and we can stop all that the engine started.
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._log.close()
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            raise BadInput(f"Engine '{launch.name}' cannot be started: {error}. See: inferlab engines") from error
+            policy["write"] = [self._host.scratch, *launch.writes]
         for pipe in (self._process.stdin, self._process.stdout):
             os.set_blocking(cast(BinaryIO, pipe).fileno(), False)
         try:
-            opened = self.ask("open", engine=dict(launch.reference), cpus=list(cpus), policy=policy)
+            opened = self.ask(
+                "open",
+                engine=dict(launch.reference),
+                cpus=list(cpus),
+                policy=policy,
+                environment=dict(launch.environment),
+            )
         except BaseException:
             self.kill()
             raise
@@ -229,56 +168,47 @@ class Worker:
 
         One that still owes an answer is ended at once: it would not listen.
         """
-        if self._process.returncode is None and not self._unanswered:
+        if self._process.returncode is None and not self._unanswered and not self._returned:
             self.resume()
-            try:
+            with contextlib.suppress(OSError, EngineFailed, subprocess.TimeoutExpired, protocol.Closed):
                 self._write("stop", protocol.encode({"do": "stop"}), 5.0)
-                self._process.wait(timeout=5)
-            except (OSError, EngineFailed, subprocess.TimeoutExpired):
-                pass
+                if self._lent is None:
+                    self._process.wait(timeout=5)
+                elif self._read(5.0) and not descendants.descendants_of(self._process.pid):
+                    self._log_text, self._returned = self._read_log(), True
+                    processes.give_back(self._lent)
         self.kill()
 
     def kill(self) -> None:
         """End the child and all that it started, at once."""
+        if self._returned:
+            return
         # A child that ended by itself as it was told has ended all that it started. The number of one whose end
         # was noticed may be another's by now, so it gets no signal.
         if self._process.returncode is None:
             self._signal_all(signal.SIGSTOP)
             if self._has_ended(0):
-                descendants.end_marked(f"\0{_MARK}={self._mark}")
+                descendants.end_marked(self._host.mark)
             else:
                 descendants.end_descendants(self._process.pid)
             self._signal_all(signal.SIGKILL)
             self._process.kill()
             self._process.wait()
         elif self._process.returncode != 0:
-            descendants.end_marked(f"\0{_MARK}={self._mark}")
-        _remove(self._scratch)
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                cast(BinaryIO, pipe).close()
-        if not self._log.closed:
+            descendants.end_marked(self._host.mark)
+        if not self._host.log.closed:
             self._log_text = self._read_log()
-            self._log.close()
+        processes.clean_up(self._host)
 
     def log_tail(self, lines: int = 5) -> str:
         """The last lines that the engine wrote."""
-        text = self._log_text if self._log.closed else self._read_log()
+        text = self._log_text if self._returned or self._host.log.closed else self._read_log()
         return "\n".join(text.strip().splitlines()[-lines:])
 
     def _signal_all(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
-
-    def _places(self, confined: bool) -> dict[str, str]:
-        """Where the child finds its home and its temporary files: in a folder that we remove."""
-        places = dict.fromkeys(_TEMPORARY, self._scratch)
-        if confined:
-            places.update(dict.fromkeys(_HOMES, self._scratch))
-            # Packages that the user installed for himself are found by his home folder otherwise.
-            places["PYTHONUSERBASE"] = os.environ.get("PYTHONUSERBASE", site.getuserbase())
-        return places
 
     def _read(self, limit_s: float) -> bool:
         """Read an answer to its end, if it comes in time. Ctrl-C may come at any moment and loses no byte.
@@ -384,9 +314,10 @@ class Worker:
         return EngineRefused(f"Engine '{name}' cannot run this model: {data.get('type')}: {text}")
 
     def _read_log(self) -> str:
-        end = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, end - 65536))
-        return self._log.read().decode("utf-8", "replace")
+        log = self._host.log
+        end = log.seek(0, os.SEEK_END)
+        log.seek(max(0, end - 65536))
+        return log.read().decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
@@ -417,19 +348,6 @@ def _policy(launch: Launch, patience_s: float) -> dict[str, Any] | None:
         # and its requests have the clock on the wall.
         "cpu_s": patience_s * (os.cpu_count() or 1),
     }
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder, also where what lies in it was made unreadable."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if not Path(folder).exists():
-        return
-    for parent, names, _ in os.walk(folder):
-        for path in [Path(parent), *(Path(parent) / name for name in names)]:
-            if not path.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _last_words(log: str) -> str:

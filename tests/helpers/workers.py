@@ -10,10 +10,17 @@ from inferlab.worker import Launch, Worker
 FAKE = Launch("fake", {"builtin": "fake", "class": "Fake"})
 
 
-def load(worker: Worker, options: Mapping[str, str], groups: int = 1) -> dict[str, Any]:
-    return worker.ask(
+def load(
+    worker: Worker,
+    options: Mapping[str, str],
+    groups: int = 1,
+    model: str = "none.onnx",
+    patience_s: float | None = None,
+) -> dict[str, Any]:
+    """Load a model; `patience_s` is for this alone, and not for starting the worker's process."""
+    worker.send(
         "load",
-        model="none.onnx",
+        model=model,
         kind="onnx",
         groups=[[]] * groups,
         layout="each",
@@ -25,4 +32,5 @@ def load(worker: Worker, options: Mapping[str, str], groups: int = 1) -> dict[st
         shapes={},
         options=dict(options),
         outputs=["y"],
-    ).data
+    )
+    return worker.wait("load", patience_s=patience_s).data

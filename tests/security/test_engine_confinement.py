@@ -420,7 +420,7 @@ return {}
     mark = ""
     with Worker(hostile(tmp_path, act)) as worker:
         load(worker)
-        mark = worker._mark
+        mark = worker._host.mark.strip("\0")
         time.sleep(0.5)
     assert [path for path in Path("/proc").glob("[0-9]*") if _carries(path, mark)] == []
 

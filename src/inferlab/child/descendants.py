@@ -37,7 +37,7 @@ def have_children() -> bool:
 def end_descendants(process: int) -> None:
     """End all that a living process has started; the process itself goes on."""
     for _ in range(_MOST_ROUNDS):
-        found = _descendants(process)
+        found = descendants_of(process)
         if not found:
             return
         _kill(found)
@@ -70,7 +70,8 @@ def _processes() -> List[int]:
     return [int(name) for name in names if name.isdigit()]
 
 
-def _descendants(root: int) -> List[int]:
+def descendants_of(root: int) -> List[int]:
+    """All processes that a process started, directly or not, and that have not ended."""
     children: Dict[int, List[int]] = {}
     for process in _processes():
         children.setdefault(_parent(process), []).append(process)

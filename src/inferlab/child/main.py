@@ -23,19 +23,35 @@ def main() -> None:
     _die_with_parent()
     from inferlab_child import (  # type: ignore[import-not-found,unused-ignore]
         descendants,
-        protocol,
+        forking,
         session,
     )
 
     assert package.__name__ == "inferlab_child"
-    descendants.become_subreaper()
-    child = session.Session()
-    signal.signal(signal.SIGINT, lambda *_: child.cut_short())
+    while True:
+        descendants.become_subreaper()
+        child = session.Session()
+        signal.signal(signal.SIGINT, lambda *_, child=child: child.cut_short())
+        if not _serve(child, requests, answers):
+            return
+        # What is imported now, every session finds: each is a process of its own, forked from this one.
+        if not forking.fork_for_each_session(requests, answers):
+            return
+        _die_with_parent()
+
+
+def _serve(child: Any, requests: BinaryIO, answers: BinaryIO) -> bool:
+    """Answer the requests of one session; True where it only prepared this process for later ones."""
+    from inferlab_child import (  # type: ignore[import-not-found,unused-ignore]
+        descendants,
+        protocol,
+    )
+
     while True:
         try:
             message, blocks = protocol.receive(requests)
         except protocol.Closed:
-            return
+            return False
         if message["do"] == "stop":
             child.close()
             sys.stdout.flush()
@@ -46,6 +62,8 @@ def main() -> None:
             os._exit(0)
         answer, out = _answer(child, message, blocks)
         protocol.send(answers, answer, out)
+        if message["do"] == "prepare" and answer.get("forkable"):
+            return True
 
 
 def _answer(child: Any, message: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:

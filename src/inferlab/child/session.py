@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import confinement, counters, loop, protocol, scenarios, server
+from . import confinement, counters, forking, loop, protocol, scenarios, server
 from .engines import find
 from .engines.base import BadOption, LoadOptions
 from .model_files import files_of
@@ -21,7 +21,7 @@ Measured = Tuple[List[Any], bool]
 _SERVER_LEAD_NS = 3_000_000
 
 # Requests that concern no model: what they import is ours.
-_WITHOUT_MODEL = ("open", "describe", "deployment")
+_WITHOUT_MODEL = ("prepare", "open", "describe", "deployment")
 # Arguments of tasks that name files or folders.
 _READ = ("model", "copy", "original", "dense", "changed", "source")
 _WRITTEN = ("out", "folder")
@@ -70,6 +70,7 @@ class Session:
     def handle(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Answer one request."""
         requests: Dict[str, Callable[[Dict[str, Any], List[bytes]], Answer]] = {
+            "prepare": self._prepare,
             "open": self._open,
             "describe": self._describe,
             "inspect": self._inspect,
@@ -117,8 +118,20 @@ class Session:
             }
         )
 
+    def _prepare(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Import what models of these kinds need, on the CPUs of the sessions that will be forked from here."""
+        pin(message["cpus"])
+        kind = find(message["engine"])
+        if hasattr(kind, "prepare"):
+            kind().prepare()
+        if hasattr(kind, "prepare_for"):
+            for model_kind in message["kinds"]:
+                kind().prepare_for(None, model_kind)
+        return {"forkable": forking.forkable()}, []
+
     def _open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Bind the process to its CPUs, before any engine is imported, and remember which engine is meant."""
+        os.environ.update(message.get("environment", {}))
         self._cpus = message["cpus"]
         pinned = pin(self._cpus)
         self._reference = message["engine"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.processes import kept_warm
 from inferlab.records import Listener, Model, ignore
 from inferlab.transformers import inference, results, show, sources, training
 from inferlab.transformers.arguments import (
@@ -46,7 +47,7 @@ class Benchmark(ABC):
         show.check_files(self.args)
         show.announce(self.args, self._engine)
         found = _Found()
-        with self._sources() as opened:
+        with kept_warm(self._kinds, copies=self.args.repeat), self._sources() as opened:
             for source, config in zip(opened, self._configs, strict=True):
                 self._measure(source, config, found)
                 if self._interrupted(found):
@@ -64,6 +65,11 @@ class Benchmark(ABC):
     @property
     @abstractmethod
     def _engine(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def _kinds(self) -> list[str]:
+        """What the engine imports before the first model is measured."""
 
     @abstractmethod
     def _sources(self) -> Any:
@@ -168,6 +174,15 @@ class PyTorchBenchmark(Benchmark):
     def _engine(self) -> str:
         return "torch"
 
+    @property
+    def _kinds(self) -> list[str]:
+        wanted = {
+            "transformers": any(isinstance(model, str) for model in self.args.models),
+            "torch-export": any(not isinstance(model, str) for model in self.args.models),
+            "training": self.args.training,
+        }
+        return [kind for kind, is_wanted in wanted.items() if is_wanted]
+
     def _sources(self) -> Any:
         args = self.args
         return sources.opened(args.models, self._configs, args.only_pretrain_model, args.training, self._listen)
@@ -197,6 +212,10 @@ class ExecutorBenchmark(Benchmark):
     @property
     def _engine(self) -> str:
         return self.args.engine
+
+    @property
+    def _kinds(self) -> list[str]:
+        return []
 
     @contextmanager
     def _sources(self) -> Iterator[list[Source]]:

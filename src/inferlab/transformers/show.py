@@ -59,10 +59,12 @@ def announce(args: BenchmarkArguments, engine: str) -> None:
     """Say on stderr how long it will take at least, before anything is measured."""
     stages = args.inference + args.training
     cells = stages * len(args.models) * len(args.batch_sizes) * len(args.sequence_lengths)
-    least, processes = duration(cells * args.time_s), plural(args.repeat, "fresh process", "fresh processes")
+    fresh = plural(args.repeat, "fresh process", "fresh processes")
+    warm = plural(args.repeat, "process that has", "processes that have")
+    least = duration(cells * args.time_s)
     print(
-        f"Measuring {plural(cells, 'cell')} of {args.time_s:g} s each: at least {least}, and each cell starts "
-        f"{processes} with {engine}.",
+        f"Measuring {plural(cells, 'cell')} of {args.time_s:g} s each: at least {least}, in {fresh} per cell, "
+        f"forked from {warm} imported {engine}.",
         file=sys.stderr,
     )
 

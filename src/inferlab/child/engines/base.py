@@ -49,8 +49,8 @@ class Engine:
     def prepare(self) -> None:
         """Import the engine's packages, so that the time and memory of load are the model's own."""
 
-    def prepare_for(self, model: str, kind: str) -> None:
-        """Import what a model of this kind needs besides."""
+    def prepare_for(self, model: Optional[str], kind: str) -> None:
+        """Import what a model needs besides; without one, what all models of its kind need."""
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Load the model file and return the settings in force, as plain data for the record."""

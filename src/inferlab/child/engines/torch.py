@@ -77,10 +77,12 @@ class Torch(Engine):
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         import torch  # noqa: F401
 
-    def prepare_for(self, model: str, kind: str) -> None:
-        """Import transformers, or what torch imports only when it reads a program."""
+    def prepare_for(self, model: Optional[str], kind: str) -> None:
+        """Import transformers, or what torch imports only when it reads a program or trains."""
         if kind == "transformers":
             torch_folders.prepare(model)
+        elif kind == "training":
+            import torch._dynamo  # noqa: F401  an optimiser imports it
         elif kind == "torch-export":
             import torch.export.pt2_archive._package  # noqa: F401
 

@@ -33,9 +33,12 @@ def need_transformers() -> Any:
     return transformers
 
 
-def prepare(folder: str) -> None:
+def prepare(folder: Optional[str]) -> None:
     """Import what the folder's model needs, so that it does not count as the model's memory."""
     transformers = need_transformers()
+    if folder is None:
+        transformers.PreTrainedModel  # noqa: B018  imports most of what any model needs
+        return
     architecture(transformers, read_config(transformers, folder))
     if is_int8(folder):
         from . import torch_int8  # noqa: F401
