@@ -31,10 +31,9 @@ from inferlab.workspace.cards import open_card
 from inferlab.workspace.deliver import code_sample, model_file, recipe
 from inferlab.workspace.engines import Engines
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm
-from inferlab.workspace.optimizing import add_version, read_basis
 from inferlab.workspace.trash import KEPT_S
-from inferlab.workspace.version_forms import VersionForm, free_name, levels_of
-from inferlab.workspace.versions import Version, sweep
+from inferlab.workspace.version_forms import VersionForm, add_version, free_name, levels_of, read_basis
+from inferlab.workspace.versions import Version, discard_removed
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
 
@@ -194,10 +193,10 @@ def test_removed_versions_are_put_back_with_their_files(place: Place) -> None:
     version = place.made(QUICK)
     place.workspace.remove(version.id)
     assert place.workspace.versions.of_project(place.project) == []
-    sweep(KEPT_S)
+    discard_removed(KEPT_S)
     assert Path(version.path).exists()
     place.workspace.put_back(version.id)
-    sweep(-1.0)
+    discard_removed(-1.0)
     assert [one.file for one in place.workspace.versions.of_project(place.project)] == ["there"]
 
 
@@ -215,7 +214,7 @@ def test_the_files_of_a_removed_version_go_when_the_time_to_undo_it_is_over(plac
 def test_a_file_of_the_command_line_stays_when_its_version_is_removed(place: Place) -> None:
     made = place.on_the_command_line()
     place.workspace.remove(made)
-    sweep(-1.0)
+    discard_removed(-1.0)
     assert (place.folder / "half.onnx").exists()
 
 

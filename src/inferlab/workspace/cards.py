@@ -21,7 +21,7 @@ from inferlab.store.store import Store
 from inferlab.views import comparison, files, saved, stored
 from inferlab.views.text import finding, output_check
 from inferlab.workspace.engines import title
-from inferlab.workspace.names import reference_to
+from inferlab.workspace.entries import reference_to
 from inferlab.workspace.versions import ORIGINAL
 
 _MARGIN = 0.01

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from inferlab.errors import NotThere
 from inferlab.store.store import Store
-from inferlab.workspace.versions import condemn, pardon, path_of, sweep
+from inferlab.workspace.versions import discard_removed, mark_removed, path_of, unmark_removed
 
 #: How long an entry can be put back.
 KEPT_S = 600.0
@@ -37,7 +37,7 @@ class Trash:
         self._removed: OrderedDict[str, _Removed] = OrderedDict()
         self._lock = threading.Lock()
         # What an earlier server did not live to remove.
-        sweep(KEPT_S)
+        discard_removed(KEPT_S)
 
     def remove(self, entry_id: str) -> str:
         """Remove an entry from the store; its whole id puts it back."""
@@ -49,8 +49,8 @@ class Trash:
             while len(self._removed) > _MOST:
                 self._removed.popitem(last=False)
         if made := path_of(entry):
-            condemn(made)
-            later = threading.Timer(KEPT_S + 1, sweep, (KEPT_S,))
+            mark_removed(made)
+            later = threading.Timer(KEPT_S + 1, discard_removed, (KEPT_S,))
             later.daemon = True
             later.start()
         return entry.id
@@ -76,4 +76,4 @@ class Trash:
             self._store.import_file(Path(file.name))
         if found.project_id is not None and self._store.projects.has(found.project_id):
             self._store.projects.take(found.project_id, entry_id)
-        pardon(path_of(self._store.entry(entry_id)))
+        unmark_removed(path_of(self._store.entry(entry_id)))

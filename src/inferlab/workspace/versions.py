@@ -20,7 +20,7 @@ from inferlab.settings import versions_folder
 from inferlab.store.entries import Entry
 from inferlab.store.rows import new_id
 from inferlab.store.store import Store
-from inferlab.workspace.kinds import entry_of
+from inferlab.workspace.entries import entry_of
 
 #: The kind of entry that a version is.
 VERSION = "version"
@@ -181,19 +181,19 @@ def discard(path: str) -> None:
         shutil.rmtree(Path(path).parent, ignore_errors=True)
 
 
-def condemn(path: str) -> None:
+def mark_removed(path: str) -> None:
     """Let the files of a version go some time after it was removed, unless it is put back."""
     if is_ours(path) and Path(path).parent.is_dir():
         (Path(path).parent / _REMOVED).touch()
 
 
-def pardon(path: str) -> None:
+def unmark_removed(path: str) -> None:
     """Let the files of a version stay that was put back."""
     if is_ours(path):
         (Path(path).parent / _REMOVED).unlink(missing_ok=True)
 
 
-def sweep(kept_s: float) -> None:
+def discard_removed(kept_s: float) -> None:
     """Remove the files of all versions that were removed so long ago, by whichever server."""
     for mark in _home().glob(f"*/{_REMOVED}"):
         try:

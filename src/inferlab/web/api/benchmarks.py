@@ -23,7 +23,7 @@ from inferlab.web.api.common import (
     queued,
 )
 from inferlab.web.api.schemas import EntryLine, JobFacts
-from inferlab.workspace.kinds import entry_of
+from inferlab.workspace.entries import entry_of
 from inferlab.workspace.workspace import CARDS, Workspace
 
 router = APIRouter(tags=["benchmarks"], route_class=SmallBody)

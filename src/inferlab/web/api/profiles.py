@@ -21,7 +21,7 @@ from inferlab.web.api.common import (
 )
 from inferlab.web.api.profile_schemas import DiffFacts, ProfileFacts, ProfileLine
 from inferlab.web.api.schemas import JobFacts
-from inferlab.workspace.kinds import entry_of
+from inferlab.workspace.entries import entry_of
 from inferlab.workspace.workspace import Workspace
 
 Budget = Annotated[float, Query(allow_inf_nan=False, description="The loss that the estimate may spend.")]

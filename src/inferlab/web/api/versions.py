@@ -23,8 +23,7 @@ from inferlab.web.api.schemas import JobFacts
 from inferlab.web.api.version_schemas import EstimateFacts, VersionFacts, VersionLine
 from inferlab.workspace.deliver import code_sample, model_file, recipe
 from inferlab.workspace.exports import Export
-from inferlab.workspace.optimizing import add_version, read_basis
-from inferlab.workspace.version_forms import levels_of
+from inferlab.workspace.version_forms import add_version, levels_of, read_basis
 
 router = APIRouter(tags=["versions"], route_class=SmallBody)
 

@@ -21,8 +21,8 @@ from inferlab.web.components.dialogs import Foot
 from inferlab.web.components.fields import EngineSelect, NumberChips, VersionSelect, number, shapes_field, whole
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
+from inferlab.workspace.entries import given_name, measured_on, reference_to
 from inferlab.workspace.forms import BenchmarkForm, Side, benchmark_asked, has_sequence, own_batch_size
-from inferlab.workspace.names import given_name, measured_on, reference_to
 from inferlab.workspace.tracking import parts_of
 from inferlab.workspace.versions import Version
 

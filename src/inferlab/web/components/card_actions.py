@@ -14,7 +14,7 @@ from inferlab.web.components.card_jobs import JobActions
 from inferlab.web.components.dialogs import ask_name, command_line
 from inferlab.web.components.job_list import log_dialog
 from inferlab.web.desk import Desk
-from inferlab.workspace.names import given_name, measured_on
+from inferlab.workspace.entries import given_name, measured_on
 
 # As long as the trash keeps it would be in the way.
 _UNDO_S = 20.0

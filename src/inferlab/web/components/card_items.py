@@ -15,7 +15,7 @@ from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked
 from inferlab.workspace.cards import machine_of, side
 from inferlab.workspace.engines import title
-from inferlab.workspace.names import given_name, reference_to
+from inferlab.workspace.entries import given_name, reference_to
 from inferlab.workspace.workspace import Workspace
 
 #: Kinds of jobs that make cards.

@@ -16,7 +16,7 @@ from inferlab.units import shortened
 from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
 from inferlab.web.desk import Desk
-from inferlab.workspace.names import given_name
+from inferlab.workspace.entries import given_name
 from inferlab.workspace.workspace import Workspace
 
 

@@ -23,8 +23,7 @@ from inferlab.web.desk import Desk
 from inferlab.web.pages.version import VersionPage
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
-from inferlab.workspace.optimizing import add_version, read_basis
-from inferlab.workspace.version_forms import SCHEMES, Basis, VersionForm, free_name
+from inferlab.workspace.version_forms import SCHEMES, Basis, VersionForm, add_version, free_name, read_basis
 from inferlab.workspace.versions import Version
 
 

@@ -10,7 +10,7 @@ import pytest
 from inferlab.errors import BadInput, NotThere
 from inferlab.store import open_store
 from inferlab.views import comparison, profile_files
-from inferlab.workspace.names import measured_on, name_of, reference_to
+from inferlab.workspace.entries import measured_on, name_of, reference_to
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
 from tests.helpers.runs import a_cell

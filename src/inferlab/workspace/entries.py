@@ -1,14 +1,24 @@
-"""What entries are called: as a user named them, else by what was measured."""
+"""How pages find entries, and what they call them: as a user did, else by what was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from inferlab.errors import NotThere
 from inferlab.store.entries import Entry
+from inferlab.store.store import Store
 from inferlab.workspace.engines import title
 from inferlab.workspace.forms import last_part
 
 _DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
+
+
+def entry_of(store: Store, entry_id: str, kinds: Collection[str], called: str) -> Entry:
+    """The entry with this id; not there where it is of another kind than those that are `called` so."""
+    entry = store.entry(entry_id)
+    if entry.kind not in kinds:
+        raise NotThere(f"{entry_id} is a {entry.kind}, not a {called}.")
+    return entry
 
 
 def given_name(entry: Entry) -> str:
@@ -53,6 +63,5 @@ def measured_on(entry: Entry) -> str:
 
 
 def _listed(values: Iterable[int]) -> str:
-    return " and ".join(
-        filter(None, (", ".join(map(str, (ordered := sorted(set(values)))[:-1])), str(ordered[-1])))
-    )
+    *others, last = map(str, sorted(set(values)))
+    return f"{', '.join(others)} and {last}" if others else last
