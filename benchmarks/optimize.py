@@ -24,7 +24,8 @@ from inferlab.optimizing.recipe import parse_goal
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Plan
 from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe
-from inferlab.views import front, profile_files
+from inferlab.store.record_files import PROFILES
+from inferlab.views import front
 from tests.helpers.real_models import one as real_model
 
 STATIC = Quantization("static")
@@ -99,7 +100,7 @@ def _profiled(model: str, engine: str, time_s: float, folder: Path) -> str | Non
         print(f"{engine} has no profile: {error}")
         return None
     file = folder / f"{engine}.json"
-    file.write_text(profile_files.to_json(found))
+    file.write_text(PROFILES.to_json(found))
     return str(file)
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from inferlab.lab import Lab
 from inferlab.measure import candidates
-from inferlab.measure.candidates import Candidate, label
+from inferlab.measure.candidates import label
 from inferlab.measure.stats import summarize
-from inferlab.records import Plan, Run
+from inferlab.records import Candidate, Plan, Run
 
 #: Models with the sequence length that they get.
 MODELS: tuple[tuple[str, int | None], ...] = (

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from benchmarks.startup import median_s
 from inferlab import machine
+from inferlab.codec import dumps, plain
 from inferlab.records import Cell, Model, OutputCheck, Plan, Run, Samples, Window
 from inferlab.store import open_store, rows
 from inferlab.store.connection import insert
 from inferlab.store.samples import pack
-from inferlab.store.serialize import dumps, plain
 from inferlab.store.store import Store
 
 _ENTRIES, _CELLS, _RUNS, _CALLS = 10_000, 3, 5, 1_000

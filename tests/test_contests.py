@@ -15,8 +15,9 @@ from inferlab.lab import Lab
 from inferlab.machine import Core
 from inferlab.measure.paired import Contest
 from inferlab.plotting import plot
-from inferlab.records import Comparison, Listener, Plan
+from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Listener, Plan
 from inferlab.store import Document, open_store
+from inferlab.store.formats import record_of
 from inferlab.store.store import Store
 from tests.helpers.sweeps import a_comparison
 
@@ -68,34 +69,41 @@ def test_both_arms_are_split_in_the_same_way() -> None:
         split(several, Plan("m"))
 
 
+def _interrupted(store: Store, entry_id: str) -> list[bool]:
+    sweep = record_of(_document(store, entry_id))
+    assert isinstance(sweep, ComparisonSweep)
+    return [one.interrupted for one in sweep.results]
+
+
 def test_every_comparison_is_kept_with_its_cells_in_one_entry(store: Store) -> None:
     series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
     found = _document(store, series.id)
-    assert found.content["format"] == "inferlab-comparisons/1"
-    assert [one["a"]["cell"]["batch_size"] for one in found.content["results"]] == [1, 4]
+    sweep = record_of(found)
+    assert replace(series, id=found.id) == sweep
+    assert [one.cells[0].batch_size for one in series.results if one.cells] == [1, 4]
     assert [(one.cell.engine, one.cell.batch_size) for one in found.outcomes] == [
         ("onnxruntime", 1),
         ("openvino", 1),
         ("onnxruntime", 4),
         ("openvino", 4),
     ]
-    assert store.entry(series.id).model_digest == found.content["results"][0]["a"]["model"]["digest"]
+    models = series.results[0].models
+    assert models and store.entry(series.id).model_digest == models[0].digest
 
 
-def test_one_comparison_alone_is_kept_as_the_command_writes_it(store: Store) -> None:
+def test_one_comparison_alone_is_kept_as_one_of_several_is(store: Store) -> None:
     lab = Lab(store, Scripted())
     one = Plan("demo:mlp", scenarios=("sync",), num_cores=(1,))
     series = lab.compare_all(one, one)
-    assert _document(store, series.id).content["format"] == "inferlab-comparison/1"
     lab.compare(one, one)
     assert _document(store, store.history()[0].id).content == _document(store, series.id).content
 
 
 def test_an_engine_that_fails_at_one_place_does_not_touch_the_others(store: Store) -> None:
     series = Lab(store, Scripted(batch_1=EngineFailed("It died."))).compare_all(A, B)
-    assert [one["a"]["cell"]["batch_size"] for one in series.results] == [4]
-    assert series.failures == [{"num_cores": 1, "batch_size": 1, "message": "It died."}]
-    assert _document(store, series.id).content["failures"] == series.failures
+    assert [one.cells[0].batch_size for one in series.results if one.cells] == [4]
+    assert series.failures == (ComparisonFailure(1, 1, "It died."),)
+    assert record_of(_document(store, series.id)) == series
 
 
 def test_what_was_cut_off_is_measured_again_and_what_was_done_is_not(store: Store) -> None:
@@ -103,12 +111,12 @@ def test_what_was_cut_off_is_measured_again_and_what_was_done_is_not(store: Stor
     series = Lab(store, first).compare_all(A, B)
     assert series.interrupted
     store.rename(series.id, "Before the change")
-    assert [one["interrupted"] for one in _document(store, series.id).content["results"]] == [False, True]
+    assert _interrupted(store, series.id) == [False, True]
     second = Scripted()
     again = Lab(store, second).compare_all(A, B, entry_id=series.id)
     assert (again.id, first.asked, second.asked) == (series.id, [1, 4], [4])
     found = _document(store, series.id)
-    assert [one["interrupted"] for one in found.content["results"]] == [False, False]
+    assert _interrupted(store, series.id) == [False, False]
     assert len(found.outcomes) == 4
     assert store.entry(series.id).brief["name"] == "Before the change"
 
@@ -123,7 +131,7 @@ def test_one_core_and_all_cores_are_both_compared(
     first = Scripted()
     series = Lab(store, first).compare_all(a, b)
     assert first.cores == wanted
-    assert [one["a"]["cell"]["num_cores"] for one in series.results] == wanted
+    assert [one.cells[0].num_cores for one in series.results if one.cells] == wanted
     # Both are known when it goes on, and a third one is not.
     second = Scripted()
     a, b = (replace(plan, num_cores=(*num_cores, 2)) for plan in (a, b))

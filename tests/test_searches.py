@@ -29,6 +29,7 @@ from inferlab.saving import Saver
 from inferlab.searches import Workbench
 from inferlab.store import open_store
 from inferlab.store.entries import Document
+from inferlab.store.formats import record_of
 from inferlab.versions import Doors
 from inferlab.views import front as render
 from tests.helpers.sweeps import compared
@@ -117,7 +118,7 @@ def test_the_search_is_kept_and_read_again_as_it_was(reached: tuple[Path, Front,
     _, found, (version, kept), _ = reached
     document = kept["search"]
     assert isinstance(document, Document)
-    again = render.from_content(document.content, "it")
+    again = record_of(document)
     assert again == found
     assert version.search == found
     assert {"search", "version", "comparison"} <= set(kept)
@@ -177,7 +178,7 @@ def test_the_second_measurement_says_whether_the_goal_is_reached(
     assert version is not None
     assert [one.engine for one in version.measured] == ["onnxruntime"]
     assert isinstance(kept, Document)
-    assert render.from_content(kept.content, "it") == found
+    assert record_of(kept) == found
 
 
 def test_wrong_outputs_of_what_was_chosen_miss_the_goal() -> None:

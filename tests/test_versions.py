@@ -20,8 +20,9 @@ from inferlab.records import Comparison, Finding, Listener, Plan
 from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe
 from inferlab.store import open_store
 from inferlab.store.entries import Document
+from inferlab.store.record_files import VERSIONS
 from inferlab.store.store import Store
-from inferlab.views import optimization, optimization_files
+from inferlab.views import optimization
 from tests.helpers.perceptrons import MIDDLE, perceptron
 from tests.helpers.sweeps import WRONG, compared
 
@@ -135,7 +136,7 @@ def test_it_is_kept_as_a_version_with_its_comparisons(optimise: Callable[..., Op
     assert Lab(store).saved_optimization(found.id) == found
     document = store.get(found.id)
     assert isinstance(document, Document)
-    assert optimization_files.from_content(document.content, "v") == replace(found, id="")
+    assert VERSIONS.from_content(document.content, "v") == replace(found, id="")
     with pytest.raises(BadInput, match="is not an optimised version"):
         Lab(store).saved_optimization(comparison.id)
 

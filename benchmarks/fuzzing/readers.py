@@ -107,11 +107,12 @@ def _recipe(path: Path, seed: int) -> None:
 def _result(path: Path, seed: int) -> None:
     from inferlab import plotting
     from inferlab.measure.unpaired import compare_saved
-    from inferlab.views import comparison, flat, profile, profile_files, saved
+    from inferlab.store.record_files import PROFILES
+    from inferlab.views import comparison, flat, profile, saved
 
     content = path.read_bytes()[:4000]
     if path.suffix == ".json" and b"inferlab-profile" in content:
-        list(profile.lines(profile_files.load(str(path))))
+        list(profile.lines(PROFILES.load(str(path))))
         return
     if seed % _DRAWN == 0:
         plotting.plot(path)

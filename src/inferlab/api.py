@@ -19,7 +19,7 @@ from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
 from inferlab.machine_state import examine
 from inferlab.measure.queueing import parse_objective
-from inferlab.measure.unpaired import Saved, compare_saved
+from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
 from inferlab.optimization_result import OptimizationResult
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.pareto import outcome
@@ -31,7 +31,7 @@ from inferlab.profiling.estimate import BUDGET
 from inferlab.records import Benchmark, Event, Listener, Plan
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store import open_store
-from inferlab.views import events, files, front, saved, text
+from inferlab.views import events, front, saved, text
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
@@ -435,23 +435,28 @@ def _own(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_saved(thing: Any, lab: Lab) -> bool:
     if isinstance(thing, str | os.PathLike):
-        return lab.is_saved(str(os.fspath(thing)))
+        name = str(os.fspath(thing))
+        return saved.is_file(name) or lab.has_entry(name)
     return isinstance(thing, BenchmarkResult | Benchmark)
 
 
-def _saved(thing: Any, lab: Lab) -> Saved:
+def _saved(thing: Any, lab: Lab) -> SavedResult:
     if not _is_saved(thing, lab):
         raise BadInput("A result that was measured before is compared with another one, not with a model.")
     if isinstance(thing, BenchmarkResult):
         thing = thing.record
     if not isinstance(thing, Benchmark):
-        return lab.saved_result(str(os.fspath(thing)))
+        name = str(os.fspath(thing))
+        return saved.load(name) if saved.is_file(name) else lab.saved_result(name)
     name = f"{thing.model.source}, {text.cell_label(thing.outcomes[0].cell)}"
     if len(thing.outcomes) > 1:
         raise BadInput(
             f"This result has {len(thing.outcomes)} cells. Compare two of them: compare(result[0], result[1])"
         )
-    return saved.choose(name, [files.result(thing, thing.outcomes[0])], None)
+    result = saved_result(name, thing, thing.outcomes[0])
+    if result is None:
+        raise BadInput(f"{name} has no measurement: its status is {thing.outcomes[0].status}.")
+    return result
 
 
 def _refuse_options(

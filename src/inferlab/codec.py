@@ -1,18 +1,30 @@
-"""Records, paths and arrays as bytes and back: the one place that encodes and decodes them.
+"""Records as bytes and as JSON, and back: the one place that encodes and decodes them.
 
-What is decoded need not be trusted: it has the type that is asked for, or `ValueError` is raised.
+What is decoded need not be trusted: it has the type that is asked for, or `ValueError` is raised. msgspec does it
+between processes (`encode`, `decode`). JSON that is stored or exchanged has rules that msgspec does not have, so
+`plain` and `restored` do it: raw samples lie beside the JSON; a whole number stays one where a fraction may stand,
+as the identity of a cell depends on how it is written; words that only a newer version knows are read as they are.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from functools import lru_cache
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import msgspec
-import numpy as np
+from inferlab.records import Samples
 
+if TYPE_CHECKING:  # late: whoever only lists what is stored needs neither
+    import msgspec
+    import numpy as np
+
+T = TypeVar("T")
+_JsonDecoder = Callable[[Any, Sequence[Samples]], Any]
 # Numbers, text and truth values; no objects, which would be pickles.
 _ARRAY_KINDS = frozenset("biufcSU")
 
@@ -29,15 +41,21 @@ def decode(content: bytes, kind: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _encoder() -> msgspec.msgpack.Encoder:
+    import msgspec
+
     return msgspec.msgpack.Encoder(enc_hook=_simplify)
 
 
 @lru_cache(maxsize=256)
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    import msgspec
+
     return msgspec.msgpack.Decoder(kind, dec_hook=_restore)
 
 
 def _simplify(value: Any) -> Any:
+    import numpy as np
+
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, np.ndarray):
@@ -50,6 +68,8 @@ def _simplify(value: Any) -> Any:
 
 
 def _restore(kind: Any, value: Any) -> Any:
+    import numpy as np
+
     if kind is Path and isinstance(value, str):
         return Path(value)
     if (get_origin(kind) or kind) is np.ndarray:
@@ -58,6 +78,8 @@ def _restore(kind: Any, value: Any) -> Any:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
+    import numpy as np
+
     try:
         name, shape, content = value
         dtype = np.dtype(name)
@@ -72,3 +94,151 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
         return np.frombuffer(content, dtype).reshape(shape)
     except TypeError as error:
         raise ValueError(str(error)) from error
+
+
+def dumps(value: Any) -> str:
+    """JSON in one spelling; infinities and NaN are written as Python does."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def finite(value: Any) -> Any:
+    """JSON values in which null stands for what is not a number, or infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, list) else value
+
+
+def plain(value: Any, samples: list[Samples] | None = None) -> Any:
+    """A record as JSON values; its Samples are appended to the list, and a number stands in for each."""
+    if isinstance(value, Samples):
+        assert samples is not None, "raw samples are kept beside the JSON, not in it"
+        samples.append(value)
+        return len(samples) - 1
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name), samples) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item, samples) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, samples) for item in value]
+    return value
+
+
+def restored(kind: type[T], value: Any, samples: Sequence[Samples] = ()) -> T:
+    """The record of this kind that `plain` made JSON of; a ValueError says why it is none."""
+    decoder: Callable[[Any, Sequence[Samples]], T] = _json_decoder(kind)  # type: ignore[arg-type]
+    return decoder(value, samples)
+
+
+@cache
+def _json_decoder(hint: Any) -> _JsonDecoder:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Samples:
+        return _sample
+    if is_dataclass(hint):
+        return _record(hint)
+    if origin in (Union, types.UnionType):
+        return _either([_json_decoder(one) for one in arguments])
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return _many(_json_decoder(arguments[0]))
+    if origin is tuple:
+        return _fixed([_json_decoder(one) for one in arguments])
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(_json_decoder(arguments[1]))
+    return _scalar(hint)
+
+
+def _sample(value: Any, samples: Sequence[Samples]) -> Samples:
+    if not isinstance(value, int) or not 0 <= value < len(samples):
+        raise ValueError(f"there are no samples {value!r}")
+    return samples[value]
+
+
+def _record(kind: Any) -> _JsonDecoder:
+    hints = get_type_hints(kind)
+    known = [
+        (one.name, _json_decoder(hints[one.name]), one.default is MISSING and one.default_factory is MISSING)
+        for one in fields(kind)
+    ]
+
+    def decode(value: Any, samples: Sequence[Samples]) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"a {kind.__name__} is an object, not {value!r:.40}")
+        found = {}
+        for name, inner, needed in known:
+            if name in value:
+                found[name] = inner(value[name], samples)
+            elif needed:
+                raise ValueError(f"a {kind.__name__} lacks its {name}")
+        return kind(**found)
+
+    return decode
+
+
+def _either(inner: Sequence[_JsonDecoder]) -> _JsonDecoder:
+    # None apart: it is frequent, and of what fits nothing the other member's reason says more.
+    others = [one for one in inner if one is not _nothing]
+    optional = len(others) < len(inner)
+
+    def decode(value: Any, samples: Sequence[Samples]) -> Any:
+        if value is None and optional:
+            return None
+        for index, one in enumerate(others):
+            try:
+                return one(value, samples)
+            except ValueError:
+                if index == len(others) - 1:
+                    raise
+        raise AssertionError("a union has members")
+
+    return decode
+
+
+def _many(inner: _JsonDecoder) -> _JsonDecoder:
+    return lambda value, samples: tuple(inner(one, samples) for one in _list(value))
+
+
+def _fixed(inner: Sequence[_JsonDecoder]) -> _JsonDecoder:
+    def decode(value: Any, samples: Sequence[Samples]) -> Any:
+        if len(_list(value)) != len(inner):
+            raise ValueError(f"{len(inner)} values are expected, not {len(value)}")
+        return tuple(one(item, samples) for one, item in zip(inner, value, strict=True))
+
+    return decode
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"a list is expected, not {value!r:.40}")
+    return value
+
+
+def _mapping(inner: _JsonDecoder) -> _JsonDecoder:
+    def decode(value: Any, samples: Sequence[Samples]) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"an object is expected, not {value!r:.40}")
+        return {key: inner(item, samples) for key, item in value.items()}
+
+    return decode
+
+
+def _nothing(value: Any, samples: Sequence[Samples]) -> None:
+    if value is not None:
+        raise ValueError(f"nothing is expected, not {value!r:.40}")
+
+
+def _scalar(hint: Any) -> _JsonDecoder:
+    if hint is type(None):
+        return _nothing
+    # A whole number stays one where a fraction may stand: a cell's identity depends on how it is written.
+    allowed: dict[Any, tuple[type, ...]] = {float: (float, int), int: (int,), str: (str,), bool: (bool,)}
+    # A newer version may know more words than we do.
+    kinds = (str,) if get_origin(hint) is Literal else allowed.get(hint, (object,))
+
+    def decode(value: Any, samples: Sequence[Samples]) -> Any:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and hint in (int, float)):
+            raise ValueError(f"{getattr(hint, '__name__', 'text')} is expected, not {value!r:.40}")
+        return value
+
+    return decode

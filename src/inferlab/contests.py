@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.records import Comparison, Event, Listener, Plan
+from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Event, Listener, Plan
 from inferlab.saving import Saver
-from inferlab.views import comparison
 
 Compare = Callable[[Plan, Plan], Comparison]
 
@@ -53,90 +50,69 @@ def _at(plan: Plan, cores: int, batch: int) -> Plan:
     return replace(plan, num_cores=(plan.num_cores[cores],), batch_sizes=(plan.batch_sizes[batch],))
 
 
-class Series:
-    """Comparisons on their way: what came out so far, as JSON values."""
+class Comparing:
+    """A sweep of comparisons on its way; each result is saved when it ends."""
 
     def __init__(
-        self, title: str, saver: Saver, listener: Listener, before: Mapping[str, Any] | None = None
+        self, title: str, saver: Saver, listener: Listener, before: ComparisonSweep | None = None
     ) -> None:
         self._title, self._saver, self._listener = title, saver, listener
         #: What was cut short is measured again.
-        self.results = [one for one in _results(before) if not one["interrupted"]]
-        #: Why a pair of cells has no comparison.
-        self.failures: list[dict[str, Any]] = []
-        self.interrupted = False
+        self._results = [one for one in before.results if not one.interrupted] if before else []
+        self._failures: list[ComparisonFailure] = []
         self._of = 1
 
-    @property
-    def id(self) -> str:
-        """Its name in the store; empty where it was not saved."""
-        return self._saver.id
-
-    def run(self, a: Plan, b: Plan, compare: Compare) -> Series:
+    def run(self, a: Plan, b: Plan, compare: Compare) -> ComparisonSweep:
         """Compare what has no result yet; Ctrl-C keeps what there is."""
         pairs = split(a, b)
         self._of = len(pairs)
-        for one, other in _without_result(pairs, self.results):
+        interrupted = False
+        for one, other in _without_result(pairs, self._results):
             try:
-                found = compare(one, other)
+                comparison = compare(one, other)
             except InferlabError as error:
-                self.failures.append({**_place(one), "message": str(error)})
+                self._failures.append(ComparisonFailure(**_place(one), message=str(error)))
                 continue
             except KeyboardInterrupt:
-                self.interrupted = True
+                interrupted = True
                 break
-            self._keep(found)
-            if found.interrupted:
-                self.interrupted = True
+            self._results.append(comparison)
+            self._save(comparison)
+            if comparison.interrupted:
+                interrupted = True
                 break
-        if self.failures:
+        if self._failures and self._results:
             self._save(None)
-        return self
+        return ComparisonSweep(tuple(self._results), tuple(self._failures), interrupted, self._saver.id)
 
     def listen(self, event: Event) -> None:
         """Pass on what is told of one comparison, with how much of the whole is done."""
-        done = len(self.results) + len(self.failures)
+        done = len(self._results) + len(self._failures)
         if event.fraction is not None:
-            event = dataclasses.replace(event, fraction=(done + event.fraction) / self._of)
+            event = replace(event, fraction=(done + event.fraction) / self._of)
         elif event.code == "comparing" and self._of > 1:
             self._listener(Event("contest", {"number": done + 1, "of": self._of}))
         self._listener(event)
 
-    def _keep(self, found: Comparison) -> None:
-        self.results.append(comparison.content(found))
-        self._save(found)
-
     def _save(self, newest: Comparison | None) -> None:
-        alone = self._of == 1 and len(self.results) == 1 and not self.failures
-        content = self.results[0] if alone else comparison.several(self.results, self.failures)
-        measured = comparison.outcomes(newest) if newest else ()
-        if not self.results:
-            return
-        self._saver.document(
-            "comparison", self._title, content, measured, keep=2 * (len(self.results) - bool(newest))
-        )
+        from inferlab.store.formats import outcomes_of
+
+        sweep = ComparisonSweep(tuple(self._results), tuple(self._failures))
+        measured = outcomes_of(newest) if newest else ()
+        self._saver.record(sweep, self._title, measured, keep=2 * (len(self._results) - bool(newest)))
 
 
-def _results(content: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    if content is None:
-        return []
-    several = content.get("results")
-    return [dict(one) for one in several] if isinstance(several, list) else [dict(content)]
-
-
-def _without_result(
-    pairs: Sequence[tuple[Plan, Plan]], results: Sequence[Mapping[str, Any]]
-) -> list[tuple[Plan, Plan]]:
+def _without_result(pairs: Sequence[tuple[Plan, Plan]], results: Sequence[Comparison]) -> list[tuple[Plan, Plan]]:
     """The pairs that have no result yet, in their order; each result belongs to one pair.
 
     Pairs that leave the fewest numbers open choose first: what is left open may be what another pair names.
     """
-    left = [one["a"]["cell"] for one in results]
+    left = [comparison.cells[0] for comparison in results if comparison.cells]
     done: set[int] = set()
     for index in sorted(range(len(pairs)), key=lambda index: list(_place(pairs[index][0]).values()).count(None)):
         place = _place(pairs[index][0])
         for cell in left:
-            if all(value in (None, cell[name]) for name, value in place.items()):
+            if all(value in (None, getattr(cell, name)) for name, value in place.items()):
                 left.remove(cell)
                 done.add(index)
                 break

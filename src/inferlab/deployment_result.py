@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlab.escaping import escape_controls
-from inferlab.measure.capacity import Capacity, max_rate
+from inferlab.measure.capacity import max_rate
 from inferlab.results import checked_path
 from inferlab.views import capacity as render_capacity
 from inferlab.views import doctor as render_doctor
@@ -16,7 +16,7 @@ from inferlab.views import recommend as render_recommend
 
 if TYPE_CHECKING:
     from inferlab.machine_state import Fact
-    from inferlab.measure.recommend import Recommendation
+    from inferlab.records import Capacity, Recommendation
     from inferlab.results import StrPath
 
 

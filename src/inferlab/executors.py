@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from inferlab.measure import capacity, cell, paired, recommend
-from inferlab.measure.capacity import Capacity
 from inferlab.measure.paired import Contest
 from inferlab.measure.prepare import Job
-from inferlab.measure.queueing import Objective
-from inferlab.measure.recommend import Recommendation, Search
+from inferlab.measure.recommend import Search
 from inferlab.profiling.asked import Request
-from inferlab.records import Comparison, Listener, Run
+from inferlab.records import Capacity, Comparison, Listener, Objective, Recommendation, Run
 from inferlab.records.profile import Profile
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from inferlab.errors import BadInput
-from inferlab.measure.unpaired import Saved
+from inferlab.measure.unpaired import SavedResult, saved_result
+from inferlab.records import ComparisonSweep
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Document, Stored
-from inferlab.views import files, optimization_files, profile_files, saved
+from inferlab.store.formats import record_of
+from inferlab.store.record_files import PROFILES, VERSIONS, is_file
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
 
+R = TypeVar("R")
 # An id of the store, or the beginning of one, and the number of a cell.
 _ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
 
@@ -43,45 +46,54 @@ class Kept:
             raise BadInput(f"{found.id} is a {found.kind}, not a benchmark. See it with: inferlab show {found.id}")
         return found
 
-    def is_saved(self, name: str) -> bool:
-        """Whether a name means a saved result rather than a model."""
-        if saved.is_file(name):
-            return True
+    def has(self, name: str) -> bool:
+        """Whether a name means an entry of the store, or a cell of one, rather than a model."""
         entry_id = name.partition("#")[0]
         known = self._store is not None and _ID.fullmatch(name) is not None and self._store.has(entry_id)
         return known and not Path(entry_id).exists()
 
-    def result(self, name: str) -> Saved:
-        """One result of a benchmark."""
-        if saved.is_file(name):
-            return saved.load(name)
+    def result(self, name: str) -> SavedResult:
+        """One result of a benchmark: its only one, or that whose number, counted from 1, follows a #."""
         entry_id, hash_sign, number = name.partition("#")
         benchmark = self.benchmark(entry_id).benchmark
-        results = [files.result(benchmark, one) for one in benchmark.outcomes]
-        return saved.choose(name, results, number if hash_sign else None)
+        outcomes = benchmark.outcomes
+        if not hash_sign and len(outcomes) > 1:
+            raise BadInput(
+                f"{name} has {len(outcomes)} results. Name one of them: {name}#1 to {name}#{len(outcomes)}."
+            )
+        index = 1 if not hash_sign else int(number)
+        if not 1 <= index <= len(outcomes):
+            raise BadInput(f"{name}: there is no result {number} among {len(outcomes)}.")
+        result = saved_result(name, benchmark, outcomes[index - 1])
+        if result is None:
+            raise BadInput(f"{name} has no measurement: its status is {outcomes[index - 1].status}.")
+        return result
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
-        if profile_files.is_file(name):
+        if is_file(name):
             return True
-        return self.is_saved(name) and self.store.headings([name])[0].kind != BENCHMARK
+        return self.has(name) and self.store.headings([name])[0].kind != BENCHMARK
 
     def profile(self, name: str) -> Profile:
-        """A profile."""
-        if profile_files.is_file(name):
-            return profile_files.load(name)
-        document = self._document(name, "profile", "a profile")
-        return replace(profile_files.from_content(document.content, name), id=document.id)
+        """A profile, by its file or its id."""
+        if is_file(name):
+            return PROFILES.load(name)
+        return self._record(name, Profile, "a profile")
 
     def optimization(self, name: str) -> Optimization:
-        """An optimised version."""
-        if profile_files.is_file(name):
-            return optimization_files.load(name)
-        document = self._document(name, "version", "an optimised version")
-        return replace(optimization_files.from_content(document.content, name), id=document.id)
+        """An optimised version, by its file or its id."""
+        if is_file(name):
+            return VERSIONS.load(name)
+        return self._record(name, Optimization, "an optimised version")
 
-    def _document(self, entry_id: str, kind: str, called: str) -> Document:
-        found = self.store.get(entry_id)
-        if not isinstance(found, Document) or found.kind != kind:
-            raise BadInput(f"{found.id} is not {called}. List them with: inferlab history")
-        return found
+    def comparisons(self, entry_id: str) -> ComparisonSweep:
+        """A comparison of the store."""
+        return self._record(entry_id, ComparisonSweep, "a comparison")
+
+    def _record(self, entry_id: str, kind: type[R], called: str) -> R:
+        document = self.store.get(entry_id)
+        record = record_of(document) if isinstance(document, Document) else None
+        if not isinstance(record, kind):
+            raise BadInput(f"{document.id} is not {called}. List them with: inferlab history")
+        return record

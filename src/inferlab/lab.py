@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from inferlab.again import from_anywhere, reopened, unchanged
-from inferlab.contests import Series, check_margin, contest_title, refuse_nonsense_of_contest
+from inferlab.contests import Comparing, check_margin, contest_title, refuse_nonsense_of_contest
 from inferlab.errors import BadInput
 from inferlab.executors import Executor, Local
 from inferlab.kept import Kept
 from inferlab.machine_state import Fact
-from inferlab.measure.capacity import Capacity
 from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.measure.paired import TRIAL, Contest, visible_in_a_minute
 from inferlab.measure.prepare import Job
-from inferlab.measure.queueing import Objective
-from inferlab.measure.recommend import Recommendation, Search
-from inferlab.measure.unpaired import Saved, compare_saved
+from inferlab.measure.recommend import Search
+from inferlab.measure.unpaired import SavedResult, compare_saved
 from inferlab.model.reading import read_model
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
 from inferlab.profiles import profiled
 from inferlab.profiling.asked import Wanted, refuse_nonsense_of
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.records import Benchmark, Cell, Comparison, Listener, Model, Outcome, Plan, ignore
+from inferlab.records import (
+    Benchmark,
+    Capacity,
+    Cell,
+    Comparison,
+    ComparisonSweep,
+    FleetRecommendation,
+    Listener,
+    Model,
+    Objective,
+    Outcome,
+    Plan,
+    Recommendation,
+    ignore,
+)
 from inferlab.records.optimization import Front, Goal, Optimization
 from inferlab.records.profile import Profile
 from inferlab.saving import Saver
 from inferlab.searches import made_of, searched
 from inferlab.searches import save as save_front
-from inferlab.store.entries import Document
+from inferlab.store.formats import outcomes_of
 from inferlab.sweep import Sweep
 from inferlab.timeouts import time_limit
 from inferlab.versions import Doors, Versioning
-from inferlab.views import capacity, comparison, fleet_recommend, recommend
 
 if TYPE_CHECKING:
     from inferlab.fleet.sweep import FleetSweep
@@ -142,10 +152,6 @@ class Lab:
         unchanged(stored.benchmark, listener)
         return self.benchmark(stored.benchmark.plan, listener, live)
 
-    def _save(self, kind: str, title: str, text: str, listener: Listener) -> None:
-        """Save a result that is final JSON."""
-        self._saver(listener).document(kind, title, json.loads(text))
-
     def _saver(self, listener: Listener, entry_id: str = "") -> Saver:
         return Saver(self._store, listener, entry_id, self._project_id)
 
@@ -159,11 +165,10 @@ class Lab:
         listener: Listener = ignore,
     ) -> Comparison:
         """Compare plan B with plan A, each of one cell, in turns; raises what an engine did wrong."""
-        found = self._compared(a, b, labels, time_s, margin, listener)
-        if self._store is not None:
-            about, measured = comparison.content(found), comparison.outcomes(found)
-            self._saver(listener).document("comparison", contest_title(a, b, labels), about, measured)
-        return found
+        comparison = self._compared(a, b, labels, time_s, margin, listener)
+        sweep = ComparisonSweep((comparison,))
+        self._saver(listener).record(sweep, contest_title(a, b, labels), outcomes_of(comparison))
+        return comparison
 
     def compare_all(
         self,
@@ -174,18 +179,16 @@ class Lab:
         margin: float = 0.01,
         listener: Listener = ignore,
         entry_id: str = "",
-    ) -> Series:
+    ) -> ComparisonSweep:
         """Compare plan B with plan A at each of their core counts and batch sizes, all saved as one entry.
 
         Each comparison is saved when it ends, and one that fails does not touch the others. `entry_id` is that of
         a series which was cut off and goes on: what it has is not measured again.
         """
-        saver = self._saver(listener, entry_id)
-        before = self._kept.store.get(entry_id) if entry_id else None
-        known = before.content if isinstance(before, Document) else None
-        series = Series(contest_title(a, b, labels), saver, listener, known)
-        return series.run(
-            a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, series.listen)
+        before = self._kept.comparisons(entry_id) if entry_id else None
+        comparing = Comparing(contest_title(a, b, labels), self._saver(listener, entry_id), listener, before)
+        return comparing.run(
+            a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen)
         )
 
     @_in_time
@@ -197,17 +200,18 @@ class Lab:
         jobs[1] = with_inputs_of(jobs[1], jobs[0])
         return self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
 
-    def compare_saved(self, a: str, b: str, margin: float = 0.01) -> Comparison:
-        """Compare two results that were measured before: files, or ids in the store; unpaired, hence less sure."""
+    @staticmethod
+    def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:
+        """Compare two results that were measured before; unpaired, hence less sure."""
         check_margin(margin)
-        return compare_saved(self.saved_result(a), self.saved_result(b), margin)
+        return compare_saved(a, b, margin)
 
-    def is_saved(self, name: str) -> bool:
-        """Whether a name means a saved result rather than a model."""
-        return self._kept.is_saved(name)
+    def has_entry(self, name: str) -> bool:
+        """Whether a name means an entry of the store rather than a model."""
+        return self._kept.has(name)
 
-    def saved_result(self, name: str) -> Saved:
-        """A result that was measured before, by its file or its id in the store."""
+    def saved_result(self, name: str) -> SavedResult:
+        """A result that was measured before, by its id in the store."""
         return self._kept.result(name)
 
     def smallest_difference(self, time_s: float = 15.0, listener: Listener = ignore) -> Fact:
@@ -224,9 +228,9 @@ class Lab:
         job = self._only_job(plan, listener)
         tell_inputs(plan, job, listener)
         found = self._executor.capacity(replace(job, live=live), objective, listener)
-        if self._store is not None:
-            self._save("capacity", f"{plan.model} {objective.text}", capacity.to_json(found), listener)
-        return found
+        saver = self._saver(listener)
+        saver.record(found, f"{plan.model} {objective.text}")
+        return replace(found, id=saver.id)
 
     def _only_job(self, plan: Plan, listener: Listener) -> Job:
         validate_plan(plan)
@@ -244,15 +248,15 @@ class Lab:
         validate_plan(replace(plan, time_s=time_s))
         model = read_model(plan.model, listener, plan.engines)
         found = self._executor.recommend(Search(plan, model, objective, time_s), listener)
-        if self._store is not None:
-            self._save("recommendation", plan.model, recommend.to_json(found), listener)
-        return found
+        saver = self._saver(listener)
+        saver.record(found, plan.model)
+        return replace(found, id=saver.id)
 
     @_in_time
     def recommend_machine(
         self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
-    ) -> dict[str, Any]:
-        """Find the best configuration on each machine type of the plan's cluster, the cheapest first, as JSON.
+    ) -> FleetRecommendation:
+        """Find the best configuration on each machine type of the plan's cluster, the cheapest first.
 
         The time is that of each machine; they search side by side.
         """
@@ -262,10 +266,10 @@ class Lab:
         model = read_model(plan.model, listener, plan.engines)
         from inferlab.fleet.search import search
 
-        answers = search(plan, model, objective, time_s, listener)
-        found = fleet_recommend.content(model, objective, dict(plan.prices), answers.by_type, answers.interrupted)
-        self._saver(listener).document("recommendation", plan.model, found)
-        return found
+        found = search(plan, model, objective, time_s, listener)
+        saver = self._saver(listener)
+        saver.record(found, plan.model)
+        return replace(found, id=saver.id)
 
     @_in_time
     def profile(self, plan: Plan, wanted: Wanted | None = None, listener: Listener = ignore) -> Profile:

@@ -10,7 +10,8 @@ from inferlab.escaping import escape_controls
 from inferlab.optimizing import yaml
 from inferlab.records.optimization import Front, Optimization
 from inferlab.results import checked_path, frame
-from inferlab.views import files, html, optimization_files
+from inferlab.store.record_files import VERSIONS
+from inferlab.views import files, html
 from inferlab.views import optimization as render
 from inferlab.views import optimization_words as words
 
@@ -77,11 +78,11 @@ class OptimizationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """All that is known, as JSON values."""
-        return optimization_files.content(self.record)
+        return VERSIONS.content(self.record)
 
     def to_json(self) -> str:
         """The same text that `inferlab optimize -x version.json` writes."""
-        return optimization_files.to_json(self.record)
+        return VERSIONS.to_json(self.record)
 
     def save(self, path: StrPath) -> None:
         """Write the report to a .json file; the model has been written already."""

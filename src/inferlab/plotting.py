@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferlab.errors import BadInput
 from inferlab.parsing import parse_json, read_text
-from inferlab.records import Benchmark, Comparison, Outcome
+from inferlab.records import Benchmark, Comparison, ComparisonSweep, Outcome
 from inferlab.records.optimization import Front
 from inferlab.results import BenchmarkResult, ComparisonResult
-from inferlab.store.briefs import results
 from inferlab.store.entries import Document
+from inferlab.store.formats import record_of
 from inferlab.units import plural
-from inferlab.views import charts, comparison, flat, front, saved
+from inferlab.views import charts, comparison, flat, saved
 from inferlab.views.charts import fronts
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from inferlab.store.store import Store
 
+T = TypeVar("T")
 _FAMILY = comparison.FORMAT.partition("/")[0]
 _RATIO = "A comparison has one chart, the ratio of every pair"
 
@@ -89,7 +90,10 @@ def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
 def _file(name: str) -> _Held:
     path, _, number = name.partition("#")
     if path.lower().endswith(".json") and (content := _comparison(Path(path))) is not None:
-        return _Held(ratios=charts.of_file(_one_of(path, content, number)))
+        several = content.get("results", [content])
+        cells = [(one.get("a") or {}).get("cell") or {} for one in several]
+        places = [(cell.get("num_cores", 0), cell.get("batch_size", "?")) for cell in cells]
+        return _Held(ratios=charts.of_file(_one_of(path, several, places, number)))
     return _Held([charts.from_row(row, path) for row in _numbered(path, flat.read(Path(path)), number)])
 
 
@@ -116,24 +120,31 @@ def _entry(name: str, store: Any) -> _Held:
     if not isinstance(found, Document):
         return _benchmark(found.benchmark, found.id, number)
     if found.kind == "search":
-        return _Held(front=front.from_content(found.content, found.id))
+        return _Held(front=_record(found, Front))
     if found.kind != "comparison":
         raise BadInput(f"{found.id} is a {found.kind}; benchmarks, comparisons and searches have charts.")
-    return _Held(ratios=charts.of_file(_one_of(entry_id, found.content, number)))
+    comparisons = _record(found, ComparisonSweep).results
+    places = [comparison.cells[0] if comparison.cells else None for comparison in comparisons]
+    numbers = [(cell.num_cores, cell.batch_size) if cell else (0, "?") for cell in places]
+    chosen = _one_of(entry_id, comparisons, numbers, number)
+    return _Held(ratios=charts.of_comparison(chosen))
 
 
-def _one_of(name: str, content: Mapping[str, Any], number: str) -> Mapping[str, Any]:
-    """The comparison of a document, or of one that holds several the one whose number follows a #."""
-    several = results(content)
+def _record(document: Document, kind: type[T]) -> T:
+    record = record_of(document)
+    assert isinstance(record, kind)
+    return record
+
+
+def _one_of(name: str, several: Sequence[T], places: Sequence[tuple[Any, Any]], number: str) -> T:
+    """The only comparison, or of several the one whose number follows a #."""
     if len(several) == 1 or number:
-        chosen: Mapping[str, Any] = _numbered(name, several, number)[0]
+        chosen: T = _numbered(name, several, number)[0]
         return chosen
-    cells = [(one.get("a") or {}).get("cell") or {} for one in several]
-    places = "; ".join(
-        f"{name}#{place}: {plural(cell.get('num_cores', 0), 'core')}, batch {cell.get('batch_size', '?')}"
-        for place, cell in enumerate(cells, 1)
+    named = "; ".join(
+        f"{name}#{place}: {plural(cores, 'core')}, batch {batch}" for place, (cores, batch) in enumerate(places, 1)
     )
-    raise BadInput(f"{name} has {len(several)} comparisons, and each has a chart of its own. Name one: {places}.")
+    raise BadInput(f"{name} has {len(several)} comparisons, and each has a chart of its own. Name one: {named}.")
 
 
 def _numbered(name: str, cells: Sequence[Any], number: str) -> Sequence[Any]:

@@ -12,7 +12,8 @@ from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, estimated_ms, with_estimate
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.results import checked_path, frame
-from inferlab.views import files, html, profile_files, profile_html
+from inferlab.store.record_files import PROFILES
+from inferlab.views import files, html, profile_html
 from inferlab.views import profile as render
 from inferlab.views.charts import profiles as charts
 
@@ -101,7 +102,7 @@ class ProfileResult:
 
     def to_json(self) -> str:
         """The same text that `inferlab profile -x profile.json` writes."""
-        return profile_files.to_json(self.record)
+        return PROFILES.to_json(self.record)
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json has all of it, .html is the report."""

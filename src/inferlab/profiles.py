@@ -13,7 +13,6 @@ from inferlab.profiling.asked import Request, Wanted
 from inferlab.records import Listener, Plan
 from inferlab.records.profile import Profile
 from inferlab.saving import Saver
-from inferlab.views import profile_files
 
 
 def profiled(
@@ -25,12 +24,12 @@ def profiled(
     found: Profile | None = None
     try:
         for found in executor.profile(Request(job, wanted, data), listener):
-            saver.document("profile", plan.model, profile_files.content(found))
+            saver.record(found, plan.model)
     except KeyboardInterrupt:
         if found is None:
             raise
         found = replace(found, interrupted=True)
-        saver.document("profile", plan.model, profile_files.content(found))
+        saver.record(found, plan.model)
     assert found is not None, "a profile begins with what the architecture says"
     return replace(found, id=saver.id)
 

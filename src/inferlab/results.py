@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferlab.errors import BadInput
 from inferlab.escaping import escape_controls
 from inferlab.measure.check import worst
-from inferlab.measure.findings import find_all
+from inferlab.measure.findings import arm_findings, find_all
 from inferlab.measure.stats import summarize
 from inferlab.records import Benchmark, Comparison, Finding, Outcome, Status, Summary, Verdict
 from inferlab.store.entries import PRECEDENCE
@@ -202,7 +202,7 @@ class ComparisonResult:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What a reader of the numbers must know, of A and then of B, as data."""
-        return tuple(one for arm in render_comparison.findings(self.record) for one in arm)
+        return tuple(one for arm in arm_findings(self.record) for one in arm)
 
     def table(self) -> str:
         """What the command line prints."""

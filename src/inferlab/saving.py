@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from inferlab.errors import InferlabError
 from inferlab.records import Cell, Event, Listener, Model, Outcome, Plan, Run
 
 if TYPE_CHECKING:
+    from inferlab.store.formats import Record
     from inferlab.store.store import Store
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def opened(url: str | None, listener: Listener) -> Iterator[Store | None]:
 
 
 class Saver:
-    """Saves one benchmark or document, for as long as the store takes it; tells once why it does not."""
+    """Saves one benchmark or other record, for as long as the store takes it; tells once why it does not."""
 
     def __init__(
         self, store: Store | None, listener: Listener, entry_id: str = "", project_id: str | None = None
@@ -55,19 +56,20 @@ class Saver:
         """Save what became of a cell."""
         self._try(lambda store: store.finish_cell(self.id, outcome.cell.id, outcome.status, outcome.failure))
 
-    def document(
-        self,
-        kind: str,
-        title: str,
-        content: Mapping[str, Any],
-        outcomes: Sequence[Outcome] = (),
-        keep: int | None = None,
+    def record(
+        self, record: Record, title: str, outcomes: Sequence[Outcome] = (), keep: int | None = None
     ) -> None:
         """Save a result and cells that were measured for it; called again, it is the same one that has grown.
 
         Of the cells that it had, only the first `keep` stay where that is given.
         """
+        if self._store is None:
+            return
+        from inferlab.store.formats import content_of, kind_of  # late: benchmarks need none of it
+
+        content = content_of(record)
         if not self.id:
+            kind = kind_of(record)
             self._begun(lambda store: store.add_document(kind, title, content, outcomes, self._project_id))
         else:
             self._try(lambda store: store.replace_document(self.id, content, outcomes, keep))

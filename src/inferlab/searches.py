@@ -31,7 +31,6 @@ from inferlab.records.optimization import Distance, Front, Optimization, Recipe
 from inferlab.saving import Saver
 from inferlab.units import plural
 from inferlab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
-from inferlab.views import front as render_front
 
 # All that the ladder asks for: layers are tried one by one only once.
 _MOST_SENSITIVE = 8
@@ -50,7 +49,7 @@ def searched(plan: Plan, asked: Asked, job: Job, doors: Doors, saver: Saver, lis
 
 def save(found: Front, saver: Saver) -> None:
     """Save what a search knows by now."""
-    saver.document("search", found.model, render_front.content(found))
+    saver.record(found, found.model)
 
 
 def made_of(

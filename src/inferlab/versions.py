@@ -12,6 +12,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.executors import Executor
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
+from inferlab.measure.findings import arm_findings
 from inferlab.measure.paired import Contest
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
@@ -25,12 +26,12 @@ from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict
-from inferlab.records import Comparison, Event, Finding, Listener, Model, Plan, Shape
+from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Shape
 from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe
 from inferlab.records.profile import LossProfile, PerformanceProfile, Profile
 from inferlab.saving import Saver
+from inferlab.store.formats import outcomes_of
 from inferlab.version import __version__
-from inferlab.views import comparison, optimization_files
 
 #: Differences up to this share do not matter.
 MARGIN = 0.01
@@ -139,7 +140,7 @@ class Versioning:
 
     def _save(self, found: Optimization) -> None:
         title = f"{self._plan.model}: {found.name}"
-        self._saver.document("version", title, optimization_files.content(found))
+        self._saver.record(found, title)
 
     def _measured(self, found: Optimization, made: Made, basis: Basis) -> Iterator[Optimization]:
         """The version as it grows by one engine after the other; what an engine cannot do is a problem."""
@@ -154,7 +155,7 @@ class Versioning:
                 continue
             saver = self._doors.saver()
             title = f"{contest.labels[0]} / {contest.labels[1]}"
-            saver.document("comparison", title, comparison.content(compared), comparison.outcomes(compared))
+            saver.record(ComparisonSweep((compared,)), title, outcomes_of(compared))
             one = measured(compared, made.recipe, found.optimized, foretold(made.recipe, engine, basis))
             found = replace(found, measured=(*found.measured, replace(one, entry_id=saver.id)))
             yield replace(found, interrupted=compared.interrupted)
@@ -230,7 +231,7 @@ def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: 
         machine=run.machine,
         foretold_speedup=foretold_speedup,
         foretold_error=None if foretold_speedup is None else speedup / foretold_speedup - 1,
-        findings=(*_gains(found, recipe, model), *comparison.findings(found)[1]),
+        findings=(*_gains(found, recipe, model), *arm_findings(found)[1]),
     )
 
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Samples, TensorSpec
-from inferlab.store import Stored
+from inferlab.records import (
+    Benchmark,
+    Cell,
+    Comparison,
+    ComparisonSweep,
+    Failure,
+    Model,
+    Outcome,
+    Plan,
+    Samples,
+    TensorSpec,
+)
+from inferlab.store import Document, Stored
+from inferlab.store.formats import content_of, kind_of, outcomes_of
 from inferlab.store.store import Store
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
 
@@ -71,3 +85,18 @@ def benchmark_of(store: Store, entry_id: str) -> Benchmark:
     assert isinstance(stored, Stored)
     assert stored.benchmark.id == stored.id == entry_id
     return replace(stored.benchmark, id="")
+
+
+def save_comparison(
+    store: Store, *comparisons: Comparison, title: str = "a / b", project_id: str | None = None
+) -> str:
+    """Save comparisons of the same two arms as a lab does."""
+    sweep = ComparisonSweep(comparisons)
+    outcomes = [outcome for comparison in comparisons for outcome in outcomes_of(comparison)]
+    return store.add_document(kind_of(sweep), title, content_of(sweep), outcomes, project_id)
+
+
+def a_document(kind: str, content: Mapping[str, Any], outcomes: Sequence[Outcome] = ()) -> Document:
+    """An entry that holds this content."""
+    made = datetime(2026, 1, 2, tzinfo=UTC)
+    return Document("abcdefghij", made, "0.1.0", "vm", "", kind, "A / B", content, outcomes=tuple(outcomes))

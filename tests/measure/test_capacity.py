@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,10 @@ import pytest
 from inferlab import Lab, Plan
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.measure import capacity, queueing, rate_search
-from inferlab.measure.capacity import Capacity
-from inferlab.measure.queueing import Objective, parse_objective
-from inferlab.measure.rate_search import Reach, Reading, Trial
-from inferlab.records import Benchmark, Event, Model
+from inferlab.measure.capacity import capacity_of
+from inferlab.measure.queueing import meets, parse_objective
+from inferlab.measure.rate_search import Reading, Trial
+from inferlab.records import Benchmark, Capacity, Event, Model, Objective, Reach
 from inferlab.units import share
 from inferlab.views import capacity as render
 from tests.helpers.onnx_files import save_linear
@@ -97,9 +98,9 @@ def test_the_time_that_is_asked_for_is_enough(processes: int) -> None:
 
 def test_luck_makes_the_rates_of_different_arrivals_agree() -> None:
     objective, services_s = parse_objective("p95<6ms"), np.array([0.002])
-    usual = queueing.highest_rate(services_s, 1, objective.keeps, 12345, 200_000)
+    usual = queueing.highest_rate(services_s, 1, partial(meets, objective), 12345, 200_000)
     seeds = range(1, 9)
-    found = [queueing.highest_rate(services_s, 1, objective.keeps, seed, 200) for seed in seeds]
+    found = [queueing.highest_rate(services_s, 1, partial(meets, objective), seed, 200) for seed in seeds]
     factors = [rate_search.luck(objective, services_s, 1, seed, 200) for seed in seeds]
     corrected = [rate * factor for rate, factor in zip(found, factors, strict=True)]
     assert max(found) / min(found) > 1.2
@@ -121,13 +122,13 @@ def benchmark(linear: Path) -> Benchmark:
     return Lab().benchmark(Plan(str(linear), engines=("fake",), time_s=0.1, warmup_s=0, processes=1, verify=False))
 
 
-def measured(benchmark: Benchmark, *rates: float, reach: Reach = "crossing") -> capacity.Capacity:
+def measured(benchmark: Benchmark, *rates: float, reach: Reach = "crossing") -> Capacity:
     """A capacity of processes that found these rates, on a run that was really made."""
     (done,) = benchmark.outcomes
     times_s = np.full(100, 0.002)
     reading = Reading(50.0, np.append(times_s, 0.5), times_s)
     trials = tuple(Trial(done.runs[0], (reading,), 1000.0, rate, 1.0, reach) for rate in rates)
-    return capacity.Capacity(done.cell, benchmark.model, parse_objective("median<3ms"), 100.0, trials)
+    return capacity_of(done.cell, benchmark.model, parse_objective("median<3ms"), 100.0, trials)
 
 
 def test_the_answer_is_the_geometric_mean_of_the_processes_with_students_interval(benchmark: Benchmark) -> None:
@@ -147,7 +148,7 @@ def test_no_answer_is_above_saturation(benchmark: Benchmark) -> None:
 
 
 def test_the_curve_puts_the_requests_of_all_processes_together(benchmark: Benchmark) -> None:
-    (rung,) = capacity.curve(measured(benchmark, 100.0, 120.0))
+    (rung,) = measured(benchmark, 100.0, 120.0).curve
     assert (rung.rate, rung.requests, rung.processes) == (50.0, 202, 2)
     assert rung.load == pytest.approx(0.05)
     assert rung.unserved_share == pytest.approx(2 / 202)
@@ -156,9 +157,7 @@ def test_the_curve_puts_the_requests_of_all_processes_together(benchmark: Benchm
     assert rung.services_s["mean"] == pytest.approx(0.002)
 
 
-def search(
-    linear: Path, slo: str, time_s: float, heard: list[Event] | None = None, **more: object
-) -> capacity.Capacity:
+def search(linear: Path, slo: str, time_s: float, heard: list[Event] | None = None, **more: object) -> Capacity:
     fields: dict[str, object] = {"engines": ("fake",), "engine_options": FIXED, "num_cores": (1,), "verify": False}
     plan = dataclasses.replace(Plan(str(linear), time_s=time_s), **(fields | more))  # type: ignore[arg-type]
     return Lab().capacity(plan, parse_objective(slo), (heard if heard is not None else []).append)
@@ -171,31 +170,31 @@ def test_the_fake_engine_bears_what_queueing_theory_says(linear: Path) -> None:
     # One service of waiting: a load of two thirds, 133 requests a second, fewer on a machine with other work.
     assert 60 < capacity.max_rate(found).value < 150
     assert {"loading", "saturation", "rung"} <= {event.code for event in heard}
-    rates = [rung.rate for rung in capacity.curve(found)]
+    rates = [rung.rate for rung in found.curve]
     assert rates == sorted(set(rates)) and len(rates) >= 4
 
 
 def test_an_objective_below_the_service_time_is_out_of_reach(linear: Path) -> None:
     found = search(linear, "p99<1ms", 5.0)
     assert capacity.max_rate(found).value == 0.0
-    assert capacity.curve(found) == ()
+    assert found.curve == ()
     assert found.lone is not None and found.lone.seconds >= 0.005
-    assert len(found.trials) == 1
+    assert len(found.processes) == 1
 
 
 def test_an_objective_that_a_short_queue_never_breaks_is_kept_to_saturation(linear: Path) -> None:
     found = search(linear, "p95<30s", 5.0, processes=1, engine_options=(("latency_us", "1000"),))
-    (trial,) = found.trials
+    (trial,) = found.processes
     assert trial.reach == "saturation"
     assert trial.rate == pytest.approx(0.98 * trial.saturation_rate)
-    (said,) = [one for one in capacity.find(found) if one.code == "kept-to-saturation"]
-    tried = max(rung.load for rung in capacity.curve(found))
+    (said,) = [one for one in found.findings if one.code == "kept-to-saturation"]
+    tried = max(rung.load for rung in found.curve)
     assert said.data == {"processes": 1, "of": 1, "tried": pytest.approx(tried)} and tried > rate_search.CEILING
     lines = render.lines(found)
     assert f"at every rate tried, up to {share(tried)} of saturation. The answer is 98 % of" in "\n".join(lines)
     # Beyond the answer nothing is kept for good, and no row says so.
     rows = [line for line in lines if line.endswith((" yes", " while tried"))]
-    judged = [rung for rung in capacity.curve(found) if rung.kept is not None]
+    judged = [rung for rung in found.curve if rung.kept is not None]
     for rung, row in zip(judged, rows, strict=True):
         assert rung.kept and row.endswith(" yes" if rung.load <= 0.98 else " while tried")
 
@@ -204,8 +203,9 @@ def test_a_request_that_was_given_up_is_later_than_all_that_were_served() -> Non
     responses_s = np.concatenate([np.arange(1, 951) / 1e3, np.full(50, 2.0)])
     reading = Reading(100.0, responses_s, np.full(950, 0.001))
     trial = Trial(a_run(), (reading,), 200.0, 0.0, 1.0, "none")
-    found = Capacity(a_cell(), Model("onnx", "", "", "", (), (), 0), parse_objective("p99<1s"), 0.0, (trial,))
-    (rung,) = capacity.curve(found)
+    (rung,) = capacity_of(
+        a_cell(), Model("onnx", "", "", "", (), (), 0), parse_objective("p99<1s"), 0.0, (trial,)
+    ).curve
     assert rung.unserved_share == pytest.approx(0.05)
     assert (rung.responses_s["median"], rung.responses_s["p90"]) == pytest.approx((0.5005, 0.9001))
     assert (rung.responses_s["p99"], rung.responses_s["mean"]) == (None, None)

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from inferlab import Lab, Plan
 from inferlab.measure import intervals
 from inferlab.measure.paired import settled, times_ms
-from inferlab.records import Event, Samples, Window
+from inferlab.records import ComparisonSweep, Event, Samples, Window
 from inferlab.store import Document, open_store
+from inferlab.store.formats import record_of
 from tests.helpers.onnx_files import save_linear
 
 MS = 1_000_000
@@ -177,14 +178,14 @@ def test_a_stored_comparison_is_computed_again_from_its_record_to_the_last_bit(
         (entry_id,) = other.import_file(file)
         found = other.get(entry_id)
     assert isinstance(found, Document)
-    a, b = found.outcomes
-    pairs = list(zip(a.runs, b.runs, strict=True))
+    sweep = record_of(found)
+    assert isinstance(sweep, ComparisonSweep)
+    (again,) = sweep.results
+    pairs = [(pair.a, pair.b) for pair in again.pairs]
     assert all(
         stream.canaries_ns for pair in pairs for run in pair for one in run.windows for stream in one.streams
     )
-    times = [times_ms(*pair, found.content["metric"]) for pair in pairs]
+    times = [times_ms(*pair, again.metric) for pair in pairs]
     log_ratios = [math.log(of_b / of_a) for of_a, of_b in times]
-    assert log_ratios == [pair.log_ratio for pair in measured.pairs] == found.content["log_ratios"]
-    ratio = intervals.paired(log_ratios, found.content["level"])
-    assert ratio == measured.ratio
-    assert (ratio.value, [ratio.low, ratio.high]) == (found.content["ratio"], found.content["interval"])
+    assert log_ratios == [pair.log_ratio for pair in measured.pairs] == [pair.log_ratio for pair in again.pairs]
+    assert intervals.paired(log_ratios, again.ratio.level) == measured.ratio == again.ratio

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.measure import candidates, explore
-from inferlab.measure.candidates import Candidate, Evidence
+from inferlab.measure.candidates import Evidence
 from inferlab.measure.recommend import Finals
-from inferlab.records import Estimate, Run, Samples, Window, ignore
+from inferlab.records import Candidate, Estimate, Run, Samples, Window, ignore
 from tests.helpers.sweeps import a_comparison
 
 RATES = st.floats(1.0, 1e6)

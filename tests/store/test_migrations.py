@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from inferlab.codec import dumps
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import database, inspect_store, migrations, open_store
 from inferlab.store.checking import problems
 from inferlab.store.connection import Connection, insert
 from inferlab.store.database import SCHEMA_VERSION, VERSION_TABLE
-from inferlab.store.serialize import dumps
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save
 

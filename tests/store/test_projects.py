@@ -9,11 +9,12 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Model, Outcome
 from inferlab.store import Stored
+from inferlab.store.formats import outcomes_of
+from inferlab.store.record_files import PROFILES
 from inferlab.store.store import Store
-from inferlab.views import profile_files
 from tests.helpers.profiles import a_profile
 from tests.helpers.runs import a_cell, steady_run
-from tests.helpers.stored import MODEL, PLAN, benchmark_of, save
+from tests.helpers.stored import MODEL, PLAN, benchmark_of, save, save_comparison
 from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 OTHER = replace(MODEL, source="demo:mlp", digest="other")
@@ -69,16 +70,12 @@ def test_the_list_names_the_fastest_cell_with_right_outputs(store: Store) -> Non
 
 
 def test_the_fastest_cell_may_be_one_of_a_comparison_that_was_made_in_the_project(store: Store) -> None:
-    from inferlab.views import comparison
-
     project = store.projects.add("p", "", MODEL)
     found = a_comparison(1.5, 1.25)
-    content, outcomes = comparison.content(found), comparison.outcomes(found)
-    elsewhere = {**content, "model": {"digest": MODEL.digest}}
-    store.add_document("comparison", "a / b", elsewhere, outcomes)
+    save_comparison(store, found)
     (line,) = store.projects.lines()
     assert (line.benchmarks, line.best) == (1, None)
-    store.add_document("comparison", "a / b", content, outcomes, project_id=project.id)
+    save_comparison(store, found, project_id=project.id)
     (line,) = store.projects.lines()
     assert line.best is not None
     assert line.benchmarks == 2
@@ -130,18 +127,16 @@ def test_a_benchmark_knows_what_it_is_to_be_compared_with(store: Store) -> None:
 
 
 def test_a_comparison_keeps_its_cells_and_their_runs(store: Store) -> None:
-    from inferlab.views import comparison
-
     found = a_comparison(1.5, 1.25)
-    content, outcomes = comparison.content(found), comparison.outcomes(found)
-    entry_id = store.add_document("comparison", "a / b", content, outcomes)
+    outcomes = outcomes_of(found)
+    entry_id = save_comparison(store, found)
     kept = store.get(entry_id)
     assert not isinstance(kept, Stored)
     assert kept.outcomes == outcomes
     assert [len(one.runs) for one in kept.outcomes] == [2, 2]
     assert store.entry(entry_id).cells[0].median_ms == pytest.approx(2.0)
     assert store.entry(entry_id).brief["labels"] == ["onnxruntime", "openvino"]
-    store.replace_document(entry_id, content, outcomes[:1], keep=1)
+    store.replace_document(entry_id, kept.content, outcomes[:1], keep=1)
     assert store.get(entry_id).outcomes == (outcomes[0], outcomes[0])  # type: ignore[union-attr]
 
 
@@ -156,7 +151,7 @@ def test_a_document_keeps_its_name_while_it_grows(store: Store) -> None:
 
 
 def test_the_parts_of_a_profile_keep_their_names_while_it_grows(store: Store) -> None:
-    content = profile_files.content(a_profile())
+    content = PROFILES.content(a_profile())
     entry_id = store.add_document("profile", "m", {**content, "loss": None})
     store.rename(entry_id, "on one core")
     store.replace_document(entry_id, content)

@@ -6,17 +6,17 @@ import json
 import re
 from typing import Any
 
-from inferlab.views import comparison
+from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Estimate
 from inferlab.views.comparison_html import report
+from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import a_comparison
 
-SLOWER = json.loads(comparison.to_json(a_comparison(1.25, 1.5, 1.75)))
 
-
-def at(num_cores: int, **changed: Any) -> dict[str, Any]:
-    """The same comparison at another core count."""
-    arm = {**SLOWER["a"], "cell": {"num_cores": num_cores, "batch_size": 1, "scenario": "sync"}}
-    return {**SLOWER, "a": arm, **changed}
+def at(num_cores: int, **changed: Any) -> Comparison:
+    """A comparison at a core count."""
+    return a_comparison(
+        1.25, 1.5, 1.75, cells=(a_cell(num_cores=num_cores), a_cell(num_cores=num_cores)), **changed
+    )
 
 
 def words(page: str) -> str:
@@ -26,7 +26,8 @@ def words(page: str) -> str:
 
 
 def test_every_place_has_its_verdict_and_its_chart() -> None:
-    page = report("net: a / b", [at(1), at(2, verdict="same", ratio=1.001, interval=[0.995, 1.005])])
+    near = Estimate(1.001, 0.995, 1.005, 0.98, "signed-rank")
+    page = report("net: a / b", ComparisonSweep((at(1), at(2, verdict="same", ratio=near))))
     assert re.findall(r">(slower|same)<", page.partition("<tbody>")[2]) == ["slower", "same"]
     assert "0.9950 to 1.0050" in words(page)
     assert re.findall(r"<option[^>]*>(.*?)</option>", page) == ["1 core, batch 1", "2 cores, batch 1"]
@@ -35,8 +36,8 @@ def test_every_place_has_its_verdict_and_its_chart() -> None:
 
 
 def test_other_outputs_and_failures_cannot_be_missed() -> None:
-    failure = {"cell": {"num_cores": 4, "batch_size": 1}, "message": "Engine 'b' died."}
-    page = report("net: a / b", [at(1, outputs_match=False, output_error=3.5)], [failure])
+    failure = ComparisonFailure(4, 1, "Engine 'b' died.")
+    page = report("net: a / b", ComparisonSweep((at(1, outputs_match=False, output_error=3.5),), (failure,)))
     boxes = re.findall(r'<div class="box wrong".*?</div>', page)
     assert "1 core, batch 1: The outputs of A and B DIFFER (largest error 3.5)" in boxes[0]
     assert "4 cores, batch 1: Failed: Engine &#x27;b&#x27; died." in boxes[1]
@@ -44,6 +45,6 @@ def test_other_outputs_and_failures_cannot_be_missed() -> None:
 
 
 def test_where_everything_failed_the_causes_are_told() -> None:
-    page = report("<b>net</b>", [], [{"cell": {"num_cores": 1, "batch_size": 8}, "message": "It is not there."}])
+    page = report("<b>net</b>", ComparisonSweep((), (ComparisonFailure(1, 8, "It is not there."),)))
     assert "1 core, batch 8: Failed: It is not there." in words(page)
     assert "<h1>&lt;b&gt;net&lt;/b&gt;</h1>" in page

@@ -1,38 +1,65 @@
-"""Documents of the store say what the commands said that made them."""
+"""Entries of the store are shown as the commands printed them that made them, also those of earlier versions."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
-from inferlab.measure.candidates import Candidate
-from inferlab.measure.capacity import Capacity, Lone
+from inferlab.codec import dumps
+from inferlab.errors import BadInput
+from inferlab.fleet.search import fleet_recommendation
+from inferlab.measure.capacity import capacity_of
+from inferlab.measure.explore import Record as Tried
+from inferlab.measure.prepare import Layout
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.rate_search import Reading, Trial
-from inferlab.measure.recommend import Contender, Deployment, Recommendation
-from inferlab.records import OutputCheck
+from inferlab.measure.recommend import contender, paired_ratio
+from inferlab.parsing import parse_json
+from inferlab.records import (
+    Candidate,
+    Capacity,
+    Comparison,
+    ComparisonSweep,
+    Deployment,
+    Failure,
+    LoneRequest,
+    Outcome,
+    OutputCheck,
+    Recommendation,
+)
 from inferlab.store import Document
+from inferlab.store.formats import Record, content_of, kind_of, outcomes_of, record_of
 from inferlab.views import capacity as render_capacity
 from inferlab.views import comparison as render_comparison
+from inferlab.views import fleet_recommend, stored
 from inferlab.views import recommend as render_recommend
-from inferlab.views import stored
 from tests.helpers.comparisons import COMPARISON, MODEL, RATIO, RUN
 from tests.helpers.runs import a_cell
+from tests.helpers.stored import a_document
 
 
-def shown(kind: str, text: str) -> list[str]:
-    """What is shown of a document, its head left out."""
-    lines = stored.lines(document(kind, json.loads(text)))
+def shown(document: Document) -> list[str]:
+    """What is shown of an entry, its head left out."""
+    lines = stored.lines(document)
     return lines[lines.index("") + 1 :]
 
 
-def document(kind: str, content: dict[str, Any]) -> Document:
-    return Document("abcdefghij", datetime(2026, 1, 2, tzinfo=UTC), "0.1.0", "vm", "", kind, "A / B", content)
+def comparison_document(comparison: Comparison, version: int = 2) -> Document:
+    """A comparison as this version stores it, or as version 1 did: as the file that the command writes."""
+    outcomes = outcomes_of(comparison)
+    if version == 1:
+        return a_document("comparison", json.loads(render_comparison.to_json(comparison)), outcomes)
+    return as_stored(ComparisonSweep((comparison,)), outcomes)
+
+
+def as_stored(record: Record, outcomes: Sequence[Outcome] = ()) -> Document:
+    content = parse_json(dumps(content_of(record)))
+    return a_document(kind_of(record), content, outcomes)
 
 
 @pytest.mark.parametrize(
@@ -43,44 +70,59 @@ def document(kind: str, content: dict[str, Any]) -> Document:
         {"output_error": 0.17, "output_metric": "rms"},
         {"outputs_match": None, "output_error": None, "output_detail": "no outputs in common"},
         {"verdict": "inconclusive", "ratio": replace(RATIO, low=None, high=None), "settle_s": 90.0},
-        {"pairs": (), "cells": None, "differences": ("machine: one and two",), "interrupted": True},
+        {"differences": ("machine: one and two",), "interrupted": True},
     ],
 )
-def test_a_comparison_is_shown_as_it_was_printed(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_comparison_is_shown_as_it_was_printed(changes: dict[str, Any], version: int) -> None:
     comparison = replace(COMPARISON, **changes)
-    assert shown("comparison", render_comparison.to_json(comparison)) == render_comparison.lines(comparison)
+    document = comparison_document(comparison, version)
+    assert shown(document) == render_comparison.lines(comparison)
+    assert stored.to_json(document) == render_comparison.to_json(comparison)
 
 
-def a_capacity(**changes: Any) -> Capacity:
+def test_a_comparison_is_read_as_it_was_stored() -> None:
+    stored_one = record_of(comparison_document(COMPARISON))
+    assert stored_one == ComparisonSweep((COMPARISON,), id="abcdefghij")
+    saved = replace(COMPARISON, pairs=(), cells=None)
+    assert record_of(comparison_document(saved)) == ComparisonSweep((saved,), id="abcdefghij")
+    cut = comparison_document(COMPARISON)
+    with pytest.raises(BadInput, match="its runs are not those of its pairs"):
+        record_of(replace(cut, outcomes=cut.outcomes[:1]))
+
+
+def a_capacity(*trials: Trial, **changes: Any) -> Capacity:
     responses = np.linspace(0.002, 0.02, 1000)
     readings = tuple(Reading(rate, responses * rate / 100, responses / 2) for rate in (50.0, 150.0))
     trial = Trial(replace(RUN, stream_mode="threads"), readings, 200.0, 120.0, 0.9, "crossing")
-    objective = parse_objective("p95<20ms")
     cell = a_cell(scenario="server", num_streams=2, instances=2)
-    return replace(Capacity(cell, MODEL, objective, 130.0, (trial, trial, trial)), **changes)
+    capacity = capacity_of(cell, MODEL, parse_objective("p95<20ms"), 130.0, trials or (trial, trial, trial))
+    return replace(capacity, **changes)
 
 
-@pytest.mark.parametrize("changes", [{}, {"lone": Lone(0.03, "p95"), "predicted_rate": 0.0}])
-def test_a_capacity_is_shown_with_lines_that_were_printed(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{}, {"lone": LoneRequest(0.03, "p95"), "predicted_rate": 0.0}])
+def test_a_capacity_is_shown_as_it_was_printed(changes: dict[str, Any]) -> None:
     capacity = a_capacity(**changes)
-    lines = shown("capacity", render_capacity.to_json(capacity))
-    printed = render_capacity.lines(capacity)
-    assert [line for line in lines if line not in printed] == []
-    assert render_capacity.headline(capacity) in lines
-    assert len(printed) - len(lines) <= 2
+    document = as_stored(capacity)
+    assert record_of(document) == replace(capacity, id="abcdefghij")
+    older = a_document("capacity", json.loads(render_capacity.to_json(capacity)))
+    for entry in (document, older):
+        assert shown(entry) == render_capacity.lines(capacity)
+        assert json.loads(stored.to_json(entry)) == json.loads(render_capacity.to_json(capacity))
 
 
-def test_a_recommendation_is_shown_with_its_evidence_and_code() -> None:
+def a_recommendation() -> Recommendation:
     best, second, bad = (Candidate("fake", 1, 1, batch) for batch in (8, 4, 2))
-    found = Recommendation(
+    objective, layout = parse_objective("p95<20ms"), Layout("single", (((0,),),), 1, False, 1)
+    return Recommendation(
         model=MODEL,
-        objective=parse_objective("p95<20ms"),
+        objective=objective,
         contenders=(
-            Contender(best, "recommended", (RUN, RUN, RUN), "single"),
-            Contender(second, "runner-up", (RUN,), "single"),
-            Contender(bad, "failed", (), "single", "It died."),
+            contender(best, "recommended", Tried([RUN, RUN, RUN], layout=layout), objective),
+            contender(second, "runner-up", Tried([RUN], layout=layout), objective),
+            contender(bad, "failed", Tried(problem="It died.", layout=layout), objective),
         ),
-        comparisons=(replace(COMPARISON, labels=("fake, 1 core", "other"), margin=0.03),),
+        comparisons=(paired_ratio(replace(COMPARISON, labels=("fake, 1 core", "other"), margin=0.03)),),
         troubles=("no time was left",),
         simpler=True,
         deployment=Deployment("/m.onnx", (((0,),),), "single", (("x", "float32", (8, 4)),), "", None),
@@ -88,22 +130,42 @@ def test_a_recommendation_is_shown_with_its_evidence_and_code() -> None:
         time_s=60.0,
         seconds=50.0,
         interrupted=False,
+        machine=RUN.machine,
+        versions=RUN.versions,
     )
-    lines, printed = shown("recommendation", render_recommend.to_json(found)), render_recommend.lines(found)
-    assert "Recommended: fake, 1 core, 1 stream, batch 8" in lines and "Objective: p95<20ms" in lines
-    assert "Runner-up: fake, 1 core, 1 stream, batch 4" in lines
-    evidence = [line for line in printed if line.startswith(("In 2 pairs", "Note: no time", "Note: torch"))]
-    assert len(evidence) == 3 and set(evidence) <= set(lines)
-    assert lines[lines.index("The code that sets it:") :] == printed[printed.index("The code that sets it:") :]
-    assert "3 configurations, 2 measured; 50 s of 60 s." in lines
-    table = [line.split() for line in lines if line.startswith("fake ")]
-    assert [(row[3], row[-1]) for row in table] == [("8", "recommended"), ("4", "runner-up")]
+
+
+def test_a_recommendation_is_shown_as_it_was_printed() -> None:
+    found = a_recommendation()
+    document = as_stored(found)
+    assert record_of(document) == replace(found, id="abcdefghij")
+    assert shown(document) == render_recommend.lines(found)
+    assert stored.to_json(document) == render_recommend.to_json(found)
+
+
+def test_a_recommendation_of_version_1_is_shown_with_its_evidence_and_code() -> None:
+    found = a_recommendation()
+    document = a_document("recommendation", json.loads(render_recommend.to_json(found)))
+    printed = render_recommend.lines(found)
+    # How many batches a statistic rests on was not stored.
+    assert shown(document) == [line for line in printed if "are needed to be sure" not in line]
+    assert json.loads(stored.to_json(document)) == json.loads(render_recommend.to_json(found))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_recommendations_of_machine_types_are_shown_as_they_were_printed(version: int) -> None:
+    answers: dict[str, Recommendation | Failure] = {"c7i": a_recommendation(), "c7g": Failure("lost", "It went.")}
+    found = fleet_recommendation(MODEL, parse_objective("p95<20ms"), {"c7i": 0.5}, answers, False)
+    older = a_document("recommendation", json.loads(fleet_recommend.to_json(found)))
+    document = older if version == 1 else as_stored(found)
+    assert shown(document) == fleet_recommend.lines(found)
+    assert json.loads(stored.to_json(document)) == json.loads(fleet_recommend.to_json(found))
 
 
 def test_the_head_names_machines_and_versions_once() -> None:
-    content = json.loads(render_comparison.to_json(COMPARISON))
-    content["b"]["versions"]["onnxruntime"] = "1.21"
-    lines = stored.lines(replace(document("comparison", content), note="mine\x1b"))
+    newer = replace(RUN, versions={**RUN.versions, "onnxruntime": "1.21"})
+    comparison = replace(COMPARISON, pairs=tuple(replace(pair, b=newer) for pair in COMPARISON.pairs))
+    lines = stored.lines(replace(comparison_document(comparison), note="mine\x1b"))
     head = lines[: lines.index("")]
     assert head[0] == "Entry: abcdefghij (comparison)"
     assert head[1].startswith("Saved: 2026-01-0")
@@ -117,14 +179,15 @@ def test_the_head_names_machines_and_versions_once() -> None:
     [{"ratio": 1.5, "deep": {"x": 1}}, {"format": "inferlab-comparison/1", "ratio": 1.5, "a": None}, {}],
 )
 def test_what_is_not_known_here_is_shown_as_far_as_it_goes(content: dict[str, Any]) -> None:
-    lines = stored.lines(document("comparison", content))
+    lines = stored.lines(a_document("comparison", content))
     assert ("ratio: 1.5" in lines) == ("ratio" in content)
     assert lines[-1] == "All of it as JSON: inferlab show abcdefghij -x result.json"
-    assert json.loads(stored.to_json(document("x", content))) == content
+    assert json.loads(stored.to_json(a_document("x", content))) == content
 
 
 def test_wrong_outputs_of_a_capacity_are_said() -> None:
     wrong = replace(RUN, check=OutputCheck("mismatch", float("inf"), "rms", 1e-3, "a reference", "y"))
-    capacity = a_capacity(trials=(Trial(wrong, (), 200.0, 120.0, 0.9, "crossing"),), lone=Lone(1.0, "p95"))
-    lines = shown("capacity", render_capacity.to_json(capacity))
-    assert "Output Check: WRONG (output 'y': RMS error inf, tolerance 0.001, against a reference)" in lines
+    capacity = a_capacity(Trial(wrong, (), 200.0, 120.0, 0.9, "crossing"), lone=LoneRequest(1.0, "p95"))
+    said = "Output Check: WRONG (output 'y': RMS error inf, tolerance 0.001, against a reference)"
+    older = a_document("capacity", json.loads(render_capacity.to_json(capacity)))
+    assert said in shown(as_stored(capacity)) and said in shown(older)

@@ -13,7 +13,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
-from inferlab.views import files, flat
+from inferlab.views import files, flat, saved
 from tests.helpers.runs import a_cell, steady_run
 
 MODEL = Model("onnx", "a --> b.onnx", "/m/a.onnx", "d1", (), (), 4096, parameters=7)
@@ -117,7 +117,7 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
     )
     files.export(tmp_path / f"a.{first}", ONE)
     files.export(tmp_path / f"b.{second}", slower)
-    found = Lab().compare_saved(str(tmp_path / f"a.{first}"), str(tmp_path / f"b.{second}"))
+    found = Lab.compare_saved(saved.load(str(tmp_path / f"a.{first}")), saved.load(str(tmp_path / f"b.{second}")))
     assert found.verdict == "slower"
     assert found.ratio.value == pytest.approx(((3.0 * 3.1 * 3.2) / (2.0 * 2.1 * 2.2)) ** (1 / 3))
     assert found.differences == () and found.outputs_match is True
@@ -126,13 +126,13 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
 def test_of_several_results_one_is_named_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "both.csv"
     files.export(path, BOTH)
-    assert Lab().compare_saved(f"{path}#1", f"{path}#1").ratio.value == 1.0
+    assert Lab.compare_saved(saved.load(f"{path}#1"), saved.load(f"{path}#1")).ratio.value == 1.0
     with pytest.raises(BadInput, match=r"has 2 results. Name one of them: .*both.csv#1 to .*both.csv#2"):
-        Lab().compare_saved(str(path), str(path))
+        saved.load(str(path))
     with pytest.raises(BadInput, match="there is no result 3 among 2"):
-        Lab().compare_saved(f"{path}#3", f"{path}#1")
+        saved.load(f"{path}#3")
     with pytest.raises(BadInput, match="has no measurement: its status is failed"):
-        Lab().compare_saved(f"{path}#2", f"{path}#1")
+        saved.load(f"{path}#2")
 
 
 @pytest.mark.parametrize(

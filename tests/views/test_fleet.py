@@ -8,8 +8,20 @@ from typing import Any
 import pytest
 
 from inferlab.errors import BadInput
+from inferlab.fleet.search import fleet_recommendation
 from inferlab.measure.queueing import parse_objective
-from inferlab.records import Benchmark, Failure, Outcome
+from inferlab.records import (
+    Benchmark,
+    Candidate,
+    Contender,
+    Estimate,
+    Failure,
+    Figures,
+    Outcome,
+    OutputCheck,
+    Recommendation,
+    Round,
+)
 from inferlab.views import charts, files, flat, fleet_recommend, table
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell
@@ -91,26 +103,32 @@ def test_a_chart_has_a_line_for_each_machine_type_and_engine() -> None:
         charts.chart(unpriced, y="cost_per_million")
 
 
-def recommended(items_per_sec: float, interval: list[float] | None) -> dict[str, Any]:
-    chosen = {"engine": "onnxruntime", "num_cores": 2, "num_streams": 1, "batch_size": 1}
-    figures = {"items_per_sec": items_per_sec, "interval": interval, "median_ms": 2.0, "objective_ms": 3.0}
-    best = {**chosen, **figures, "status": "recommended", "rounds": [{}, {}, {}]}
-    return {"recommended": {"engine": "onnxruntime"}, "candidates": [best], "objective": {"text": "p99<5ms"}}
+def recommended(items_per_sec: float, ends: tuple[float, float] | None) -> Recommendation:
+    low, high = ends or (None, None)
+    rate = Estimate(items_per_sec, low, high, 0.95, "student")
+    figures = Figures(rate, 0.002, 0.003, 1000, OutputCheck("match"), 0.0)
+    rounds = (Round("2026-01-01", items_per_sec, 2.0, None, 0.1),) * 3
+    return searched(Contender(Candidate("onnxruntime", 2, 1, 1), "recommended", rounds, figures))
+
+
+def searched(*contenders: Contender) -> Recommendation:
+    objective = parse_objective("p99<5ms")
+    return Recommendation(MODEL, objective, contenders, (), (), False, None, {}, 60.0, 50.0, False)
 
 
 def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named() -> None:
-    missed: dict[str, Any] = {"recommended": None, "candidates": [], "objective": {"text": "p99<5ms"}}
-    answers: dict[str, dict[str, Any] | Failure] = {
-        "big": recommended(1000.0, [900.0, 1100.0]),
+    answers: dict[str, Recommendation | Failure] = {
+        "big": recommended(1000.0, (900.0, 1100.0)),
         "lost": Failure("lost", "The node n4 was lost."),
-        "late": missed,
-        "cheap": recommended(400.0, [300.0, 500.0]),
+        "late": searched(),
+        "cheap": recommended(400.0, (300.0, 500.0)),
         "free": recommended(9000.0, None),
     }
     prices = {"big": 0.36, "cheap": 0.108, "late": 0.01}
-    found = fleet_recommend.content(MODEL, parse_objective("p99<5ms"), prices, answers, False)
-    assert [one["machine_type"] for one in found["machines"]] == ["cheap", "big", "free", "lost", "late"]
-    first, second = found["machines"][:2]
+    found = fleet_recommendation(MODEL, parse_objective("p99<5ms"), prices, answers, False)
+    told = fleet_recommend.content(found)
+    assert [one["machine_type"] for one in told["machines"]] == ["cheap", "big", "free", "lost", "late"]
+    first, second = told["machines"][:2]
     assert (first["cost_per_million"], second["cost_per_million"]) == pytest.approx((0.075, 0.1))
     assert first["cost_per_million_interval"] == pytest.approx([0.06, 0.1])
     lines = fleet_recommend.lines(found)
@@ -118,17 +136,17 @@ def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named()
         "Recommended: cheap: onnxruntime, 2 cores, 1 stream, batch 1: 400 items/s, p99 3 ms, "
         "0.075 per million inferences"
     )
-    told = "\n".join(lines)
-    assert "nothing keeps p99<5ms" in told and "failed: The node n4 was lost." in told
+    text = "\n".join(lines)
+    assert "nothing keeps p99<5ms" in text and "failed: The node n4 was lost." in text
     assert "Note: big may cost as little: the intervals overlap, or there is none." in lines
-    nothing = fleet_recommend.content(MODEL, parse_objective("p99<5ms"), prices, {"late": missed}, False)
+    nothing = fleet_recommendation(MODEL, parse_objective("p99<5ms"), prices, {"late": searched()}, False)
     assert "no configuration on any machine type keeps p99<5ms" in fleet_recommend.lines(nothing)[1]
 
 
 def test_intervals_that_say_nothing_are_words_and_one_note_says_what_to_do() -> None:
-    answers: dict[str, dict[str, Any] | Failure] = {"big": recommended(1000.0, [5.0, 184480.0])}
+    answers = {"big": recommended(1000.0, (5.0, 184480.0))}
     lines = fleet_recommend.lines(
-        fleet_recommend.content(MODEL, parse_objective("p99<5ms"), {"big": 0.36}, answers, False)
+        fleet_recommendation(MODEL, parse_objective("p99<5ms"), {"big": 0.36}, answers, False)
     )
     assert sum(line.count("too noisy for an interval (3 processes)") for line in lines) == 2
     assert not any("184480" in line for line in lines)

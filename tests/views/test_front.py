@@ -9,7 +9,9 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.optimizing import pareto as judging
 from inferlab.records.optimization import Candidate, Front, Goal, Recipe
+from inferlab.store.formats import content_of, record_of
 from inferlab.views import front
+from tests.helpers.stored import a_document
 
 ORIGINAL = 2_000_000
 
@@ -151,11 +153,11 @@ def test_a_search_that_ended_early_says_why() -> None:
 
 
 def test_a_search_is_read_again_as_it_was_and_a_damaged_one_is_refused() -> None:
-    content = front.content(MISSED)
+    content = content_of(MISSED)
     assert content["format"] == "inferlab-search/1"
-    assert front.from_content(content, "it") == MISSED
-    with pytest.raises(BadInput, match="The search it is damaged"):
-        front.from_content({**content, "candidates": 3}, "it")
+    assert record_of(a_document("search", content)) == MISSED
+    with pytest.raises(BadInput, match="The search abcdefghij is damaged"):
+        record_of(a_document("search", {**content, "candidates": 3}))
 
 
 def test_an_interval_that_says_nothing_is_words_and_one_note_says_what_to_do() -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.measure.candidates import Candidate
 from inferlab.measure.explore import undisturbed_rate
 from inferlab.measure.headline import best_is, ms_per_item, statistic
-from inferlab.records import Benchmark, Outcome
+from inferlab.records import Benchmark, Candidate, Outcome
 from inferlab.results import BenchmarkResult
 from inferlab.store import open_store
 from inferlab.views import charts, flat, history, table

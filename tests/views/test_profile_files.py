@@ -13,15 +13,15 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records import Finding, OutputCheck
+from inferlab.store.record_files import PROFILES
 from inferlab.views import profile as text
-from inferlab.views import profile_files
 from tests.helpers.profiles import a_performance_profile, a_profile
 
 PROFILE = a_profile()
 
 
 def test_what_is_written_is_read_again() -> None:
-    assert profile_files.from_content(json.loads(profile_files.to_json(PROFILE)), "p.json") == PROFILE
+    assert PROFILES.from_content(json.loads(PROFILES.to_json(PROFILE)), "p.json") == PROFILE
 
 
 def change(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
@@ -56,12 +56,12 @@ def change(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
 def test_a_damaged_profile_is_refused(
     damage: Callable[[dict[str, Any]], Any], sentence: str, tmp_path: Path
 ) -> None:
-    content = profile_files.content(PROFILE)
+    content = PROFILES.content(PROFILE)
     damage(content)
     file = tmp_path / "p.json"
     file.write_text(json.dumps(content))
     with pytest.raises(BadInput) as caught:
-        profile_files.load(str(file))
+        PROFILES.load(str(file))
     assert sentence in str(caught.value)
 
 
@@ -70,7 +70,7 @@ def test_what_is_no_profile_is_refused(content: str, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     file.write_text(content)
     with pytest.raises(BadInput, match="Make one with: inferlab profile MODEL -x"):
-        profile_files.load(str(file))
+        PROFILES.load(str(file))
 
 
 def test_an_infinite_error_and_findings_of_another_version_are_told_after_a_file_too() -> None:
@@ -80,7 +80,7 @@ def test_an_infinite_error_and_findings_of_another_version_are_told_after_a_file
         Finding("of-tomorrow", {"share": 0.25}),
     )
     profile = replace(PROFILE, performance=a_performance_profile(output_check=wrong, findings=found))
-    again = profile_files.from_content(json.loads(profile_files.to_json(profile)), "p.json")
+    again = PROFILES.from_content(json.loads(PROFILES.to_json(profile)), "p.json")
     lines = text.lines(again)
     assert "Output Check: WRONG (output 'y': largest error inf, tolerance 0.001, against a reference)" in lines
     assert "Note: this version has no words for of-tomorrow: share 0.25." in lines

@@ -19,9 +19,9 @@ from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
 from inferlab.records import OutputCheck
 from inferlab.records.profile import PerformanceProfile, Profile
 from inferlab.store import open_store
+from inferlab.store.record_files import PROFILES
 from inferlab.store.store import Store
 from inferlab.units import decimal
-from inferlab.views import profile_files
 from tests.helpers.http_calls import ended
 from tests.helpers.odd_models import random_model
 from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated
@@ -66,7 +66,7 @@ class Shelf:
 
     def add(self, profile: Profile) -> str:
         """Save a further profile of it."""
-        content = profile_files.content(profile)
+        content = PROFILES.content(profile)
         return self.store.add_document("profile", profile.model.source, content, project_id=self.project)
 
 

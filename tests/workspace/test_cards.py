@@ -11,10 +11,9 @@ import pytest
 from inferlab.records import Outcome
 from inferlab.store import open_store
 from inferlab.store.store import Store
-from inferlab.views import comparison
 from inferlab.workspace.cards import Card, arms_of, numbers, open_card
 from tests.helpers.runs import a_cell, steady_run
-from tests.helpers.stored import MODEL, PLAN, save
+from tests.helpers.stored import MODEL, PLAN, save, save_comparison
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
 
@@ -118,7 +117,7 @@ def test_machines_of_a_cluster_are_arms_of_their_own_and_can_be_told_apart(store
 
 def test_a_comparison_shows_b_first_with_its_speed_up_over_a(store: Store) -> None:
     found = a_comparison(1.5, 1.25, cells=(a_cell(engine="onnxruntime"), a_cell(engine="openvino")))
-    entry_id = store.add_document("comparison", "x", comparison.content(found), comparison.outcomes(found))
+    entry_id = save_comparison(store, found)
     card = open_card(store, entry_id)
     assert [(arm.label, arm.engine) for arm in card.arms] == [
         ("OpenVINO", "openvino"),

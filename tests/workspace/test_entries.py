@@ -9,12 +9,12 @@ import pytest
 
 from inferlab.errors import BadInput, NotThere
 from inferlab.store import open_store
-from inferlab.views import comparison, profile_files
+from inferlab.store.record_files import PROFILES
 from inferlab.workspace.entries import measured_on, name_of, reference_to
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
 from tests.helpers.runs import a_cell
-from tests.helpers.stored import save
+from tests.helpers.stored import save, save_comparison
 from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 
@@ -41,15 +41,14 @@ def test_a_benchmark_is_called_by_its_model_and_what_was_measured_until_it_is_re
 
 def test_a_comparison_is_called_by_both_sides(workspace: Workspace) -> None:
     found = a_comparison(1.5, 1.25, cells=(a_cell(engine="onnxruntime"), a_cell(engine="openvino")))
-    content, outcomes = comparison.content(found), comparison.outcomes(found)
-    entry = workspace.store.entry(workspace.store.add_document("comparison", "x", content, outcomes))
+    entry = workspace.store.entry(save_comparison(workspace.store, found))
     assert measured_on(entry) == name_of(entry) == "OpenVINO vs ONNX Runtime, 1 core, batch 1"
     assert name_of(workspace.rename(entry.id, "Ours against theirs")) == "Ours against theirs"
     assert workspace.card(entry.id).arms[0].label == "OpenVINO"
 
 
 def test_a_profile_keeps_its_name_in_its_parts(workspace: Workspace) -> None:
-    entry_id = workspace.store.add_document("profile", "m", profile_files.content(a_profile()))
+    entry_id = workspace.store.add_document("profile", "m", PROFILES.content(a_profile()))
     assert name_of(workspace.rename(entry_id, "on one core")) == "on one core"
     found = workspace.profile(entry_id)
     assert found.performance is not None and found.loss is not None

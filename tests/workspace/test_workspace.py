@@ -11,7 +11,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo
 from inferlab.store import open_store
-from inferlab.views import profile_files
+from inferlab.store.record_files import PROFILES
 from inferlab.web.runner import Runner
 from inferlab.workspace.asked import BenchmarkAsked
 from inferlab.workspace.engines import Engines, reason
@@ -124,16 +124,15 @@ def test_a_benchmark_is_run_again_compared_exported_removed_and_put_back(workspa
 
 @pytest.mark.parametrize("ending", ["json", "csv", "html"])
 def test_every_kind_of_card_and_profile_is_exported(workspace: Workspace, ending: str) -> None:
-    from inferlab.views import comparison
-    from tests.helpers.stored import save
+    from tests.helpers.stored import save, save_comparison
     from tests.helpers.sweeps import a_comparison
 
     store = workspace.store
     found = a_comparison(1.5, 1.25)
     ids = [
         save(store, a_sweep(an_outcome(), an_outcome((), seed=1))),
-        store.add_document("comparison", "a / b", comparison.content(found), comparison.outcomes(found)),
-        store.add_document("profile", "demo:x", profile_files.content(a_profile())),
+        save_comparison(store, found),
+        store.add_document("profile", "demo:x", PROFILES.content(a_profile())),
     ]
     for entry_id in ids:
         export = workspace.export(entry_id, ending)
@@ -182,8 +181,8 @@ def test_the_estimate_goes_by_the_losses_that_are_named(workspace: Workspace) ->
 
     profile = replace(a_profile(), estimate=None)
     store = workspace.store
-    timed = store.add_document("profile", "m", profile_files.content(replace(profile, loss=None)))
-    losses = store.add_document("profile", "m", profile_files.content(replace(profile, performance=None)))
+    timed = store.add_document("profile", "m", PROFILES.content(replace(profile, loss=None)))
+    losses = store.add_document("profile", "m", PROFILES.content(replace(profile, performance=None)))
     assert workspace.profile(timed).estimate is None
     assert workspace.profile(timed, losses, 0.5).estimate is not None
     assert workspace.profile(timed, losses, 0.5).loss == profile.loss
@@ -198,7 +197,7 @@ def test_what_the_command_line_compared_cannot_be_repeated_from_here(workspace: 
 def test_a_removal_whose_undoing_failed_can_be_undone_again(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry_id = workspace.store.add_document("profile", "p", profile_files.content(a_profile()))
+    entry_id = workspace.store.add_document("profile", "p", PROFILES.content(a_profile()))
     workspace.remove(entry_id)
     with monkeypatch.context() as full:
         full.setattr("tempfile.tempdir", "/nowhere")

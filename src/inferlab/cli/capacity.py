@@ -12,7 +12,7 @@ from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
 
 if TYPE_CHECKING:
-    from inferlab.measure.capacity import Capacity
+    from inferlab.records import Capacity
 
 _HELP = f"""Find the highest rate of requests at which MODEL keeps a latency objective.
 
@@ -68,12 +68,11 @@ def command(
 
 
 def _exit_code(capacity: Capacity, strict: bool) -> int:
-    from inferlab.measure.check import worst
     from inferlab.views.text import output_check
 
     if capacity.interrupted:
         return 130
-    check = worst([one.run.check for one in capacity.trials])
+    check = capacity.check
     if strict and check.status != "match":
         click.echo(f"inferlab: strict: the output check is {output_check(check)}", err=True)
         return 5

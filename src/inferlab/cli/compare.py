@@ -15,6 +15,8 @@ from inferlab.errors import BadInput
 from inferlab.records import Comparison, Plan
 
 if TYPE_CHECKING:
+    from inferlab.lab import Lab
+    from inferlab.measure.unpaired import SavedResult
     from inferlab.store.store import Store
 
 _HELP = f"""Is B faster than A? Both are measured in turns, in fresh processes.
@@ -87,12 +89,21 @@ def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None
 
     lab = Lab(store)
     time_s, margin = given.pop("time_s"), given.pop("margin")
-    saved = [lab.is_saved(name) for name in models]
-    if any(saved):
-        if len(models) != 2 or not all(saved):
+    results = [_saved(lab, name) for name in models]
+    if any(results):
+        if len(results) != 2 or results[0] is None or results[1] is None:
             raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-        return lab.compare_saved(models[0], models[1], margin)
+        return lab.compare_saved(results[0], results[1], margin)
     return arms.compare(lab, *_plans(models, given), time_s, margin, log)
+
+
+def _saved(lab: Lab, name: str) -> SavedResult | None:
+    """The saved result that a name means, by its file or its id; None where it means a model."""
+    from inferlab.views import saved
+
+    if saved.is_file(name):
+        return saved.load(name)
+    return lab.saved_result(name) if lab.has_entry(name) else None
 
 
 def _plans(models: tuple[str, ...], given: dict[str, Any]) -> tuple[Plan, Plan]:

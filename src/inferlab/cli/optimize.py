@@ -118,7 +118,8 @@ def command(
 ) -> int:
     """Parse, optimise, show."""
     from inferlab.lab import Lab
-    from inferlab.views import files, optimization_files
+    from inferlab.store.record_files import VERSIONS
+    from inferlab.views import files, stored
     from inferlab.views import front as render_front
     from inferlab.views import optimization as render
 
@@ -137,7 +138,7 @@ def command(
     for line in [*lines, *(render.lines(found) if found else [])]:
         click.echo(click.style(line, fg="red") if line.startswith(render.WARNING) else line)
     if export_path:
-        told = optimization_files.to_json(found) if found else render_front.to_json(front) if front else ""
+        told = VERSIONS.to_json(found) if found else stored.record_json(front) if front else ""
         log.export(export_path, lambda: files.write(export_path, told))
     if front and plot_path:
         _draw(front, plot_path, log)

@@ -74,7 +74,8 @@ def command(
 ) -> int:
     """Parse, profile, show."""
     from inferlab.lab import Lab
-    from inferlab.views import files, profile_files
+    from inferlab.store.record_files import PROFILES
+    from inferlab.views import files
     from inferlab.views import profile as render
 
     if export_path:
@@ -94,7 +95,7 @@ def command(
             for line in layer_diff.lines(lab.layer_diff(other, found)):
                 click.echo(line)
     if export_path:
-        log.export(export_path, lambda: files.write(export_path, profile_files.to_json(found)))
+        log.export(export_path, lambda: files.write(export_path, PROFILES.to_json(found)))
     if html_path:
         from inferlab.views import profile_html
 

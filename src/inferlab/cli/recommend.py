@@ -14,8 +14,7 @@ from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
 
 if TYPE_CHECKING:
-    from inferlab.measure.queueing import Objective
-    from inferlab.records import Plan
+    from inferlab.records import Objective, Plan
 
 _OWN = (
     *("batch_size", "num_cores", "scenario", "rate", "num_streams", "instances", "engine"),
@@ -90,7 +89,7 @@ def command(
         log.export(export_path, lambda: files.write(export_path, render.to_json(found)))
     if found.interrupted:
         return 130
-    if found.recommended is None and not any(one.runs for one in found.contenders):
+    if found.recommended is None and not any(one.rounds for one in found.contenders):
         return 3
     return log.exit_code(0)
 
@@ -105,8 +104,6 @@ def _on_cluster(
     export_path: Path | None,
 ) -> int:
     """Search on each machine type of a cluster."""
-    import json
-
     from inferlab.lab import Lab
     from inferlab.views import files, fleet_recommend
 
@@ -115,7 +112,7 @@ def _on_cluster(
     for line in fleet_recommend.lines(found):
         click.echo(line)
     if export_path:
-        log.export(export_path, lambda: files.write(export_path, json.dumps(found, indent=2) + "\n"))
-    if found["interrupted"]:
+        log.export(export_path, lambda: files.write(export_path, fleet_recommend.to_json(found)))
+    if found.interrupted:
         return 130
-    return log.exit_code(3 if all(one["failure"] for one in found["machines"]) else 0)
+    return log.exit_code(3 if all(machine.failure for machine in found.machines) else 0)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from inferlab.codec import restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.fleet import remote
 from inferlab.fleet.messages import Crashed, Ended, Found, Heard, Lost, Measured, Message, Ready
@@ -14,7 +15,6 @@ from inferlab.fleet.parcels import Packed, Parcel
 from inferlab.fleet.remote import Errand, Luggage, Told
 from inferlab.measure.recommend import Search
 from inferlab.records import Event, Failure, Listener, Machine
-from inferlab.store.serialize import restored
 from inferlab.version import __version__
 
 # A node that does not answer so long is not there for us.

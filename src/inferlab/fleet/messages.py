@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from inferlab.records import Event, Failure, Run
+from inferlab.records import Event, Failure, Recommendation, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A node's answer to a search: what the command would write to a file, or why there is none."""
+    """A node's answer to a search, or why there is none."""
 
     node_id: str
-    answer: dict[str, Any] | Failure
+    answer: Recommendation | Failure
 
 
 Message = Heard | Ready | Measured | Ended | Crashed | Lost | Found

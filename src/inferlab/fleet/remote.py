@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab import machine
+from inferlab.codec import dumps, plain, restored
 from inferlab.engines import environments, registry
 from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
 from inferlab.fleet import parcels
@@ -19,9 +20,8 @@ from inferlab.measure.cells import Planned
 from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search, recommend
 from inferlab.model.inputs import digest
-from inferlab.records import Event, Failure, Listener, Model, Plan, Run
+from inferlab.records import Event, Failure, Listener, Model, Plan, Recommendation, Run
 from inferlab.store.samples import pack, unpack
-from inferlab.store.serialize import dumps, plain, restored
 from inferlab.sweep import explained
 from inferlab.version import __version__
 
@@ -126,22 +126,16 @@ def _measured(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[R
         raise BadInput(explained(job, error)) from error
 
 
-def search(search: Search, luggage: Luggage, name: str, listener: Listener) -> dict[str, Any] | Failure:
-    """Find the best configuration on this node; the answer is what the command writes to a file."""
-    import json
-
-    from inferlab.views.recommend import to_json
-
+def search(search: Search, luggage: Luggage, name: str, listener: Listener) -> Recommendation | Failure:
+    """Find the best configuration on this node."""
     with as_node(name):
         try:
             plan, model = here(search.plan, search.model, luggage)
-            found = recommend(replace(search, plan=plan, model=model), listener)
+            return recommend(replace(search, plan=plan, model=model), listener)
         except BadInput as error:
             return Failure("refused", str(error))
         except EngineFailed as error:
             return Failure("died", str(error))
-        content: dict[str, Any] = json.loads(to_json(found))
-        return content
 
 
 def here(plan: Plan, model: Model, luggage: Luggage) -> tuple[Plan, Model]:

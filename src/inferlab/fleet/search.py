@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from inferlab.fleet.cluster import Cluster
 from inferlab.fleet.joining import joined
 from inferlab.fleet.messages import Crashed, Ended, Found, Heard, Lost, Message, Ready
 from inferlab.fleet.nodes import Node
 from inferlab.fleet.sweep import Site
-from inferlab.measure.queueing import Objective
+from inferlab.measure.headline import cost_per_million
 from inferlab.measure.recommend import Search
-from inferlab.records import Event, Failure, Listener, Model, Plan
+from inferlab.records import (
+    Event,
+    Failure,
+    FleetRecommendation,
+    Listener,
+    MachineRecommendation,
+    Model,
+    Objective,
+    Plan,
+    Recommendation,
+)
 
 _LOOK_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What was found on one machine of each type: a recommendation as JSON has it, or why there is none."""
-
-    by_type: Mapping[str, dict[str, Any] | Failure]
-    interrupted: bool
-
-
-def search(plan: Plan, model: Model, objective: Objective | None, time_s: float, listener: Listener) -> Answers:
+def search(
+    plan: Plan, model: Model, objective: Objective | None, time_s: float, listener: Listener
+) -> FleetRecommendation:
     """Search on one node of every machine type; Ctrl-C keeps what is known, and raises where that is nothing."""
     assert plan.cluster is not None
     with joined(plan.cluster) as cluster:
@@ -42,7 +44,37 @@ def search(plan: Plan, model: Model, objective: Objective | None, time_s: float,
             if not party.answers:
                 raise
         known = {name: party.answers[node.id] for name, node in nodes.items() if node.id in party.answers}
-        return Answers(known, interrupted)
+        return fleet_recommendation(model, objective, dict(plan.prices), known, interrupted)
+
+
+def fleet_recommendation(
+    model: Model,
+    objective: Objective | None,
+    prices: Mapping[str, float],
+    answers: Mapping[str, Recommendation | Failure],
+    interrupted: bool,
+) -> FleetRecommendation:
+    """What was found on one machine of each type, in the order in which one would take it."""
+    machines = [_priced(name, prices.get(name), answer) for name, answer in answers.items()]
+    return FleetRecommendation(model, objective, tuple(sorted(machines, key=_rank)), interrupted)
+
+
+def _priced(name: str, price: float | None, answer: Recommendation | Failure) -> MachineRecommendation:
+    if isinstance(answer, Failure):
+        return MachineRecommendation(name, price, None, answer)
+    best = answer.recommended
+    known = best is not None and best.figures is not None and price is not None
+    cost = cost_per_million(best.figures.items_per_sec, price) if known else None  # type: ignore[union-attr,arg-type]
+    return MachineRecommendation(name, price, answer, cost_per_million=cost)
+
+
+def _rank(machine: MachineRecommendation) -> tuple[int, float, float]:
+    """The cheapest first, then the fastest without a price; last those that have nothing to offer."""
+    best = machine.recommendation.recommended if machine.recommendation else None
+    if best is None or best.figures is None:
+        return 2, 0.0, 0.0
+    cost = machine.cost_per_million
+    return (1 if cost is None else 0), cost.value if cost else 0.0, -best.figures.items_per_sec.value
 
 
 class _Party:
@@ -51,7 +83,7 @@ class _Party:
     def __init__(self, cluster: Cluster, site: Site, wanted: Search, listener: Listener) -> None:
         self._cluster, self._site, self._wanted, self._listen = cluster, site, wanted, listener
         self._nodes: dict[str, Node] = {}
-        self.answers: dict[str, dict[str, Any] | Failure] = {}
+        self.answers: dict[str, Recommendation | Failure] = {}
 
     def run(self, nodes: Mapping[str, Node]) -> None:
         """Wait for the answers of all."""

@@ -9,7 +9,7 @@ from statistics import fmean, variance
 
 import numpy as np
 
-from inferlab.records import Scenario
+from inferlab.records import Candidate
 from inferlab.units import plural
 
 BATCH_SIZES = (1, 2, 4, 8, 16)
@@ -24,26 +24,6 @@ _OFF = 1.25
 _RIDGE = 0.1
 # Half as much again as the limit, in one process, clearly misses an objective; tails are noisier than rates.
 _MISSED = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One configuration: an engine, its cores, the streams that divide them, the items of a batch."""
-
-    engine: str
-    num_cores: int
-    num_streams: int
-    batch_size: int
-
-    @property
-    def scenario(self) -> Scenario:
-        """One request at a time has all the cores; several streams divide them."""
-        return "sync" if self.num_streams == 1 else "async"
-
-    @property
-    def simplicity(self) -> tuple[int, int, int]:
-        """Smaller is simpler: fewer cores, a smaller batch, fewer streams."""
-        return self.num_cores, self.batch_size, self.num_streams
 
 
 @dataclass(frozen=True, slots=True)

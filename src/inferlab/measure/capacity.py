@@ -5,20 +5,34 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
 from inferlab.measure import children, findings, intervals, rate_search
+from inferlab.measure.check import worst
 from inferlab.measure.children import Process
 from inferlab.measure.lock import measuring_alone
 from inferlab.measure.prepare import Job, Setup, set_up
-from inferlab.measure.queueing import Objective, carried
+from inferlab.measure.queueing import carried, meets, samples_needed, value_s
 from inferlab.measure.rate_search import Prober, Reading, Trial
 from inferlab.measure.stats import PROCESSES
-from inferlab.records import Cell, Estimate, Event, Finding, Listener, Model
+from inferlab.records import (
+    Capacity,
+    CapacityProcess,
+    Cell,
+    Estimate,
+    Event,
+    Finding,
+    Listener,
+    LoneRequest,
+    Model,
+    Objective,
+    RatePoint,
+)
 from inferlab.units import duration
 
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
@@ -34,47 +48,6 @@ _LATE = 1.1
 _LOW_LOAD = 0.1
 # What findings.find says of one fixed rate; a search has words of its own.
 _NOT_OURS = ("overloaded", "one-process", "interrupted")
-
-
-@dataclass(frozen=True, slots=True)
-class Lone:
-    """How long requests take that come one by one: a glance at a few gives their median, more the objective's."""
-
-    seconds: float
-    statistic: str
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What was found out about one cell and one objective."""
-
-    cell: Cell
-    model: Model
-    objective: Objective
-    #: What queueing theory makes of the first process's service times, saturated or, if too long, one by one.
-    predicted_rate: float
-    trials: tuple[Trial, ...]
-    #: With no rate at all: the service time of requests that came one by one.
-    lone: Lone | None = None
-    #: The time that the wanted processes would have taken, where fewer were measured.
-    wanted_s: float | None = None
-    interrupted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One rate of the curve, the requests of all processes together; None where too few carry a statistic."""
-
-    rate: float
-    #: The rate as a share of saturation.
-    load: float
-    requests: int
-    processes: int
-    unserved_share: float
-    responses_s: dict[str, float | None]
-    services_s: dict[str, float | None]
-    #: Whether the objective is kept; None where the requests do not carry its statistic.
-    kept: bool | None
 
 
 def find_capacity(job: Job, objective: Objective, listener: Listener) -> Capacity:
@@ -102,7 +75,7 @@ class _Finder:
         self._overhead_s = 0.0
         self._start = 0.0
         self._rungs: tuple[int, ...] = (0,)
-        self._lone: Lone | None = None
+        self._lone: LoneRequest | None = None
         self._trials: list[Trial] = []
 
     def find(self) -> Capacity:
@@ -115,23 +88,19 @@ class _Finder:
             if not self._trials:
                 raise
             interrupted = True
-        return Capacity(
-            self._cell,
-            self._setup.job.model,
-            self._objective,
-            self._predicted,
-            tuple(self._trials),
-            self._lone,
-            None if interrupted else self._wanted_s(),
-            interrupted,
+        wanted_s = None if interrupted else self._wanted_s()
+        model = self._setup.job.model
+        found = capacity_of(
+            self._cell, model, self._objective, self._predicted, self._trials, wanted_s, interrupted
         )
+        return replace(found, lone=self._lone)
 
     def _another(self) -> bool:
         """Whether one more process is wanted and has time, which what is left is divided for anew."""
         left, left_s = self._wanted - len(self._trials), self._began + self._cell.time_s - time.monotonic()
         if self._lone is not None or left <= 0:
             return False
-        rate, needed = rate_search.rate_of(self._start, self._rungs[0]), self._objective.samples_needed
+        rate, needed = rate_search.rate_of(self._start, self._rungs[0]), samples_needed(self._objective)
         budget = rate_search.budget(left_s, left, 1, self._overhead_s, rate, needed)
         self._budget = budget or self._budget
         return budget is not None
@@ -176,20 +145,20 @@ class _Finder:
             self._start = saturation * min(rate_search.CEILING, max(_LOW_LOAD, predicted / saturation))
             self._budget = self._afford(self._start)
 
-    def _too_slow_alone(self, prober: Prober) -> Lone | None:
+    def _too_slow_alone(self, prober: Prober) -> LoneRequest | None:
         """How long requests take that come one by one, where even that is beyond the limit."""
         times_s = prober.one_by_one(_GLANCE)
         if float(np.min(times_s)) > self._objective.limit_s:
-            return Lone(float(np.median(times_s)), "median")
+            return LoneRequest(float(np.median(times_s)), "median")
         self._afford(prober.lone_rate)
-        times_s = prober.one_by_one(self._objective.samples_needed)
-        if self._objective.keeps(times_s):
+        times_s = prober.one_by_one(samples_needed(self._objective))
+        if meets(self._objective, times_s):
             return None
-        return Lone(self._objective.value_s(times_s), self._objective.statistic)
+        return LoneRequest(value_s(self._objective, times_s), self._objective.statistic)
 
     def _afford(self, rate: float) -> rate_search.Budget:
         """How to spend the time on a search around a rate; refuses where it cannot carry the objective."""
-        fewest, needed = self._cell.processes or 1, self._objective.samples_needed
+        fewest, needed = self._cell.processes or 1, samples_needed(self._objective)
         found = rate_search.budget(self._cell.time_s, self._wanted, fewest, self._overhead_s, rate, needed)
         if found is None:
             wanted = (
@@ -216,7 +185,7 @@ class _Finder:
         prober.trace([self._rungs[0] + below for below in rate_search.CURVE], self._budget.curve_s)
 
     def _time_needed_s(self, processes: int, rate: float) -> float:
-        return rate_search.time_needed_s(processes, self._overhead_s, rate, self._objective.samples_needed)
+        return rate_search.time_needed_s(processes, self._overhead_s, rate, samples_needed(self._objective))
 
     def _tell(self, rate: float) -> None:
         self._listener(Event("rung", {"rate": rate, "process": len(self._trials) + 1}))
@@ -226,33 +195,75 @@ class _Finder:
         self._listener(Event("searching", fraction=fraction))
 
 
+def capacity_of(
+    cell: Cell,
+    model: Model,
+    objective: Objective,
+    predicted_rate: float,
+    trials: Sequence[Trial],
+    wanted_s: float | None = None,
+    interrupted: bool = False,
+) -> Capacity:
+    """What the processes of a search say together; `wanted_s` is the time that all wanted ones would take."""
+    runs = [trial.run for trial in trials]
+    return Capacity(
+        cell=cell,
+        model=model,
+        objective=objective,
+        predicted_rate=predicted_rate,
+        processes=tuple(map(_process, trials)),
+        curve=_curve(objective, trials),
+        stream_mode=runs[0].stream_mode,
+        check=worst([run.check for run in runs]),
+        findings=(
+            *(one for one in findings.find(cell, runs) if one.code not in _NOT_OURS),
+            *_search_findings(cell, trials, wanted_s, interrupted),
+        ),
+        machine=runs[0].machine,
+        versions=runs[0].versions,
+        settings=runs[0].settings,
+        interrupted=interrupted,
+    )
+
+
+def _process(trial: Trial) -> CapacityProcess:
+    return CapacityProcess(
+        started_at=trial.run.started_at,
+        saturation_rate=trial.saturation_rate,
+        measured_rate=trial.measured_rate,
+        luck=trial.luck,
+        reach=trial.reach,
+        rate=trial.rate,
+    )
+
+
 def max_rate(capacity: Capacity) -> Estimate:
     """The typical process's highest rate; 0 where the objective is out of reach.
 
-    Where some processes keep the objective at no rate and others do, their middle one, without an interval.
+    Where some processes meet the objective at no rate and others do, their middle one, without an interval.
     """
-    rates = [one.rate for one in capacity.trials]
+    rates = [process.rate for process in capacity.processes]
     if min(rates) > 0:
         return intervals.student(rates)
     return Estimate(statistics.median(rates), None, None, 0.95, "student")
 
 
-def saturation_rate(capacity: Capacity) -> float:
-    """Requests a second of the typical process when its streams never pause."""
-    return intervals.student([one.saturation_rate for one in capacity.trials]).value
+def saturation_rate(processes: Sequence[CapacityProcess | Trial]) -> float:
+    """Requests per second of the typical process when its streams never pause."""
+    return intervals.student([process.saturation_rate for process in processes]).value
 
 
-def curve(capacity: Capacity) -> tuple[Rung, ...]:
+def _curve(objective: Objective, trials: Sequence[Trial]) -> tuple[RatePoint, ...]:
     """Latency over rate, from the lowest rate up."""
-    found: dict[float, list[Reading]] = {}
-    for trial in capacity.trials:
+    readings: dict[float, list[Reading]] = {}
+    for trial in trials:
         for reading in trial.readings:
-            found.setdefault(reading.rate, []).append(reading)
-    saturation = saturation_rate(capacity)
-    return tuple(_rung(found[rate], rate / saturation, capacity.objective) for rate in sorted(found))
+            readings.setdefault(reading.rate, []).append(reading)
+    saturation = saturation_rate(trials)
+    return tuple(_rate_point(readings[rate], rate / saturation, objective) for rate in sorted(readings))
 
 
-def _rung(readings: list[Reading], load: float, objective: Objective) -> Rung:
+def _rate_point(readings: list[Reading], load: float, objective: Objective) -> RatePoint:
     waited_s = np.concatenate([one.responses_s for one in readings])
     responses_s = np.concatenate([_with_unserved(one) for one in readings])
     services_s = np.concatenate([one.services_s for one in readings])
@@ -260,7 +271,7 @@ def _rung(readings: list[Reading], load: float, objective: Objective) -> Rung:
     # What was given up had waited for longer than the limit, so that the objective is judged even where its
     # statistic is unknown.
     value_s = carried(waited_s, objective.statistic)
-    return Rung(
+    return RatePoint(
         rate=readings[0].rate,
         load=load,
         requests=len(responses_s),
@@ -278,11 +289,12 @@ def _with_unserved(reading: Reading) -> NDArray[np.float64]:
     return np.concatenate([reading.responses_s[: len(reading.services_s)], np.full(unserved, np.inf)])
 
 
-def find(capacity: Capacity) -> tuple[Finding, ...]:
-    """Everything that the reader must know, as for a benchmark and of the search."""
-    cell, trials = capacity.cell, capacity.trials
-    reaches = [one.reach for one in trials]
-    found = [one for one in findings.find(cell, [trial.run for trial in trials]) if one.code not in _NOT_OURS]
+def _search_findings(
+    cell: Cell, trials: Sequence[Trial], wanted_s: float | None, interrupted: bool
+) -> list[Finding]:
+    """What the reader must know of the search."""
+    reaches = [trial.reach for trial in trials]
+    found = []
     if "none" in reaches and len(set(reaches)) > 1:
         found.append(Finding("some-out-of-reach", {"processes": reaches.count("none"), "of": len(trials)}))
     if "saturation" in reaches:
@@ -291,10 +303,10 @@ def find(capacity: Capacity) -> tuple[Finding, ...]:
         found.append(Finding("kept-to-saturation", data))
     if "bound" in reaches:
         found.append(Finding("search-cut", {"processes": reaches.count("bound"), "of": len(trials)}))
-    if capacity.wanted_s is not None:
-        found.append(Finding("few-processes", {"processes": len(trials), "seconds": capacity.wanted_s}))
+    if wanted_s is not None:
+        found.append(Finding("few-processes", {"processes": len(trials), "seconds": wanted_s}))
     if cell.processes == 1:
         found.append(Finding("one-process-asked"))
-    if capacity.interrupted:
+    if interrupted:
         found.append(Finding("search-interrupted", {"processes": len(trials)}))
-    return tuple(found)
+    return found

@@ -14,14 +14,24 @@ from numpy.typing import NDArray
 
 from inferlab.errors import EngineHung, InferlabError
 from inferlab.measure import candidates, prepare
-from inferlab.measure.candidates import Candidate, Evidence
+from inferlab.measure.candidates import Evidence
 from inferlab.measure.children import Process
 from inferlab.measure.findings import WORTH_A_WORD
 from inferlab.measure.headline import ms_per_item
 from inferlab.measure.prepare import Job, Layout, Setup, set_up
-from inferlab.measure.queueing import Objective
+from inferlab.measure.queueing import samples_needed, value_s
 from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, seconds
-from inferlab.records import Event, Listener, Model, OutputCheck, Plan, Run, StreamMode
+from inferlab.records import (
+    Candidate,
+    Event,
+    Listener,
+    Model,
+    Objective,
+    OutputCheck,
+    Plan,
+    Run,
+    StreamMode,
+)
 
 # Of the whole time: when the first round must end, and when the others must.
 _FIRST_ROUND, _ROUNDS = 0.5, 0.65
@@ -253,7 +263,7 @@ class Explorer:
         if objective is None:
             return _LOOK_S
         call_s = float(np.median(self.latencies_s(candidate)))
-        wanted_s = objective.samples_needed * call_s / candidate.num_streams / (FINALISTS - 1)
+        wanted_s = samples_needed(objective) * call_s / candidate.num_streams / (FINALISTS - 1)
         return min(_LONGEST_LOOK_S, max(_LOOK_S, wanted_s))
 
     def _setup(self, candidate: Candidate) -> Setup:
@@ -272,7 +282,7 @@ class Explorer:
     def _evidence(self, candidate: Candidate, record: Record) -> Evidence:
         rates = tuple(undisturbed_rate(run, candidate) for run in record.runs)
         objective = self.search.objective
-        strain = objective.value_s(latencies_s(record.runs)) / objective.limit_s if objective else 0.0
+        strain = value_s(objective, latencies_s(record.runs)) / objective.limit_s if objective else 0.0
         return Evidence(rates, strain)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from inferlab.measure import stats
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.stats import load, seconds, summarize, with_samples
-from inferlab.records import Cell, Finding, Outcome, Run, Window
+from inferlab.records import Cell, Comparison, Finding, Outcome, Run, Window
 
 #: Shares of the cores' time above which a cause is worth a word, over the whole and in one window.
 WORTH_A_WORD = {"run_queue_wait_s": 0.02, "throttled_s": 0.005, "steal_s": 0.05}
@@ -85,6 +85,8 @@ def clock_change(runs: Sequence[Run]) -> float | None:
     return change if agree and abs(change) > _CLOCK_CHANGE else None
 
 
+# Said of an arm as a whole; the processes of a pair are few and short by design.
+_NOT_OF_ARMS = ("one-process", "interrupted", "not-precise")
 # Of fewer requests the mean service may be one stall.
 _MANY = 50
 
@@ -214,3 +216,18 @@ def _crowded(cell: Cell) -> bool:
     """Whether the cell has more threads than cores by its own choice."""
     streams = cell.num_streams * cell.instances
     return streams > 1 and (cell.scenario == "elastic" or streams > cell.num_cores)
+
+
+def arm_findings(comparison: Comparison) -> list[list[Finding]]:
+    """What was found about A and about B of a comparison, over all processes of each."""
+    if comparison.cells is None:
+        return [[], []]
+    return [
+        [finding for finding in find(cell, runs) if finding.code not in _NOT_OF_ARMS]
+        for cell, runs in zip(comparison.cells, arm_runs(comparison), strict=True)
+    ]
+
+
+def arm_runs(comparison: Comparison) -> tuple[list[Run], list[Run]]:
+    """The runs of both arms."""
+    return [pair.a for pair in comparison.pairs], [pair.b for pair in comparison.pairs]

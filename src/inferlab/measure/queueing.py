@@ -6,7 +6,6 @@ import heapq
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
 from inferlab.measure import stats
+from inferlab.records import Objective
 
 # Halvings of the interval between no load and full load: to a millionth of full load.
 _HALVINGS = 20
@@ -100,29 +100,21 @@ _EXAMPLES = (
 _FEWEST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """A statistic of the response times and the limit that it must keep."""
+def samples_needed(objective: Objective) -> int:
+    """The fewest requests that carry an objective's statistic."""
+    p = percent(objective.statistic)
+    return _FEWEST if p is None else max(_FEWEST, stats.samples_needed(p))
 
-    #: mean, median, or a percentile such as p99 or p99.9.
-    statistic: str
-    limit_s: float
-    text: str
 
-    @property
-    def samples_needed(self) -> int:
-        """The fewest requests that carry the statistic."""
-        p = percent(self.statistic)
-        return _FEWEST if p is None else max(_FEWEST, stats.samples_needed(p))
+def value_s(objective: Objective, times_s: NDArray[np.float64]) -> float:
+    """An objective's statistic of these times, however few they are."""
+    p = percent(objective.statistic)
+    return float(np.mean(times_s) if p is None else np.percentile(times_s, p))
 
-    def value_s(self, times_s: NDArray[np.float64]) -> float:
-        """The statistic of these times, however few they are."""
-        p = percent(self.statistic)
-        return float(np.mean(times_s) if p is None else np.percentile(times_s, p))
 
-    def keeps(self, times_s: NDArray[np.float64]) -> bool:
-        """Whether these times keep the limit."""
-        return self.value_s(times_s) <= self.limit_s
+def meets(objective: Objective, times_s: NDArray[np.float64]) -> bool:
+    """Whether these times meet an objective."""
+    return value_s(objective, times_s) <= objective.limit_s
 
 
 def percent(statistic: str) -> float | None:

@@ -6,16 +6,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.measure import queueing
 from inferlab.measure.children import Process
-from inferlab.measure.queueing import Objective, highest_rate
+from inferlab.measure.queueing import highest_rate, meets, value_s
 from inferlab.measure.stats import latencies_ns, service_ns
-from inferlab.records import Run, Window
+from inferlab.records import Objective, Reach, Run, Window
 
 #: The closest that the answer can come to saturation: beyond it the queue grows for as long as requests come.
 CEILING = 0.98
@@ -147,19 +147,16 @@ def luck(objective: Objective, services_s: NDArray[np.float64], streams: int, se
     shuffle = np.random.default_rng(seed).permutation
     # Other services for the same arrivals, so that it is theirs alone.
     here = [
-        highest_rate(shuffle(services_s), streams, objective.keeps, seed, requests, 2 * MOST_LOAD)
+        highest_rate(shuffle(services_s), streams, partial(meets, objective), seed, requests, 2 * MOST_LOAD)
         for _ in range(max(1, min(_MOST_DRAWS, _LONG_RUN // requests)))
     ]
-    usually = highest_rate(services_s, streams, objective.keeps, seed + 500, _LONG_RUN)
+    usually = highest_rate(services_s, streams, partial(meets, objective), seed + 500, _LONG_RUN)
     return usually / _geometric_mean(here) if min(here) > 0 and usually > 0 else 1.0
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
-
-#: Where the search ended: between two rungs, at saturation, at no rate at all, or out of time.
-Reach = Literal["crossing", "saturation", "none", "bound"]
 
 # A rung gets at least this much longer than its requests take to arrive; what still waits then is given up.
 _OVERTIME = 0.25
@@ -224,7 +221,7 @@ class Prober:
     def predict(self) -> float:
         """The highest rate that should keep the objective, by the service times known so far."""
         services_s = without_stalls(self._services_s)
-        return queueing.highest_rate(services_s, self._streams, self._objective.keeps, self._seed)
+        return queueing.highest_rate(services_s, self._streams, partial(meets, self._objective), self._seed)
 
     @property
     def lone_rate(self) -> float:
@@ -267,7 +264,7 @@ class Prober:
             return "crossing"
         if keeps_all(values, self._objective.limit_s):
             return "saturation" if max(rungs) >= highest else "bound"
-        too_slow = not self._objective.keeps(self._search[min(rungs)].services_s)
+        too_slow = not meets(self._objective, self._search[min(rungs)].services_s)
         return "none" if too_slow or min(rungs) <= lowest else "bound"
 
     @property
@@ -297,7 +294,7 @@ class Prober:
         return rung_of(self.start, lowest), rung_of(self.start, highest)
 
     def _tried(self) -> tuple[list[int], list[float]]:
-        values = [self._objective.value_s(one.responses_s) for one in self._search.values()]
+        values = [value_s(self._objective, one.responses_s) for one in self._search.values()]
         return list(self._search), values
 
     def _read(self, rate: float, requests: int) -> Reading:

@@ -4,23 +4,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
 
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
 from inferlab.measure import candidates, paired, prepare
-from inferlab.measure.candidates import TIE, Candidate, label
+from inferlab.measure.candidates import TIE, label
 from inferlab.measure.cells import jobs, with_inputs_of
-from inferlab.measure.explore import Explorer, Search
+from inferlab.measure.check import worst
+from inferlab.measure.explore import Explorer, Record, Search, latencies_s
+from inferlab.measure.findings import disturbances
 from inferlab.measure.headline import SCHEDULERS
+from inferlab.measure.intervals import student
 from inferlab.measure.lock import measuring_alone
 from inferlab.measure.paired import Contest
 from inferlab.measure.prepare import Job
-from inferlab.measure.queueing import Objective
+from inferlab.measure.queueing import value_s
+from inferlab.measure.stats import items_per_sec, median_ms
 from inferlab.model.shapes import batch_axis, fixed_batch
-from inferlab.records import Comparison, EngineInfo, Event, Listener, Model, Run
+from inferlab.records import (
+    Candidate,
+    Comparison,
+    Contender,
+    Deployment,
+    EngineInfo,
+    Estimate,
+    Event,
+    Figures,
+    Listener,
+    Objective,
+    PairedRatio,
+    Recommendation,
+    Round,
+    Run,
+    Standing,
+)
 from inferlab.worker import Worker
 
 # As many pairs as give an interval: by ranks where arms are close, Student's where they are clearly apart.
@@ -103,22 +125,6 @@ class Finals:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """All that is needed to write the program that runs a model as it was measured."""
-
-    model_path: str
-    #: For each process, the CPUs of each of its streams.
-    children: tuple[tuple[tuple[int, ...], ...], ...]
-    mode: str
-    #: Name, type and shape of every input.
-    inputs: tuple[tuple[str, str, tuple[int, ...]], ...]
-    #: Python that defines load(cpus) and stream(model), from the engine; empty where it has none.
-    engine_code: str
-    #: The batch size that the model fixes, where a rewritten copy was measured.
-    fixed_batch: int | None
-
-
 def deployment(job: Job, layout: prepare.Layout | None = None) -> Deployment:
     """How to deploy it, as laid out; by default one request at a time on the cell's cores.
 
@@ -157,59 +163,7 @@ def deployment(job: Job, layout: prepare.Layout | None = None) -> Deployment:
     )
 
 
-__all__ = ["Contender", "Recommendation", "Search", "recommend"]
-
-Standing = Literal[
-    "recommended", "runner-up", "finalist", "dropped", "missed", "wrong", "failed", "spared", "untried"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A candidate and what became of it."""
-
-    candidate: Candidate
-    standing: Standing
-    #: One for each round that measured it.
-    runs: tuple[Run, ...] = ()
-    #: How its streams run: "single", "threads", "processes" or "native".
-    stream_mode: str = ""
-    #: Why it has no figures that count.
-    problem: str = ""
-    #: The measured candidate that shows that it need not be measured.
-    spared_by: Candidate | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """The best configuration, the evidence for it, and what became of the others."""
-
-    model: Model
-    objective: Objective | None
-    #: The recommended one first, then by standing and throughput.
-    contenders: tuple[Contender, ...]
-    #: Of the recommended one (A) with others (B), or of the former leader with it.
-    comparisons: tuple[Comparison, ...]
-    #: What the comparisons could not do, in words.
-    troubles: tuple[str, ...]
-    #: The recommended one was taken because it is simpler than others that are as fast.
-    simpler: bool
-    deployment: Deployment | None
-    #: Engines that were named but cannot run the model here, and why.
-    left_out: Mapping[str, str]
-    time_s: float
-    seconds: float
-    interrupted: bool
-
-    @property
-    def recommended(self) -> Contender | None:
-        """The configuration to take; None where none keeps the objective or nothing could be measured."""
-        return next((one for one in self.contenders if one.standing == "recommended"), None)
-
-    @property
-    def runner_up(self) -> Contender | None:
-        """The next best."""
-        return next((one for one in self.contenders if one.standing == "runner-up"), None)
+__all__ = ["Search", "recommend"]
 
 
 def recommend(search: Search, listener: Listener) -> Recommendation:
@@ -293,17 +247,10 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
     standings = _standings(explorer, finals)
     known = explorer.known
     contenders = [
-        Contender(
-            candidate,
-            standings[candidate],
-            tuple(record.runs),
-            record.layout.mode if record.layout else "",
-            record.problem or (record.wrong.detail if record.wrong else ""),
-            record.spared_by,
-        )
+        contender(candidate, standings[candidate], record, search.objective)
         for candidate, record in explorer.records.items()
     ]
-    order = list(Standing.__args__)  # type: ignore[attr-defined]
+    order = get_args(Standing)
     contenders.sort(
         key=lambda one: (
             order.index(one.standing),
@@ -315,7 +262,7 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
         model=search.model,
         objective=search.objective,
         contenders=tuple(contenders),
-        comparisons=tuple(finals.comparisons),
+        comparisons=tuple(map(paired_ratio, finals.comparisons)),
         troubles=tuple(finals.troubles),
         simpler=finals.simpler,
         deployment=deployment(explorer.job(winner), explorer.records[winner].layout) if winner else None,
@@ -323,6 +270,67 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
         time_s=search.time_s,
         seconds=time.monotonic() - explorer.began,
         interrupted=interrupted,
+        machine=next((run.machine for record in explorer.records.values() for run in record.runs), None),
+        versions={
+            name: version
+            for record in explorer.records.values()
+            for run in record.runs[:1]
+            for name, version in run.versions.items()
+        },
+    )
+
+
+def contender(candidate: Candidate, standing: Standing, record: Record, objective: Objective | None) -> Contender:
+    """A candidate with all that its rounds say."""
+    runs = record.runs
+    return Contender(
+        candidate,
+        standing,
+        tuple(
+            Round(
+                run.started_at,
+                items_per_sec(run, candidate.batch_size),
+                median_ms(run),
+                run.peak_memory_bytes,
+                run.load_s,
+            )
+            for run in runs
+        ),
+        _figures(candidate, runs, objective) if runs else None,
+        record.layout.mode if record.layout else "",
+        record.problem or (record.wrong.detail if record.wrong else ""),
+        record.spared_by,
+    )
+
+
+def _figures(candidate: Candidate, runs: Sequence[Run], objective: Objective | None) -> Figures:
+    times_s = latencies_s(runs)
+    return Figures(
+        items_per_sec=_rate(candidate, runs),
+        median_s=float(np.median(times_s)),
+        objective_s=value_s(objective, times_s) if objective else None,
+        batches=len(times_s),
+        check=worst([run.check for run in runs]),
+        lost_share=sum(one.share for one in disturbances(runs, candidate.num_cores)),
+    )
+
+
+def _rate(candidate: Candidate, runs: Sequence[Run]) -> Estimate:
+    """Items per second of the typical process, with Student's interval from three on: two say next to nothing."""
+    estimate = student([items_per_sec(run, candidate.batch_size) for run in runs])
+    return estimate if len(runs) > 2 else replace(estimate, low=None, high=None)
+
+
+def paired_ratio(comparison: Comparison) -> PairedRatio:
+    """A comparison without its runs."""
+    return PairedRatio(
+        comparison.labels,
+        comparison.ratio,
+        comparison.verdict,
+        comparison.margin,
+        comparison.metric,
+        len(comparison.pairs),
+        comparison.seconds,
     )
 
 

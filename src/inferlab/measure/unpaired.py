@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from inferlab.measure import intervals
-from inferlab.records import Comparison, Estimate
+from inferlab.measure.check import worst
+from inferlab.measure.stats import items_per_sec, median_ms, seconds, with_samples
+from inferlab.records import Benchmark, Comparison, Estimate, Outcome
 
-#: What two results may differ in, by the key of the file, and how it is called.
-_CONDITIONS = {
+#: What two results may differ in beside their model and machine, and what it is called.
+CONDITIONS = {
     "machine_type": "machine type",
     "engine": "engine",
     "version": "engine version",
@@ -24,91 +27,117 @@ _CONDITIONS = {
     "engine_options": "engine options",
     "inputs": "input shapes",
 }
+#: What two machines may differ in.
+_MACHINE = {
+    "node": "machine",
+    "instance_type": "instance type",
+    "cpu": "CPU",
+    "system": "system",
+    "cpu_quota": "CPU quota",
+}
+_OWN_VERSIONS = ("inferlab", "python", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """A result of one cell, as JSON has it, and what the user calls it."""
+class SavedResult:
+    """A result of one cell that was measured before, as far as a comparison needs it."""
 
-    path: str
-    content: dict[str, Any]
-
-    @property
-    def is_sync(self) -> bool:
-        """Whether its headline is latency."""
-        return bool(self.content["scenario"] == "singlestream")
-
-    def times_ms(self, metric: str) -> tuple[float, ...]:
-        """Time an item, process by process."""
-        batch = self.content["batch_size"]
-        # Version 1 had one process, whose numbers are the result's.
-        processes = self.content.get("processes") or [self.content["benchmark_result"]]
-        found = [one["median"] / batch if metric == "median" else 1e3 / one["items_per_sec"] for one in processes]
-        return tuple(map(float, found))
+    label: str
+    is_sync: bool
+    #: Per item, process by process.
+    medians_ms: tuple[float, ...]
+    throughput_ms: tuple[float, ...]
+    seconds: float
+    model_digest: str
+    model_source: str
+    #: By the names in `CONDITIONS`.
+    conditions: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    check_status: str = ""
+    check_detail: str = ""
 
 
-def compare_saved(a: Saved, b: Saved, margin: float) -> Comparison:
-    """Compare two saved results by what their processes measured."""
-    metric = "median" if a.is_sync and b.is_sync else "throughput"
-    times = a.times_ms(metric), b.times_ms(metric)
-    ratio = intervals.welch(*times, level=1 - intervals.ALPHA)
-    verdict = intervals.verdict(ratio, margin)
-    seconds = sum(float(one.content["benchmark_result"]["seconds_ran"]) for one in (a, b))
-    match, detail = _outputs(a, b)
-    return Comparison(
-        labels=(a.path, b.path),
-        ratio=ratio,
-        verdict=verdict,
-        margin=margin,
-        metric="median" if metric == "median" else "throughput",
-        seconds=seconds,
-        outputs_match=match,
-        output_error=None,
-        output_detail=detail,
-        settle_s=_settle_s(ratio, margin, times, seconds) if verdict == "inconclusive" else None,
-        times_ms=times,
-        differences=tuple(_differences(a.content, b.content)),
+def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedResult | None:
+    """A measured cell as what is compared; None where nothing was measured of it."""
+    cell, runs = outcome.cell, with_samples(outcome.runs)
+    if not runs:
+        return None
+    first, check = outcome.runs[0], worst([run.check for run in outcome.runs])
+    version = next((version for name, version in first.versions.items() if name not in _OWN_VERSIONS), "")
+    conditions = {
+        **{name: getattr(cell, name, None) for name in CONDITIONS},
+        "version": version,
+        "stream_mode": first.stream_mode,
+        "engine_options": dict(cell.engine_options),
+        "inputs": {name: list(shape) for name, shape in cell.shapes},
+    }
+    return SavedResult(
+        label=label,
+        is_sync=cell.scenario == "sync",
+        medians_ms=tuple(median_ms(run) / cell.batch_size for run in runs),
+        throughput_ms=tuple(1e3 / items_per_sec(run, cell.batch_size, cell.rate) for run in runs),
+        seconds=sum(seconds(window) for run in runs for window in run.windows),
+        model_digest=benchmark.model.digest,
+        model_source=benchmark.model.source,
+        conditions=conditions,
+        machine={name: getattr(first.machine, name) for name in _MACHINE},
+        check_status=check.status,
+        check_detail=check.detail,
     )
 
 
-def _outputs(a: Saved, b: Saved) -> tuple[bool | None, str]:
+def compare_saved(a: SavedResult, b: SavedResult, margin: float) -> Comparison:
+    """Compare two saved results by what their processes measured."""
+    sync = a.is_sync and b.is_sync
+    times = (a.medians_ms, b.medians_ms) if sync else (a.throughput_ms, b.throughput_ms)
+    ratio = intervals.welch(*times, level=1 - intervals.ALPHA)
+    verdict = intervals.verdict(ratio, margin)
+    total_s = a.seconds + b.seconds
+    match, detail = _outputs(a, b)
+    return Comparison(
+        labels=(a.label, b.label),
+        ratio=ratio,
+        verdict=verdict,
+        margin=margin,
+        metric="median" if sync else "throughput",
+        seconds=total_s,
+        outputs_match=match,
+        output_error=None,
+        output_detail=detail,
+        settle_s=_settle_s(ratio, margin, times, total_s) if verdict == "inconclusive" else None,
+        times_ms=times,
+        differences=tuple(_differences(a, b)),
+    )
+
+
+def _outputs(a: SavedResult, b: SavedResult) -> tuple[bool | None, str]:
     """Both match the reference of the same model, one is wrong, or nothing is known."""
-    checks = [one.content.get("output_check", {}) for one in (a, b)]
-    states = [check.get("status") for check in checks]
-    if "mismatch" in states:
-        return False, str(checks[states.index("mismatch")].get("detail", ""))
-    same_model = a.content["model"]["digest"] == b.content["model"]["digest"]
-    if same_model and states == ["match", "match"]:
+    for result in (a, b):
+        if result.check_status == "mismatch":
+            return False, result.check_detail
+    if a.model_digest == b.model_digest and a.check_status == b.check_status == "match":
         return True, ""
     return None, "saved results have no outputs to compare"
 
 
-def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    found = [
-        f"{name}: {a.get(key)} and {b.get(key)}"
-        for key, name in _CONDITIONS.items()
-        if (a.get(key) or None) != (b.get(key) or None)
+def _differences(a: SavedResult, b: SavedResult) -> list[str]:
+    differences = [
+        f"{name}: {a.conditions.get(key)} and {b.conditions.get(key)}"
+        for key, name in CONDITIONS.items()
+        if (a.conditions.get(key) or None) != (b.conditions.get(key) or None)
     ]
-    if a["model"]["digest"] != b["model"]["digest"]:
-        found.append(f"model: {a['orig_model_path']} and {b['orig_model_path']}")
-    machines = [one.get("machine") or {} for one in (a, b)]
-    for key, name in (
-        ("node", "machine"),
-        ("instance_type", "instance type"),
-        ("cpu", "CPU"),
-        ("system", "system"),
-        ("cpu_quota", "CPU quota"),
-    ):
-        values = [one.get(key) for one in machines]
-        if values[0] != values[1]:
-            found.append(f"{name}: {values[0]} and {values[1]}")
-    return found
+    if a.model_digest != b.model_digest:
+        differences.append(f"model: {a.model_source} and {b.model_source}")
+    for key, name in _MACHINE.items():
+        if a.machine.get(key) != b.machine.get(key):
+            differences.append(f"{name}: {a.machine.get(key)} and {b.machine.get(key)}")
+    return differences
 
 
 def _settle_s(
-    ratio: Estimate, margin: float, times: tuple[tuple[float, ...], tuple[float, ...]], seconds: float
+    ratio: Estimate, margin: float, times: tuple[tuple[float, ...], tuple[float, ...]], total_s: float
 ) -> float | None:
     """What both measurements would take if each had as many processes as are needed."""
     fewest = min(map(len, times))
     count = intervals.pairs_to_settle(ratio, margin, fewest)
-    return None if count is None else seconds * count / fewest
+    return None if count is None else total_s * count / fewest

@@ -1,10 +1,23 @@
 """The nouns of inferlab: frozen, plain, importing nothing of ours. Profiles and recipes lie in their modules."""
 
-from inferlab.records.comparison import Comparison, Pair, Verdict
+from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint, Reach
+from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, Pair, Verdict
 from inferlab.records.engine import EngineInfo
 from inferlab.records.event import Event, Finding, Listener, ignore
 from inferlab.records.model import Dim, Kind, Model, Shape, TensorSpec
 from inferlab.records.plan import Cell, Pinning, Plan, Scenario, StreamMode
+from inferlab.records.recommendation import (
+    Candidate,
+    Contender,
+    Deployment,
+    Figures,
+    FleetRecommendation,
+    MachineRecommendation,
+    PairedRatio,
+    Recommendation,
+    Round,
+    Standing,
+)
 from inferlab.records.run import (
     Benchmark,
     Failure,
@@ -21,29 +34,47 @@ from inferlab.records.summary import Estimate, Method, Summary
 
 __all__ = [
     "Benchmark",
+    "Candidate",
+    "Capacity",
+    "CapacityProcess",
     "Cell",
     "Comparison",
+    "ComparisonFailure",
+    "ComparisonSweep",
+    "Contender",
+    "Deployment",
     "Dim",
     "EngineInfo",
     "Estimate",
     "Event",
     "Failure",
+    "Figures",
     "Finding",
+    "FleetRecommendation",
     "Kind",
     "Listener",
+    "LoneRequest",
     "Machine",
+    "MachineRecommendation",
     "Method",
     "Metric",
     "Model",
+    "Objective",
     "Outcome",
     "OutputCheck",
     "Pair",
+    "PairedRatio",
     "Pinning",
     "Plan",
+    "RatePoint",
+    "Reach",
+    "Recommendation",
+    "Round",
     "Run",
     "Samples",
     "Scenario",
     "Shape",
+    "Standing",
     "Status",
     "StreamMode",
     "Summary",

@@ -53,3 +53,23 @@ class Comparison:
     interrupted: bool = False
     #: What `output_error` is.
     output_metric: Metric = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonFailure:
+    """Why a core count and batch size have no comparison; None stands for all cores, and the model's own batch."""
+
+    num_cores: int | None
+    batch_size: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSweep:
+    """The same two arms compared at several core counts and batch sizes."""
+
+    results: tuple[Comparison, ...]
+    failures: tuple[ComparisonFailure, ...] = ()
+    interrupted: bool = False
+    #: Its name in the store; empty where it was not saved.
+    id: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inferlab.store.serialize import dumps
+from inferlab.codec import dumps
 
 Content = Mapping[str, Any]
 # Of the measured part of a profile.
@@ -38,18 +38,24 @@ def brief_of(kind: str, content: Content) -> str:
 
 def digest_of(content: Content) -> str:
     """The digest of the model that a document is about; of two that are compared, the first; empty if unknown."""
-    first = results(content)[0] if results(content) else content
-    arm = first.get("a") if isinstance(first, Mapping) else None
-    for part in (content.get("model"), arm.get("model") if isinstance(arm, Mapping) else None):
+    for part in (content.get("model"), *(_models(one) for one in _results(content)[:1])):
         if isinstance(part, Mapping) and isinstance(part.get("digest"), str):
             return str(part["digest"])
     return ""
 
 
-def results(content: Content) -> list[Content]:
+def _results(content: Content) -> list[Content]:
     """The comparisons of a document that holds several, or the only one."""
     several = content.get("results")
-    return list(several) if isinstance(several, list) else [content]
+    return [one for one in several if isinstance(one, Mapping)] if isinstance(several, list) else [content]
+
+
+def _models(comparison: Content) -> Any:
+    """The model of A; version 1 of comparisons had an object for each arm."""
+    models, arm = comparison.get("models"), comparison.get("a")
+    if isinstance(models, list):
+        return models[0]
+    return arm.get("model") if isinstance(arm, Mapping) else None
 
 
 def _benchmark(content: Content) -> dict[str, Any]:
@@ -68,10 +74,21 @@ def _profile(content: Content) -> dict[str, Any]:
 
 
 def _comparison(content: Content) -> dict[str, Any]:
-    first = results(content)[0]
+    first, *_ = results = _results(content)
+    if "labels" not in first:
+        labels = [first["a"]["label"], first["b"]["label"]]
+        return {"labels": labels, "results": [{name: one[name] for name in _COMPARISON} for one in results]}
+    return {"labels": first["labels"], "results": [_ratio(one) for one in results]}
+
+
+def _ratio(comparison: Content) -> dict[str, Any]:
+    ratio = comparison["ratio"]
     return {
-        "labels": [first["a"]["label"], first["b"]["label"]],
-        "results": [{name: one[name] for name in _COMPARISON} for one in results(content)],
+        "verdict": comparison["verdict"],
+        "ratio": ratio["value"],
+        "interval": None if ratio["low"] is None else [ratio["low"], ratio["high"]],
+        "paired": bool(comparison["log_ratios"]),
+        "outputs_match": comparison["outputs_match"],
     }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from inferlab.codec import restored
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Estimate, Run, Summary
 from inferlab.store import rows
 from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection
-from inferlab.store.serialize import restored
 
 #: The columns that are derived are called so, then after their field of a `CellEntry`.
 PREFIX = "cached_"

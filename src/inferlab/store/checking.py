@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from inferlab.codec import restored
 from inferlab.errors import InferlabError
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
@@ -12,7 +13,6 @@ from inferlab.store.connection import Connection, Database, Row
 from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE
 from inferlab.store.entries import BENCHMARK, PRECEDENCE
 from inferlab.store.rows import moment
-from inferlab.store.serialize import restored
 
 # What belongs to something that is not there.
 _ORPHANS = {

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from inferlab.codec import dumps, restored
 from inferlab.errors import BadInput
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
@@ -26,7 +27,6 @@ from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection, Row, insert
 from inferlab.store.entries import PRECEDENCE
 from inferlab.store.samples import unpack
-from inferlab.store.serialize import dumps, restored
 from inferlab.units import size
 from inferlab.version import __version__
 

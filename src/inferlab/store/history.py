@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from inferlab.codec import restored
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Status
 from inferlab.store.cache import PREFIX
 from inferlab.store.connection import Connection, Row, among
 from inferlab.store.entries import PRECEDENCE, CellEntry, Entry
 from inferlab.store.rows import moment, texts
-from inferlab.store.serialize import restored
 
 # All but the content, which may be large.
 _COLUMNS = "id, created_at, kind, title, model_digest, inferlab_version, node, note, project_id, brief"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from inferlab.codec import dumps, plain, restored
 from inferlab.errors import NotThere
 from inferlab.measure import headline
 from inferlab.parsing import parse_json
@@ -12,7 +13,6 @@ from inferlab.store import rows
 from inferlab.store.connection import Connection, Database, Row, among, insert
 from inferlab.store.entries import BENCHMARK, CellEntry, Project, ProjectLine
 from inferlab.store.history import OF_PROJECT, cell_entry
-from inferlab.store.serialize import dumps, plain, restored
 
 # As OF_PROJECT, for all projects at once: the id of a project, or the digest of a model, which may be several's.
 # Joining by either of them would read all entries once for each project.

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from inferlab.codec import dumps, plain
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Run, Status
 from inferlab.store.briefs import brief_of
 from inferlab.store.connection import Connection, Row, insert
-from inferlab.store.serialize import dumps, plain
 from inferlab.version import __version__
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from inferlab.codec import dumps, plain, restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.parsing import parse_json
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
@@ -18,7 +19,6 @@ from inferlab.store.connection import Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored
 from inferlab.store.jobs import Jobs
 from inferlab.store.projects import Projects
-from inferlab.store.serialize import dumps, plain, restored
 
 # Dates before the year 1 do not exist.
 _MOST_DAYS = 100_000

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from inferlab.measure import rate_search
-from inferlab.measure.capacity import Capacity, Rung, curve, find, max_rate, saturation_rate
-from inferlab.measure.check import worst
+from inferlab.measure.capacity import max_rate, saturation_rate
 from inferlab.measure.intervals import student
-from inferlab.measure.rate_search import Trial
-from inferlab.records import Finding, Run
+from inferlab.records import Capacity, CapacityProcess, Finding, RatePoint
 from inferlab.units import count, duration, share
 from inferlab.views import files, text
 from inferlab.views.columns import aligned
@@ -28,8 +26,8 @@ _NOT_SAID = ("rate", "scenario", "precision", "warmup_s")
 
 def lines(capacity: Capacity) -> list[str]:
     """The answer, the curve, then all that qualifies them."""
-    cell, runs = capacity.cell, _runs(capacity)
-    streams = f"{cell.num_streams} streams ({runs[0].stream_mode})" if cell.num_streams > 1 else "1 stream"
+    cell = capacity.cell
+    streams = f"{cell.num_streams} streams ({capacity.stream_mode})" if cell.num_streams > 1 else "1 stream"
     if cell.instances > 1:
         streams = f"{cell.instances} instances of {streams}"
     return [
@@ -39,8 +37,8 @@ def lines(capacity: Capacity) -> list[str]:
         headline(capacity),
         *_grounds(capacity),
         *_table(capacity),
-        f"Output Check: {text.output_check(worst([run.check for run in runs]))}",
-        *(f"Note: {finding(one)}" for one in find(capacity)),
+        f"Output Check: {text.output_check(capacity.check)}",
+        *(f"Note: {finding(one)}" for one in capacity.findings),
     ]
 
 
@@ -54,7 +52,7 @@ def headline(capacity: Capacity) -> str:
         )
     if rate.value == 0:
         return f"No rate keeps {objective.text}: the lowest that was tried misses it."
-    processes = len(capacity.trials)
+    processes = len(capacity.processes)
     sure = f"{processes} process{'es' if processes > 1 else ''}"
     if rate.ends is not None:
         sure = f"{interval_text(rate.ends, rate.level)}, {sure}"
@@ -63,11 +61,11 @@ def headline(capacity: Capacity) -> str:
 
 def _grounds(capacity: Capacity) -> list[str]:
     """What the answer rests on."""
-    saturation = f"Saturation: {count(saturation_rate(capacity))} requests/s"
+    saturation = f"Saturation: {count(saturation_rate(capacity.processes))} requests/s"
     if capacity.predicted_rate:
         saturation += f"; predicted from the service times: {count(capacity.predicted_rate)} requests/s"
     found = [saturation]
-    crossed = [one for one in capacity.trials if one.reach == "crossing"]
+    crossed = [one for one in capacity.processes if one.reach == "crossing"]
     if crossed:
         measured = student([one.measured_rate for one in crossed]).value
         luck = student([one.luck for one in crossed]).value
@@ -81,7 +79,7 @@ def _grounds(capacity: Capacity) -> list[str]:
 
 def _table(capacity: Capacity) -> list[str]:
     """The curve, with a line where the objective breaks."""
-    rungs = curve(capacity)
+    rungs = capacity.curve
     if not rungs:
         return []
     own = capacity.objective.statistic
@@ -104,7 +102,7 @@ def _table(capacity: Capacity) -> list[str]:
     return ["Latency over rate, times in ms, all processes together:", *printed]
 
 
-def _row(rung: Rung, names: Sequence[str], own: str) -> list[str]:
+def _row(rung: RatePoint, names: Sequence[str], own: str) -> list[str]:
     return [
         count(rung.rate),
         share(rung.load),
@@ -160,7 +158,7 @@ def finding(one: Finding) -> str:
 
 def to_json(capacity: Capacity) -> str:
     """The answer and all that it rests on; rates in requests a second, times in ms."""
-    rate, objective, runs = max_rate(capacity), capacity.objective, _runs(capacity)
+    rate, objective = max_rate(capacity), capacity.objective
     cell = dataclasses.asdict(capacity.cell)
     model = capacity.model
     content = {
@@ -169,30 +167,30 @@ def to_json(capacity: Capacity) -> str:
         "interval": None if rate.low is None else [rate.low, rate.high],
         "level": rate.level,
         "slo": {"text": objective.text, "statistic": objective.statistic, "limit": objective.limit_s * 1e3},
-        "curve": [_rung(one) for one in curve(capacity)],
-        "processes": [_process(one) for one in capacity.trials],
-        "saturation_rate": saturation_rate(capacity),
+        "curve": [_rung(one) for one in capacity.curve],
+        "processes": [_process(one) for one in capacity.processes],
+        "saturation_rate": saturation_rate(capacity.processes),
         "predicted_rate": capacity.predicted_rate,
         "lone_request": capacity.lone
         and {"statistic": capacity.lone.statistic, "time": capacity.lone.seconds * 1e3},
         "interrupted": capacity.interrupted,
-        "output_check": files.output_check(worst([run.check for run in runs])),
+        "output_check": files.output_check(capacity.check),
         "findings": [
             {"code": one.code, "data": {k: files.plain(v) for k, v in one.data.items()}, "text": finding(one)}
-            for one in find(capacity)
+            for one in capacity.findings
         ],
         "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
         "cell": {name: cell[name] for name in cell if name not in _NOT_SAID},
-        "stream_mode": runs[0].stream_mode,
-        "started_at": runs[0].started_at,
-        "versions": dict(runs[0].versions),
-        "engine_settings": dict(runs[0].settings),
-        "machine": dataclasses.asdict(runs[0].machine),
+        "stream_mode": capacity.stream_mode,
+        "started_at": capacity.processes[0].started_at,
+        "versions": dict(capacity.versions),
+        "engine_settings": dict(capacity.settings),
+        "machine": dataclasses.asdict(capacity.machine),
     }
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _rung(rung: Rung) -> dict[str, Any]:
+def _rung(rung: RatePoint) -> dict[str, Any]:
     return {
         "rate": rung.rate,
         "share_of_saturation": rung.load,
@@ -205,19 +203,15 @@ def _rung(rung: Rung) -> dict[str, Any]:
     }
 
 
-def _process(trial: Trial) -> dict[str, Any]:
+def _process(process: CapacityProcess) -> dict[str, Any]:
     return {
-        "rate": trial.rate,
-        "measured_rate": trial.measured_rate,
-        "luck": trial.luck,
-        "reach": trial.reach,
-        "saturation_rate": trial.saturation_rate,
-        "started_at": trial.run.started_at,
+        "rate": process.rate,
+        "measured_rate": process.measured_rate,
+        "luck": process.luck,
+        "reach": process.reach,
+        "saturation_rate": process.saturation_rate,
+        "started_at": process.started_at,
     }
-
-
-def _runs(capacity: Capacity) -> list[Run]:
-    return [one.run for one in capacity.trials]
 
 
 def _ms(seconds: float | None) -> str:

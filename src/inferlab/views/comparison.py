@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferlab.measure.check import deviates, worst
-from inferlab.measure.findings import find
-from inferlab.records import Cell, Comparison, Finding, Outcome, Run
-from inferlab.units import decimal, duration, share
+from inferlab.measure.findings import arm_findings, arm_runs
+from inferlab.records import Cell, Comparison, ComparisonSweep
+from inferlab.units import decimal, duration, plural, share
 from inferlab.views import files
 from inferlab.views.intervals import interval_text, rounded, would_settle
 from inferlab.views.text import ERRORS, finding
@@ -22,8 +21,6 @@ FORMAT = "inferlab-comparison/1"
 SEVERAL = "inferlab-comparisons/1"
 
 _METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
-# Said of the arm as a whole; the processes of a pair are few and short by design.
-_NOT_SAID = ("one-process", "interrupted", "not-precise")
 
 
 def lines(comparison: Comparison) -> list[str]:
@@ -78,7 +75,7 @@ def notes(comparison: Comparison) -> list[str]:
             f"the outputs of A and B deviate from each other{error}. "
             "That is within what rounding to few bits may change; check the accuracy on data before you use it."
         )
-    for name, found_here in zip("AB", findings(comparison), strict=True):
+    for name, found_here in zip("AB", arm_findings(comparison), strict=True):
         found += [f"{name}: {finding(one)}" for one in found_here]
     if comparison.interrupted:
         found.append("it was interrupted; the pairs that were complete are kept.")
@@ -97,21 +94,6 @@ _OF_MACHINES = (
 
 def _of_machines(comparison: Comparison) -> bool:
     return any(one.startswith(("machine: ", "machine type: ")) for one in comparison.differences)
-
-
-def findings(comparison: Comparison) -> list[list[Finding]]:
-    """What was found about A and about B, over all processes of each."""
-    if comparison.cells is None:
-        return [[], []]
-    return [
-        [one for one in find(cell, runs) if one.code not in _NOT_SAID]
-        for cell, runs in zip(comparison.cells, arms(comparison), strict=True)
-    ]
-
-
-def arms(comparison: Comparison) -> tuple[list[Run], list[Run]]:
-    """The runs of both arms."""
-    return [pair.a for pair in comparison.pairs], [pair.b for pair in comparison.pairs]
 
 
 def to_json(comparison: Comparison) -> str:
@@ -149,18 +131,29 @@ def content(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def several(results: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Comparisons of the same two arms in several cells, as JSON values."""
-    return {"format": SEVERAL, "results": list(results), "failures": list(failures)}
+def sweep_content(sweep: ComparisonSweep) -> dict[str, Any]:
+    """Comparisons of the same two arms in several cells, as JSON values; a single one is as if it were alone."""
+    if len(sweep.results) == 1 and not sweep.failures:
+        return content(sweep.results[0])
+    failures = [dataclasses.asdict(one) for one in sweep.failures]
+    return {"format": SEVERAL, "results": [content(one) for one in sweep.results], "failures": failures}
 
 
-def outcomes(comparison: Comparison) -> tuple[Outcome, ...]:
-    """What was measured of A and of B; nothing where saved results were compared."""
-    if comparison.cells is None:
-        return ()
-    return tuple(
-        Outcome(cell, "done", tuple(runs)) for cell, runs in zip(comparison.cells, arms(comparison), strict=True)
-    )
+def sweep_lines(sweep: ComparisonSweep) -> list[str]:
+    """Every comparison, where there are several below its core count and batch size."""
+    if len(sweep.results) == 1 and not sweep.failures:
+        return lines(sweep.results[0])
+    said = []
+    for comparison in sweep.results:
+        place = ""
+        if comparison.cells:
+            cell = comparison.cells[0]
+            place = f"{plural(cell.num_cores, 'core')}, batch size {cell.batch_size}"
+        said += ["", place, *lines(comparison)]
+    for failure in sweep.failures:
+        where = f"{failure.num_cores or 'all'} cores, batch size {failure.batch_size or 'as it is'}"
+        said += ["", f"Failure ({where}): {failure.message}"]
+    return said[1:]
 
 
 def _arm(comparison: Comparison, index: int) -> dict[str, Any]:
@@ -170,13 +163,13 @@ def _arm(comparison: Comparison, index: int) -> dict[str, Any]:
     }
     if comparison.cells is None or comparison.models is None:
         return known
-    runs = arms(comparison)[index]
+    runs = arm_runs(comparison)[index]
     model = comparison.models[index]
     return known | {
         "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
         "cell": _settings(comparison.cells[index]),
         "output_check": files.output_check(worst([run.check for run in runs])),
-        "findings": files.findings(findings(comparison)[index]),
+        "findings": files.findings(arm_findings(comparison)[index]),
         "started_at": [run.started_at for run in runs],
         "versions": dict(runs[0].versions),
         "engine_settings": dict(runs[0].settings),

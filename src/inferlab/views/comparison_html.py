@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inferlab.records import ComparisonFailure, ComparisonSweep
 from inferlab.units import duration, plural, share
+from inferlab.views import comparison
 from inferlab.views import report_parts as parts
 from inferlab.views.charts import pairs
 from inferlab.views.intervals import between_at
@@ -18,15 +20,16 @@ Content = Mapping[str, Any]
 _NAMES = ("B is", "Outputs")
 
 
-def report(title: str, results: Sequence[Content], failures: Sequence[Content] = ()) -> str:
+def report(title: str, sweep: ComparisonSweep) -> str:
     """The report of comparisons of the same two arms, one for each core count and batch size: one page."""
     drawn = parts.Charts()
+    results = [comparison.content(one) for one in sweep.results]
     labels = [results[0][arm]["label"] for arm in "ab"] if results else []
     head = [
         f"<h1>{parts.escaped(title)}</h1>",
         f'<p class="soft">{parts.escaped(" · ".join(_known(results, labels)))}</p>',
         parts.box([_differ(one) for one in results if one["outputs_match"] is False], wrong=True),
-        parts.box([f"{_named(one)}Failed: {one['message']}" for one in failures], wrong=True),
+        parts.box([f"{_failed(one)}: {one.message}" for one in sweep.failures], wrong=True),
         parts.box(list(dict.fromkeys(f"{_named(one)}{note}" for one in results for note in one["notes"]))),
     ]
     sections = {
@@ -47,6 +50,12 @@ def _named(one: Content) -> str:
     """Where it was measured, before what is told of it."""
     cell = one.get("cell") or one.get("a", {}).get("cell")
     return f"{plural(cell['num_cores'], 'core')}, batch {cell['batch_size']}: " if cell else ""
+
+
+def _failed(failure: ComparisonFailure) -> str:
+    cores = plural(failure.num_cores, "core") if failure.num_cores else "all cores"
+    place = f"{cores}, batch {failure.batch_size or 'as it is'}"
+    return f"{place}: Failed"
 
 
 def _differ(one: Content) -> str:

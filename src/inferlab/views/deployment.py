@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inferlab.measure.candidates import Candidate, label
-from inferlab.measure.recommend import Deployment
+from inferlab.measure.candidates import label
+from inferlab.records import Candidate, Deployment
 
 _ONE = '''
 def main():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
 import statistics
@@ -271,15 +270,6 @@ def _numbers(scenario: str, summary: Summary) -> dict[str, Any]:
 
 def _ends(estimate: Estimate) -> list[float] | None:
     return None if estimate.low is None or estimate.high is None else [estimate.low, estimate.high]
-
-
-def finite(value: Any) -> Any:
-    """JSON values in which null stands for what is not a number, or infinite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, list) else value
 
 
 def plain(value: Any) -> Any:

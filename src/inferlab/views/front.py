@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
-from inferlab.errors import BadInput
 from inferlab.optimizing.pareto import keeps_loss, may_reach, outcome, size_ratio
 from inferlab.records.optimization import Candidate, Front, Goal
-from inferlab.store.serialize import plain, restored
 from inferlab.units import duration, plural, share, size
 from inferlab.views.columns import aligned, shortened
-from inferlab.views.files import finite
 from inferlab.views.intervals import advice, between, interval_text, rounded
-
-# Version 1: the first.
-FORMAT = "inferlab-search/1"
 
 _LONGEST_REASON = 100
 _QUIETER = "Close other programs (inferlab doctor tells what disturbs), or search longer with --search-time."
@@ -172,22 +162,3 @@ def _notes(found: Front) -> list[str]:
             "again, by a comparison planned beforehand, and only that one decides."
         )
     return notes + advice([one.speedup_interval for one in found.candidates], _QUIETER)
-
-
-def content(found: Front) -> dict[str, Any]:
-    """The whole search as JSON values; what is not a number is null."""
-    told: dict[str, Any] = {"format": FORMAT, **finite(plain(found))}
-    return told
-
-
-def to_json(found: Front) -> str:
-    """The text of its file."""
-    return json.dumps(content(found), indent=2, allow_nan=False) + "\n"
-
-
-def from_content(found: Mapping[str, Any], name: str) -> Front:
-    """The search that was written so; refused where it is none."""
-    try:
-        return restored(Front, dict(found))
-    except ValueError as error:
-        raise BadInput(f"The search {name} is damaged: {error}. Make it again.") from error

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from inferlab.measure.candidates import label
-from inferlab.measure.check import worst
-from inferlab.measure.explore import latencies_s
-from inferlab.measure.findings import disturbances
-from inferlab.measure.intervals import student
-from inferlab.measure.recommend import Contender, Recommendation
-from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes
-from inferlab.records import Comparison, Estimate
+from inferlab.measure.queueing import samples_needed
+from inferlab.records import Contender, PairedRatio, Recommendation
 from inferlab.units import duration, plural, share, size
 from inferlab.views.columns import aligned
 from inferlab.views.deployment import program
@@ -46,12 +40,12 @@ def lines(found: Recommendation) -> list[str]:
 
 def _headline(found: Recommendation) -> str:
     best = found.recommended
-    if best is None:
+    if best is None or best.figures is None:
         return _none(found)
     words = [f"Recommended: {label(best.candidate)}: {_throughput(best)}"]
-    words.append(f"median {duration(float(np.median(latencies_s(best.runs))))} a batch")
+    words.append(f"median {duration(best.figures.median_s)} a batch")
     if found.objective and found.objective.statistic != "median":
-        words.append(f"{found.objective.statistic} {duration(_statistic_s(found, best))}")
+        words.append(f"{found.objective.statistic} {duration(_statistic_s(best))}")
     return ", ".join(words)
 
 
@@ -59,29 +53,25 @@ def _none(found: Recommendation) -> str:
     measured = [one for one in found.contenders if one.standing == "missed"]
     if not measured or found.objective is None:
         return "Nothing can be recommended: no configuration could be measured."
-    nearest = min(measured, key=lambda one: _statistic_s(found, one))
+    nearest = min(measured, key=_statistic_s)
     return (
         f"No configuration keeps {found.objective.text}. The nearest is {label(nearest.candidate)}: "
-        f"{found.objective.statistic} {duration(_statistic_s(found, nearest))}, {_throughput(nearest)}"
+        f"{found.objective.statistic} {duration(_statistic_s(nearest))}, {_throughput(nearest)}"
     )
 
 
 def _throughput(one: Contender) -> str:
-    estimate = rate(one)
+    assert one.figures is not None
+    estimate = one.figures.items_per_sec
     sure = "" if estimate.ends is None else f"{between(estimate.ends, _number)}, "
-    processes = plural(len(one.runs), "process", "processes")
+    processes = plural(len(one.rounds), "process", "processes")
     return f"{rounded(estimate.value, estimate.ends, _number)} items/s ({sure}{processes})"
 
 
-def rate(one: Contender) -> Estimate:
-    """Items a second of the typical process, with Student's interval from three on: two say next to nothing."""
-    estimate = student([items_per_sec(run, one.candidate.batch_size) for run in one.runs])
-    return estimate if len(one.runs) > 2 else replace(estimate, low=None, high=None)
-
-
-def _statistic_s(found: Recommendation, one: Contender) -> float:
-    assert found.objective is not None
-    return found.objective.value_s(latencies_s(one.runs))
+def _statistic_s(one: Contender) -> float:
+    """The objective's statistic; beyond all others where it is not known."""
+    known = one.figures.objective_s if one.figures else None
+    return math.inf if known is None else known
 
 
 def _table(found: Recommendation) -> list[str]:
@@ -118,17 +108,17 @@ def _shown(found: Recommendation) -> list[Contender]:
 def _row(found: Recommendation, one: Contender, extra: bool) -> list[str]:
     choice = one.candidate
     head = [choice.engine, str(choice.num_cores), str(choice.num_streams), str(choice.batch_size)]
-    if not one.runs:
+    if one.figures is None:
         return [*head, *["-"] * (5 if extra else 4), _status(found, one)]
-    estimate = rate(one)
+    estimate = one.figures.items_per_sec
     interval = "-" if estimate.ends is None else between(estimate.ends, _number)
-    peak = peak_memory_bytes(one.runs)
+    peak = max((part.peak_memory_bytes for part in one.rounds if part.peak_memory_bytes is not None), default=None)
     return [
         *head,
         rounded(estimate.value, estimate.ends, _number),
         interval,
-        duration(float(np.median(latencies_s(one.runs)))),
-        *([duration(_statistic_s(found, one))] if extra else []),
+        duration(one.figures.median_s),
+        *([duration(_statistic_s(one))] if extra else []),
         "-" if peak is None else size(peak),
         _status(found, one),
     ]
@@ -136,7 +126,7 @@ def _row(found: Recommendation, one: Contender, extra: bool) -> list[str]:
 
 def _status(found: Recommendation, one: Contender) -> str:
     if one.standing == "dropped":
-        return f"dropped in round {len(one.runs)}"
+        return f"dropped in round {len(one.rounds)}"
     if one.standing == "missed" and found.objective:
         return f"misses {found.objective.text}"
     if one.standing == "wrong":
@@ -155,7 +145,7 @@ def _evidence(found: Recommendation) -> list[str]:
     said += [f"Note: {name} {reason}." for name, reason in found.left_out.items()]
     said += _doubts(found)
     counts: Counter[str] = Counter(one.standing for one in found.contenders)
-    measured = sum(bool(one.runs) for one in found.contenders)
+    measured = sum(bool(one.rounds) for one in found.contenders)
     words = [f"{len(found.contenders)} configurations", f"{measured} measured"]
     words += [f"{counts[standing]} {text}" for standing, text in _COUNTED.items() if counts[standing]]
     said.append(f"{', '.join(words)}; {duration(found.seconds)} of {duration(found.time_s)}.")
@@ -177,22 +167,20 @@ def _doubts(found: Recommendation) -> list[str]:
         notes.append("Note: interrupted; this is what was known by then.")
     if any(one.standing == "untried" for one in found.contenders) and not found.interrupted:
         notes.append("Note: the time was up before all were tried, the least promising last. Give more with -t.")
-    if best is None:
+    if best is None or best.figures is None:
         return notes
-    check = worst([run.check for run in best.runs])
+    figures, check = best.figures, best.figures.check
     if check.status == "unchecked":
         notes.append(f"Note: its outputs were not checked: {check.detail}.")
-    lost = sum(one.share for one in disturbances(best.runs, best.candidate.num_cores))
-    if lost:
+    if figures.lost_share:
         notes.append(
-            f"Note: others took {share(min(1.0, lost))} of its CPUs' time. The order makes up for that, the "
-            "figures do not: stop other programs and repeat."
+            f"Note: others took {share(min(1.0, figures.lost_share))} of its CPUs' time. The order makes up for "
+            "that, the figures do not: stop other programs and repeat."
         )
-    needed = found.objective.samples_needed if found.objective else 0
-    samples = len(latencies_s(best.runs))
-    if samples < needed and found.objective:
+    needed = samples_needed(found.objective) if found.objective else 0
+    if figures.batches is not None and figures.batches < needed and found.objective:
         notes.append(
-            f"Note: {found.objective.statistic} is of {samples} batches; {needed} are needed to be sure. "
+            f"Note: {found.objective.statistic} is of {figures.batches} batches; {needed} are needed to be sure. "
             "Give more with -t."
         )
     return notes
@@ -206,10 +194,10 @@ _VERDICTS = {
 }
 
 
-def comparison_line(found: Comparison) -> str:
+def comparison_line(found: PairedRatio) -> str:
     """A paired comparison in one sentence."""
     ratio = found.ratio
-    pairs = f"{len(found.pairs)} pair{'' if len(found.pairs) == 1 else 's'}"
+    pairs = plural(found.pairs, "pair")
     value = rounded(ratio.value, ratio.ends, "{:.3f}".format)
     return (
         f"In {pairs}: {found.labels[1]} takes {value}{in_brackets(ratio.ends)} of the time an item of "
@@ -218,15 +206,15 @@ def comparison_line(found: Comparison) -> str:
 
 
 def to_json(found: Recommendation) -> str:
-    """All candidates with what each process measured, the comparisons, and the code."""
+    """The text that `inferlab recommend -x result.json` writes."""
+    return json.dumps(content(found), indent=2, allow_nan=False) + "\n"
+
+
+def content(found: Recommendation) -> dict[str, Any]:
+    """All candidates with what each process measured, the comparisons, and the code, as JSON values."""
     best, second = found.recommended, found.runner_up
-    some = next((run for one in found.contenders for run in one.runs), None)
-    versions: dict[str, str] = {}
-    for one in found.contenders:
-        for run in one.runs[:1]:
-            versions.update(run.versions)
     objective = found.objective
-    content = {
+    return {
         "format": FORMAT,
         "model": {"source": found.model.source, "kind": found.model.kind, "digest": found.model.digest},
         "objective": {
@@ -241,50 +229,50 @@ def to_json(found: Recommendation) -> str:
         "simpler_of_equals": found.simpler,
         "comparison": next(iter(_of_winner(found)), None),
         "comparisons": [_comparison(one) for one in found.comparisons],
-        "candidates": [_candidate(found, one) for one in found.contenders],
+        "candidates": [_candidate(one) for one in found.contenders],
         "troubles": list(found.troubles),
         "left_out": dict(found.left_out),
         "seconds": found.seconds,
         "seconds_allowed": found.time_s,
         "interrupted": found.interrupted,
         "code": _program(found),
-        "machine": asdict(some.machine) if some else None,
-        "versions": versions,
+        "machine": asdict(found.machine) if found.machine else None,
+        "versions": dict(found.versions or {}),
     }
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def _program(found: Recommendation) -> str | None:
     best = found.recommended
-    return program(best.candidate, found.deployment) if best and found.deployment else None
+    return program(best.candidate, found.deployment) if best and found.deployment else found.code or None
 
 
 def _settings(one: Contender) -> dict[str, Any]:
     return {**asdict(one.candidate), "scenario": one.candidate.scenario, "stream_mode": one.stream_mode}
 
 
-def _candidate(found: Recommendation, one: Contender) -> dict[str, Any]:
-    content: dict[str, Any] = {**_settings(one), "status": one.standing, "problem": one.problem or None}
-    content["spared_by"] = asdict(one.spared_by) if one.spared_by else None
-    if not one.runs:
-        return content
-    estimate = rate(one)
-    return content | {
+def _candidate(one: Contender) -> dict[str, Any]:
+    about: dict[str, Any] = {**_settings(one), "status": one.standing, "problem": one.problem or None}
+    about["spared_by"] = asdict(one.spared_by) if one.spared_by else None
+    if one.figures is None:
+        return about
+    figures = one.figures
+    estimate = figures.items_per_sec
+    return about | {
         "items_per_sec": estimate.value,
         "interval": None if estimate.low is None else [estimate.low, estimate.high],
-        "median_ms": float(np.median(latencies_s(one.runs))) * 1e3,
-        "objective_ms": _statistic_s(found, one) * 1e3 if found.objective else None,
-        "output_check": worst([run.check for run in one.runs]).status,
+        "median_ms": figures.median_s * 1e3,
+        "objective_ms": None if figures.objective_s is None else figures.objective_s * 1e3,
+        "output_check": figures.check.status,
         "rounds": [
             {
                 "round": number,
-                "started_at": run.started_at,
-                "items_per_sec": items_per_sec(run, one.candidate.batch_size),
-                "median_ms": median_ms(run),
-                "peak_memory_bytes": run.peak_memory_bytes,
-                "load_time_ms": run.load_s * 1e3,
+                "started_at": part.started_at,
+                "items_per_sec": part.items_per_sec,
+                "median_ms": part.median_ms,
+                "peak_memory_bytes": part.peak_memory_bytes,
+                "load_time_ms": part.load_s * 1e3,
             }
-            for number, run in enumerate(one.runs, 1)
+            for number, part in enumerate(one.rounds, 1)
         ],
     }
 
@@ -297,7 +285,7 @@ def _of_winner(found: Recommendation) -> Sequence[dict[str, Any]]:
     return [_comparison(one) for one in found.comparisons if set(one.labels) == pair]
 
 
-def _comparison(found: Comparison) -> dict[str, Any]:
+def _comparison(found: PairedRatio) -> dict[str, Any]:
     ratio = found.ratio
     return {
         "a": found.labels[0],
@@ -309,7 +297,7 @@ def _comparison(found: Comparison) -> dict[str, Any]:
         "verdict": found.verdict,
         "margin": found.margin,
         "metric": found.metric,
-        "pairs": len(found.pairs),
+        "pairs": found.pairs,
         "seconds": found.seconds,
     }
 

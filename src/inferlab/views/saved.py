@@ -1,15 +1,16 @@
-"""Read back results that were written to files, to compare them."""
+"""Results in files that `-x` wrote, read back to be compared."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.measure.unpaired import Saved
+from inferlab.measure.unpaired import CONDITIONS, SavedResult
 from inferlab.views import flat
+from inferlab.views.text import SCENARIO_NAMES
 
 _ENDINGS = (".json", ".csv", ".md")
 
@@ -19,32 +20,50 @@ def is_file(name: str) -> bool:
     return name.partition("#")[0].lower().endswith(_ENDINGS)
 
 
-def load(name: str) -> Saved:
+def load(name: str) -> SavedResult:
     """A result of a file; of several, the one whose number follows a #."""
-    path, hash_sign, number = name.partition("#")
-    return choose(name, flat.results(Path(path)), number if hash_sign else None)
-
-
-def choose(name: str, results: Sequence[dict[str, Any]], number: str | None) -> Saved:
-    """One of several results by its number, counted from 1; refused where it has no measurements."""
-    if number is None and len(results) > 1:
-        raise BadInput(f"{name} has {len(results)} results. Name one of them: {name}#1 to {name}#{len(results)}.")
-    index = 1 if number is None else int(number) if number.isdigit() else 0
-    if not 1 <= index <= len(results):
-        raise BadInput(f"{name}: there is no result {number} among {len(results)}.")
-    content = results[index - 1]
+    path, _, _ = name.partition("#")
+    content = choose(name, flat.results(Path(path)))
     if not content.get("benchmark_result"):
         raise BadInput(f"{name} has no measurement: its status is {content.get('status', 'unknown')}.")
-    saved = Saved(name, content)
     try:
-        # All that a comparison asks for: the other result decides by which of the two they are compared.
-        times = [
-            *saved.times_ms("median"),
-            *saved.times_ms("throughput"),
-            float(content["benchmark_result"]["seconds_ran"]),
-        ]
-        if not all(0 < one < math.inf for one in times) or not isinstance(content["scenario"], str):
-            raise ValueError("a time is not positive, or there is no scenario")
+        result = _result(name, content)
+        times = [*result.medians_ms, *result.throughput_ms, result.seconds]
+        if not all(0 < time < math.inf for time in times):
+            raise ValueError("a time is not positive")
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise BadInput(f"{name} is damaged: its measurements cannot be read.") from None
-    return saved
+    return result
+
+
+def choose(name: str, results: Sequence[Any]) -> Any:
+    """The result whose number, counted from 1, follows a # in the name; without one there must be only one."""
+    _, hash_sign, number = name.partition("#")
+    if not hash_sign and len(results) > 1:
+        raise BadInput(f"{name} has {len(results)} results. Name one of them: {name}#1 to {name}#{len(results)}.")
+    index = 1 if not hash_sign else int(number) if number.isdigit() else 0
+    if not 1 <= index <= len(results):
+        raise BadInput(f"{name}: there is no result {number} among {len(results)}.")
+    return results[index - 1]
+
+
+def _result(name: str, content: Mapping[str, Any]) -> SavedResult:
+    batch = content["batch_size"]
+    # Version 1 had one process, whose numbers are the result's.
+    processes = content.get("processes") or [content["benchmark_result"]]
+    scenarios = {shown: scenario for scenario, shown in SCENARIO_NAMES.items()}
+    scenario = scenarios.get(content["scenario"], content["scenario"])
+    check = content.get("output_check") or {}
+    return SavedResult(
+        label=name,
+        is_sync=scenario == "sync",
+        medians_ms=tuple(float(process["median"] / batch) for process in processes),
+        throughput_ms=tuple(float(1e3 / process["items_per_sec"]) for process in processes),
+        seconds=float(content["benchmark_result"]["seconds_ran"]),
+        model_digest=content["model"]["digest"],
+        model_source=content["orig_model_path"],
+        conditions={**{key: content.get(key) for key in CONDITIONS}, "scenario": scenario},
+        machine=content.get("machine") or {},
+        check_status=str(check.get("status") or ""),
+        check_detail=str(check.get("detail") or ""),
+    )

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.escaping import escape_controls
-from inferlab.records import Benchmark, Outcome
+from inferlab.records import (
+    Benchmark,
+    Capacity,
+    ComparisonSweep,
+    FleetRecommendation,
+    Machine,
+    Outcome,
+    Recommendation,
+)
+from inferlab.records.optimization import Optimization
+from inferlab.records.profile import Profile
 from inferlab.store.entries import Document, Stored
 from inferlab.units import plural, size
 from inferlab.views.history import WRONG, clean, moment, status
+
+if TYPE_CHECKING:
+    from inferlab.store.formats import Record
 
 
 def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
     """The whole entry; of a table, speed-ups refer to the first cell that fits the baseline."""
     if isinstance(found, Document):
-        from inferlab.views import documents
-
-        content = found.content
-        try:
-            head = _head(found, found.kind, documents.machines(content), documents.versions(content))
-        except (TypeError, ValueError, AttributeError, ArithmeticError):
-            # Written by another version, or by hand.
-            head = _head(found, found.kind, [], [])
-        told = [*head, "", *documents.lines(found)]
+        told = _document(found)
     else:
         try:
             told = _benchmark(found, baseline)
@@ -40,10 +45,105 @@ def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
     return [escape_controls(part) for line in told for part in line.split("\n")]
 
 
+def _document(found: Document) -> list[str]:
+    from inferlab.store.formats import record_of
+
+    try:
+        record = record_of(found)
+        return [*_head(found, found.kind, *_origins(record)), "", *record_lines(record)]
+    except (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        # Written by a newer version, or by hand: what is there is shown all the same.
+        return [*_head(found, found.kind, [], []), "", *_anything(found)]
+
+
+def _anything(document: Document) -> list[str]:
+    plain = {name: value for name, value in document.content.items() if isinstance(value, str | int | float)}
+    told = [clean(f"{name}: {value}") for name, value in plain.items()]
+    return [clean(document.title), *told, f"All of it as JSON: inferlab show {document.id} -x result.json"]
+
+
+def _origins(record: Record) -> tuple[list[Mapping[str, Any]], list[Mapping[str, str]]]:
+    """The machines that measured a record, and the versions of packages that took part."""
+    parts: list[Any] = []
+    if isinstance(record, ComparisonSweep):
+        parts = [run for one in record.results for pair in one.pairs[:1] for run in (pair.a, pair.b)]
+    elif isinstance(record, Profile):
+        parts = [record.performance]
+    elif isinstance(record, Optimization):
+        parts = list(record.measured)
+    elif isinstance(record, FleetRecommendation):
+        parts = [machine.recommendation for machine in record.machines]
+    else:
+        parts = [record]
+    known = [part for part in parts if part is not None and part.machine is not None]
+    return [_facts(part.machine) for part in known], [part.versions or {} for part in known]
+
+
+def _facts(machine: Machine) -> dict[str, Any]:
+    return {name: getattr(machine, name) for name in machine.__slots__}
+
+
+def record_lines(record: Record) -> list[str]:
+    """A record as the command that made it prints it."""
+    # Late: each needs others of the views.
+    if isinstance(record, ComparisonSweep):
+        from inferlab.views import comparison
+
+        return comparison.sweep_lines(record)
+    if isinstance(record, Capacity):
+        from inferlab.views import capacity
+
+        return capacity.lines(record)
+    if isinstance(record, Recommendation):
+        from inferlab.views import recommend
+
+        return recommend.lines(record)
+    if isinstance(record, FleetRecommendation):
+        from inferlab.views import fleet_recommend
+
+        return fleet_recommend.lines(record)
+    if isinstance(record, Profile):
+        from inferlab.views import profile
+
+        return profile.lines(record)
+    if isinstance(record, Optimization):
+        from inferlab.views import optimization
+
+        return optimization.lines(record)
+    from inferlab.views import front
+
+    return front.lines(record)
+
+
+def record_json(record: Record) -> str:
+    """A record as the command that made it writes it to a file."""
+    if isinstance(record, ComparisonSweep):
+        from inferlab.views import comparison
+
+        content = comparison.sweep_content(record)
+    elif isinstance(record, Capacity):
+        from inferlab.views import capacity
+
+        return capacity.to_json(record)
+    elif isinstance(record, Recommendation):
+        from inferlab.views import recommend
+
+        content = recommend.content(record)
+    elif isinstance(record, FleetRecommendation):
+        from inferlab.views import fleet_recommend
+
+        content = fleet_recommend.content(record)
+    else:
+        from inferlab.store.formats import content_of
+
+        content = content_of(record)
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
 def _benchmark(found: Stored, baseline: Sequence[str]) -> list[str]:
     outcomes = found.benchmark.outcomes
     runs = [run for outcome in outcomes for run in outcome.runs]
-    machines = [{name: getattr(run.machine, name) for name in run.machine.__slots__} for run in runs]
+    machines = [_facts(run.machine) for run in runs]
     head = _head(found, "benchmark", machines, [run.versions for run in runs])
     state = status([_status(one) for one in outcomes])
     return [*head, f"Status: {state}", "", *_result(found.benchmark, baseline)]
@@ -106,5 +206,10 @@ def _result(benchmark: Benchmark, baseline: Sequence[str]) -> list[str]:
 
 
 def to_json(found: Document) -> str:
-    """A document as the command wrote it that made it."""
-    return json.dumps(found.content, indent=2) + "\n"
+    """An entry as the command that made it writes it; of a format that is not known here, what the store holds."""
+    from inferlab.store.formats import record_of
+
+    try:
+        return record_json(record_of(found))
+    except (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return json.dumps(found.content, indent=2) + "\n"

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inferlab.codec import plain, restored
 from inferlab.errors import InferlabError
 from inferlab.optimizing.asked import Asked as Optimizing
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Plan
 from inferlab.store.entries import JobKind
-from inferlab.store.serialize import plain, restored
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,14 +11,13 @@ from inferlab.machine import vector_width
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.headline import AT_FULL_LOAD
-from inferlab.measure.intervals import ALPHA
 from inferlab.measure.stats import summarize
-from inferlab.measure.unpaired import compare_saved
-from inferlab.records import Benchmark, Cell, Estimate, Outcome, OutputCheck, Summary
-from inferlab.store.briefs import results
+from inferlab.measure.unpaired import compare_saved, saved_result
+from inferlab.records import Benchmark, Cell, Comparison, ComparisonSweep, Estimate, Outcome, OutputCheck, Summary
 from inferlab.store.entries import Document, Stored
+from inferlab.store.formats import record_of
 from inferlab.store.store import Store
-from inferlab.views import comparison, files, saved, stored
+from inferlab.views import comparison, stored
 from inferlab.views.text import finding, output_check
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import reference_to
@@ -79,8 +78,8 @@ class Card:
     #: What keeps a part of it from being shown.
     problems: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
-    #: The ratios of a comparison as JSON has them, one for each duel.
-    results: tuple[Mapping[str, Any], ...] = ()
+    #: The comparisons themselves, one for each duel.
+    results: tuple[Comparison, ...] = ()
 
     @property
     def core_counts(self) -> list[int]:
@@ -216,37 +215,34 @@ def side(label: str, original: str) -> str:
 
 
 def _of_comparison(found: Document, original: str) -> Card:
-    told = results(found.content)
     try:
-        labels = told[0]["b"]["label"], told[0]["a"]["label"]
-        duels = tuple(_duel(one) for one in told)
-    except (KeyError, TypeError, IndexError, ValueError):
+        sweep = record_of(found)
+    except BadInput:
         return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
-    # A and B take turns in the store; the card shows B, which is compared with A.
-    sides = [found.outcomes[1::2], found.outcomes[0::2]]
+    if not isinstance(sweep, ComparisonSweep) or not sweep.results:
+        return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
+    label_a, label_b = sweep.results[0].labels
+    # A and B alternate in the store; the card shows B, which is compared with A.
     arms = tuple(
-        Arm(side(label, original), its[0].cell.engine if its else label, tuple(its))
-        for label, its in zip(labels, sides, strict=True)
+        Arm(side(label, original), outcomes[0].cell.engine if outcomes else label, tuple(outcomes))
+        for label, outcomes in ((label_b, found.outcomes[1::2]), (label_a, found.outcomes[0::2]))
     )
-    failures = tuple(str(one.get("message")) for one in found.content.get("failures") or ())
+    failures = tuple(failure.message for failure in sweep.failures)
     text = () if found.outcomes else tuple(stored.lines(found))
-    return Card(found.id, found.kind, arms, duels, failures, text, tuple(told))
+    return Card(found.id, found.kind, arms, tuple(map(_duel, sweep.results)), failures, text, sweep.results)
 
 
-def _duel(told: Mapping[str, Any]) -> Duel:
-    low, high = told["interval"] or (None, None)
-    cell = told["a"].get("cell") or {"num_cores": 0, "batch_size": 0}
-    method = told.get("method", "signed-rank")
-    ratio = Estimate(float(told["ratio"]), low, high, float(told.get("level", 1 - ALPHA)), method)
+def _duel(compared: Comparison) -> Duel:
+    cell = compared.cells[0] if compared.cells else None
     return Duel(
         1,
-        cell["num_cores"],
-        cell["batch_size"],
-        ratio,
-        told["verdict"],
-        bool(told["paired"]),
-        told["outputs_match"],
-        tuple(told.get("notes") or ()),
+        cell.num_cores if cell else 0,
+        cell.batch_size if cell else 0,
+        compared.ratio,
+        compared.verdict,
+        bool(compared.pairs),
+        compared.outputs_match,
+        tuple(comparison.notes(compared)),
     )
 
 
@@ -294,10 +290,8 @@ def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: i
         rival = other.at(*_place(outcome.cell))
         if rival is None or not (outcome.runs and rival.runs):
             continue
-        try:
-            a = saved.choose(other.label, [files.result(theirs, rival)], None)
-            b = saved.choose(arm.label, [files.result(mine, outcome)], None)
-        except BadInput:
+        a, b = saved_result(other.label, theirs, rival), saved_result(arm.label, mine, outcome)
+        if a is None or b is None:
             continue
         found = compare_saved(a, b, _MARGIN)
         duels.append(

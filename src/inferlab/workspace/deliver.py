@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from inferlab.errors import BadInput, NotThere
-from inferlab.measure.candidates import Candidate
 from inferlab.measure.cells import jobs
 from inferlab.measure.recommend import deployment
 from inferlab.optimizing import yaml
-from inferlab.records import Plan
+from inferlab.records import Candidate, Plan
 from inferlab.records.optimization import Recipe
 from inferlab.views.deployment import program
 from inferlab.workspace.exports import Export

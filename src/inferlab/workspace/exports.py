@@ -11,10 +11,12 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.profile_result import ProfileResult
-from inferlab.store.briefs import results
+from inferlab.records import Comparison, ComparisonSweep
 from inferlab.store.entries import Document, Stored
+from inferlab.store.formats import record_of
+from inferlab.store.record_files import PROFILES
 from inferlab.store.store import Store
-from inferlab.views import files, flat, profile_files, profile_html, stored
+from inferlab.views import files, flat, profile_html, stored
 
 _TYPES = {"json": "application/json", "csv": "text/csv", "html": "text/html"}
 
@@ -40,8 +42,10 @@ def export(store: Store, entry_id: str, ending: str) -> Export:
 
 def _about(found: Document) -> str:
     """What a document is of: the model where it names one."""
-    compared = results(found.content) if found.kind == "comparison" else ()
-    return str(compared[0]["a"]["model"]["source"]) if compared and "model" in compared[0]["a"] else found.title
+    if found.kind == "comparison":
+        models = next((one.models for one in _sweep(found).results if one.models), None)
+        return models[0].source if models else found.title
+    return found.title
 
 
 def _benchmark(found: Stored, ending: str) -> str:
@@ -58,30 +62,41 @@ def _document(found: Document, ending: str) -> str:
     if ending == "json":
         return stored.to_json(found)
     if found.kind == "profile":
-        profile = profile_files.from_content(found.content, found.id)
+        profile = PROFILES.from_content(found.content, found.id)
         return profile_html.report(profile) if ending == "html" else _csv(ProfileResult(profile).rows())
     if found.kind == "comparison":
+        sweep = _sweep(found)
         if ending == "csv":
-            return _csv(map(_row, results(found.content)))
+            return _csv(map(_row, sweep.results))
         from inferlab.views import comparison_html  # late: it draws charts
 
-        return comparison_html.report(found.title, results(found.content), found.content.get("failures", ()))
+        return comparison_html.report(found.title, sweep)
     raise BadInput(f"A {found.kind} is exported as json, not as {ending}.")
 
 
-def _row(one: Mapping[str, Any]) -> dict[str, Any]:
+def _sweep(found: Document) -> ComparisonSweep:
+    record = record_of(found)
+    assert isinstance(record, ComparisonSweep)
+    return record
+
+
+def _row(comparison: Comparison) -> dict[str, Any]:
     """A comparison as a row of a table."""
-    low, high = one["interval"] or (None, None)
-    cell = one["a"].get("cell") or {}
+    cell = comparison.cells[0] if comparison.cells else None
     return {
-        "a": one["a"]["label"],
-        "b": one["b"]["label"],
-        **{name: cell.get(name) for name in ("num_cores", "batch_size", "scenario")},
-        "ratio": one["ratio"],
-        "low": low,
-        "high": high,
-        "level": one["level"],
-        **{name: one[name] for name in ("verdict", "margin", "paired", "pairs", "seconds", "outputs_match")},
+        "a": comparison.labels[0],
+        "b": comparison.labels[1],
+        **{name: getattr(cell, name, None) for name in ("num_cores", "batch_size", "scenario")},
+        "ratio": comparison.ratio.value,
+        "low": comparison.ratio.low,
+        "high": comparison.ratio.high,
+        "level": comparison.ratio.level,
+        "verdict": comparison.verdict,
+        "margin": comparison.margin,
+        "paired": bool(comparison.pairs),
+        "pairs": len(comparison.pairs),
+        "seconds": comparison.seconds,
+        "outputs_match": comparison.outputs_match,
     }
 
 

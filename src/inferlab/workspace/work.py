@@ -85,7 +85,7 @@ def _worked(job: QueuedJob, asked: Asked, store: Store, listen: Listener, execut
         )
         if series.interrupted:
             return Ended("cancelled")
-        return Ended("failed", series.failures[0]["message"]) if series.failures else Ended("done")
+        return Ended("failed", series.failures[0].message) if series.failures else Ended("done")
     if before:
         # Its parts belong together: half of an older one is no use.
         store.remove(before)

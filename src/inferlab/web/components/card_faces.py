@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferlab.errors import BadInput
-from inferlab.records import Estimate, Outcome, Status
+from inferlab.records import Comparison, Estimate, Outcome, Status
 from inferlab.views.charts import cards as charts
 from inferlab.views.charts import pairs
 from inferlab.views.charts.points import Point
@@ -99,9 +99,9 @@ class Shelf:
         """How the time an item changes with the batch size."""
         return await self._off_loop(lambda: _drawn(lambda: charts.batch_scaling(_lines(face, arm), num_cores)))
 
-    async def ratios(self, told: Mapping[str, Any]) -> Drawing | None:
+    async def ratios(self, told: Comparison) -> Drawing | None:
         """The ratio of every pair of a comparison."""
-        return await self._off_loop(lambda: _drawn(lambda: pairs.ratios(pairs.of_file(told))))
+        return await self._off_loop(lambda: _drawn(lambda: pairs.ratios(pairs.of_comparison(told))))
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

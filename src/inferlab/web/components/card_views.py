@@ -10,6 +10,7 @@ from nicegui import html, ui
 from nicegui.element import Element
 from nicegui.events import ValueChangeEventArguments
 
+from inferlab.records import Comparison
 from inferlab.units import plural
 from inferlab.views.charts.cards import HEIGHT
 from inferlab.web import shell
@@ -307,8 +308,8 @@ class CardViews:
                 shell.chip("failed", "wrong")
             html.div(text).classes("il-bench-cause-text")
 
-    def _told(self) -> Any:
-        """The comparison at the chosen place as JSON has it, where its pairs are kept."""
+    def _told(self) -> Comparison | None:
+        """The comparison at the chosen place, where its pairs are kept."""
         card = self._face.card
         places = ((one.num_cores, one.batch_size) for one in card.duels)
         return next(
@@ -316,7 +317,8 @@ class CardViews:
         )
 
     async def _show_ratios(self) -> None:
-        drawing = await self._shelf.ratios(self._told())
+        comparison = self._told()
+        drawing = await self._shelf.ratios(comparison) if comparison else None
         with self._root, ui.dialog(value=True) as dialog, ui.card().classes("il-dialog il-log-dialog"):
             if drawing is None:
                 html.div("The ratios of this comparison cannot be drawn.")

@@ -7,9 +7,9 @@ import asyncio
 from nicegui import html, ui
 from nicegui.element import Element
 
+from inferlab.codec import plain
 from inferlab.errors import InferlabError
 from inferlab.records.optimization import ChangedLayer, Distance, Measured, Optimization
-from inferlab.store.serialize import plain
 from inferlab.units import decimal, plural, scaled, share, size
 from inferlab.views import optimization_words as words
 from inferlab.views.intervals import between_at

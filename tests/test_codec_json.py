@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferlab.codec import dumps, plain, restored
 from inferlab.records import Cell, Model, Plan, Run, Samples, Window
 from inferlab.store.samples import pack, unpack
-from inferlab.store.serialize import dumps, plain, restored
 from tests.helpers.runs import a_cell, a_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark
 
