@@ -44,7 +44,7 @@ def generate_data(
     specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], items: int = ITEMS, seed: int = 0
 ) -> Data:
     """As many sets at these shapes as hold so many items; each set has a seed of its own."""
-    sizes = [shapes[one.name][axis] for one in specs if (axis := batch_axis(one, specs)) is not None]
+    sizes = [shapes[spec.name][axis] for spec in specs if (axis := batch_axis(spec, specs)) is not None]
     batch = sizes[0] if sizes else 1
     count = math.ceil(items / batch)
     sets = tuple(make_inputs(specs, shapes, seed + number) for number in range(count))
@@ -59,7 +59,7 @@ def load_data(
     Rows that do not fill a last set are used if the model takes any batch size, and left out otherwise.
     """
     fixed, arrays, axes, rows = read_data(path, specs)
-    labels = _labels(Path(path), {one.name for one in specs}, rows, outputs)
+    labels = _labels(Path(path), {spec.name for spec in specs}, rows, outputs)
     if rows is None:
         return Data((arrays,), None if labels is None else (labels,), (1,), generated=False)
     own = fixed_batch(fixed)
@@ -119,7 +119,7 @@ def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[Te
             f"The labels in {path} go up to {counted.max()}, but no output of the model has more than "
             f"{classes} classes. Classes count from 0."
         )
-    known = [one.dims for one in outputs if one.dtype.startswith("float")]
+    known = [spec.dims for spec in outputs if spec.dtype.startswith("float")]
     if known and None not in known and not any(_fits(dims, labels.shape[1:]) for dims in known if dims):
         raise BadInput(
             f"The labels in {path} have the shape {list(labels.shape)}, which no output of the model has classes "
@@ -147,11 +147,11 @@ def _alike(dims: Sequence[Dim], shape: Shape) -> bool:
 def _most_classes(outputs: Sequence[TensorSpec]) -> int | None:
     """The most classes that an output may have: its last dimension, or an image's second; None where unknown."""
     sizes: list[Any] = []
-    for one in outputs:
-        if not one.dtype.startswith("float"):
+    for spec in outputs:
+        if not spec.dtype.startswith("float"):
             continue
-        if one.dims is None:
+        if spec.dims is None:
             return None
-        if len(one.dims) > 1:
-            sizes += [one.dims[-1], one.dims[1]]
+        if len(spec.dims) > 1:
+            sizes += [spec.dims[-1], spec.dims[1]]
     return max(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None

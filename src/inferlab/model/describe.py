@@ -26,7 +26,7 @@ _PRECISIONS = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16":
 
 def opset(proto: ModelProto) -> int | None:
     """The version of ONNX's own operators."""
-    return next((int(one.version) for one in proto.opset_import if one.domain in ("", "ai.onnx")), None)
+    return next((int(opset.version) for opset in proto.opset_import if opset.domain in ("", "ai.onnx")), None)
 
 
 def input_specs(proto: ModelProto, folder: Path) -> tuple[TensorSpec, ...]:
@@ -119,7 +119,7 @@ def is_random(proto: ModelProto, folder: Path) -> bool:
 
 def set_batch(graph: GraphProto, batched: set[str], old: int, new: int) -> None:
     """Set the first dimension of inputs and outputs that have the old batch size; inner shapes are forgotten."""
-    for value in [*(one for one in graph.input if one.name in batched), *graph.output]:
+    for value in [*(value for value in graph.input if value.name in batched), *graph.output]:
         dims = value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ()
         if dims and dims[0].dim_value == old:
             dims[0].dim_value = new

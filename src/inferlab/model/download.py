@@ -224,9 +224,9 @@ class Budget:
                 try:
                     self.check(url)
                 except BadInput:
-                    for one in opened:
+                    for connection in opened:
                         with suppress(OSError):
-                            one.shutdown(socket.SHUT_RDWR)
+                            connection.shutdown(socket.SHUT_RDWR)
 
         watching = threading.Thread(target=look, daemon=True)
         watching.start()
@@ -235,8 +235,8 @@ class Budget:
         finally:
             over.set()
             watching.join()
-            for one in opened:
-                one.close()
+            for connection in opened:
+                connection.close()
 
     def _too_large(self, url: str) -> TooLarge:
         return TooLarge(

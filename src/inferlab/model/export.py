@@ -101,11 +101,11 @@ def export_to_onnx(
             "sequence_length": sequence_length, "arrays": heads,
         }  # fmt: skip
         with Worker(launch, patience_s=timeout or timeout_s(_PATIENCE_S)) as worker:
-            found = worker.ask("task", blocks, task="export", arguments=arguments).data
-        if not found["error"] <= tolerance:
+            answer = worker.ask("task", blocks, task="export", arguments=arguments).data
+        if not answer["error"] <= tolerance:
             raise WrongExport(
                 f"The exported model computes something else than eager PyTorch: the largest relative error is "
-                f"{found['error']:.3g}, the tolerance {tolerance:.3g}. Nothing was written to {out}."
+                f"{answer['error']:.3g}, the tolerance {tolerance:.3g}. Nothing was written to {out}."
             )
         size_bytes = sum(file.stat().st_size for file in made.parent.iterdir())
         # External data first: a model file that is there is whole.
@@ -113,12 +113,12 @@ def export_to_onnx(
             file.replace(out.parent / file.name)
     return Exported(
         path=str(out),
-        opset=found["opset"],
-        inputs=tuple(tensor_spec(one) for one in found["inputs"]),
-        outputs=tuple(tensor_spec(one) for one in found["outputs"]),
-        error=found["error"],
-        precision=found["precision"],
-        exporter=found["exporter"],
+        opset=answer["opset"],
+        inputs=tuple(tensor_spec(spec) for spec in answer["inputs"]),
+        outputs=tuple(tensor_spec(spec) for spec in answer["outputs"]),
+        error=answer["error"],
+        precision=answer["precision"],
+        exporter=answer["exporter"],
         size_bytes=size_bytes,
     )
 
@@ -180,7 +180,7 @@ def save_module(
     ordered = () if named else tuple(inputs)
     args = tuple(_example(torch, value, dynamic) for value in ordered)
     kwargs = {name: _example(torch, value, dynamic) for name, value in named.items()}
-    before = {one: one.training for one in model.modules()}
+    before = {module: module.training for module in model.modules()}
     model.train(training)
     try:
         program = _trace(torch, model, args, kwargs, dynamic, dynamic_shapes)
@@ -188,8 +188,8 @@ def save_module(
     except Exception as error:
         raise BadInput(f"torch.export cannot export this {type(model).__name__}: {error}") from error
     finally:
-        for one, was in before.items():
-            one.training = was
+        for module, was in before.items():
+            module.training = was
 
 
 def _trace(torch: Any, model: Any, args: Any, kwargs: dict[str, Any], dynamic: bool, dynamic_shapes: Any) -> Any:
@@ -200,7 +200,9 @@ def _trace(torch: Any, model: Any, args: Any, kwargs: dict[str, Any], dynamic: b
     # Torch may suggest limits. Where the model relates sizes in its own way, torch is left to find out how, but
     # then it takes for granted that no size is 1.
     for auto in (False, False, True):
-        dims = [torch.export.Dim.AUTO if auto else torch.export.Dim(one, **limits.get(one, {})) for one in names]
+        dims = [
+            torch.export.Dim.AUTO if auto else torch.export.Dim(name, **limits.get(name, {})) for name in names
+        ]
         shapes = torch.utils._pytree.tree_map(
             lambda value, dims=dims: {axis: dims[axis] for axis in _free_axes(torch, value)}, (args, kwargs)
         )
@@ -216,10 +218,10 @@ def _trace(torch: Any, model: Any, args: Any, kwargs: dict[str, Any], dynamic: b
 
 def _suggested(message: str) -> dict[str, dict[str, int]]:
     """The limits of sizes that torch.export suggests where it cannot leave them free."""
-    found = re.findall(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", message)
+    limits = re.findall(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", message)
     return {
         name: {key: int(value) for key, value in (("min", low), ("max", high)) if value}
-        for name, low, high in found
+        for name, low, high in limits
     }
 
 

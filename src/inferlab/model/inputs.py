@@ -61,10 +61,10 @@ def read_data(
     path: str | Path, specs: Sequence[TensorSpec]
 ) -> tuple[list[TensorSpec], dict[str, Array], dict[str, int | None], int | None]:
     """The user's data, found to fit: inputs of known rank, their arrays, each one's axis of rows, and how many."""
-    found = [(with_rank(spec, value.ndim), value) for spec, value in _read_inputs(Path(path), specs)]
-    fixed = [spec for spec, _ in found]
+    given = [(with_rank(spec, value.ndim), value) for spec, value in _read_inputs(Path(path), specs)]
+    fixed = [spec for spec, _ in given]
     axes = {spec.name: batch_axis(spec, fixed) for spec in fixed}
-    arrays = {spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in found}
+    arrays = {spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in given}
     return fixed, arrays, axes, _rows(arrays, axes, path)
 
 
@@ -140,9 +140,9 @@ def _read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[tuple[TensorSp
     if not path.is_file():
         raise BadInput(f"There is no file {path}. Give an .npz file with the model's inputs by name.")
     names = [spec.name for spec in specs]
-    found = array_names(path)
-    unknown = [name for name in found if name not in names and name != "labels"]
-    missing = [name for name in names if name not in found]
+    present = array_names(path)
+    unknown = [name for name in present if name not in names and name != "labels"]
+    missing = [name for name in names if name not in present]
     if unknown or missing:
         faults = [f"it lacks {', '.join(map(repr, missing))}"] if missing else []
         faults += [f"the model has no input {', '.join(map(repr, unknown))}"] if unknown else []
@@ -229,14 +229,14 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
     """These arrays of an .npz file; refused before they are read where they would take too much memory."""
     with _opened(path) as archive:
         try:
-            entries = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
             left = memory_limit()
-            found: dict[str, Array] = {}
+            arrays: dict[str, Array] = {}
             for name in names:
                 with archive.open(entries[name]) as stream:
-                    found[name] = _read_array(stream, path, name, left)
-                left -= found[name].nbytes
-            return found
+                    arrays[name] = _read_array(stream, path, name, left)
+                left -= arrays[name].nbytes
+            return arrays
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
 

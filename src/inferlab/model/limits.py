@@ -29,7 +29,7 @@ class Tracer:
 
     def __init__(self, proto: ModelProto, folder: Path) -> None:
         self._folder = folder
-        self._functions = {(one.domain, one.name): one for one in proto.functions}
+        self._functions = {(function.domain, function.name): function for function in proto.functions}
         self._calls: dict[int, OnnxGraph] = {}
         self._main = OnnxGraph(proto.graph)
 
@@ -128,7 +128,7 @@ class Tracer:
         if tensor is None or type_name(tensor.data_type) not in _COUNTING or math.prod(tensor.dims) > _MANY:
             return []
         numbers = stored_values(tensor, self._folder)
-        return [int(one) for one in numbers if np.isfinite(one) and one == int(one)]
+        return [int(number) for number in numbers if np.isfinite(number) and number == int(number)]
 
 
 def _depth(scope: OnnxGraph | None) -> int:

@@ -59,19 +59,19 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
     if kind == "transformers":
         files, described = weight_files(located_path), [located_path / "config.json"]
     digest = _digest([*described, *files])
-    found = _asked(str(located_path), kind, digest)
+    answer = _asked(str(located_path), kind, digest)
     return Model(
         kind=kind,
         source=source,
         path=str(located_path),
         digest=digest,
-        inputs=tuple(tensor_spec(one) for one in found["inputs"]),
-        outputs=tuple(tensor_spec(one) for one in found["outputs"]),
+        inputs=tuple(tensor_spec(spec) for spec in answer["inputs"]),
+        outputs=tuple(tensor_spec(spec) for spec in answer["outputs"]),
         size_bytes=sum(file.stat().st_size for file in files),
-        parameters=found["parameters"],
-        zero_fraction=found["zero_fraction"],
-        precision=found["precision"],
-        quantization=found.get("quantization", ""),
+        parameters=answer["parameters"],
+        zero_fraction=answer["zero_fraction"],
+        precision=answer["precision"],
+        quantization=answer.get("quantization", ""),
     )
 
 
@@ -115,10 +115,12 @@ def need_torch() -> Launch:
     return TORCH
 
 
-def tensor_spec(found: dict[str, Any]) -> TensorSpec:
+def tensor_spec(described: dict[str, Any]) -> TensorSpec:
     """A child's description of an input or output as a record."""
-    dims = found["dims"]
-    return TensorSpec(found["name"], found["dtype"], None if dims is None else tuple(dims), found.get("below"))
+    dims = described["dims"]
+    return TensorSpec(
+        described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
+    )
 
 
 def _digest(files: list[Path]) -> str:
@@ -140,7 +142,7 @@ _PATIENCE_S = 120.0
 
 def with_fitted_shapes(model: Model) -> Model:
     """The model with a shape for every input that leaves more open than its batch and its sequence length."""
-    if model.kind != "onnx" or not open_inputs(model.inputs) or any(one.dims is None for one in model.inputs):
+    if model.kind != "onnx" or not open_inputs(model.inputs) or any(spec.dims is None for spec in model.inputs):
         return model
     file = cache_folder() / "shapes" / f"{model.digest}-v{VERSION}.json"
     shapes = _remembered(file, model)
@@ -149,7 +151,9 @@ def with_fitted_shapes(model: Model) -> Model:
         if shapes is None:
             return model
         _remember(file, shapes)
-    return replace(model, inputs=tuple(replace(one, fitted=shapes.get(one.name) or None) for one in model.inputs))
+    return replace(
+        model, inputs=tuple(replace(spec, fitted=shapes.get(spec.name) or None) for spec in model.inputs)
+    )
 
 
 def _tried(model: Model) -> dict[str, Shape] | None:
@@ -157,8 +161,8 @@ def _tried(model: Model) -> dict[str, Shape] | None:
     tries = candidates(model.inputs)
     arguments = {
         "model": model.path,
-        "inputs": [{"name": one.name, "dtype": one.dtype, "fill": _fill(one)} for one in model.inputs],
-        "candidates": [{name: list(shape) for name, shape in one.items()} for one in tries],
+        "inputs": [{"name": spec.name, "dtype": spec.dtype, "fill": _fill(spec)} for spec in model.inputs],
+        "candidates": [{name: list(shape) for name, shape in shapes.items()} for shapes in tries],
         "seconds": _TRYING_S,
     }
     try:
@@ -178,11 +182,11 @@ def _fill(spec: TensorSpec) -> int:
 def _remembered(file: Path, model: Model) -> dict[str, Shape] | None:
     """What was found for this model, if it still fits its inputs."""
     try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-        shapes = {str(name): tuple(int(size) for size in shape) for name, shape in found.items()}
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        shapes = {str(name): tuple(int(size) for size in shape) for name, shape in content.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return None
-    ranks = {one.name: len(one.dims or ()) for one in model.inputs}
+    ranks = {spec.name: len(spec.dims or ()) for spec in model.inputs}
     fits = all(len(shape) == ranks.get(name) and min(shape, default=1) > 0 for name, shape in shapes.items())
     return shapes if fits else None
 

@@ -64,20 +64,20 @@ class Resolved:
 
 def parse_shapes(text: str, inputs: Sequence[TensorSpec]) -> dict[str, Shape]:
     """Read shapes as DeepSparse takes them, "[1,2],[3,4]" by position, or by name, "input_ids=[1,384]"."""
-    found = list(_split(text))
-    named = [name for name, _ in found if name]
-    if named and len(named) < len(found):
+    given = list(_split(text))
+    named = [name for name, _ in given if name]
+    if named and len(named) < len(given):
         raise BadInput(f"The input shapes '{text}' mix names and positions. {_HINT}")
     if len(set(named)) < len(named):
         raise BadInput(f"The input shapes '{text}' give an input twice. {_HINT}")
-    if len(found) > len(inputs):
+    if len(given) > len(inputs):
         raise BadInput(
-            f"{len(found)} input shapes were given, but the model has {plural(len(inputs), 'input')}: "
+            f"{len(given)} input shapes were given, but the model has {plural(len(inputs), 'input')}: "
             f"{_names(inputs)}."
         )
     by_name = {spec.name: spec for spec in inputs}
     shapes = {}
-    for (name, shape), by_position in zip(found, inputs, strict=False):
+    for (name, shape), by_position in zip(given, inputs, strict=False):
         spec = by_name.get(name) if name else by_position
         if spec is None:
             raise BadInput(f"The model has no input '{name}'. Its inputs are: {_names(inputs)}.")
@@ -257,11 +257,13 @@ def _is_state(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:
     """Whether an input looks like the state of a recurrent layer: layers × batch × width, beside a sequence."""
     dims = spec.dims or ()
     if len(dims) == 3 and dims[1] == 1 and isinstance(dims[0], int) and isinstance(dims[2], int):
-        return any(_names_batch(one) for one in inputs if one is not spec)
+        return any(_names_batch(other) for other in inputs if other is not spec)
     if [isinstance(dim, int) for dim in dims] != [True, False, True] or _says_sequence(dims[1]):
         return False
-    first = next(one for one in inputs if one.dims)
-    return spec is not first or any(_names_batch(one) or _is_free(one) for one in inputs if one is not spec)
+    first = next(other for other in inputs if other.dims)
+    return spec is not first or any(
+        _names_batch(other) or _is_free(other) for other in inputs if other is not spec
+    )
 
 
 def _names_batch(spec: TensorSpec) -> bool:

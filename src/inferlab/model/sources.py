@@ -163,10 +163,10 @@ def resolve_stub(source: str, listener: Listener = ignore) -> Path:
         folder = Path(mirror).expanduser()
         if not folder.is_dir():
             raise BadInput(f"The zoo mirror {mirror} is neither a folder nor a URL. Mend {_where_to_name_it()}.")
-        if found := _model_in(folder / stub):
-            return found
-    if found := _in_sparsezoo_cache(stub):
-        return found
+        if file := _model_in(folder / stub):
+            return file
+    if file := _in_sparsezoo_cache(stub):
+        return file
     if mirror is not None and at_url:
         return fetch(f"{mirror.rstrip('/')}/{stub}/model.onnx", listener, trusted=True)
     raise BadInput(_not_found(source, stub, mirror))
@@ -291,7 +291,7 @@ def _list_files(hub: Any, repo_id: str) -> tuple[list[str], bool]:
     """The files in a repository; without a network (then True) those of it that are here."""
     try:
         with _asking(f"hf:{repo_id}"):
-            return [one.rfilename for one in hub.HfApi().model_info(repo_id).siblings or ()], False
+            return [file.rfilename for file in hub.HfApi().model_info(repo_id).siblings or ()], False
     except BadInput as error:
         if not _offline(error.__cause__):
             raise

@@ -34,7 +34,7 @@ _Key = tuple[str, str, str]
 def check(proto: ModelProto) -> None:
     """Refuse a graph that readers could stumble over; the error says what is wrong with which part."""
     check_text(proto)
-    functions = {_key(one.domain, one.name, one.overload): one for one in proto.functions}
+    functions = {_key(function.domain, function.name, function.overload): function for function in proto.functions}
     if len(functions) < len(proto.functions):
         raise Damaged("two of its functions have the same name")
     _check_depth(proto)
@@ -45,7 +45,7 @@ def check(proto: ModelProto) -> None:
             _check_dims(sparse.values.name, sparse.dims)
     for root in (proto.graph, *proto.functions):
         own = root.opset_import if isinstance(root, FunctionProto) else ()
-        opsets = {_domain(one.domain): int(one.version) for one in (*proto.opset_import, *own)}
+        opsets = {_domain(opset.domain): int(opset.version) for opset in (*proto.opset_import, *own)}
         for node in all_nodes(root):
             _check_node(node, opsets, functions)
     _check_inlined(proto, functions)
@@ -71,12 +71,12 @@ def check_text(proto: ModelProto) -> None:
                 texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
         else:
             texts += [body.domain, body.overload, *body.input, *body.output, *body.attribute]
-            texts += [one.domain for one in body.opset_import]
+            texts += [opset.domain for opset in body.opset_import]
         for node in body.node:
             texts += [node.name, node.op_type, node.domain, node.overload, *node.input, *node.output]
-            for one in node.attribute:
-                texts += [one.name, one.ref_attr_name]
-    texts += [one.domain for one in proto.opset_import]
+            for attribute in node.attribute:
+                texts += [attribute.name, attribute.ref_attr_name]
+    texts += [opset.domain for opset in proto.opset_import]
     for tensor in all_tensors(proto):
         texts += [tensor.name, tensor.doc_string]
         for entry in tensor.external_data:
@@ -86,7 +86,7 @@ def check_text(proto: ModelProto) -> None:
 
 
 def _check_depth(proto: ModelProto) -> None:
-    waiting: list[tuple[Body, int]] = [(one, 0) for one in (proto.graph, *proto.functions)]
+    waiting: list[tuple[Body, int]] = [(root, 0) for root in (proto.graph, *proto.functions)]
     while waiting:
         body, depth = waiting.pop()
         if depth > _DEEPEST:
@@ -148,13 +148,13 @@ def _check_node(node: NodeProto, opsets: dict[str, int], functions: dict[_Key, F
     fewest = _fewest_inputs(node.op_type, opsets.get(domain, 0), domain)
     if len(node.input) < fewest:
         raise Damaged(f"its node {_called(node)} has {len(node.input)} inputs where its definition needs {fewest}")
-    given = {one.name: one for one in node.attribute}
+    given = {value.name: value for value in node.attribute}
     for name, kind, required in _attributes(node.op_type, opsets.get(domain, 0), domain):
-        one = given.get(name)
-        if one is None and required and kind == AttributeProto.GRAPH:
+        value = given.get(name)
+        if value is None and required and kind == AttributeProto.GRAPH:
             raise Damaged(f"its node {_called(node)} lacks the graph '{name}'")
         # Old files do not write an attribute's type down.
-        if one is not None and one.type not in (kind, AttributeProto.UNDEFINED):
+        if value is not None and value.type not in (kind, AttributeProto.UNDEFINED):
             raise Damaged(f"the attribute '{name}' of its node {_called(node)} is of another type than it must be")
 
 
@@ -185,7 +185,10 @@ def _attributes(operator: str, version: int, domain: str) -> tuple[tuple[str, in
     schema = _schema(operator, version, domain)
     if schema is None:
         return ()
-    return tuple((one.name, int(one.type.value), bool(one.required)) for one in schema.attributes.values())
+    return tuple(
+        (attribute.name, int(attribute.type.value), bool(attribute.required))
+        for attribute in schema.attributes.values()
+    )
 
 
 def _check_inlined(proto: ModelProto, functions: dict[_Key, FunctionProto]) -> None:
@@ -201,14 +204,14 @@ def _check_inlined(proto: ModelProto, functions: dict[_Key, FunctionProto]) -> N
         if key in sizes:
             waiting.pop()
             continue
-        called = [one for one in _calls(functions[key], functions) if one not in sizes]
+        called = [other for other in _calls(functions[key], functions) if other not in sizes]
         if not called:
             sizes[key] = _size(functions[key], functions, sizes)
             open_calls.discard(key)
             waiting.pop()
             continue
         open_calls.add(key)
-        if any(one in open_calls for one in called):
+        if any(other in open_calls for other in called):
             raise Damaged(f"its function '{key[1]}' calls itself, directly or through others")
         waiting.extend(called)
     nodes, size = _size(proto.graph, functions, sizes)

@@ -108,7 +108,9 @@ def external_files(model: ModelProto, folder: Path, model_file: Path | None = No
 
 def external_names(model: ModelProto) -> list[str]:
     """What the model calls the files of `external_files`, in the same order."""
-    return sorted({data_place(one)[0] for one in all_tensors(model) if one.data_location == TensorProto.EXTERNAL})
+    return sorted(
+        {data_place(tensor)[0] for tensor in all_tensors(model) if tensor.data_location == TensorProto.EXTERNAL}
+    )
 
 
 def stored_values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
@@ -150,12 +152,12 @@ def zero_fraction(model: ModelProto, folder: Path) -> float | None:
 def zero_counts(model: ModelProto, folder: Path) -> list[tuple[Weight, int | None]]:
     """All parameters, each with its zeros; None for vectors, other types and where the zero point is unclear."""
     points = _zero_points(model, folder)
-    found: list[tuple[Weight, int | None]] = []
+    counts: list[tuple[Weight, int | None]] = []
     for weight in list_weights(model):
         point = points.get(weight.name, 0)
         matrix = len(weight.dims) >= 2 and bit_width(weight.type_name) is not None
-        found.append((weight, _zeros(weight, folder, point) if matrix and point is not None else None))
-    return found
+        counts.append((weight, _zeros(weight, folder, point) if matrix and point is not None else None))
+    return counts
 
 
 def element_count(tensor: TensorProto) -> int:
@@ -221,15 +223,15 @@ def _zero_point(
 ) -> int | np.ndarray[Any, Any] | None:
     if point is None or (bit_width(type_name(point.data_type)) or 8) != 8:
         return None
-    found = stored_values(point, folder)
-    if not len(found) or (found == found[0]).all():
-        return int(found[0]) if len(found) else 0
+    points = stored_values(point, folder)
+    if not len(points) or (points == points[0]).all():
+        return int(points[0]) if len(points) else 0
     dims = tuple(weight.dims)
-    if not -len(dims) <= axis < len(dims) or dims[axis] != len(found):
+    if not -len(dims) <= axis < len(dims) or dims[axis] != len(points):
         return None
     shape = [1] * len(dims)
-    shape[axis] = len(found)
-    return np.broadcast_to(found.reshape(shape), dims)  # a view: it takes no room
+    shape[axis] = len(points)
+    return np.broadcast_to(points.reshape(shape), dims)  # a view: it takes no room
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
@@ -248,7 +250,7 @@ def tensor_bytes(tensor: TensorProto) -> int:
 
 def data_place(tensor: TensorProto) -> tuple[str, int, int | None]:
     """Where a tensor's data lies: the file's name, the offset in it, and the length where it is given."""
-    entries = {one.key: one.value for one in tensor.external_data}
+    entries = {entry.key: entry.value for entry in tensor.external_data}
     try:
         length = int(entries["length"]) if "length" in entries else None
         offset = int(entries.get("offset", "0"))

@@ -78,13 +78,13 @@ def _quantized(terrain: Terrain, scheme: Scheme, bits: int = 8) -> Attempt:
 def _static(terrain: Terrain) -> Climb[Quantization | None]:
     """Static INT8 of all layers, or of all but a few sensitive ones: what keeps the loss, if anything does."""
     attempt = _quantized(terrain, "static")
-    found = yield attempt
-    if keeps_loss(found, terrain.goal):
+    outcome = yield attempt
+    if keeps_loss(outcome, terrain.goal):
         return attempt.recipe.quantization
-    for count in _SENSITIVE if found.loss is not None else ():
+    for count in _SENSITIVE if outcome.loss is not None else ():
         kept = Quantization("static", keep_sensitive=count)
-        found = yield Attempt(f"INT8 static, {count} sensitive kept", replace(terrain.base, quantization=kept))
-        if keeps_loss(found, terrain.goal):
+        outcome = yield Attempt(f"INT8 static, {count} sensitive kept", replace(terrain.base, quantization=kept))
+        if keeps_loss(outcome, terrain.goal):
             return kept
     return None
 
@@ -93,7 +93,9 @@ def _pruned(terrain: Terrain) -> Climb[list[Attempt]]:
     """Zeros of rising shares, then as the estimate chooses them: those that keep the loss, the strongest first."""
     levels = [(f"{share:.0%} pruned", Pruning(share, "global")) for share in _SPARSITIES]
     budgets = [factor * terrain.goal.max_loss for factor in _BUDGETS]
-    chosen = [(f"pruned within {one:.2g} by layer", Pruning(scope="layers", budget=one)) for one in budgets]
+    chosen = [
+        (f"pruned within {budget:.2g} by layer", Pruning(scope="layers", budget=budget)) for budget in budgets
+    ]
     if not terrain.gains_from_zeros:
         reason = f"{terrain.engine} computes no faster where weights are zero"
         yield Attempt("pruned", replace(terrain.base, pruning=levels[0][1]), reason)
@@ -111,10 +113,10 @@ def _rising(terrain: Terrain, levels: Sequence[tuple[str, Pruning]]) -> Climb[li
     """Prune more and more while the loss is kept: what kept it, the strongest first."""
     kept: list[Attempt] = []
     for label, pruning in levels:
-        found = yield Attempt(label, replace(terrain.base, pruning=pruning))
-        if not keeps_loss(found, terrain.goal):
+        outcome = yield Attempt(label, replace(terrain.base, pruning=pruning))
+        if not keeps_loss(outcome, terrain.goal):
             break
-        kept.insert(0, Attempt(label, found.recipe))
+        kept.insert(0, Attempt(label, outcome.recipe))
     return kept
 
 
@@ -125,6 +127,6 @@ def _both(terrain: Terrain, pruned: Sequence[Attempt], static: Quantization | No
         # Its levels as they are: they came from the whole model, or from profiles.
         pruning = replace(attempt.recipe.pruning, scope="layers", sparsity=None, budget=None)
         recipe = replace(terrain.base, pruning=pruning, quantization=static)
-        found = yield Attempt(f"{attempt.label}, INT8 static", recipe)
-        if keeps_loss(found, terrain.goal):
+        outcome = yield Attempt(f"{attempt.label}, INT8 static", recipe)
+        if keeps_loss(outcome, terrain.goal):
             return

@@ -175,23 +175,23 @@ class _Steps:
             self._tell_all(event)
 
 
-def far_off(found: Distance) -> tuple[Finding, ...]:
+def far_off(distance: Distance) -> tuple[Finding, ...]:
     """A warning where the model does not do its work any more: by its accuracy, or else by its outputs."""
-    if found.accuracy is not None and found.original_accuracy is not None:
-        if found.original_accuracy - found.accuracy <= ACCURACY_LIMIT:
+    if distance.accuracy is not None and distance.original_accuracy is not None:
+        if distance.original_accuracy - distance.accuracy <= ACCURACY_LIMIT:
             return ()
-        data = {"accuracy": found.accuracy, "original_accuracy": found.original_accuracy}
+        data = {"accuracy": distance.accuracy, "original_accuracy": distance.original_accuracy}
         return (Finding(FAR_OFF, {**data, "limit": ACCURACY_LIMIT}),)
-    if found.relative_power is None or found.relative_power <= DISTANCE_LIMIT:
+    if distance.relative_power is None or distance.relative_power <= DISTANCE_LIMIT:
         return ()
-    data = {"distance": found.relative_power, "generated": found.generated}
+    data = {"distance": distance.relative_power, "generated": distance.generated}
     return (Finding(FAR_OFF, {**data, "limit": DISTANCE_LIMIT}),)
 
 
 @confined(reads=["model"])
 def _weights(model: Model) -> list[str]:
     """The names of all parameters."""
-    return [one.name for one in list_weights(parse_onnx(Path(model.path)))]
+    return [weight.name for weight in list_weights(parse_onnx(Path(model.path)))]
 
 
 @confined(reads=["model"])
@@ -203,19 +203,19 @@ def _node_names(model: Model) -> list[str]:
 
 def _distance(made: Model, model: Model, data: Data, num_cores: int | None) -> Distance:
     """Run both models on the same inputs; a model that does not run, or gives no numbers, is not kept."""
-    found = evaluate(made, model, data, num_cores)
-    if found.broken:
+    evaluated = evaluate(made, model, data, num_cores)
+    if evaluated.broken:
         raise EngineRefused(
             f"The optimised model gives outputs that are not numbers where those of {model.source} are, so it was "
             "not kept. Prune less, or leave layers out."
         )
     return Distance(
-        relative_power=None if model.random else found.relative_power,
+        relative_power=None if model.random else evaluated.relative_power,
         items=data.items,
         generated=data.generated,
-        loss_rise=None if data.labels is None else found.loss,
-        accuracy=found.accuracy,
-        original_accuracy=found.dense_accuracy,
+        loss_rise=None if data.labels is None else evaluated.loss,
+        accuracy=evaluated.accuracy,
+        original_accuracy=evaluated.dense_accuracy,
     )
 
 

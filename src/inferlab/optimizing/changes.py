@@ -31,11 +31,11 @@ def changed_layers(
     wanted = recipe.pruning.layers if recipe.pruning else {}
     after, stored = _zeros(pruned), _zeros(made)
     precisions = _precisions(made)
-    found = []
+    changed = []
     for node in layers_to_prune(costs(model, shapes)):
         params = weight_elements(node)
         left, by_pruning = after.get(node.weight, (params, node.zero_fraction))
-        found.append(
+        changed.append(
             ChangedLayer(
                 weight=node.weight,
                 id=node.id,
@@ -49,18 +49,18 @@ def changed_layers(
                 precision=_precision(node.weight, precisions, made),
             )
         )
-    return tuple(found)
+    return tuple(changed)
 
 
 def fell_short(layers: Sequence[ChangedLayer], recipe: Recipe) -> tuple[Finding, ...]:
     """How far a pattern got that cannot take out all that was chosen."""
-    meant = [(one, one.wanted) for one in layers if one.wanted is not None]
-    total = sum(one.params for one, _ in meant)
+    meant = [(layer, layer.wanted) for layer in layers if layer.wanted is not None]
+    total = sum(layer.params for layer, _ in meant)
     if recipe.pruning is None or not total:
         return ()
-    wanted = sum(level * one.params for one, level in meant) / total
+    wanted = sum(level * layer.params for layer, level in meant) / total
     # A channel that is gone counts like zeros.
-    left = sum((1 - (one.zeros_by_pruning or 0.0)) * one.params_after for one, _ in meant)
+    left = sum((1 - (layer.zeros_by_pruning or 0.0)) * layer.params_after for layer, _ in meant)
     reached = 1 - left / total
     if reached >= wanted - _ROUNDED:
         return ()
@@ -94,7 +94,7 @@ def _precisions(model: Model) -> dict[str, str]:
     """The precision that every weight is stored in."""
     proto = parse_onnx(Path(model.path))
     packed = {name: f"INT{bits}" for name, bits in packed_weights(proto).items()}
-    return {one.name: precision_name(one.type_name) for one in list_weights(proto)} | packed
+    return {weight.name: precision_name(weight.type_name) for weight in list_weights(proto)} | packed
 
 
 def _precision(weight: str, precisions: Mapping[str, str], made: Model) -> str:

@@ -63,17 +63,17 @@ def resolve(
     chosen, left = choose(pruning, nodes, costs.nodes)
     left |= sparse
     if not chosen:
-        reasons = ", ".join(one.removeprefix("not pruned: ") for one in dict.fromkeys(left.values()))
+        reasons = ", ".join(reason.removeprefix("not pruned: ") for reason in dict.fromkeys(left.values()))
         raise BadInput(
             f"No layer of {model.source} is left to be pruned ({reasons}). Choose others with --include and "
             "--exclude; --ends takes the first and the last layer too."
         )
     fixed = levels_by_weight(pruning.layers, nodes)
     levels, findings = _levels(pruning, chosen, fixed, loss, performance, model)
-    found = {node.weight: levels[node.weight] for node in chosen if levels.get(node.weight)}
-    if not found:
+    chosen_levels = {node.weight: levels[node.weight] for node in chosen if levels.get(node.weight)}
+    if not chosen_levels:
         raise BadInput(_nothing(pruning, model))
-    done = replace(recipe, pruning=replace(pruning, layers=found))
+    done = replace(recipe, pruning=replace(pruning, layers=chosen_levels))
     return Resolved(_for(done, model), left, (*findings, *_missed(pruning, chosen, levels, fixed)))
 
 
@@ -105,7 +105,7 @@ def _other(recipe: Recipe, model: Model) -> tuple[Finding, ...]:
 @confined(reads=["model"])
 def _dense_weights(model: Model) -> list[str]:
     stored = list_weights(parse_onnx(Path(model.path)))
-    return [one.name for one in stored if one.elements == element_count(one.stored)]
+    return [item.name for item in stored if item.elements == element_count(item.stored)]
 
 
 def _dense(nodes: Sequence[NodeCost], model: Model) -> tuple[list[NodeCost], dict[str, str]]:
@@ -166,13 +166,13 @@ def _from_estimate(
     assert pruning.budget is not None
     free = frozenset(weight for weight in weights if weight not in fixed)
     most = pruning.maximum
-    found = estimate(performance, loss, pruning.budget, free, most)
+    chosen = estimate(performance, loss, pruning.budget, free, most)
     findings: tuple[Finding, ...] = ()
-    if found is not None and found.gained == "time" and not found.levels and performance is not None:
+    if chosen is not None and chosen.gained == "time" and not chosen.levels and performance is not None:
         by_size = estimate(None, loss, pruning.budget, free, most)
         if by_size is not None and by_size.levels:
-            found, findings = by_size, (Finding("zeros-gain-nothing", {"engine": performance.engine}),)
-    levels = {} if found is None else dict(found.levels)
+            chosen, findings = by_size, (Finding("zeros-gain-nothing", {"engine": performance.engine}),)
+    levels = {} if chosen is None else dict(chosen.levels)
     if pruning.minimum > 0:
         levels = {weight: max(pruning.minimum, levels.get(weight, 0.0)) for weight in free}
     return levels, findings
@@ -253,13 +253,13 @@ def levels_by_weight(layers: Mapping[str, float], nodes: Sequence[NodeCost]) -> 
 
     A whole name goes before an expression; of several expressions the last counts.
     """
-    found: dict[str, float] = {}
+    by_weight: dict[str, float] = {}
     exact: dict[str, float] = {}
     for key, level in layers.items():
         meant = _meant(key, nodes, "layers")
         whole = [node for node in meant if key in _names(node)]
-        (exact if whole else found).update({node.weight: level for node in meant})
-    return found | exact
+        (exact if whole else by_weight).update({node.weight: level for node in meant})
+    return by_weight | exact
 
 
 def matcher(patterns: Iterable[str], nodes: Sequence[NodeCost], key: str) -> Callable[[NodeCost], bool]:
@@ -279,13 +279,13 @@ def _meant(pattern: str, nodes: Sequence[NodeCost], key: str) -> list[NodeCost]:
         raise BadInput(
             f"'{pattern}' in {key} is no name of a layer and no regular expression: {error}."
         ) from error
-    found = [node for node in nodes if any(expression.fullmatch(name) for name in _names(node))]
-    if not found:
+    meant = [node for node in nodes if any(expression.fullmatch(name) for name in _names(node))]
+    if not meant:
         names = [name for node in nodes for name in _names(node)]
         near = difflib.get_close_matches(pattern, names, n=1) or names[:1]
         hint = f" Its layers are called like '{near[0]}'." if near else ""
         raise BadInput(f"The model has no layer '{pattern}', which {key} names.{hint}")
-    return found
+    return meant
 
 
 def _names(node: NodeCost) -> tuple[str, ...]:
@@ -322,13 +322,13 @@ def global_levels(
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if sum(counts(middle, "right").values()) >= wanted else (middle + 1, high)
-    found, most = counts(low, "left"), counts(low, "right")
-    missing = wanted - sum(found.values())
-    for name in found:
-        more = min(max(0, missing), most[name] - found[name])
-        found[name] += more
+    fewest, most = counts(low, "left"), counts(low, "right")
+    missing = wanted - sum(fewest.values())
+    for name in fewest:
+        more = min(max(0, missing), most[name] - fewest[name])
+        fewest[name] += more
         missing -= more
-    shares = {name: round(count / len(sizes[name]), DIGITS) for name, count in found.items()}
+    shares = {name: round(count / len(sizes[name]), DIGITS) for name, count in fewest.items()}
     # A count is whole, a limit is kept.
     return {name: min(max(share, minimum), maximum) for name, share in shares.items()} | dict(fixed)
 
@@ -336,7 +336,7 @@ def global_levels(
 def _sorted_bits(model: Model, names: list[str]) -> dict[str, Array]:
     """The magnitudes of each weight as the bits of 32-bit floats, in their order."""
     file = Path(model.path)
-    stored = {one.name: one.stored for one in list_weights(parse_onnx(file))}
+    stored = {weight.name: weight.stored for weight in list_weights(parse_onnx(file))}
     return {name: _bits(name, stored_values(stored[name], file.parent)) for name in names}
 
 

@@ -63,13 +63,13 @@ def inputs_for(recipe: Recipe, model: Model, data: Data) -> list[dict[str, Any]]
     items = recipe.quantization.calibration_items or _MOST
     if recipe.shapes:
         data = generate_data(model.inputs, recipe.shapes, items, recipe.seed)
-    found: list[dict[str, Any]] = []
-    for one, rows in zip(data.sets, data.rows, strict=True):
+    calibration_sets: list[dict[str, Any]] = []
+    for inputs, rows in zip(data.sets, data.rows, strict=True):
         if items <= 0:
             break
-        found.append(dict(one))
+        calibration_sets.append(dict(inputs))
         items -= rows
-    return found
+    return calibration_sets
 
 
 def _as_before(recipe: Recipe, data_file: str | None) -> tuple[Finding, ...]:

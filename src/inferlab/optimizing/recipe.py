@@ -43,10 +43,10 @@ _NO_BF16 = (
 def recipe_of(options: Options, seed: int = 0) -> Recipe:
     """The recipe that the options describe, or the one in their file; refuses those that contradict each other."""
     if options.recipe is not None:
-        for one in fields(options):
-            if getattr(replace(options, recipe=None), one.name) != getattr(_NOTHING, one.name):
+        for field in fields(options):
+            if getattr(replace(options, recipe=None), field.name) != getattr(_NOTHING, field.name):
                 raise BadInput(
-                    f"The option {one.name} and a recipe contradict each other: write it into the recipe."
+                    f"The option {field.name} and a recipe contradict each other: write it into the recipe."
                 )
         return yaml.load(options.recipe)
     pruning, quantization = _pruning(options), _quantization(options)
@@ -82,7 +82,7 @@ def _pruning(options: Options) -> Pruning | None:
         return None
     if options.sparsity is None:
         _refuse_what_spreads(options)
-    pruning = Pruning(**{one.name: getattr(options, one.name) for one in fields(Pruning)})
+    pruning = Pruning(**{field.name: getattr(options, field.name) for field in fields(Pruning)})
     return pruning if options.sparsity is not None else replace(pruning, scope="layers")
 
 
@@ -98,7 +98,7 @@ def _refuse_what_spreads(options: Options) -> None:
 def _quantization(options: Options) -> Quantization | None:
     if options.float == "bf16":
         raise BadInput(_NO_BF16)
-    given: list[Scheme] = [one for one in (options.int8, options.float) if one is not None]
+    given: list[Scheme] = [scheme for scheme in (options.int8, options.float) if scheme is not None]
     given += ["weights"] if options.weights_only is not None else []
     if len(given) > 1:
         raise BadInput("int8, weights_only and float contradict each other: choose one of them.")
@@ -128,14 +128,14 @@ def parse_goal(text: str, max_loss: str | float = 0.01) -> Goal:
 
     30% faster is 1.3 times as many items a second; 50% smaller is half the bytes.
     """
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for part in re.split(r"\s*(?:,|;|\band\b|&)\s*", text.strip()):
         name, ratio = _part(part, text)
-        if name in found:
+        if name in ratios:
             how = "fast" if name == "speedup" else "small"
             raise BadInput(f"The goal '{text}' says twice how {how} the model shall be.")
-        found[name] = ratio
-    return Goal(found.get("speedup"), found.get("size_ratio"), parse_loss(max_loss))
+        ratios[name] = ratio
+    return Goal(ratios.get("speedup"), ratios.get("size_ratio"), parse_loss(max_loss))
 
 
 def parse_loss(value: str | float) -> float:

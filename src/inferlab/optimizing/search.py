@@ -80,12 +80,12 @@ def search(
     What is known so far comes after each. What loses too much, or is too large, is timed only after all others and
     only if the goal was not reached, to show what more would cost. Ctrl-C ends it with what there is.
     """
-    one = _Search(terrain, original_bytes, bench, time_s, listener, clock)
+    state = _Search(terrain, original_bytes, bench, time_s, listener, clock)
     try:
-        for _ in one.steps():
-            yield one.found()
+        for _ in state.steps():
+            yield state.found()
     except KeyboardInterrupt:
-        yield replace(one.found(), complete=False, interrupted=True)
+        yield replace(state.found(), complete=False, interrupted=True)
 
 
 class _Search:
@@ -131,11 +131,11 @@ class _Search:
         ladder = climb(self._terrain)
         attempt: Attempt | None = next(ladder)
         while attempt is not None:
-            found = self._try(attempt)
+            outcome = self._try(attempt)
             yield
-            if self._over or pareto.reaches(found, self._goal, self._original_bytes):
+            if self._over or pareto.reaches(outcome, self._goal, self._original_bytes):
                 return
-            attempt = _next(ladder, found)
+            attempt = _next(ladder, outcome)
         yield from self._time_the_rest()
         self._complete = not self._over
         yield
@@ -193,10 +193,10 @@ class _Search:
             if speed.speedup is None:
                 return
 
-    def _open(self, one: Candidate) -> bool:
+    def _open(self, candidate: Candidate) -> bool:
         """Whether a longer comparison may tell if it reaches the goal."""
         goal, size = self._goal, self._original_bytes
-        return pareto.may_reach(one, goal, size) and not pareto.reaches(one, goal, size)
+        return pareto.may_reach(candidate, goal, size) and not pareto.reaches(candidate, goal, size)
 
     def _time_the_rest(self) -> Iterator[None]:
         """Time what was put off, the least lossy first, so that the front shows it."""
@@ -216,9 +216,9 @@ class _Search:
         return float("inf") if loss is None else loss
 
 
-def _next(ladder: Climb[None], found: Candidate) -> Attempt | None:
+def _next(ladder: Climb[None], outcome: Candidate) -> Attempt | None:
     try:
-        return ladder.send(found)
+        return ladder.send(outcome)
     except StopIteration:
         return None
 
@@ -227,6 +227,8 @@ def _untried(attempt: Attempt) -> Candidate:
     return Candidate(attempt.label, attempt.recipe, None, None, None, None, reason=attempt.reason)
 
 
-def _timed(one: Candidate, speed: Speed) -> Candidate:
-    reason = "; ".join(part for part in (one.reason, speed.reason) if part)
-    return replace(one, speedup=speed.speedup, speedup_interval=speed.interval, level=speed.level, reason=reason)
+def _timed(candidate: Candidate, speed: Speed) -> Candidate:
+    reason = "; ".join(part for part in (candidate.reason, speed.reason) if part)
+    return replace(
+        candidate, speedup=speed.speedup, speedup_interval=speed.interval, level=speed.level, reason=reason
+    )

@@ -114,32 +114,34 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
     imposes = performance.can_impose(job)
     levels = wanted.levels if wanted.levels is not None else LEVELS if imposes else ()
     imposed = levels if imposes else ()
-    found = performance.measure(job, costs, wanted.time_s, wanted.performance_name, imposed, listener)
-    found = _with_odd_levels(found)
-    yield replace(profile, performance=found)
+    measured = performance.measure(job, costs, wanted.time_s, wanted.performance_name, imposed, listener)
+    measured = _with_odd_levels(measured)
+    yield replace(profile, performance=measured)
     if levels and not imposes:
-        found = _with_odd_levels(variants.at_levels(job, costs, found, levels, wanted.time_s, listener))
-        yield replace(profile, performance=found)
+        measured = _with_odd_levels(variants.at_levels(job, costs, measured, levels, wanted.time_s, listener))
+        yield replace(profile, performance=measured)
     if wanted.int8:
-        calibration = [dict(one) for one in data_for(request).sets]
-        found = variants.in_int8(job, costs, found, calibration, wanted.time_s, listener)
-        yield replace(profile, performance=found)
+        calibration = [dict(inputs) for inputs in data_for(request).sets]
+        measured = variants.in_int8(job, costs, measured, calibration, wanted.time_s, listener)
+        yield replace(profile, performance=measured)
     if wanted.roofline:
         ceilings = roofline.measure_ceilings(job.cell.num_cores, listener)
-        layers, doubts = roofline.place_all(found.layers, ceilings)
-        found = replace(found, ceilings=ceilings, layers=layers, findings=(*found.findings, *doubts))
-        yield replace(profile, performance=found)
+        layers, doubts = roofline.place_all(measured.layers, ceilings)
+        measured = replace(measured, ceilings=ceilings, layers=layers, findings=(*measured.findings, *doubts))
+        yield replace(profile, performance=measured)
 
 
-def _with_odd_levels(found: PerformanceProfile) -> PerformanceProfile:
-    odd = [level for level, ms in found.pruned.items() if ms > _ODD * found.ms_per_batch]
-    return replace(found, findings=(*found.findings, Finding("odd-levels", {"levels": odd}))) if odd else found
+def _with_odd_levels(profile: PerformanceProfile) -> PerformanceProfile:
+    odd = [level for level, ms in profile.pruned.items() if ms > _ODD * profile.ms_per_batch]
+    return (
+        replace(profile, findings=(*profile.findings, Finding("odd-levels", {"levels": odd}))) if odd else profile
+    )
 
 
 def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
     job, wanted = request.job, request.wanted
     data = data_for(request, _items(costs, job))
-    found = loss.measure(
+    measured_loss = loss.measure(
         job.model,
         costs,
         data,
@@ -148,7 +150,7 @@ def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) 
         seconds=_LOSS_LIMIT * wanted.time_s,
         name=wanted.loss_name,
     )
-    yield replace(profile, loss=found)
+    yield replace(profile, loss=measured_loss)
 
 
 def _items(costs: Costs, job: Job) -> int:
@@ -175,14 +177,14 @@ def _verified(request: Request, profile: Profile, listener: Listener) -> Profile
     job = request.job
     assert profile.estimate is not None and profile.loss is not None
     data = data_for(request, profile.loss.items)
-    found = verify(
+    verified = verify(
         job,
         profile.estimate,
         lambda pruned: loss.evaluate(pruned, job.model, data, job.cell.num_cores).loss,
         request.wanted.time_s,
         listener,
     )
-    return replace(profile, estimate=found)
+    return replace(profile, estimate=verified)
 
 
 # A comparison counts its time with loading, and each pair loads both models.
@@ -216,10 +218,10 @@ def verify(
         pruned = prune(job.model, estimate.levels, Path(folder))
         changed = replace(job, model=pruned, cell=replace(job.cell, model_digest=pruned.digest))
         contest = Contest(job, changed, ("dense", "pruned"), _LOADING * time_s, _MARGIN)
-        found = compare(contest, listener)
+        comparison = compare(contest, listener)
         loss = loss_of(pruned)
-    dense_ms = statistics.median(found.times_ms[0]) * job.cell.batch_size
-    ratio = found.ratio
+    dense_ms = statistics.median(comparison.times_ms[0]) * job.cell.batch_size
+    ratio = comparison.ratio
     ends = None if ratio.ends is None else (ratio.ends[0] * dense_ms, ratio.ends[1] * dense_ms)
     # Ratios, not times: the machine may have become slower since the profile was made.
     foretold = estimate.estimated_ms_per_batch / estimate.ms_per_batch
@@ -229,6 +231,6 @@ def verify(
         baseline_ms_per_batch=dense_ms,
         error=foretold / ratio.value - 1,
         loss=loss,
-        output_check=worst([pair.b.check for pair in found.pairs]),
+        output_check=worst([pair.b.check for pair in comparison.pairs]),
     )
     return replace(estimate, verified=verified)

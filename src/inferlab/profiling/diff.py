@@ -52,24 +52,24 @@ class LayerDiff:
 
 def diff(a: Profile, b: Profile, margin: float = MARGIN) -> LayerDiff:
     """How B's layers compare with A's; times are those an item, so that batches can be compared."""
-    one, other = _performance(a, "first"), _performance(b, "second")
-    groups = _matched(one.layers, other.layers)
+    first, other = _performance(a, "first"), _performance(b, "second")
+    groups = _matched(first.layers, other.layers)
     level = 1 - _ALPHA / max(1, len(groups))
-    rows = [_row(pair, (one.batch_size, other.batch_size), level, margin) for pair in groups]
+    rows = [_row(pair, (first.batch_size, other.batch_size), level, margin) for pair in groups]
     ratio = intervals.welch(
-        [ms / one.batch_size for ms in one.processes_ms],
+        [ms / first.batch_size for ms in first.processes_ms],
         [ms / other.batch_size for ms in other.processes_ms],
         1 - intervals.ALPHA,
     )
     return LayerDiff(
-        labels=(_label(one), _label(other)),
-        a_ms=one.ms_per_batch / one.batch_size,
+        labels=(_label(first), _label(other)),
+        a_ms=first.ms_per_batch / first.batch_size,
         b_ms=other.ms_per_batch / other.batch_size,
         ratio=ratio,
         verdict=intervals.verdict(ratio, margin),
         margin=margin,
         rows=tuple(sorted(rows, key=lambda row: -abs(row.b_ms - row.a_ms))),
-        differences=tuple(_differences(a, b, one, other)),
+        differences=tuple(_differences(a, b, first, other)),
     )
 
 
@@ -95,20 +95,20 @@ def _matched(a: Sequence[Layer], b: Sequence[Layer]) -> list[tuple[list[Layer], 
         for layer in layers:
             for node in layer.nodes or (("alone", side, layer.index),):
                 roots[root(("layer", side, layer.index))] = root(node)
-    found: dict[object, tuple[list[Layer], list[Layer]]] = {}
+    matched: dict[object, tuple[list[Layer], list[Layer]]] = {}
     for side, layers in enumerate((a, b)):
         for layer in layers:
-            found.setdefault(root(("layer", side, layer.index)), ([], []))[side].append(layer)
-    return list(found.values())
+            matched.setdefault(root(("layer", side, layer.index)), ([], []))[side].append(layer)
+    return list(matched.values())
 
 
 def _row(pair: tuple[list[Layer], list[Layer]], batches: tuple[int, int], level: float, margin: float) -> Row:
     slowest = max(pair[0] or pair[1], key=lambda layer: layer.ms)
-    sums = [[sum(times) / batch for times in zip(*(one.times_ms for one in side), strict=False)]
+    sums = [[sum(times) / batch for times in zip(*(layer.times_ms for layer in side), strict=False)]
             for side, batch in zip(pair, batches, strict=True)]  # fmt: skip
     positive = all(sums) and all(time > 0 for side in sums for time in side)
     ratio = intervals.welch(sums[0], sums[1], level) if positive else None
-    a_ms, b_ms = (sum(one.ms for one in side) / batch for side, batch in zip(pair, batches, strict=True))
+    a_ms, b_ms = (sum(layer.ms for layer in side) / batch for side, batch in zip(pair, batches, strict=True))
     verdict = intervals.verdict(ratio, margin) if ratio else "inconclusive"
     return Row(slowest.id, slowest.type, tuple(pair[0]), tuple(pair[1]), a_ms, b_ms, ratio, verdict)
 
@@ -117,15 +117,15 @@ def _label(profile: PerformanceProfile) -> str:
     return f"{profile.name}: {profile.engine}, batch {profile.batch_size}, {plural(profile.num_cores, 'core')}"
 
 
-def _differences(a: Profile, b: Profile, one: PerformanceProfile, other: PerformanceProfile) -> list[str]:
+def _differences(a: Profile, b: Profile, first: PerformanceProfile, other: PerformanceProfile) -> list[str]:
     pairs = {
         "model": (a.model.source, b.model.source) if a.model.digest != b.model.digest else ("", ""),
-        "engine": (one.engine, other.engine),
-        "versions": (_versions(one), _versions(other)) if one.engine == other.engine else ("", ""),
-        "batch size": (one.batch_size, other.batch_size),
-        "cores": (one.num_cores, other.num_cores),
-        "CPU": (one.machine.cpu, other.machine.cpu),
-        "machine": (one.machine.node, other.machine.node),
+        "engine": (first.engine, other.engine),
+        "versions": (_versions(first), _versions(other)) if first.engine == other.engine else ("", ""),
+        "batch size": (first.batch_size, other.batch_size),
+        "cores": (first.num_cores, other.num_cores),
+        "CPU": (first.machine.cpu, other.machine.cpu),
+        "machine": (first.machine.node, other.machine.node),
     }
     return [f"{name}: {left} and {right}" for name, (left, right) in pairs.items() if left != right]
 

@@ -73,7 +73,7 @@ def estimate(
     groups = _groups(timed, loss, weights)
     if not groups:
         return None
-    ladders = [list(_steps(index, one, timed is not None, most)) for index, one in enumerate(groups)]
+    ladders = [list(_steps(index, group, timed is not None, most)) for index, group in enumerate(groups)]
     chosen = _greedy(ladders, budget) if timed is None or gains_from_zeros(timed) else {}
     levels = {weight.weight: level for index, level in chosen.items() for weight in groups[index].weights}
     spent = sum(_loss(groups[index], level) or 0.0 for index, level in chosen.items())
@@ -85,25 +85,25 @@ def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
     check_budget(budget)
     if profile.loss is None:
         return profile
-    found = estimate(profile.performance, profile.loss, budget)
+    pruning_estimate = estimate(profile.performance, profile.loss, budget)
     performance = profile.performance
     if performance is not None:
         performance = replace(
             performance,
-            estimated_ms_per_batch=found.estimated_ms_per_batch if found else None,
-            estimated_speedup=found.estimated_speedup if found else None,
+            estimated_ms_per_batch=pruning_estimate.estimated_ms_per_batch if pruning_estimate else None,
+            estimated_speedup=pruning_estimate.estimated_speedup if pruning_estimate else None,
         )
-    return replace(profile, performance=performance, estimate=found)
+    return replace(profile, performance=performance, estimate=pruning_estimate)
 
 
 def estimated_ms(profile: Profile) -> dict[int, float]:
     """The time of every layer as estimated, by its index; those that stay as they are too."""
-    performance, found = profile.performance, profile.estimate
+    performance, pruning_estimate = profile.performance, profile.estimate
     if performance is None:
         return {}
-    if profile.loss is None or found is None or found.gained != "time":
+    if profile.loss is None or pruning_estimate is None or pruning_estimate.gained != "time":
         return {layer.index: layer.ms for layer in performance.layers}
-    return layer_times(performance, profile.loss, found.levels)
+    return layer_times(performance, profile.loss, pruning_estimate.levels)
 
 
 def _groups(
@@ -114,18 +114,18 @@ def _groups(
     The first has few weights, and what it loses no later layer can make good; a depthwise convolution has a few
     weights a channel, which no engine computes faster for being zero.
     """
-    first = next((one.id for one in loss.layers[:1] if one.type.endswith("Conv")), "")
+    first = next((layer.id for layer in loss.layers[:1] if layer.type.endswith("Conv")), "")
     allowed = {
-        one.id: one
-        for one in loss.layers
-        if (one.groups == 1 and one.id != first if weights is None else one.weight in weights)
+        layer.id: layer
+        for layer in loss.layers
+        if (layer.groups == 1 and layer.id != first if weights is None else layer.weight in weights)
     }
     if performance is None:
         by_weight: dict[str, list[LossLayer]] = {}
-        for one in allowed.values():
-            by_weight.setdefault(one.weight, []).append(one)
-        return [_Group(tuple(ones), ()) for ones in by_weight.values()]
-    found: dict[int, tuple[dict[str, LossLayer], list[Layer]]] = {}
+        for prunable in allowed.values():
+            by_weight.setdefault(prunable.weight, []).append(prunable)
+        return [_Group(tuple(same), ()) for same in by_weight.values()]
+    groups: dict[int, tuple[dict[str, LossLayer], list[Layer]]] = {}
     holders: dict[str, int] = {}
     for place, layer in enumerate(performance.layers):
         weights = {allowed[node].weight: allowed[node] for node in layer.nodes if node in allowed}
@@ -133,11 +133,11 @@ def _groups(
             continue
         layers = [layer]
         for holder in sorted({holders[weight] for weight in weights if weight in holders}):
-            other = found.pop(holder)
+            other = groups.pop(holder)
             weights, layers = {**other[0], **weights}, [*other[1], *layers]
-        found[place] = weights, layers
+        groups[place] = weights, layers
         holders |= dict.fromkeys(weights, place)
-    return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in found.values()]
+    return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in groups.values()]
 
 
 def _steps(index: int, group: _Group, timed: bool, most: float) -> Iterator[_Step]:
@@ -146,11 +146,11 @@ def _steps(index: int, group: _Group, timed: bool, most: float) -> Iterator[_Ste
     loss = 0.0
     gains = _time_gains(group) if timed else {}
     for level in _levels(group, most):
-        found = _loss(group, level)
-        if found is None:
+        level_loss = _loss(group, level)
+        if level_loss is None:
             continue
         # More zeros never harm less: where they seem to, it is chance.
-        loss = max(loss, found)
+        loss = max(loss, level_loss)
         gain = gains.get(level_key(level)) if timed else _zeros(group, level)
         if gain is None or gain <= corners[-1][2]:
             continue
@@ -166,14 +166,14 @@ def _steps(index: int, group: _Group, timed: bool, most: float) -> Iterator[_Ste
 
 def _levels(group: _Group, most: float) -> list[float]:
     """The levels up to `most` at which every weight of a group becomes sparser than it is."""
-    dense = max(one.zero_fraction for one in group.weights)
-    known = {level for one in group.weights for level in one.losses}
+    dense = max(weight.zero_fraction for weight in group.weights)
+    known = {level for weight in group.weights for level in weight.losses}
     return sorted(float(level) for level in known if dense < float(level) <= most)
 
 
 def _loss(group: _Group, level: float) -> float | None:
-    found = [one.losses.get(level_key(level)) for one in group.weights]
-    return None if None in found else sum(max(0.0, one) for one in found if one is not None)
+    losses = [weight.losses.get(level_key(level)) for weight in group.weights]
+    return None if None in losses else sum(max(0.0, loss) for loss in losses if loss is not None)
 
 
 def _time_gains(group: _Group) -> dict[str, float]:
@@ -183,15 +183,15 @@ def _time_gains(group: _Group) -> dict[str, float]:
     spread = sum((layer.spread_ms or 0.0) ** 2 for layer in group.layers) ** 0.5
     least = max(_WORTH * before, _SPREADS * spread)
     gains = {
-        level: before - sum(one[level] for one in times)
+        level: before - sum(layer_times[level] for layer_times in times)
         for level in times[0]
-        if all(level in one for one in times)
+        if all(level in layer_times for layer_times in times)
     }
     return {level: gain for level, gain in gains.items() if gain > least}
 
 
 def _zeros(group: _Group, level: float) -> float:
-    return sum((level - one.zero_fraction) * one.params for one in group.weights)
+    return sum((level - weight.zero_fraction) * weight.params for weight in group.weights)
 
 
 def _greedy(ladders: Sequence[Sequence[_Step]], budget: float) -> dict[int, float]:

@@ -54,8 +54,8 @@ def _by_dtype(costs: Costs) -> dict[str, Work]:
 
 def _uncounted(costs: Costs) -> tuple[Uncounted, ...]:
     """The operators without a count, the most frequent first."""
-    found = Counter((node.type, node.uncounted) for node in costs.nodes if node.uncounted)
-    return tuple(Uncounted(kind, count, reason) for (kind, reason), count in found.most_common())
+    counts = Counter((node.type, node.uncounted) for node in costs.nodes if node.uncounted)
+    return tuple(Uncounted(kind, count, reason) for (kind, reason), count in counts.most_common())
 
 
 def _layer(node: NodeCost) -> FlopsLayer:

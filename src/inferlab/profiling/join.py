@@ -64,14 +64,14 @@ def read_layers(told: Iterable[Mapping[str, Any]]) -> tuple[Executed, ...]:
     """The layers out of an engine's answer."""
     return tuple(
         Executed(
-            name=str(one["name"]),
-            type=str(one.get("type", "")),
-            kernel=str(one.get("kernel", "")),
-            covers=tuple(str(name) for name in one.get("covers", ())),
-            fallback=bool(one.get("fallback", False)),
-            ns=float(one["ns"]),
+            name=str(layer["name"]),
+            type=str(layer.get("type", "")),
+            kernel=str(layer.get("kernel", "")),
+            covers=tuple(str(name) for name in layer.get("covers", ())),
+            fallback=bool(layer.get("fallback", False)),
+            ns=float(layer["ns"]),
         )
-        for one in told
+        for layer in told
     )
 
 
@@ -87,7 +87,7 @@ def join(
     that computed what they use. `seeds` are the nodes of each layer where they are known better than by its names.
     """
     if seeds is None:
-        seeds = {number: graph.named(one.covers, unnamed == "before") for number, one in enumerate(layers)}
+        seeds = {number: graph.named(layer.covers, unnamed == "before") for number, layer in enumerate(layers)}
     owner: dict[int, int] = {}
     part_of: dict[int, int] = {}
     for number in range(len(layers)):
@@ -139,8 +139,8 @@ class Graph:
             del self.by_name[name]
         for number, node in enumerate(nodes):
             known = all(
-                self.maker[one] in self.fixed if one in self.maker else one not in fed
-                for one in filter(None, node.inputs)
+                self.maker[tensor] in self.fixed if tensor in self.maker else tensor not in fed
+                for tensor in filter(None, node.inputs)
             )
             if (known and node.type not in RANDOM) or node.type in _OF_SHAPES:
                 self.fixed.add(number)
@@ -151,7 +151,7 @@ class Graph:
         leading: set[int] = set()
         for number in reversed(range(len(self.nodes))):
             outputs = self.nodes[number].outputs
-            if any(one in self.kept for one in outputs) or not leading.isdisjoint(self.after(number)):
+            if any(tensor in self.kept for tensor in outputs) or not leading.isdisjoint(self.after(number)):
                 leading.add(number)
         inner: dict[int, int] = {}
         around: int | None = None
@@ -165,13 +165,13 @@ class Graph:
     def named(self, names: Sequence[str], outputs_first: bool = False) -> list[int]:
         """The nodes that these names stand for; engines add parts to names after a slash."""
         tables = (self.maker, self.by_name) if outputs_first else (self.by_name, self.maker)
-        found: list[int] = []
+        nodes: list[int] = []
         for name in filter(None, names):
             rest = name
             while rest and not any(rest in table for table in tables):
                 rest = rest.rpartition("/")[0]
-            found += [table[rest] for table in tables if rest in table][:1]
-        return list(dict.fromkeys(found))
+            nodes += [table[rest] for table in tables if rest in table][:1]
+        return list(dict.fromkeys(nodes))
 
     def before(self, number: int) -> list[int]:
         """The nodes whose outputs a node reads."""
@@ -214,7 +214,7 @@ def _follow(graph: Graph, owner: dict[int, int]) -> None:
 
 def _forwards(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -> None:
     """What can follow within a layer does; what cannot was handed to the next layer that fell back."""
-    fallbacks = [number for number, one in enumerate(layers) if one.fallback]
+    fallbacks = [number for number, layer in enumerate(layers) if layer.fallback]
     for number, node in enumerate(graph.nodes):
         if number in owner or number in graph.fixed or number in graph.inner:
             continue
@@ -224,37 +224,37 @@ def _forwards(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -
             if makers:
                 owner[number] = latest
         else:
-            at = next((one for one in fallbacks if one >= latest), None)
+            at = next((layer for layer in fallbacks if layer >= latest), None)
             if at is not None:
                 owner[number] = at
 
 
 def _adopt(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -> None:
     """Give layers that name nothing the nodes of their kind: the next in the graph, or behind the layer before."""
-    for number, one in enumerate(layers):
-        types = _STANDS_FOR.get(one.type, set())
-        if one.covers or not types:
+    for number, layer in enumerate(layers):
+        types = _STANDS_FOR.get(layer.type, set())
+        if layer.covers or not types:
             continue
-        if one.type == "gather":
+        if layer.type == "gather":
             near: Iterable[int] = range(len(graph.nodes))
         else:
-            near = _behind([node for node, layer in owner.items() if layer == number - 1], graph, owner)
-        free = [each for each in near if each not in owner and each not in graph.fixed]
-        wanted = [each for each in free if graph.nodes[each].type in types]
-        for each in wanted[:1] if one.type == "gather" else wanted:
-            owner[each] = number
+            near = _behind([place for place, holder in owner.items() if holder == number - 1], graph, owner)
+        free = [node for node in near if node not in owner and node not in graph.fixed]
+        wanted = [node for node in free if graph.nodes[node].type in types]
+        for node in wanted[:1] if layer.type == "gather" else wanted:
+            owner[node] = number
 
 
 def _behind(starts: Sequence[int], graph: Graph, owner: Mapping[int, int]) -> list[int]:
     """The free nodes that follow within a layer."""
-    found: dict[int, None] = {}
+    following: dict[int, None] = {}
     waiting = list(starts)
     while waiting:
         for each in graph.after(waiting.pop()):
-            if each not in owner and each not in found and graph.nodes[each].type in _FOLLOWING:
-                found[each] = None
+            if each not in owner and each not in following and graph.nodes[each].type in _FOLLOWING:
+                following[each] = None
                 waiting.append(each)
-    return sorted(found)
+    return sorted(following)
 
 
 # A node in the blocked layout is called after the output that it had before, which is now called "reorder…";
@@ -293,14 +293,14 @@ def optimised_seeds(
         places[node.name, node.op_type].append(place)
     seeds: dict[int, list[int]] = {}
     told: list[Executed] = []
-    for number, one in enumerate(layers):
-        here = places.get((one.name, one.type))
+    for number, layer in enumerate(layers):
+        here = places.get((layer.name, layer.type))
         if not here:
-            told.append(one)
+            told.append(layer)
             continue
         place = here.pop(0) if len(here) > 1 else here[0]
         domain = made[place].domain
-        told.append(replace(one, kernel=f"{domain}.{one.type}" if domain else one.type))
+        told.append(replace(layer, kernel=f"{domain}.{layer.type}" if domain else layer.type))
         seeds[number] = known[place]
     return tuple(told), seeds
 
@@ -317,7 +317,9 @@ def _read_nodes(content: bytes) -> list[Optimised]:
             node.domain,
             tuple(node.input),
             tuple(node.output),
-            next((one.s.decode("utf-8", "replace") for one in node.attribute if one.name == "activation"), ""),
+            next(
+                (value.s.decode("utf-8", "replace") for value in node.attribute if value.name == "activation"), ""
+            ),
         )
         for node in all_nodes(proto.graph)
     ]
@@ -329,24 +331,28 @@ def _known_nodes(made: Sequence[Optimised], graph: Graph) -> list[list[int]]:
     taken = {number for number in same if number is not None}
     # What a tensor of the optimised graph was called in the model.
     was: dict[str, str] = {}
-    found: list[list[int]] = []
+    known: list[list[int]] = []
     for node, number in zip(made, same, strict=True):
         if node.op_type in _REORDERS and node.output:
             was[node.output[0]] = was.get(node.input[0], node.input[0]) if node.input else ""
-            found.append([])
+            known.append([])
             continue
-        kept = [one for one in node.output if one in graph.maker]
+        kept = [name for name in node.output if name in graph.maker]
         # An output whose node is still there belongs to a copy that was put behind it.
-        own = [graph.maker[one] for one in kept if graph.maker[one] == number or graph.maker[one] not in taken]
+        own = [
+            graph.maker[output]
+            for output in kept
+            if graph.maker[output] == number or graph.maker[output] not in taken
+        ]
         covered = [] if number is None else [number]
-        covered += [one for one in dict.fromkeys(own) if one != number]
+        covered += [place for place in dict.fromkeys(own) if place != number]
         before = _BLOCKED.sub("", node.name) if _BLOCKED.search(node.name) else ""
         if not kept and before in graph.maker:
             covered += _extended(node, before, graph, was)
         elif not kept and number is not None and node.output:
             was[node.output[0]] = graph.nodes[number].outputs[0]
-        found.append(covered)
-    return found
+        known.append(covered)
+    return known
 
 
 def _same_node(node: Optimised, graph: Graph) -> int | None:

@@ -25,12 +25,12 @@ class Timed:
 
 def timed(layers: Sequence[Executed], joined: Joined, times_ms: Sequence[Sequence[float]]) -> tuple[Timed, ...]:
     """The layers in their order; those that are a part of another one are added to it."""
-    whole = [list(one) for one in times_ms]
+    whole = [list(ms) for ms in times_ms]
     for part, home in joined.part_of.items():
         whole[home] = [mine + its for mine, its in zip(whole[home], whole[part], strict=True)]
     return tuple(
-        Timed(one, nodes, tuple(times))
-        for number, (one, nodes, times) in enumerate(zip(layers, joined.nodes, whole, strict=True))
+        Timed(layer, nodes, tuple(times))
+        for number, (layer, nodes, times) in enumerate(zip(layers, joined.nodes, whole, strict=True))
         if number not in joined.part_of
     )
 
@@ -40,9 +40,9 @@ def align(passes: Sequence[Sequence[Executed]]) -> tuple[list[Executed], list[li
     known: dict[tuple[str, int], int] = {}
     layers: list[Executed] = []
     times: list[list[float]] = []
-    for number, one in enumerate(passes):
+    for number, process in enumerate(passes):
         seen: dict[str, int] = {}
-        for layer in one:
+        for layer in process:
             seen[layer.name] = seen.get(layer.name, 0) + 1
             key = (layer.name, seen[layer.name])
             if key not in known:
@@ -54,45 +54,49 @@ def align(passes: Sequence[Sequence[Executed]]) -> tuple[list[Executed], list[li
 
 
 def layer_records(
-    found: Sequence[Timed], clean_ms: Sequence[float], ms_per_batch: float, graph: Graph
+    timed_layers: Sequence[Timed], clean_ms: Sequence[float], ms_per_batch: float, graph: Graph
 ) -> tuple[Layer, ...]:
     """The layers, rescaled in each process to its clean time, and as a whole to the model's."""
     factors = [
-        clean / (sum(one.times_ms[number] for one in found) or 1.0) for number, clean in enumerate(clean_ms)
+        clean / (sum(layer.times_ms[number] for layer in timed_layers) or 1.0)
+        for number, clean in enumerate(clean_ms)
     ]
-    scaled = [tuple(time * factor for time, factor in zip(one.times_ms, factors, strict=True)) for one in found]
+    scaled = [
+        tuple(time * factor for time, factor in zip(layer.times_ms, factors, strict=True))
+        for layer in timed_layers
+    ]
     medians = [statistics.median(times) for times in scaled]
     # Medians of parts do not add up to the median of the whole.
     factor = ms_per_batch / (sum(medians) or 1.0)
     taken: set[str] = set()
     return tuple(
-        _record(number, one, scaled[number], medians[number] * factor, ms_per_batch, graph, taken)
-        for number, one in enumerate(found)
+        _record(number, layer, scaled[number], medians[number] * factor, ms_per_batch, graph, taken)
+        for number, layer in enumerate(timed_layers)
     )
 
 
 def _record(
     index: int,
-    one: Timed,
+    layer: Timed,
     times_ms: tuple[float, ...],
     ms: float,
     whole_ms: float,
     graph: Graph,
     taken: set[str],
 ) -> Layer:
-    nodes = [graph.nodes[number] for number in one.nodes]
+    nodes = [graph.nodes[number] for number in layer.nodes]
     main = max(nodes, key=_cost, default=None)
     weighty = max((node for node in nodes if node.weight), key=_cost, default=None)
     flops = _sum([node.flops for node in nodes])
     return Layer(
         index=index,
-        id=_unique(main.id if main else one.executed.name, taken),
-        type=_type(one.executed, main),
+        id=_unique(main.id if main else layer.executed.name, taken),
+        type=_type(layer.executed, main),
         weight=weighty.weight if weighty else "",
         nodes=tuple(node.id for node in nodes),
-        name=one.executed.name,
-        kernel=one.executed.kernel,
-        fallback=one.executed.fallback,
+        name=layer.executed.name,
+        kernel=layer.executed.kernel,
+        fallback=layer.executed.fallback,
         ms=ms,
         spread_ms=statistics.stdev(times_ms) if len(times_ms) > 1 else None,
         times_ms=times_ms,
@@ -101,7 +105,7 @@ def _record(
         macs=_sum([node.macs for node in nodes]),
         gflops_per_second=flops / ms / 1e6 if flops is not None and ms > 0 else None,
         params=sum(node.params for node in nodes),
-        bytes=layer_bytes(one.nodes, graph),
+        bytes=layer_bytes(layer.nodes, graph),
         zero_fraction=_zero_fraction(nodes),
         prunable=any(node.prunable for node in nodes),
         groups=weighty.groups if weighty else 1,
@@ -131,17 +135,17 @@ def _unique(wanted: str, taken: set[str]) -> str:
 
 def _sum(values: Sequence[int | None]) -> int | None:
     """Of those that are known; None where none is."""
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def _zero_fraction(nodes: Sequence[NodeCost]) -> float | None:
     """Of all their main weights together."""
-    found = [
+    counted = [
         (node.zero_fraction, math.prod(node.weight_shape)) for node in nodes if node.zero_fraction is not None
     ]
-    elements = sum(size for _, size in found)
-    return sum(zeros * size for zeros, size in found) / elements if elements else None
+    elements = sum(size for _, size in counted)
+    return sum(zeros * size for zeros, size in counted) / elements if elements else None
 
 
 def layer_bytes(members: Sequence[int], graph: Graph) -> int | None:
@@ -152,13 +156,13 @@ def layer_bytes(members: Sequence[int], graph: Graph) -> int | None:
         node = graph.nodes[number]
         if node.read_bytes is None or node.write_bytes is None:
             return None
-        internal = [one for one in node.inputs if graph.maker.get(one) in inside]
-        read = sum(_size(one, graph) for one in internal)
-        outputs = [one for one in node.outputs if one]
+        internal = [tensor for tensor in node.inputs if graph.maker.get(tensor) in inside]
+        read = sum(_size(tensor, graph) for tensor in internal)
+        outputs = [tensor for tensor in node.outputs if tensor]
         hidden = [
-            one
-            for one in outputs
-            if one not in graph.kept and graph.users.get(one) and set(graph.users[one]) <= inside
+            tensor
+            for tensor in outputs
+            if tensor not in graph.kept and graph.users.get(tensor) and set(graph.users[tensor]) <= inside
         ]
         written = node.write_bytes * (len(outputs) - len(hidden)) // max(1, len(outputs))
         total += max(0, node.read_bytes - read) + node.weight_bytes + written
@@ -172,13 +176,13 @@ def _size(tensor: str, graph: Graph) -> int:
         seen.add(tensor)
         node = graph.nodes[graph.maker[tensor]]
         if node.write_bytes:
-            return node.write_bytes // max(1, len([one for one in node.outputs if one]))
+            return node.write_bytes // max(1, len([tensor for tensor in node.outputs if tensor]))
         tensor = next(filter(None, node.inputs), "")
     return 0
 
 
 def apportion(
-    found: Sequence[tuple[Sequence[str], float]], layers: Sequence[Layer], flops: Mapping[str, int]
+    served: Sequence[tuple[Sequence[str], float]], layers: Sequence[Layer], flops: Mapping[str, int]
 ) -> dict[str, float]:
     """Times of layers that were cut differently, by the ids of these layers.
 
@@ -188,7 +192,7 @@ def apportion(
     home = {node: layer for layer in layers for node in layer.nodes}
     whole = {layer.id: sum(flops.get(node, 0) + 1 for node in layer.nodes) for layer in layers}
     times = {layer.id: 0.0 for layer in layers if layer.nodes}
-    for nodes, ms in found:
+    for nodes, ms in served:
         parts: dict[str, float] = {}
         for node in nodes:
             layer = home.get(node)

@@ -57,14 +57,14 @@ def _energies(model: Model, names: Sequence[str]) -> dict[str, _Energy]:
     """The energy of these weights, as far as they are stored densely."""
     path = Path(model.path)
     wanted = set(names)
-    found: dict[str, _Energy] = {}
+    energies: dict[str, _Energy] = {}
     for weight in list_weights(parse_onnx(path)):
         if weight.name in wanted and weight.elements == math.prod(weight.stored.dims):
             values = stored_values(weight.stored, path.parent)
             wrong = count_nan(values)
             shares = () if wrong else tuple(map(float, energy_shares(_as_floats(values), LEVELS)))
-            found[weight.name] = _Energy(shares, int(wrong))
-    return found
+            energies[weight.name] = _Energy(shares, int(wrong))
+    return energies
 
 
 def approximate(model: Model, costs: Costs, name: str = "baseline") -> LossProfile:
@@ -131,12 +131,12 @@ def measure(
     listener(Event("loss", {"layers": len(chosen), "items": data.items}))
     tried = try_weights(model, list(by_weight), data, LEVELS, num_cores or machine.usable_cores(), seconds, tell)
     score = tried.score
-    losses = {weight: [_loss(one, tried) for one in levels] for weight, levels in tried.sums.items()}
+    losses = {weight: [_loss(level, tried) for level in levels] for weight, levels in tried.sums.items()}
     accuracies = {
         weight: {
-            level_key(level): one["right"] / one["count"]
-            for level, one in zip(LEVELS, levels, strict=True)
-            if one is not None
+            level_key(level): sums["right"] / sums["count"]
+            for level, sums in zip(LEVELS, levels, strict=True)
+            if sums is not None
         }
         for weight, levels in tried.sums.items()
         if data.labels is not None
@@ -177,11 +177,11 @@ def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = N
 
 def layers_to_prune(costs: Costs) -> list[NodeCost]:
     """The nodes whose weights can be pruned, each weight once."""
-    found: dict[str, NodeCost] = {}
+    by_weight: dict[str, NodeCost] = {}
     for node in costs.nodes:
         if node.prunable and node.weight:
-            found.setdefault(node.weight, node)
-    return list(found.values())
+            by_weight.setdefault(node.weight, node)
+    return list(by_weight.values())
 
 
 def weight_elements(node: NodeCost) -> int:
@@ -192,10 +192,10 @@ def weight_elements(node: NodeCost) -> int:
 def area(levels: Sequence[float], losses: Iterable[float | None]) -> float | None:
     """The mean of a loss over all shares of zeros from none to the highest level, by the trapezoid rule."""
     values, places = [0.0], [0.0, *levels]
-    for one in losses:
-        if one is None:
+    for loss in losses:
+        if loss is None:
             return None
-        values.append(one)
+        values.append(loss)
     steps = zip(places, places[1:], values, values[1:], strict=False)
     return sum((right - left) * (low + high) / 2 for left, right, low, high in steps) / levels[-1]
 
@@ -216,7 +216,7 @@ def _layers(
             params=weight_elements(node),
             groups=node.groups,
             zero_fraction=node.zero_fraction or 0.0,
-            sensitivity=area(LEVELS, (None if one is None else min(one, most) for one in losses[node.weight])),
+            sensitivity=area(LEVELS, (None if loss is None else min(loss, most) for loss in losses[node.weight])),
             losses=dict(zip(map(level_key, LEVELS), losses[node.weight], strict=True)),
             accuracies=accuracies.get(node.weight, {}),
         )
@@ -227,7 +227,7 @@ def _layers(
 
 def _average(layers: Sequence[LossLayer]) -> float | None:
     """The mean sensitivity of the layers, weighted by their parameters."""
-    known = [(one.sensitivity, one.params) for one in layers if one.sensitivity is not None]
+    known = [(layer.sensitivity, layer.params) for layer in layers if layer.sensitivity is not None]
     total = sum(params for _, params in known)
     return sum(value * params for value, params in known) / total if total else None
 
@@ -263,19 +263,19 @@ def _rise(after: Sums, before: Sums) -> float | None:
 
 def _findings(tried: Tried, layers: Sequence[LossLayer], data: Data) -> tuple[Finding, ...]:
     """What of the weights, the outputs and the data the reader must know."""
-    found = [Finding("nan-weights", {"weight": weight}) for weight in sorted(tried.nan)]
+    findings = [Finding("nan-weights", {"weight": weight}) for weight in sorted(tried.nan)]
     wrong = [name for name, power in tried.powers.items() if math.isnan(power)]
     if wrong:
-        found.append(Finding("nan-outputs", {"outputs": wrong}))
+        findings.append(Finding("nan-outputs", {"outputs": wrong}))
     if data.labels is None and not any(power > 0 for power in tried.powers.values()):
-        found.append(Finding("no-scale", {"outputs": list(tried.powers)}))
+        findings.append(Finding("no-scale", {"outputs": list(tried.powers)}))
     for layer in layers:
         unknown = [key for key, loss in layer.losses.items() if loss is None]
         if unknown and layer.weight not in tried.nan and not wrong:
-            found.append(Finding("loss-unknown", {"layer": layer.id, "levels": unknown}))
+            findings.append(Finding("loss-unknown", {"layer": layer.id, "levels": unknown}))
     if tried.items < data.items:
-        found.append(Finding("fewer-items", {"items": tried.items, "wanted": data.items}))
-    return tuple(found)
+        findings.append(Finding("fewer-items", {"items": tried.items, "wanted": data.items}))
+    return tuple(findings)
 
 
 def _as_floats(values: Any) -> Any:

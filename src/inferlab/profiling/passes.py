@@ -78,27 +78,27 @@ def measure_passes(
     """
     label = f"profile of {job.model.source} on {job.cell.engine}"
     shares = share(time_s, levels)
-    found: list[Passes] = []
+    passes: list[Passes] = []
     wanted = processes
     with measuring_alone(label, listener), set_up(job, listener) as setup, _with_names(setup) as prepared:
-        while len(found) < wanted:
+        while len(passes) < wanted:
             began = time.monotonic()
-            number = len(found)
+            number = len(passes)
             listener(Event("loading", {"engine": job.cell.engine, "process": number + 1}))
             with Process(prepared) as fresh:
                 if number == 0:
                     listener(Event("engine", children.settings(fresh)))
-                telling = all(one.layers is not None for one in found)
-                failed = any(one.problems for one in found)
-                one = _measure(fresh, shares, processes, telling, () if failed else levels, number, listener)
-            found.append(one)
+                telling = all(done.layers is not None for done in passes)
+                failed = any(done.problems for done in passes)
+                measured = _measure(fresh, shares, processes, telling, () if failed else levels, number, listener)
+            passes.append(measured)
             if number == 0:
                 # What the processes need besides their measuring must stay below it.
                 beside_s = time.monotonic() - began - (shares.clean_s + shares.layers_s) / processes
                 wanted = max(
                     min(_LEAST_PROCESSES, processes), min(processes, int(_BESIDE * time_s / max(0.1, beside_s)))
                 )
-    return found
+    return passes
 
 
 def engine_nodes(nodes: Sequence[NodeCost], model: Model, writes_model: bool) -> tuple[NodeCost, ...]:

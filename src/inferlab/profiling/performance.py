@@ -58,15 +58,15 @@ def measure(
     """
     _refuse_silent(job)
     passes = measure_passes(job, time_s, levels, listener, processes)
-    runs = [one.run for one in passes]
+    runs = [process.run for process in passes]
     summary = _summary(job, passes)
-    told = [one for one in passes if one.layers is not None]
+    told = [process for process in passes if process.layers is not None]
     graph = _graph(job.model, costs, job)
-    found = _timed(job, [one.layers for one in told if one.layers is not None], graph)
+    timed_layers = _timed(job, [process.layers for process in told if process.layers is not None], graph)
     ms_per_batch = summary.median_ms.value
-    clean_ms = [one.clean_ms for one in told]
-    layers = layer_records(found, clean_ms, ms_per_batch, graph) if told else ()
-    overheads = [_wall_ms(one) / one.clean_ms - 1.0 for one in told]
+    clean_ms = [process.clean_ms for process in told]
+    layers = layer_records(timed_layers, clean_ms, ms_per_batch, graph) if told else ()
+    overheads = [_wall_ms(process) / process.clean_ms - 1.0 for process in told]
     profile = PerformanceProfile(
         name=name,
         engine=job.cell.engine,
@@ -82,14 +82,14 @@ def measure(
         ms_interval=summary.median_ms.ends,
         items_per_second=summary.items_per_sec.value,
         items_interval=summary.items_per_sec.ends,
-        processes_ms=tuple(one.clean_ms for one in passes),
-        layers_sum_ms=_layers_sum_ms(found),
+        processes_ms=tuple(process.clean_ms for process in passes),
+        layers_sum_ms=_layers_sum_ms(timed_layers),
         profiler_overhead=statistics.median(overheads) if overheads else 0.0,
-        unjoined_share=sum(one.share for one in layers if not one.nodes),
+        unjoined_share=sum(layer.share for layer in layers if not layer.nodes),
         output_check=worst([run.check for run in runs]),
         findings=(*findings.find(job.cell, runs), *_heavy(overheads)),
         layers=layers,
-        problems=tuple(problem for one in passes for problem in one.problems),
+        problems=tuple(problem for process in passes for problem in process.problems),
         overhead_interval=_overhead_interval(overheads),
     )
     return _with_imposed(profile, told, graph, job) if levels else profile
@@ -112,15 +112,18 @@ def measure_variant(
     changed = replace(job, model=variant, cell=replace(job.cell, model_digest=variant.digest))
     passes = measure_passes(changed, time_s, (), listener, processes)
     summary = _summary(changed, passes)
-    told = [one for one in passes if one.layers is not None]
+    told = [process for process in passes if process.layers is not None]
     layers_ms: dict[str, float] = {}
     if told and baseline.layers:
         graph = _graph(variant, count(variant, dict(job.cell.shapes)), changed)
-        found = _timed(changed, [one.layers for one in told if one.layers is not None], graph)
+        timed_layers = _timed(changed, [process.layers for process in told if process.layers is not None], graph)
         original = {node.id for node in costs.nodes}
-        records = layer_records(found, [one.clean_ms for one in told], summary.median_ms.value, graph)
+        records = layer_records(
+            timed_layers, [process.clean_ms for process in told], summary.median_ms.value, graph
+        )
         served = [
-            (_originals(one.nodes, graph, original), record.ms) for one, record in zip(found, records, strict=True)
+            (_originals(layer.nodes, graph, original), record.ms)
+            for layer, record in zip(timed_layers, records, strict=True)
         ]
         flops = {node.id: node.flops or 0 for node in costs.nodes}
         layers_ms = apportion(served, baseline.layers, flops)
@@ -128,14 +131,14 @@ def measure_variant(
         ms_per_batch=summary.median_ms.value,
         ms_interval=summary.median_ms.ends,
         layers_ms=layers_ms,
-        output_check=worst([one.run.check for one in passes]),
-        problems=tuple(problem for one in passes for problem in one.problems),
+        output_check=worst([process.run.check for process in passes]),
+        problems=tuple(problem for process in passes for problem in process.problems),
     )
 
 
 def _overhead_interval(overheads: Sequence[float]) -> Interval | None:
     """Where the profiler's cost lies, by what the processes say; None where fewer than two do."""
-    ends = student([1.0 + one for one in overheads]).ends if overheads else None
+    ends = student([1.0 + overhead for overhead in overheads]).ends if overheads else None
     return None if ends is None else (ends[0] - 1.0, ends[1] - 1.0)
 
 
@@ -148,7 +151,7 @@ def _heavy(overheads: Sequence[float]) -> list[Finding]:
 def _refuse_silent(job: Job) -> None:
     if "layer_times" in powers(registry.launch(job.cell.engine), job):
         return
-    able = [one.name for one in registry.list_engines() if "layer_times" in one.capabilities]
+    able = [engine.name for engine in registry.list_engines() if "layer_times" in engine.capabilities]
     raise BadInput(
         f"Engine '{job.cell.engine}' does not tell what its layers take. "
         f"Profile the model on one that does: {', '.join(able)}."
@@ -159,14 +162,14 @@ def _graph(model: Model, costs: Costs, job: Job) -> Graph:
     """The graph with the names that the engine's file gives its nodes."""
     writes_model = registry.launch(job.cell.engine).writes_model
     nodes = engine_nodes(costs.nodes, model, writes_model)
-    return Graph(nodes, {one.name for one in model.inputs}, {one.name for one in model.outputs})
+    return Graph(nodes, {spec.name for spec in model.inputs}, {spec.name for spec in model.outputs})
 
 
 def _timed(job: Job, told: Sequence[Told], graph: Graph) -> tuple[Timed, ...]:
     """The layers of all processes, joined with the nodes."""
     if not told:
         return ()
-    layers, times = align([read_layers(one.data["layers"]) for one in told])
+    layers, times = align([read_layers(process.data["layers"]) for process in told])
     layers, joined = _join(layers, told[0], graph)
     return timed(layers, joined, times)
 
@@ -178,18 +181,18 @@ def _join(layers: Sequence[Executed], told: Told, graph: Graph) -> tuple[list[Ex
     return list(layers), join(layers, graph, str(told.data.get("unnamed", "after")), seeds)
 
 
-def _wall_ms(one: Passes) -> float:
-    assert one.layers is not None
-    return float(one.layers.data["wall_ns"]) / 1e6
+def _wall_ms(passes: Passes) -> float:
+    assert passes.layers is not None
+    return float(passes.layers.data["wall_ns"]) / 1e6
 
 
-def _layers_sum_ms(found: Sequence[Timed]) -> float:
-    sums = [sum(times) for times in zip(*(one.times_ms for one in found), strict=True)]
+def _layers_sum_ms(timed_layers: Sequence[Timed]) -> float:
+    sums = [sum(times) for times in zip(*(layer.times_ms for layer in timed_layers), strict=True)]
     return float(statistics.median(sums)) if sums else 0.0
 
 
 def _summary(job: Job, passes: Sequence[Passes]) -> Summary:
-    summary = summarize(job.cell, [one.run for one in passes])
+    summary = summarize(job.cell, [process.run for process in passes])
     assert summary is not None, "a closed loop has samples"
     return summary
 
@@ -217,14 +220,14 @@ def _with_imposed(
     flops = {node.id: node.flops or 0 for node in graph.nodes}
     by_layer: dict[str, dict[str, list[float]]] = {layer.id: {} for layer in profile.layers}
     model: dict[str, list[float]] = {}
-    for one in told:
-        assert one.layers is not None
-        sum_ms = sum(each.ns for each in read_layers(one.layers.data["layers"])) / 1e6
-        scale, within = profile.ms_per_batch / sum_ms, min(1.0, sum_ms / one.clean_ms)
-        for level, imposed in one.imposed.items():
-            found = _timed(job, [imposed], graph)
-            times = [each.times_ms[0] * scale for each in found]
-            served = [[graph.nodes[number].id for number in each.nodes] for each in found]
+    for process in told:
+        assert process.layers is not None
+        sum_ms = sum(each.ns for each in read_layers(process.layers.data["layers"])) / 1e6
+        scale, within = profile.ms_per_batch / sum_ms, min(1.0, sum_ms / process.clean_ms)
+        for level, imposed in process.imposed.items():
+            timed_layers = _timed(job, [imposed], graph)
+            times = [each.times_ms[0] * scale for each in timed_layers]
+            served = [[graph.nodes[number].id for number in each.nodes] for each in timed_layers]
             key = level_key(level)
             model.setdefault(key, []).append(_shortened(profile.ms_per_batch, sum(times), within))
             taken = apportion(list(zip(served, times, strict=True)), profile.layers, flops)

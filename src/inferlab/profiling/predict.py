@@ -42,11 +42,11 @@ def predict(
     Without times at levels nothing is said of time; where the engine gains nothing from zeros, that it gains
     nothing. Weights at 0, or that are sparser already, stay as they are.
     """
-    known = {one.weight: one.zero_fraction for one in loss.layers}
+    known = {layer.weight: layer.zero_fraction for layer in loss.layers}
     sparser = {weight: level for weight, level in levels.items() if level > known.get(weight, 1.0)}
     timed = performance if performance is not None and performance.pruned else None
     faster = levels if timed is not None and gains_from_zeros(timed) else {}
-    spent = sum(loss_at(one, sparser[one.weight]) for one in loss.layers if one.weight in sparser)
+    spent = sum(loss_at(layer, sparser[layer.weight]) for layer in loss.layers if layer.weight in sparser)
     return estimate_of(timed, loss, sparser, spent, spent, faster)
 
 
@@ -61,7 +61,7 @@ def estimate_of(
     """The estimate for these levels; `faster` are those that count for the time, by default all."""
     gains = () if timed is None else by_type(timed, loss, levels if faster is None else faster)
     before = None if timed is None else timed.ms_per_batch
-    after = None if before is None else before - sum(one.ms - one.estimated_ms for one in gains)
+    after = None if before is None else before - sum(gain.ms - gain.estimated_ms for gain in gains)
     return PruningEstimate(
         budget=budget,
         loss=spent,
@@ -104,11 +104,11 @@ def losses_of(layer: LossLayer) -> Points:
     levels = sorted(layer.losses, key=float)
     losses = [(float(level), layer.losses[level]) for level in levels if float(level) > layer.zero_fraction]
     # More zeros never harm less: where they seem to, it is chance.
-    found, most = [(layer.zero_fraction, 0.0)], 0.0
+    points, most = [(layer.zero_fraction, 0.0)], 0.0
     for level, loss in losses:
         most = max(most, math.inf if loss is None else loss)
-        found.append((level, most))
-    return found
+        points.append((level, most))
+    return points
 
 
 def loss_at(layer: LossLayer, level: float) -> float:
@@ -137,8 +137,8 @@ def weight_shares(layer: Layer, profile: Profile) -> dict[str, float]:
     the FLOPs of the weights' nodes, evenly where these are not counted.
     """
     losses = profile.loss.layers if profile.loss else ()
-    weight_of = {one.id: one.weight for one in losses if one.id in layer.nodes}
-    flops = {one.id: one.flops or 0 for one in profile.flops.layers} if profile.flops else {}
+    weight_of = {loss.id: loss.weight for loss in losses if loss.id in layer.nodes}
+    flops = {layer.id: layer.flops or 0 for layer in profile.flops.layers} if profile.flops else {}
     counted: dict[str, int] = {}
     for node, weight in weight_of.items():
         counted[weight] = counted.get(weight, 0) + flops.get(node, 0)
@@ -156,7 +156,7 @@ def by_type(
         total = types.setdefault(layer.type, [0.0, 0.0])
         total[0] += layer.ms
         total[1] += times[layer.index]
-    slowest_first = sorted(types.items(), key=lambda one: -one[1][0])
+    slowest_first = sorted(types.items(), key=lambda item: -item[1][0])
     return tuple(TypeGain(name, before, after) for name, (before, after) in slowest_first)
 
 
@@ -175,24 +175,24 @@ def _between(points: Points, level: float) -> float:
 
 def _reduction(loss: LossProfile, levels: Mapping[str, float]) -> float:
     """The share of all parameters that become zero, those that are zero already not counted."""
-    params = {one.weight: (one.params, one.zero_fraction) for one in loss.layers}
+    params = {layer.weight: (layer.params, layer.zero_fraction) for layer in loss.layers}
     zeros = sum((level - params[weight][1]) * params[weight][0] for weight, level in levels.items())
     return zeros / loss.params if loss.params else 0.0
 
 
 def _recovery(loss: LossProfile, levels: Mapping[str, float]) -> float | None:
     """What is left: of the accuracy with labels, else of the outputs' power; each layer's part adds up."""
-    chosen = [one for one in loss.layers if one.weight in levels]
+    chosen = [layer for layer in loss.layers if layer.weight in levels]
     if loss.dense_accuracy:
-        drops = [_drop(one, levels[one.weight], loss.dense_accuracy) for one in chosen]
+        drops = [_drop(layer, levels[layer.weight], loss.dense_accuracy) for layer in chosen]
         return max(0.0, 1 - sum(drops) / loss.dense_accuracy)
     if loss.metric != "relative power":
         return None
-    return max(0.0, 1 - sum(loss_at(one, levels[one.weight]) for one in chosen))
+    return max(0.0, 1 - sum(loss_at(layer, levels[layer.weight]) for layer in chosen))
 
 
 def _drop(layer: LossLayer, level: float, dense: float) -> float:
     """How much accuracy goes with pruning one layer to this share of zeros."""
     known = sorted(layer.accuracies, key=float)
-    drops = [(layer.zero_fraction, 0.0), *((float(one), dense - layer.accuracies[one]) for one in known)]
-    return max(0.0, _between([one for one in drops if one[0] >= layer.zero_fraction], level))
+    drops = [(layer.zero_fraction, 0.0), *((float(level), dense - layer.accuracies[level]) for level in known)]
+    return max(0.0, _between([drop for drop in drops if drop[0] >= layer.zero_fraction], level))

@@ -65,7 +65,7 @@ def try_weights(
 ) -> Tried:
     """Prune each weight alone to each level, on all of the data or on what of it the time allows."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    found: Tried | None = None
+    total: Tried | None = None
     done = 0
     with Pool(model, weights, levels, num_cores) as pool:
         for alike in _alike(data):
@@ -81,11 +81,11 @@ def try_weights(
                 items = sum(data.rows[number] for number in numbers)
                 tried = _portion(pool, dense, opened, items, deadline=deadline, progress=tell)
                 done += len(numbers)
-                if found is not None and tried.late:
-                    return found
-                found = tried if found is None else _added(found, tried)
-    assert found is not None
-    return found
+                if total is not None and tried.late:
+                    return total
+                total = tried if total is None else _added(total, tried)
+    assert total is not None
+    return total
 
 
 class Pool:
@@ -138,7 +138,7 @@ class Pool:
         late = False
         while True:
             late = late or (deadline is not None and time.monotonic() > deadline)
-            for worker in [one for one in self._workers if one not in busy and not late]:
+            for worker in [worker for worker in self._workers if worker not in busy and not late]:
                 if weight := queue.next_for(worker):
                     arguments = {"step": "weight", "weight": weight, "levels": self._levels}
                     try:
@@ -205,7 +205,7 @@ class _Queue:
 
     def __init__(self, spans: Mapping[str, Sequence[int]]) -> None:
         self._waiting: dict[tuple[int, ...], deque[str]] = {}
-        for weight, span in sorted(spans.items(), key=lambda one: tuple(one[1])):
+        for weight, span in sorted(spans.items(), key=lambda item: tuple(item[1])):
             self._waiting.setdefault(tuple(span), deque()).append(weight)
         self._at: dict[Worker, tuple[int, ...]] = {}
 
@@ -244,33 +244,33 @@ def _portion(pool: Pool, dense: Mapping[str, Any], opened: Mapping[str, Any], it
 
 def _alike(data: Data) -> list[list[int]]:
     """The numbers of the sets, those of equal shapes together."""
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for number, one in enumerate(data.sets):
-        found.setdefault(tuple(value.shape for value in one.values()), []).append(number)
-    return list(found.values())
+    by_shape: dict[tuple[Any, ...], list[int]] = {}
+    for number, inputs in enumerate(data.sets):
+        by_shape.setdefault(tuple(value.shape for value in inputs.values()), []).append(number)
+    return list(by_shape.values())
 
 
-def _added(one: Tried, other: Tried) -> Tried:
+def _added(first: Tried, other: Tried) -> Tried:
     """Both together; a weight counts only if both have it."""
     return Tried(
-        powers=_sum(one.powers, other.powers) or {},
-        score=_sum(one.score, other.score),
-        items=one.items + other.items,
-        classes=one.classes,
+        powers=_sum(first.powers, other.powers) or {},
+        score=_sum(first.score, other.score),
+        items=first.items + other.items,
+        classes=first.classes,
         sums={
             weight: [_sum(*both) for both in zip(levels, other.sums[weight], strict=True)]
-            for weight, levels in one.sums.items()
+            for weight, levels in first.sums.items()
             if weight in other.sums
         },
-        nan=one.nan | other.nan,
-        left_out={**one.left_out, **other.left_out},
+        nan=first.nan | other.nan,
+        left_out={**first.left_out, **other.left_out},
     )
 
 
-def _sum(one: Sums, other: Sums) -> Sums:
-    if one is None or other is None:
+def _sum(first: Sums, other: Sums) -> Sums:
+    if first is None or other is None:
         return None
-    return {name: value + other[name] for name, value in one.items() if name in other}
+    return {name: value + other[name] for name, value in first.items() if name in other}
 
 
 def _request(data: Data, numbers: Sequence[int], more: Mapping[str, Any]) -> Request:

@@ -103,9 +103,9 @@ def _agree(rounds: Sequence[Round]) -> bool:
 
 
 def _by_ceiling(rounds: Sequence[Round]) -> dict[str, list[float]]:
-    names = [name for name in ("float32", "int8") if any(one.rates.get(name) for one in rounds)]
-    found = {name: [one.rates.get(name, 0.0) for one in rounds] for name in names}
-    return {**found, "memory": [one.bytes_per_second for one in rounds]}
+    names = [name for name in ("float32", "int8") if any(measured.rates.get(name) for measured in rounds)]
+    by_ceiling = {name: [measured.rates.get(name, 0.0) for measured in rounds] for name in names}
+    return {**by_ceiling, "memory": [measured.bytes_per_second for measured in rounds]}
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -116,19 +116,19 @@ def _spread(values: Sequence[float]) -> float:
 
 def of_rounds(num_cores: int, rounds: Sequence[Round]) -> Ceilings:
     """The best of all rounds: a limit is what is reached when nothing disturbs."""
-    found = _by_ceiling(rounds)
-    if "float32" not in found or not max(found["memory"]):
-        problems = " ".join(dict.fromkeys(problem for one in rounds for problem in one.problems))
+    by_ceiling = _by_ceiling(rounds)
+    if "float32" not in by_ceiling or not max(by_ceiling["memory"]):
+        problems = " ".join(dict.fromkeys(problem for measured in rounds for problem in measured.problems))
         raise EngineFailed(f"The ceilings of this machine could not be measured: {problems}")
-    spread = max(map(_spread, found.values())) if len(rounds) > 1 else None
+    spread = max(map(_spread, by_ceiling.values())) if len(rounds) > 1 else None
     return Ceilings(
         num_cores=num_cores,
-        fp32_gflops=max(found["float32"]),
-        int8_gops=max(found.get("int8", [0.0])) or None,
-        bandwidth_gb_per_s=max(found["memory"]) / 1e9,
+        fp32_gflops=max(by_ceiling["float32"]),
+        int8_gops=max(by_ceiling.get("int8", [0.0])) or None,
+        bandwidth_gb_per_s=max(by_ceiling["memory"]) / 1e9,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         spread=None if spread is None else min(spread, _MOST_SPREAD),
-        lost=min(one.lost for one in rounds),
+        lost=min(measured.lost for measured in rounds),
         rounds=len(rounds),
     )
 
@@ -173,7 +173,7 @@ def _round(num_cores: int, cpus: tuple[int, ...], seconds: float, folder: Path) 
                     arguments = {**common, "what": "memory", "bytes": size}
                     answers.append(worker.ask("task", task="ceilings", arguments=arguments).data)
                     streamed = answers[-1]["bytes_per_second"]
-                for task in (one for one in tasks if engine in one.engines):
+                for task in (task for task in tasks if engine in task.engines):
                     answer = _answer(worker, launch, task, folder, common)
                     if answer is not None:
                         answers.append(answer)
@@ -185,9 +185,9 @@ def _round(num_cores: int, cpus: tuple[int, ...], seconds: float, folder: Path) 
 
 def _lost(answers: Sequence[Mapping[str, Any]], num_cores: int) -> float:
     """The share of the cores' time that others took, by the causes that are worth a word for a cell."""
-    total_s: float = num_cores * sum(one["seconds"] for one in answers)
+    total_s: float = num_cores * sum(answer["seconds"] for answer in answers)
     lost_s: dict[str, float] = {
-        name: sum(one["counters"].get(name, 0.0) for one in answers) for name in WORTH_A_WORD
+        name: sum(answer["counters"].get(name, 0.0) for answer in answers) for name in WORTH_A_WORD
     }
     shares = {name: taken_s / total_s for name, taken_s in lost_s.items() if total_s}
     return min(1.0, sum(share for name, share in shares.items() if share > WORTH_A_WORD[name]))

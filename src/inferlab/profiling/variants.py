@@ -25,7 +25,7 @@ _PROCESSES = 2
 def at_levels(
     job: Job,
     costs: Costs,
-    found: PerformanceProfile,
+    profile: PerformanceProfile,
     levels: Sequence[float],
     time_s: float,
     listener: Listener,
@@ -33,8 +33,8 @@ def at_levels(
     """The profile with the time at every level, the smallest weights of all layers zeroed in a copy."""
     weights = {node.weight for node in layers_to_prune(costs)}
     if not weights:
-        return _with_problem(found, "No layer has weights that could be pruned, so no level was measured.")
-    arms = _Arms(job, costs, found, time_s / (len(levels) + 2), listener)
+        return _with_problem(profile, "No layer has weights that could be pruned, so no level was measured.")
+    arms = _Arms(job, costs, profile, time_s / (len(levels) + 2), listener)
     measured: dict[str, Variant] = {}
     arms.again()
     for level in sorted(levels):
@@ -42,21 +42,21 @@ def at_levels(
         try:
             measured[level_key(level)] = arms.copy(_pruner(job.model, dict.fromkeys(weights, level)))
         except InferlabError as error:
-            found = _with_problem(found, f"With {level:g} of the weights zero: {error}")
+            profile = _with_problem(profile, f"With {level:g} of the weights zero: {error}")
     arms.again()
     return replace(
-        found,
-        layers=tuple(replace(one, pruned=_times_ms(one, measured, arms.drift)) for one in found.layers),
+        profile,
+        layers=tuple(replace(layer, pruned=_times_ms(layer, measured, arms.drift)) for layer in profile.layers),
         pruning="zeroed",
         pruned={key: variant.ms_per_batch * arms.drift for key, variant in measured.items()},
-        problems=(*found.problems, *(problem for one in measured.values() for problem in one.problems)),
+        problems=(*profile.problems, *(problem for variant in measured.values() for problem in variant.problems)),
     )
 
 
 def in_int8(
     job: Job,
     costs: Costs,
-    found: PerformanceProfile,
+    profile: PerformanceProfile,
     calibration: Sequence[Arrays],
     time_s: float,
     listener: Listener,
@@ -64,18 +64,18 @@ def in_int8(
     """The profile with the times of a copy that is really quantised."""
     from inferlab.transform.quantize import quantize
 
-    arms = _Arms(job, costs, found, time_s / 3, listener)
+    arms = _Arms(job, costs, profile, time_s / 3, listener)
     arms.again()
     try:
         variant = arms.copy(lambda folder: quantize(job.model, calibration, folder, listener).model)
     except InferlabError as error:
-        return _with_problem(found, f"INT8 was not measured: {error}")
+        return _with_problem(profile, f"INT8 was not measured: {error}")
     arms.again()
     return replace(
-        found,
-        layers=tuple(replace(one, int8_ms=_ms(one, variant, arms.drift)) for one in found.layers),
+        profile,
+        layers=tuple(replace(layer, int8_ms=_ms(layer, variant, arms.drift)) for layer in profile.layers),
         int8_ms_per_batch=variant.ms_per_batch * arms.drift,
-        problems=(*found.problems, *variant.problems),
+        problems=(*profile.problems, *variant.problems),
     )
 
 
@@ -83,9 +83,9 @@ class _Arms:
     """Copies of a model, measured one after the other between two measurements of the model itself."""
 
     def __init__(
-        self, job: Job, costs: Costs, found: PerformanceProfile, share_s: float, listener: Listener
+        self, job: Job, costs: Costs, profile: PerformanceProfile, share_s: float, listener: Listener
     ) -> None:
-        self._job, self._costs, self._found = job, costs, found
+        self._job, self._costs, self._profile = job, costs, profile
         self._share_s, self._listener = share_s, listener
         self._dense_ms: list[float] = []
 
@@ -101,11 +101,11 @@ class _Arms:
     @property
     def drift(self) -> float:
         """What brings the copies' times to those of the profile: the machine may have become slower meanwhile."""
-        return self._found.ms_per_batch / fmean(self._dense_ms)
+        return self._profile.ms_per_batch / fmean(self._dense_ms)
 
     def _measure(self, model: Model) -> Variant:
-        job, costs, found = self._job, self._costs, self._found
-        return measure_variant(job, costs, found, model, self._share_s, self._listener, _PROCESSES)
+        job, costs, profile = self._job, self._costs, self._profile
+        return measure_variant(job, costs, profile, model, self._share_s, self._listener, _PROCESSES)
 
 
 def _pruner(model: Model, levels: dict[str, float]) -> Callable[[Path], Model]:
@@ -123,5 +123,5 @@ def _times_ms(layer: Layer, measured: Mapping[str, Variant], drift: float) -> di
     return {key: ms for key, ms in times.items() if ms is not None}
 
 
-def _with_problem(found: PerformanceProfile, problem: str) -> PerformanceProfile:
-    return replace(found, problems=(*found.problems, problem))
+def _with_problem(profile: PerformanceProfile, problem: str) -> PerformanceProfile:
+    return replace(profile, problems=(*profile.problems, problem))

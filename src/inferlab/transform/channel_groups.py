@@ -32,12 +32,12 @@ Layout = tuple[Segment, ...]
 
 def length(layout: Layout) -> int:
     """How many elements an axis has."""
-    return sum(one.size * one.repeat for one in layout)
+    return sum(segment.size * segment.repeat for segment in layout)
 
 
 def repeated(layout: Layout, times: int) -> Layout:
     """The axis with each of its elements so many times in a row."""
-    return tuple(Segment(one.group, one.size, one.repeat * times) for one in layout)
+    return tuple(Segment(segment.group, segment.size, segment.repeat * times) for segment in layout)
 
 
 class Groups:
@@ -61,17 +61,17 @@ class Groups:
 
     def hold(self, layout: Layout, reason: str) -> None:
         """Keep all channels of an axis; of several reasons the first counts."""
-        for one in layout:
-            self._reasons.setdefault(self.find(one.group), reason)
+        for segment in layout:
+            self._reasons.setdefault(self.find(segment.group), reason)
 
-    def join(self, one: Layout, other: Layout) -> None:
+    def join(self, layout: Layout, other: Layout) -> None:
         """Two axes whose elements belong to each other, one by one."""
-        if [(part.size, part.repeat) for part in one] != [(part.size, part.repeat) for part in other]:
+        if [(part.size, part.repeat) for part in layout] != [(part.size, part.repeat) for part in other]:
             reason = "its channels meet others that are divided in another way"
-            self.hold(one, reason)
+            self.hold(layout, reason)
             self.hold(other, reason)
             return
-        for first, second in zip(one, other, strict=True):
+        for first, second in zip(layout, other, strict=True):
             root, gone = self.find(first.group), self.find(second.group)
             if root != gone:
                 self._parents[gone] = root
@@ -88,10 +88,10 @@ class Groups:
 
     def _places(self, layout: Layout, keep: Mapping[int, Array]) -> Iterator[Array]:
         start = 0
-        for one in layout:
-            channels = keep.get(self.find(one.group), np.arange(one.size))
-            yield start + (channels[:, None] * one.repeat + np.arange(one.repeat)).reshape(-1)
-            start += one.size * one.repeat
+        for segment in layout:
+            channels = keep.get(self.find(segment.group), np.arange(segment.size))
+            yield start + (channels[:, None] * segment.repeat + np.arange(segment.repeat)).reshape(-1)
+            start += segment.size * segment.repeat
 
 
 #: The axes of a value that are followed.
@@ -135,7 +135,7 @@ class Followed:
         #: Products that are no part of it, and why, by weight.
         self.reasons: dict[str, str] = {}
         self._shapes = shapes
-        self.opset = next((one.version for one in proto.opset_import if one.domain in DOMAINS), 13)
+        self.opset = next((opset.version for opset in proto.opset_import if opset.domain in DOMAINS), 13)
         self.values: dict[str, Axes] = {}
         self.turned: dict[str, Operand] = {}
         self.uses = Counter(name for body in bodies(proto) for node in body.node for name in node.input)
@@ -150,7 +150,7 @@ class Followed:
             return False
         order = attribute(node, "perm", None) if node.op_type == "Transpose" else range(len(operand.dims))
         order = list(order if order is not None else reversed(range(len(operand.dims))))
-        axes, dims = tuple(operand.axes[one] for one in order), tuple(operand.dims[one] for one in order)
+        axes, dims = tuple(operand.axes[axis] for axis in order), tuple(operand.dims[axis] for axis in order)
         self.turned[node.output[0]] = Operand(operand.name, axes, dims)
         self.understood[node.input[0]] += 1
         return True

@@ -34,8 +34,8 @@ def follow(proto: ModelProto, shapes: Mapping[str, Shape | None]) -> Followed:
     trail = Followed(proto, shapes)
     for node in proto.graph.node:
         _follow(trail, node)
-    for one in proto.graph.output:
-        trail.hold(one.name, "its channels are an output of the model")
+    for value in proto.graph.output:
+        trail.hold(value.name, "its channels are an output of the model")
     trail.hold_what_others_read()
     return trail
 
@@ -125,14 +125,14 @@ def _matmul(trail: Followed, node: NodeProto) -> None:
 def _elementwise(trail: Followed, node: NodeProto) -> None:
     """Element by element, smaller operands spread over larger ones."""
     rank = len(trail.shape(node.output[0]))
-    found: Axes = {}
+    axes: Axes = {}
     for axis in sorted(
-        {rank - len(trail.shape(name)) + one for name in node.input for one in trail.axes_of(name)}
+        {rank - len(trail.shape(name)) + axis for name in node.input for axis in trail.axes_of(name)}
     ):
-        found[axis] = _met(trail, node, axis, rank)
+        axes[axis] = _met(trail, node, axis, rank)
     for name in node.output:
         if name:
-            trail.values[name] = dict(found)
+            trail.values[name] = dict(axes)
     trail.read(node, *range(len(node.input)))
 
 
@@ -187,7 +187,7 @@ def _along_an_axis(trail: Followed, node: NodeProto) -> None:
     rank = len(trail.shape(node.input[0]))
     # Before opset 13 all axes from this one on were taken as one.
     own = attribute(node, "axis", -1 if trail.opset >= 13 else 1) % rank
-    if any(one == own or (one > own and trail.opset < 13) for one in trail.axes_of(node.input[0])):
+    if any(axis == own or (axis > own and trail.opset < 13) for axis in trail.axes_of(node.input[0])):
         raise Unclear(f"{label(node)} computes over all its channels")
     trail.values[node.output[0]] = dict(trail.axes_of(node.input[0]))
 
@@ -196,13 +196,13 @@ def _reduce(trail: Followed, node: NodeProto) -> None:
     """A sum or the like over other axes."""
     rank = len(trail.shape(node.input[0]))
     given = _integers(trail, node, 1, attribute(node, "axes", attribute(node, "axis", None)))
-    gone = {one % rank for one in ([given] if isinstance(given, int) else given or range(rank))}
+    gone = {axis % rank for axis in ([given] if isinstance(given, int) else given or range(rank))}
     axes = trail.axes_of(node.input[0])
     if gone & set(axes):
         raise Unclear(f"{label(node)} computes over all its channels")
     keeps = bool(attribute(node, "keepdims", 1))
     trail.values[node.output[0]] = {
-        one if keeps else one - sum(other < one for other in gone): layout for one, layout in axes.items()
+        axis if keeps else axis - sum(other < axis for other in gone): layout for axis, layout in axes.items()
     }
 
 
@@ -211,22 +211,22 @@ def _transpose(trail: Followed, node: NodeProto) -> None:
     rank = len(trail.shape(node.input[0]))
     order = list(attribute(node, "perm", None) or reversed(range(rank)))
     trail.values[node.output[0]] = {
-        order.index(one): layout for one, layout in trail.axes_of(node.input[0]).items()
+        order.index(axis): layout for axis, layout in trail.axes_of(node.input[0]).items()
     }
 
 
 def _reshape(trail: Followed, node: NodeProto) -> None:
     """A new shape in which the channels still lie together: flattened, or with axes of one added or taken."""
     before, after = trail.shape(node.input[0]), trail.shape(node.output[0])
-    found: Axes = {}
+    axes: Axes = {}
     for axis, layout in trail.axes_of(node.input[0]).items():
         place, times = _kept_together(before, axis, after) or (-1, 0)
         if not times:
             raise Unclear(f"its channels are divided by {label(node)}, such as into heads")
-        found[place] = repeated(layout, times)
+        axes[place] = repeated(layout, times)
         if node.op_type == "Reshape":
-            _resize(trail, node, axis, place, found[place])
-    trail.values[node.output[0]] = found
+            _resize(trail, node, axis, place, axes[place])
+    trail.values[node.output[0]] = axes
     trail.read(node, 1)
 
 
@@ -255,8 +255,8 @@ def _concat(trail: Followed, node: NodeProto) -> None:
     """Channels of several values one after the other, or side by side on another axis."""
     rank = len(trail.shape(node.output[0]))
     own = attribute(node, "axis", 0) % rank
-    axes = {one for name in node.input for one in trail.axes_of(name)}
-    found: Axes = {}
+    axes = {axis for name in node.input for axis in trail.axes_of(name)}
+    out_axes: Axes = {}
     for axis in sorted(axes - {own}):
         met = next(layout for name in node.input if (layout := trail.axes_of(name).get(axis)) is not None)
         for name in node.input:
@@ -264,11 +264,11 @@ def _concat(trail: Followed, node: NodeProto) -> None:
             if layout is None:
                 raise Unclear(f"its channels meet others in {label(node)} that are not followed")
             trail.groups.join(met, layout)
-        found[axis] = met
+        out_axes[axis] = met
     if own in axes:
         parts = [trail.axes_of(name).get(own) or _held(trail, trail.shape(name)[own]) for name in node.input]
-        found[own] = tuple(one for part in parts for one in part)
-    trail.values[node.output[0]] = found
+        out_axes[own] = tuple(segment for part in parts for segment in part)
+    trail.values[node.output[0]] = out_axes
 
 
 def _held(trail: Followed, size: int) -> Layout:
@@ -283,7 +283,7 @@ def _on_other_axes(trail: Followed, node: NodeProto) -> None:
     before = trail.shape(node.input[0])
     for name in filter(None, node.output):
         after = trail.shape(name)
-        if len(after) != len(before) or any(after[one] != before[one] for one in axes):
+        if len(after) != len(before) or any(after[axis] != before[axis] for axis in axes):
             raise Unclear(f"its channels are divided by {label(node)}")
         trail.values[name] = dict(axes)
     _refuse_given_sizes(trail, node)
@@ -295,7 +295,7 @@ def _refuse_given_sizes(trail: Followed, node: NodeProto) -> None:
     if node.op_type == "Slice":
         rank = len(trail.shape(node.input[0]))
         given = _integers(trail, node, 3, attribute(node, "axes", None))
-        if given is None or {one % rank for one in given} & set(trail.axes_of(node.input[0])):
+        if given is None or {axis % rank for axis in given} & set(trail.axes_of(node.input[0])):
             raise Unclear(f"its channels are divided by {label(node)}")
 
 
@@ -303,7 +303,7 @@ def _resize_to(trail: Followed, node: NodeProto) -> None:
     """Let the sizes that a Resize is told follow the channels."""
     name, followed = node.input[3], trail.axes_of(node.input[0])
     rank = len(trail.shape(node.input[0]))
-    told = [one % rank for one in attribute(node, "axes", None) or range(rank)]
+    told = [axis % rank for axis in attribute(node, "axes", None) or range(rank)]
     if not set(told) & set(followed):
         return
     if name not in trail.stored:
@@ -322,7 +322,7 @@ def _integers(
         return [otherwise] if isinstance(otherwise, int) else otherwise
     if node.input[place] not in trail.stored:
         raise Unclear(f"the axes of {label(node)} are not constants")
-    return [int(one) for one in numpy_helper.to_array(trail.stored[node.input[place]]).reshape(-1)]
+    return [int(number) for number in numpy_helper.to_array(trail.stored[node.input[place]]).reshape(-1)]
 
 
 def _shape(trail: Followed, _: NodeProto) -> None:
@@ -344,7 +344,7 @@ def _all_reads(node: NodeProto) -> Iterator[str]:
     """What a node and the graphs in it read."""
     yield from node.input
     for graph in subgraphs(node):
-        yield from (one.name for one in graph.output)
+        yield from (value.name for value in graph.output)
         for inner in graph.node:
             yield from _all_reads(inner)
 

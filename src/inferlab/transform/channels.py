@@ -87,11 +87,11 @@ def _loaded(path: Path) -> ModelProto:
 
 def _shapes(model: Model, shapes: Mapping[str, Shape]) -> dict[str, Shape | None]:
     """The shapes of all values: inferred, or else seen when the model runs."""
-    found, whole = _known_shapes(model, shapes, {})
+    known, whole = _known_shapes(model, shapes, {})
     if not whole:
         with contextlib.suppress(InferlabError):  # what is not known is not followed
-            found, _ = _known_shapes(model, shapes, trace(model, shapes))
-    return found
+            known, _ = _known_shapes(model, shapes, trace(model, shapes))
+    return known
 
 
 @confined(reads=["model"])
@@ -100,12 +100,12 @@ def _known_shapes(
 ) -> tuple[dict[str, Shape | None], bool]:
     """The shapes of all values as inferred or seen, and whether none is missing."""
     graph = read_light(model, shapes).proto.graph
-    found = {name: one.shape for name, one in OnnxGraph(graph).declared.items()}
+    known = {name: tensor.shape for name, tensor in OnnxGraph(graph).declared.items()}
     for number, node in enumerate(all_nodes(graph)) if seen else ():
         outputs = [name for name in node.output if name]
         if number in seen and len(outputs) == len(seen[number].outputs):
-            found.update(zip(outputs, (one.shape for one in seen[number].outputs), strict=True))
-    return found, all(found.get(name) is not None for node in graph.node for name in node.output if name)
+            known.update(zip(outputs, (tensor.shape for tensor in seen[number].outputs), strict=True))
+    return known, all(known.get(name) is not None for node in graph.node for name in node.output if name)
 
 
 def _refuse(followed: Followed, levels: Mapping[str, float]) -> None:
@@ -136,8 +136,8 @@ def _choose(followed: Followed, levels: Mapping[str, float]) -> tuple[dict[int, 
         makers[groups.find(group)].append((name, axis))
         tied[groups.find(group)].add(name)
     for name, layout in followed.followers:
-        for one in layout:
-            tied[groups.find(one.group)].add(name)
+        for segment in layout:
+            tied[groups.find(segment.group)].add(name)
     keep: dict[int, Array] = {}
     left_alone: dict[str, str] = {}
     for group, weights in sorted(tied.items()):
@@ -170,8 +170,8 @@ def _largest(followed: Followed, makers: list[tuple[str, int]], level: float) ->
     for name, axis in makers:
         array = np.moveaxis(numpy_helper.to_array(followed.stored[name]), axis, 0)
         rows = array.reshape(len(array), -1).astype(np.float64)
-        found = np.sqrt(np.square(rows).sum(axis=1))
-        norms = norms + found if len(norms) else found
+        norm = np.sqrt(np.square(rows).sum(axis=1))
+        norms = norms + norm if len(norms) else norm
     gone = min(how_many(len(norms), level), len(norms) - 1)
     return np.sort(np.argsort(norms, kind="stable")[gone:]) if gone else None
 
@@ -197,15 +197,15 @@ def _shrink(proto: ModelProto, followed: Followed, keep: Mapping[int, Array]) ->
         if list(array.shape) != list(tensor.dims):
             tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
     for node, layout in followed.group_counts:
-        for one in node.attribute:
-            if one.name == "group":
-                one.i = len(groups.kept(layout, keep))
+        for given in node.attribute:
+            if given.name == "group":
+                given.i = len(groups.kept(layout, keep))
     for name, place, layout in followed.sizes:
         told = numpy_helper.to_array(followed.stored[name]).copy()
         told.reshape(-1)[place] = len(groups.kept(layout, keep))
         followed.stored[name].CopyFrom(numpy_helper.from_array(told, followed.stored[name].name))
     del proto.graph.value_info[:]
-    dims = {one.name: one.dims for one in proto.graph.initializer}
+    dims = {tensor.name: tensor.dims for tensor in proto.graph.initializer}
     for value in proto.graph.input:
         # Old models list their constants among the inputs.
         for place, size in enumerate(dims.get(value.name, ())):
@@ -217,13 +217,13 @@ def _compare(model: Model, shapes: Mapping[str, Shape], masked: Path, made: Path
     packed, blocks = sets.pack([make_inputs(model.inputs, shapes, 0)], None)
     arguments = {"model": str(masked), "copy": str(made), **packed}
     with Worker(registry.launch("onnxruntime"), patience_s=timeout_s(_PATIENCE_S)) as worker:
-        found = worker.ask("task", blocks, task="check_copy", arguments=arguments).data["difference"]
-    if found is None:
+        difference = worker.ask("task", blocks, task="check_copy", arguments=arguments).data["difference"]
+    if difference is None:
         raise BadInput(
             f"{model.source} does not run on inputs that are made up for it, so it cannot be checked that nothing "
             "else lost its channels. Prune it by another pattern, or fix the shapes of its inputs."
         )
-    if found > (_ROUNDING if model.precision in ("FP32", "FP64") else _HALF_ROUNDING):
+    if difference > (_ROUNDING if model.precision in ("FP32", "FP64") else _HALF_ROUNDING):
         raise InferlabError(
             f"Channels of {model.source} were removed that others still need; nothing was written."
         )

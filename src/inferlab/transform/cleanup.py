@@ -63,14 +63,14 @@ def _cleaned(model: Model, optimised: Path | None, hidden: Sequence[str], folder
     target = folder / original.name
     proto = parse_onnx(original)
     if optimised is None:
-        reasons = {one.name: "the model's own functions are not cleaned up" for one in proto.functions}
+        reasons = {function.name: "the model's own functions are not cleaned up" for function in proto.functions}
         return Copy(write(proto, original, target, "cleaned-up"), reasons)
-    found = onnx.load(optimised)
-    foreign = _foreign(found, proto)
+    cleaned = onnx.load(optimised)
+    foreign = _foreign(cleaned, proto)
     if foreign:
         reasons = dict.fromkeys(foreign, "cleaning up would need this operator, which not all engines have")
         return Copy(write(proto, original, target, "cleaned-up"), reasons)
-    _put_back(proto, found, set(hidden))
+    _put_back(proto, cleaned, set(hidden))
     return Copy(write(proto, original, target, "cleaned-up"))
 
 
@@ -82,16 +82,18 @@ def _light(proto: ModelProto, original: Path) -> tuple[ModelProto, set[str]]:
     graph = light.graph
     _hoist(light)
     fed = fed_inputs(graph)
-    large = {one.name: one for one in graph.initializer if _is_weight(one)}
-    shapes = [(one.name, one.data_type, one.dims) for one in large.values()]
-    shapes += [(one.values.name, one.values.data_type, one.dims) for one in graph.sparse_initializer]
-    kept = [one for one in graph.initializer if one.name not in large]
+    large = {tensor.name: tensor for tensor in graph.initializer if _is_weight(tensor)}
+    shapes = [(tensor.name, tensor.data_type, tensor.dims) for tensor in large.values()]
+    shapes += [(sparse.values.name, sparse.values.data_type, sparse.dims) for sparse in graph.sparse_initializer]
+    kept = [tensor for tensor in graph.initializer if tensor.name not in large]
     for field in ("input", "initializer", "sparse_initializer"):
         graph.ClearField(field)
     graph.input.extend(fed)
-    graph.input.extend(helper.make_tensor_value_info(*one) for one in shapes)
+    graph.input.extend(helper.make_tensor_value_info(*shape) for shape in shapes)
     graph.initializer.extend(kept)
-    outside = sum(tensor_bytes(one) for one in all_tensors(light) if one.data_location == TensorProto.EXTERNAL)
+    outside = sum(
+        tensor_bytes(tensor) for tensor in all_tensors(light) if tensor.data_location == TensorProto.EXTERNAL
+    )
     if outside > LARGE_BYTES:
         raise BadInput(
             f"{original.name} keeps more than {LARGE_BYTES / 1e9:g} GB of weights in branches or loops, "
@@ -113,15 +115,15 @@ def _hoist(model: ModelProto) -> None:
                 tensor.CopyFrom(value)
                 tensor.name = node.output[0]
                 del graph.node[place]
-        for place, one in reversed(list(enumerate(graph.initializer if graph is not model.graph else ()))):
-            if _is_weight(one) and names[one.name] == 1:
-                model.graph.initializer.add().CopyFrom(one)
+        for place, stored in reversed(list(enumerate(graph.initializer if graph is not model.graph else ()))):
+            if _is_weight(stored) and names[stored.name] == 1:
+                model.graph.initializer.add().CopyFrom(stored)
                 del graph.initializer[place]
 
 
 def _defined(graph: GraphProto) -> Iterator[str]:
-    for one in (*graph.initializer, *graph.input):
-        yield one.name
+    for value in (*graph.initializer, *graph.input):
+        yield value.name
     for node in graph.node:
         yield from filter(None, node.output)
 
@@ -141,11 +143,11 @@ def _optimise(light: Path, out: Path, model: Model) -> None:
             ) from error
 
 
-def _foreign(found: ModelProto, proto: ModelProto) -> list[str]:
+def _foreign(optimised: ModelProto, proto: ModelProto) -> list[str]:
     """Operators that the original's opsets do not have."""
-    opsets = {one.domain: one.version for one in proto.opset_import}
+    opsets = {opset.domain: opset.version for opset in proto.opset_import}
     before = {(node.domain, node.op_type) for body in bodies(proto) for node in body.node}
-    after = {(node.domain, node.op_type) for body in bodies(found) for node in body.node}
+    after = {(node.domain, node.op_type) for body in bodies(optimised) for node in body.node}
     return sorted(
         kind
         for domain, kind in after - before
@@ -156,22 +158,24 @@ def _foreign(found: ModelProto, proto: ModelProto) -> list[str]:
 def _put_back(proto: ModelProto, cleaned: ModelProto, hidden: set[str]) -> None:
     """Replace the nodes and small constants of the original by those that were found."""
     _hoist(proto)
-    graph, found = proto.graph, cleaned.graph
-    listed = {one.name for one in graph.input} if proto.ir_version < _FREE_CONSTANTS_IR else set()
+    graph, optimised = proto.graph, cleaned.graph
+    listed = {value.name for value in graph.input} if proto.ir_version < _FREE_CONSTANTS_IR else set()
     used = {name for body in _graphs(cleaned) for node in body.node for name in node.input}
-    used |= {one.name for body in _graphs(cleaned) for one in body.output}
-    dense = [one for one in graph.initializer if one.name in hidden & used]
-    sparse = [one for one in graph.sparse_initializer if one.values.name in hidden & used]
-    fed = [one for one in graph.input if one.name in {one.name for one in found.input} - hidden]
-    dense += sorted(found.initializer, key=lambda one: str(one.name))
+    used |= {value.name for body in _graphs(cleaned) for value in body.output}
+    dense = [tensor for tensor in graph.initializer if tensor.name in hidden & used]
+    sparse = [sparse for sparse in graph.sparse_initializer if sparse.values.name in hidden & used]
+    fed = [value for value in graph.input if value.name in {value.name for value in optimised.input} - hidden]
+    dense += sorted(optimised.initializer, key=lambda tensor: str(tensor.name))
     for field in ("node", "initializer", "sparse_initializer", "input", "value_info"):
         graph.ClearField(field)
-    graph.node.extend(found.node)
+    graph.node.extend(optimised.node)
     graph.initializer.extend(dense)
     graph.sparse_initializer.extend(sparse)
     graph.input.extend(fed)
     if listed:
-        graph.input.extend(helper.make_tensor_value_info(one.name, one.data_type, one.dims) for one in dense)
+        graph.input.extend(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in dense
+        )
 
 
 def _graphs(model: ModelProto) -> list[GraphProto]:

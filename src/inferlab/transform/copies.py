@@ -80,7 +80,7 @@ def bring_in(proto: ModelProto, original: Path) -> None:
 
 def save(proto: ModelProto, path: Path) -> None:
     """Write a model whose weights are in memory; where they are too many for one file, into one beside it."""
-    size = sum(len(one.raw_data) for one in all_tensors(proto))
+    size = sum(len(tensor.raw_data) for tensor in all_tensors(proto))
     large = size > LARGE_BYTES
     onnx.save(proto, path, save_as_external_data=large, location=f"{path.name}.data" if large else None)
 
@@ -98,7 +98,7 @@ def staged(target: Path, what: str) -> Iterator[Path]:
         out = Path(place) / "out"
         out.mkdir()
         yield out
-        for file in sorted(out.iterdir(), key=lambda one: one.name == target.name):
+        for file in sorted(out.iterdir(), key=lambda file: file.name == target.name):
             file.replace(target.parent / file.name)
 
 
@@ -122,7 +122,7 @@ def stamp(model: Model, folder: Path, metadata: Mapping[str, str]) -> Model:
     """Write a copy into `folder` with these notes in its metadata; an older note of the same name goes."""
     target = target_of(model, folder, "given notes")
     proto = parse_onnx(Path(model.path))
-    kept = [one for one in proto.metadata_props if one.key not in metadata]
+    kept = [entry for entry in proto.metadata_props if entry.key not in metadata]
     proto.ClearField("metadata_props")
     proto.metadata_props.extend(kept)
     for key, value in metadata.items():

@@ -21,13 +21,13 @@ def parse_groups(pattern: str) -> tuple[int, int] | None:
     """N and M of a pattern such as 2:4; None for unstructured and block4."""
     if pattern in ("unstructured", "block4"):
         return None
-    found = re.fullmatch(r"(\d+):(\d+)", pattern)
-    if found is None:
+    match = re.fullmatch(r"(\d+):(\d+)", pattern)
+    if match is None:
         raise BadInput(
             f"'{pattern}' is no pattern of pruning. Choose unstructured, block4, or N:M such as 2:4 "
             "(two of every four zero)."
         )
-    zeros, group = int(found[1]), int(found[2])
+    zeros, group = int(match[1]), int(match[2])
     if not 0 < zeros < group <= _LARGEST_GROUP:
         raise BadInput(
             f"The pattern {pattern} cannot be: of M elements, at least one and not all become zero, "
@@ -55,10 +55,10 @@ def in_groups(rows: Array, zeros: int, group: int) -> Array:
     count, length = rows.shape
     bits = magnitude_bits(rows).reshape(count, length)
     whole = length - length % group
-    found = np.zeros(rows.shape, bool)
-    found[:, :whole] = _least(bits[:, :whole].reshape(-1, group), zeros).reshape(count, whole)
-    found[:, whole:] = _least(bits[:, whole:], (length - whole) * zeros // group)
-    return found
+    chosen = np.zeros(rows.shape, bool)
+    chosen[:, :whole] = _least(bits[:, :whole].reshape(-1, group), zeros).reshape(count, whole)
+    chosen[:, whole:] = _least(bits[:, whole:], (length - whole) * zeros // group)
+    return chosen
 
 
 def in_blocks(rows: Array, level: float) -> Array:
@@ -85,12 +85,12 @@ def in_blocks(rows: Array, level: float) -> Array:
 
 def _least(bits: Array, many: int) -> Array:
     """The `many` smallest of every row."""
-    found = np.zeros(bits.shape, bool)
+    chosen = np.zeros(bits.shape, bool)
     for start in range(0, len(bits) if many else 0, _PORTION):
         part = bits[start : start + _PORTION]
         order = np.argsort(part, axis=1, kind="stable")[:, :many]
-        np.put_along_axis(found[start : start + _PORTION], order, True, axis=1)
-    return found
+        np.put_along_axis(chosen[start : start + _PORTION], order, True, axis=1)
+    return chosen
 
 
 def _numbers(stored: Array) -> Array:

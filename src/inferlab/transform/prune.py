@@ -46,11 +46,11 @@ def prune(model: Model, levels: Mapping[str, float], folder: Path, pattern: str 
     data = {file.relative_to(original.parent): file for file in external_files(proto, original.parent, original)}
     chosen = _chosen(proto, levels, parse_groups(pattern))
     layouts = Layouts(proto)
-    external = [one for one in all_tensors(proto) if one.data_location == TensorProto.EXTERNAL]
-    spans = [_span(one) for one in external]
-    for one in external:
+    external = [tensor for tensor in all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL]
+    spans = [_span(tensor) for tensor in external]
+    for tensor in external:
         # With its length: without one, some readers take all up to the file's end.
-        _set_place(one, data_place(one)[1])
+        _set_place(tensor, data_place(tensor)[1])
     with writing(folder, "pruned"):
         with ExitStack() as stack:
             copies = _copied(data, folder, stack)
@@ -83,16 +83,16 @@ def _chosen(
                 f"which makes {groups[0] / groups[1]:g} of it zero. Give that level, or 0 to leave it as it is."
             )
     stored = [item for graph in graphs(proto) for item in graph.stored.items()]
-    found = [(name, tensor) for name, tensor in stored if name in levels]
-    missing = levels.keys() - {name for name, _ in found}
+    named = [(name, tensor) for name, tensor in stored if name in levels]
+    missing = levels.keys() - {name for name, _ in named}
     if missing:
         raise BadInput(f"The model has no weight '{min(missing)}' that is stored densely, so it cannot be pruned.")
-    for name, tensor in found:
+    for name, tensor in named:
         if type_name(tensor.data_type) not in FLOATS:
             raise BadInput(
                 f"The weight '{name}' is of the type {type_name(tensor.data_type)}; only floats can be pruned."
             )
-    return [(name, tensor, levels[name]) for name, tensor in found if groups is None or levels[name]]
+    return [(name, tensor, levels[name]) for name, tensor in named if groups is None or levels[name]]
 
 
 def _copied(data: Mapping[Path, Path], folder: Path, stack: ExitStack) -> dict[Path, BinaryIO]:
@@ -134,7 +134,7 @@ def _span(tensor: TensorProto) -> Span:
 def _shared(span: Span, spans: Sequence[Span]) -> bool:
     """Whether more than one tensor reads some of these bytes."""
     location, begin, end = span
-    return sum(one[0] == location and one[1] < end and begin < one[2] for one in spans) > 1
+    return sum(span[0] == location and span[1] < end and begin < span[2] for span in spans) > 1
 
 
 def _set_place(tensor: TensorProto, offset: int) -> None:
@@ -160,13 +160,13 @@ class Layouts:
         """
         size = int(np.prod(dims))
         places = np.arange(size, dtype=np.int32 if size < 1 << 31 else np.int64).reshape(dims)
-        found = self._into_product(name, places)
-        if found is None:
+        rows = self._into_product(name, places)
+        if rows is None:
             raise BadInput(
                 f"The weight '{name}' goes into no convolution and no product of matrices that could be followed, "
                 "so it has no rows to prune by a pattern. Leave it out, or prune it unstructured."
             )
-        return found
+        return rows
 
     def _into_product(self, name: str, places: Array) -> Array | None:
         for node, place in (reader for graph in self._graphs for reader in graph.consumers.get(name, ())):
@@ -189,10 +189,10 @@ class Layouts:
                 return None
             feeds[name] = numpy_helper.to_array(self._constants[name])
         try:
-            (found,) = ReferenceEvaluator(node).run(None, feeds)
+            (turned,) = ReferenceEvaluator(node).run(None, feeds)
         except (ValueError, RuntimeError, TypeError, checker.ValidationError):
             return None
-        return found if isinstance(found, np.ndarray) and found.size == places.size else None
+        return turned if isinstance(turned, np.ndarray) and turned.size == places.size else None
 
 
 def _rows(node: NodeProto, place: int, places: Array) -> Array | None:

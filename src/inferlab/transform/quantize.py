@@ -77,13 +77,13 @@ def quantize(
         options["exclude"] = prepared.excluded
         source = out.parent / "named" / Path(model.path).name
         try:
-            found = _in_child(model, inputs, source, out / target.name, options, tell)
+            left_alone = _in_child(model, inputs, source, out / target.name, options, tell)
         except EngineRefused:
             raise
         except BadInput as error:
             raise EngineRefused(f"No {what} copy of {model.source} could be made. {error}") from error
     tell(1.0)
-    reasons = {key.removesuffix(_FUSED): reason for key, reason in found.items()}
+    reasons = {key.removesuffix(_FUSED): reason for key, reason in left_alone.items()}
     return Copy(
         read_onnx(target, str(target)), {prepared.named.get(key, key): reason for key, reason in reasons.items()}
     )
@@ -141,7 +141,7 @@ def _named(proto: ModelProto) -> dict[str, str]:
     """
     graph = proto.graph
     seen: set[str] = set()
-    taken = {one.name for one in graph.node}
+    taken = {node.name for node in graph.node}
     named: dict[str, str] = {}
     for node in graph.node:
         if not node.name or node.name in seen:
@@ -166,7 +166,7 @@ def _free(name: str, taken: Iterable[str]) -> str:
 
 def _excluded(proto: ModelProto, exclude: Sequence[str]) -> list[str]:
     """The names of the nodes that are meant by their name, their first output or a weight that they read."""
-    found: dict[str, None] = {}
+    excluded: dict[str, None] = {}
     for wanted in exclude:
         nodes = [
             node.name
@@ -177,8 +177,8 @@ def _excluded(proto: ModelProto, exclude: Sequence[str]) -> list[str]:
             raise BadInput(
                 f"The model has no node and no weight '{wanted}' that could be excluded from quantising."
             )
-        found.update(dict.fromkeys(nodes))
-    return list(found)
+        excluded.update(dict.fromkeys(nodes))
+    return list(excluded)
 
 
 def _readers(proto: ModelProto, weight: str) -> list[str]:

@@ -78,18 +78,18 @@ def torch_costs(
         "arrays": heads,
     }
     with Worker(need_torch()) as worker:
-        found = worker.ask("task", blocks, task="torch_costs", arguments=arguments).data["nodes"]
-    return Costs(tuple(_node(index, one) for index, one in enumerate(found)))
+        nodes = worker.ask("task", blocks, task="torch_costs", arguments=arguments).data["nodes"]
+    return Costs(tuple(_node(index, node) for index, node in enumerate(nodes)))
 
 
-def _node(index: int, found: dict[str, Any]) -> NodeCost:
+def _node(index: int, told: dict[str, Any]) -> NodeCost:
     plain = {
-        key: value for key, value in found.items() if key not in ("kernel", "inputs", "outputs", "weight_shape")
+        key: value for key, value in told.items() if key not in ("kernel", "inputs", "outputs", "weight_shape")
     }
     return NodeCost(
         index=index,
-        inputs=tuple(found["inputs"]),
-        outputs=tuple(found["outputs"]),
-        weight_shape=tuple(found["weight_shape"]),
+        inputs=tuple(told["inputs"]),
+        outputs=tuple(told["outputs"]),
+        weight_shape=tuple(told["weight_shape"]),
         **plain,
     )

@@ -85,17 +85,17 @@ def _check_reshapes(scope: Scope, shapes: Mapping[str, Shape]) -> None:
 def _collected(nodes: list[Costed]) -> Costs:
     """The nodes, numbered and with one name each; parameters that several nodes read count once."""
     seen: dict[str, int] = {}
-    found = []
+    costed = []
     for index, (node, _) in enumerate(nodes):
         again = seen[node.id] = seen.get(node.id, 0) + 1
         # Two branches may give their values the same names.
         name = node.id if again == 1 else f"{node.id}#{again}"
-        found.append(replace(node, index=index, id=name))
-    distinct = {id(one): one for _, parameters in nodes for one in parameters}.values()
+        costed.append(replace(node, index=index, id=name))
+    distinct = {id(parameter): parameter for _, parameters in nodes for parameter in parameters}.values()
     return Costs(
-        nodes=tuple(found),
-        params=sum(one.elements for one in distinct),
-        weight_bytes=sum(one.size_bytes for one in distinct),
+        nodes=tuple(costed),
+        params=sum(parameter.elements for parameter in distinct),
+        weight_bytes=sum(parameter.size_bytes for parameter in distinct),
     )
 
 
@@ -105,7 +105,7 @@ def _unknown(scope: Scope) -> int:
     for index, node in enumerate(scope.graph.node):
         if index not in scope.folded:
             tensors = [scope.tensor(name) or Tensor() for name in node.output if name]
-            missing += sum(one.shape is None and one.dtype not in _NO_TENSORS for one in tensors)
+            missing += sum(tensor.shape is None and tensor.dtype not in _NO_TENSORS for tensor in tensors)
             missing += sum(_unknown(Scope(inner, scope.light, scope)) for inner in subgraphs(node))
     return missing
 
@@ -121,18 +121,18 @@ def _graph(scope: Scope, place: Place, light: Light, number: list[int]) -> list[
         if at in place.traced:
             scope.learn(node, place.traced[at])
         at += 1 + sum(1 for inner in subgraphs(node) for _ in all_nodes(inner))
-    found = []
+    costed = []
     for index, node in enumerate(scope.graph.node):
         number[0] += 1
-        found.append(node_cost(scope, node, index in scope.folded, place))
+        costed.append(node_cost(scope, node, index in scope.folded, place))
         bodies = [
             _graph(Scope(inner, light, scope), _inside(scope, node, inner, place), light, number)
             for inner in subgraphs(node)
         ]
         if node.op_type == "If" and len(bodies) == 2:
             bodies = _branches(scope, node, bodies)
-        found += [one for body in bodies for one in body]
-    return found
+        costed += [node for body in bodies for node in body]
+    return costed
 
 
 def _inside(scope: Scope, node: NodeProto, body: GraphProto, place: Place) -> Place:
@@ -174,15 +174,15 @@ def _goes_on(body: GraphProto) -> bool:
 
 def _branches(scope: Scope, node: NodeProto, bodies: list[list[Costed]]) -> list[list[Costed]]:
     """Both branches, of which one counts: the one that is always taken, or the costlier one."""
-    names = [one.name for one in node.attribute if one.type == AttributeProto.GRAPH]
+    names = [value.name for value in node.attribute if value.type == AttributeProto.GRAPH]
     taken = scope.integers(node.input[0]) if node.input and len(names) == len(bodies) else []
-    sums = [sum(one.flops or 0 for one, _ in body) for body in bodies]
+    sums = [sum(node.flops or 0 for node, _ in body) for body in bodies]
     counts = int(sums[1] > sums[0])
     if taken:
         wanted = "then_branch" if taken[0] else "else_branch"
         counts = names.index(wanted) if wanted in names else counts
     idle = _never if taken else _instead
-    return [body if index == counts else [idle(one) for one in body] for index, body in enumerate(bodies)]
+    return [body if index == counts else [idle(node) for node in body] for index, body in enumerate(bodies)]
 
 
 def _never(costed: Costed) -> Costed:

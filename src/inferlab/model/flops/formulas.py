@@ -41,28 +41,28 @@ def reason_for(domain: str, operator: str) -> str:
 
 
 def _each(count: int) -> Formula:
-    return lambda one: Count(count * one.result_size())
+    return lambda op: Count(count * op.result_size())
 
 
 def _reducing(count: int) -> Formula:
-    return lambda one: Count(count * one.size())
+    return lambda op: Count(count * op.size())
 
 
-def _among(one: Operands) -> Count:
+def _among(op: Operands) -> Count:
     """Max, Min, Sum: one less than there are inputs, for each element."""
-    return Count((len(one.inputs) - 1) * one.result_size())
+    return Count((len(op.inputs) - 1) * op.result_size())
 
 
-def _mean(one: Operands) -> Count:
-    return Count(len(one.inputs) * one.result_size())
+def _mean(op: Operands) -> Count:
+    return Count(len(op.inputs) * op.result_size())
 
 
 def _pool(count: int = 1) -> Formula:
     """Pooling: each element of the window."""
 
-    def formula(one: Operands) -> Count:
-        kernel = one.attribute("kernel_shape") or [1]
-        return Count(count * one.result_size() * math.prod(kernel))
+    def formula(op: Operands) -> Count:
+        kernel = op.attribute("kernel_shape") or [1]
+        return Count(count * op.result_size() * math.prod(kernel))
 
     return formula
 
@@ -70,133 +70,131 @@ def _pool(count: int = 1) -> Formula:
 def _layer_norm(skip: bool = False, rms: bool = False) -> Formula:
     """By the mean 6 and the shift, by the root of the mean square 4; what is added before it adds 1 each."""
 
-    def formula(one: Operands) -> Count:
+    def formula(op: Operands) -> Count:
         if rms:
-            steps = 4 + skip + (skip and one.has(3))
+            steps = 4 + skip + (skip and op.has(3))
         else:
             shift, bias = (3, 4) if skip else (2, products.NO_INPUT)
-            steps = 6 + one.has(shift) + skip + one.has(bias)
-        return Count(steps * one.result_size())
+            steps = 6 + op.has(shift) + skip + op.has(bias)
+        return Count(steps * op.result_size())
 
     return formula
 
 
-def _embed_norm(one: Operands) -> Count:
+def _embed_norm(op: Operands) -> Count:
     """Two or three embeddings are added, then normalised."""
-    return Count((8 + one.has(4)) * one.result_size())
+    return Count((8 + op.has(4)) * op.result_size())
 
 
-def _gelu(one: Operands) -> Count:
+def _gelu(op: Operands) -> Count:
     """By erf 5 steps; by tanh 8; a bias is one more."""
-    tanh = one.node.op_type == "FastGelu" or one.attribute("approximate", "none") == "tanh"
-    return Count(((8 if tanh else 5) + one.has(1)) * one.result_size())
+    tanh = op.node.op_type == "FastGelu" or op.attribute("approximate", "none") == "tanh"
+    return Count(((8 if tanh else 5) + op.has(1)) * op.result_size())
 
 
-def _lrn(one: Operands) -> Count:
+def _lrn(op: Operands) -> Count:
     """A square and a sum over `size` channels, then a scale, a shift, a power and a division."""
-    return Count(one.result_size() * (one.attribute("size", 1) + 5))
+    return Count(op.result_size() * (op.attribute("size", 1) + 5))
 
 
-def _resize(one: Operands) -> Count:
+def _resize(op: Operands) -> Count:
     """Nothing for the nearest; a multiply-add for each neighbour in each direction that changes otherwise."""
-    mode = one.attribute("mode", "nearest")
-    before, after = one.shape(0), one.result()
+    mode = op.attribute("mode", "nearest")
+    before, after = op.shape(0), op.result()
     changed = sum(old != new for old, new in zip(before, after, strict=True))
     if mode == "nearest" or not changed:
         return Count(0)
     return multiply_adds(math.prod(after) * (4 if mode == "cubic" else 2) ** changed)
 
 
-def _grid_sample(one: Operands) -> Count:
+def _grid_sample(op: Operands) -> Count:
     """A multiply-add for each neighbour; none for the nearest, four for bilinear, 16 for bicubic (in 2-D)."""
-    mode, rank = one.attribute("mode", "linear"), len(one.shape(0)) - 2
+    mode, rank = op.attribute("mode", "linear"), len(op.shape(0)) - 2
     if mode == "nearest":
         return Count(0)
-    return multiply_adds(one.result_size() * (4 if "cubic" in mode else 2) ** rank)
+    return multiply_adds(op.result_size() * (4 if "cubic" in mode else 2) ** rank)
 
 
-def _roi_align(one: Operands) -> Count:
+def _roi_align(op: Operands) -> Count:
     """Four multiply-adds for each sample, and one operation to gather it; one sample where the data decides."""
-    samples = max(1, one.attribute("sampling_ratio", 0)) ** 2
-    return multiply_adds(4 * samples * one.result_size(), samples * one.result_size())
+    samples = max(1, op.attribute("sampling_ratio", 0)) ** 2
+    return multiply_adds(4 * samples * op.result_size(), samples * op.result_size())
 
 
 def _scatter(index: int) -> Formula:
     """Nothing, or one operation for each update where they are added, multiplied or compared."""
-    return lambda one: Count(one.size(index) if one.attribute("reduction", "none") != "none" else 0)
+    return lambda op: Count(op.size(index) if op.attribute("reduction", "none") != "none" else 0)
 
 
-def _ordering(one: Operands) -> Count:
+def _ordering(op: Operands) -> Count:
     """TopK: each element passes through a heap of k; Unique: a sort."""
-    kept = one.result()[one.attribute("axis", -1)] if one.node.op_type == "TopK" else one.size()
-    return Count(one.size() * max(1, math.ceil(math.log2(max(2, kept)))))
+    kept = op.result()[op.attribute("axis", -1)] if op.node.op_type == "TopK" else op.size()
+    return Count(op.size() * max(1, math.ceil(math.log2(max(2, kept)))))
 
 
-def _transform(one: Operands) -> Count:
+def _transform(op: Operands) -> Count:
     """Fourier transforms: 5 n log2 n for each, the customary count."""
-    axis = -2 if one.node.op_type in ("DFT", "STFT") else -1
-    if one.node.op_type == "DFT":
-        told = one.integers(2)
-        axis = told[0] if told else one.attribute("axis", -2)
-        length = max(one.shape(0)[axis], one.result()[axis])
-    elif one.node.op_type == "STFT":
-        window = one.shape(2) if one.has(2) else ()
-        length = window[0] if window else (one.integers(3) or [2 * (one.result()[-2] - 1)])[0]
+    axis = -2 if op.node.op_type in ("DFT", "STFT") else -1
+    if op.node.op_type == "DFT":
+        told = op.integers(2)
+        axis = told[0] if told else op.attribute("axis", -2)
+        length = max(op.shape(0)[axis], op.result()[axis])
+    elif op.node.op_type == "STFT":
+        window = op.shape(2) if op.has(2) else ()
+        length = window[0] if window else (op.integers(3) or [2 * (op.result()[-2] - 1)])[0]
     else:
-        length = max(one.shape(0)[axis], one.result()[axis])
-    bins = one.result()[axis]
-    transforms = one.result_size() // (2 * bins) if one.result()[-1] == 2 else one.result_size() // bins
+        length = max(op.shape(0)[axis], op.result()[axis])
+    bins = op.result()[axis]
+    transforms = op.result_size() // (2 * bins) if op.result()[-1] == 2 else op.result_size() // bins
     return Count(transforms * 5 * length * max(1, math.ceil(math.log2(max(2, length)))))
 
 
 def _matrix_cubed(third: int) -> Formula:
     """Det and Inverse: so many thirds of n³ multiply-adds for each matrix."""
 
-    def formula(one: Operands) -> Count:
-        shape = one.shape(0)
+    def formula(op: Operands) -> Count:
+        shape = op.shape(0)
         return multiply_adds(math.prod(shape[:-2]) * third * shape[-1] ** 3 // 3)
 
     return formula
 
 
-def _affine_grid(one: Operands) -> Count:
+def _affine_grid(op: Operands) -> Count:
     """Each coordinate is a row of theta by a point."""
-    return multiply_adds(one.result_size() * one.shape(0)[-1])
+    return multiply_adds(op.result_size() * op.shape(0)[-1])
 
 
-def _trees(one: Operands) -> Count:
+def _trees(op: Operands) -> Count:
     """One comparison for each level of each tree (the mean depth of a balanced one), one sum for each tree."""
-    roots = one.attribute("tree_roots") or sorted(set(one.attribute("nodes_treeids") or [0]))
-    leaves = len(one.attribute("leaf_targetids") or ()) or (
-        list(one.attribute("nodes_modes") or ()).count(b"LEAF")
-    )
+    roots = op.attribute("tree_roots") or sorted(set(op.attribute("nodes_treeids") or [0]))
+    leaves = len(op.attribute("leaf_targetids") or ()) or (list(op.attribute("nodes_modes") or ()).count(b"LEAF"))
     depth = math.ceil(math.log2(max(2, leaves / max(1, len(roots)))))
-    rows = one.size() // one.shape(0)[-1]
+    rows = op.size() // op.shape(0)[-1]
     return Count(rows * len(roots) * (depth + 1))
 
 
-def _linear(one: Operands) -> Count:
+def _linear(op: Operands) -> Count:
     """Every coefficient is multiplied and added for each row, then the intercepts."""
-    rows = one.size() // one.shape(0)[-1]
-    weights = len(one.attribute("coefficients") or ())
-    return multiply_adds(rows * weights, rows * len(one.attribute("intercepts") or ()))
+    rows = op.size() // op.shape(0)[-1]
+    weights = len(op.attribute("coefficients") or ())
+    return multiply_adds(rows * weights, rows * len(op.attribute("intercepts") or ()))
 
 
-def _support_vectors(one: Operands) -> Count:
+def _support_vectors(op: Operands) -> Count:
     """A dot product with each support vector, and one multiply-add for its coefficients."""
-    rows, width = one.size() // one.shape(0)[-1], one.shape(0)[-1]
-    vectors = len(one.attribute("support_vectors") or ()) or width
-    return multiply_adds(rows * (vectors + len(one.attribute("coefficients") or ())))
+    rows, width = op.size() // op.shape(0)[-1], op.shape(0)[-1]
+    vectors = len(op.attribute("support_vectors") or ()) or width
+    return multiply_adds(rows * (vectors + len(op.attribute("coefficients") or ())))
 
 
-def _distances(one: Operands) -> Count:
+def _distances(op: Operands) -> Count:
     """CDist: a difference and a multiply-add for each pair and column."""
-    pairs, width = one.result_size(), one.shape(0)[-1]
+    pairs, width = op.result_size(), op.shape(0)[-1]
     return multiply_adds(pairs * width, pairs * width)
 
 
 _TABLE: dict[str, Formula] = {
-    **{name: (lambda one: Count(0)) for name in MOVEMENT},
+    **{name: (lambda op: Count(0)) for name in MOVEMENT},
     **{name: _each(count) for count, names in EACH.items() for name in names},
     **{name: _reducing(count) for count, names in REDUCING.items() for name in names},
 }
@@ -288,7 +286,7 @@ _OWN: dict[tuple[str, str], Formula] = {
     (MS, "QLinearAveragePool"): _pool(),
     (MS, "NhwcMaxPool"): _pool(),
     (MS, "MaxpoolWithMask"): _pool(),
-    (MS, "CropAndResize"): lambda one: multiply_adds(4 * one.result_size()),
+    (MS, "CropAndResize"): lambda op: multiply_adds(4 * op.result_size()),
     (MS, "Rfft"): _transform,
     (MS, "Irfft"): _transform,
     (MS, "Inverse"): _matrix_cubed(3),

@@ -108,10 +108,10 @@ def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, Traced]:
         heads, blocks = protocol.pack_arrays(make_inputs(model.inputs, shapes, 0))
         arguments = {"model": str(path), "folder": folder, "arrays": heads}
         with Worker(_ONNXRUNTIME, patience_s=timeout_s()) as worker:
-            found = worker.ask("task", blocks, task="shapes", arguments=arguments).data["nodes"]
+            nodes = worker.ask("task", blocks, task="shapes", arguments=arguments).data["nodes"]
     return {
         int(number): Traced(tuple(map(_of_pair, node["inputs"])), tuple(map(_of_pair, node["outputs"])))
-        for number, node in found.items()
+        for number, node in nodes.items()
     }
 
 

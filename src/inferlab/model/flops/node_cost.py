@@ -54,11 +54,12 @@ def node_cost(scope: Scope, node: NodeProto, folded: bool, place: Place) -> Cost
     )
     if folded or place.rounds == 0:
         return replace(cost, flops=0, macs=0, read_bytes=0, write_bytes=0), ()
-    constants = {name: one for name in node.input if name and (one := scope.constant(name)) is not None}
-    read = {id(each): each for one in constants.values() for each in one.parameters}
+    known = {name: scope.constant(name) for name in node.input if name}
+    constants = {name: constant for name, constant in known.items() if constant is not None}
+    read = {id(each): each for constant in constants.values() for each in constant.parameters}
     cost = _with_weight(cost, node, constants)
     cost = _with_bytes(cost, node, scope, constants, outputs)
-    cost = replace(cost, params=sum(one.elements for one in read.values()))
+    cost = replace(cost, params=sum(parameter.elements for parameter in read.values()))
     counted, reason = _operations(scope, node, inputs, outputs, place)
     if place.problem:
         cost = replace(cost, read_bytes=None, write_bytes=None)
@@ -103,13 +104,13 @@ def _operations(
 def _with_weight(cost: NodeCost, node: NodeProto, constants: Mapping[str, Constant]) -> NodeCost:
     """Note the largest weight, whether pruning could thin it out, and the groups it works in."""
     candidates = [
-        (one.elements, -place, constant, one)
+        (parameter.elements, -place, constant, parameter)
         for place, constant in enumerate(constants.values())
-        for one in constant.parameters
+        for parameter in constant.parameters
     ]
     if not candidates:
         return cost
-    _, _, constant, weight = max(candidates, key=lambda found: found[:2])
+    _, _, constant, weight = max(candidates, key=lambda item: item[:2])
     is_it = constant.weight is weight
     prunable = (
         node.op_type in _PRUNABLE
@@ -140,7 +141,7 @@ def _with_bytes(
     """Note what a node moves: activations that it reads and writes, constants that it reads."""
     if node.op_type in VIEWS:
         return replace(cost, read_bytes=0, write_bytes=0)
-    written = _sum(bytes_of(one) for one in outputs)
+    written = _sum(bytes_of(tensor) for tensor in outputs)
     read: list[int | None] = []
     weights = 0
     for name in dict.fromkeys(name for name in node.input if name):
@@ -172,8 +173,8 @@ def _sum(sizes: Iterable[int | None]) -> int | None:
     return total
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else min(one, other)
+def _least(first: int | None, other: int | None) -> int | None:
+    return first if other is None else other if first is None else min(first, other)
 
 
 def _dtype(
@@ -191,7 +192,7 @@ def _dtype(
         return "int8"
     if kind == "DequantizeLinear":
         inputs = inputs[1:2]
-    known = [one.dtype for one in (*inputs, *outputs) if one is not None and one.dtype]
+    known = [tensor.dtype for tensor in (*inputs, *outputs) if tensor is not None and tensor.dtype]
     floats = [dtype for dtype in known if "float" in dtype]
     numbers = [dtype for dtype in known if dtype != "bool"]
     return next(iter(floats or numbers or known), "float32")

@@ -19,10 +19,10 @@ NO_INPUT = 99
 def conv(weight: int = 1, bias: int = 2) -> Formula:
     """Conv, of any rank, groups and dilation: each output takes one filter, which spans a group's channels."""
 
-    def count(one: Operands) -> Count:
-        out = one.result_size()
-        touched = one.has(bias) + (bias == 2 and one.has(3)) + _activated(one)
-        return multiply_adds(out * math.prod(one.shape(weight)[1:]), out * touched)
+    def count(op: Operands) -> Count:
+        out = op.result_size()
+        touched = op.has(bias) + (bias == 2 and op.has(3)) + _activated(op)
+        return multiply_adds(out * math.prod(op.shape(weight)[1:]), out * touched)
 
     return count
 
@@ -30,40 +30,40 @@ def conv(weight: int = 1, bias: int = 2) -> Formula:
 def conv_transpose(weight: int = 1, bias: int = 2) -> Formula:
     """ConvTranspose: each input is spread by one filter over a group's outputs; all of them, cropped or not."""
 
-    def count(one: Operands) -> Count:
+    def count(op: Operands) -> Count:
         return multiply_adds(
-            one.size() * math.prod(one.shape(weight)[1:]), one.result_size() * (one.has(bias) + _activated(one))
+            op.size() * math.prod(op.shape(weight)[1:]), op.result_size() * (op.has(bias) + _activated(op))
         )
 
     return count
 
 
-def deform_conv(one: Operands) -> Count:
+def deform_conv(op: Operands) -> Count:
     """A convolution, and four multiply-adds for each value that it picks from between the pixels."""
-    out, channels = one.result(), one.shape(0)[1]
-    picked = out[0] * channels * math.prod(out[2:]) * math.prod(one.shape(1)[2:])
-    return conv(1, 3)(one) + multiply_adds(4 * picked, picked * one.has(4))
+    out, channels = op.result(), op.shape(0)[1]
+    picked = out[0] * channels * math.prod(out[2:]) * math.prod(op.shape(1)[2:])
+    return conv(1, 3)(op) + multiply_adds(4 * picked, picked * op.has(4))
 
 
-def causal_conv(one: Operands) -> Count:
+def causal_conv(op: Operands) -> Count:
     """CausalConvWithState: a depthwise convolution over the past."""
-    out = one.result_size()
-    active = one.attribute("activation", "none") != "none"
-    return multiply_adds(out * math.prod(one.shape(1)[1:]), out * (one.has(2) + active))
+    out = op.result_size()
+    active = op.attribute("activation", "none") != "none"
+    return multiply_adds(out * math.prod(op.shape(1)[1:]), out * (op.has(2) + active))
 
 
 def matmul(each: int = 0, bias: int = NO_INPUT) -> Formula:
     """A product of matrices, in batches or broadcast; `each` more operations for every element of the result."""
 
-    def count(one: Operands) -> Count:
-        shape, out = one.shape(0), one.result_size()
+    def count(op: Operands) -> Count:
+        shape, out = op.shape(0), op.result_size()
         if not shape:
             raise Unknown("its first input is a scalar")
         common = shape[-1]
-        if len(shape) > 1 and one.attribute("transA", 0):
-            common = shape[0] if one.attribute("transBatchA", 0) else shape[-2]
-        scaled = one.attribute("alpha", 1.0) != 1.0
-        return multiply_adds(out * common, out * (each + one.has(bias) + scaled + _activated(one)))
+        if len(shape) > 1 and op.attribute("transA", 0):
+            common = shape[0] if op.attribute("transBatchA", 0) else shape[-2]
+        scaled = op.attribute("alpha", 1.0) != 1.0
+        return multiply_adds(out * common, out * (each + op.has(bias) + scaled + _activated(op)))
 
     return count
 
@@ -71,35 +71,35 @@ def matmul(each: int = 0, bias: int = NO_INPUT) -> Formula:
 def gemm(bias: int = 2) -> Formula:
     """Gemm: what is added counts where it is given, alpha and beta where they are not 1."""
 
-    def count(one: Operands) -> Count:
-        shape, out = one.shape(0), one.result_size()
+    def count(op: Operands) -> Count:
+        shape, out = op.shape(0), op.result_size()
         if len(shape) != 2:
             raise Unknown(f"its first input has {len(shape)} dimensions instead of 2")
-        touched = one.has(bias) + (one.attribute("alpha", 1.0) != 1.0) + _activated(one)
-        touched += one.has(bias) and one.attribute("beta", 1.0) not in (0.0, 1.0)
-        return multiply_adds(out * shape[0 if one.attribute("transA", 0) else 1], out * touched)
+        touched = op.has(bias) + (op.attribute("alpha", 1.0) != 1.0) + _activated(op)
+        touched += op.has(bias) and op.attribute("beta", 1.0) not in (0.0, 1.0)
+        return multiply_adds(out * shape[0 if op.attribute("transA", 0) else 1], out * touched)
 
     return count
 
 
-def quantizing_matmul(one: Operands) -> Count:
+def quantizing_matmul(op: Operands) -> Count:
     """DynamicQuantizeMatMul: its left side is quantised first (4 for each element), its result scaled back."""
-    return matmul(each=1, bias=4)(one) + Count(4 * one.size())
+    return matmul(each=1, bias=4)(op) + Count(4 * op.size())
 
 
-def packed_matmul(one: Operands) -> Count:
+def packed_matmul(op: Operands) -> Count:
     """MatMulNBits and its like: N and K are attributes, for the weights are packed; unpacking is not counted."""
-    rows = math.prod(one.shape(0)[:-1])
-    out = rows * one.attribute("N", 0)
-    return multiply_adds(out * one.attribute("K", 0), out * one.has(5))
+    rows = math.prod(op.shape(0)[:-1])
+    out = rows * op.attribute("N", 0)
+    return multiply_adds(out * op.attribute("K", 0), out * op.has(5))
 
 
-def einsum(one: Operands) -> Count:
+def einsum(op: Operands) -> Count:
     """Einsum, as one loop over all its indices: a product for each operand beyond the first, a sum if it sums."""
-    equation = one.attribute("equation", "").replace(" ", "")
+    equation = op.attribute("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
-    shapes = [one.shape(index) for index in range(len(terms))]
+    shapes = [op.shape(index) for index in range(len(terms))]
     sizes: dict[str, int] = {}
     labels = [_labels(term, shape) for term, shape in zip(terms, shapes, strict=True)]
     for names, shape in zip(labels, shapes, strict=True):
@@ -129,12 +129,12 @@ def _labels(term: str, shape: Shape) -> list[str]:
 def recurrent(gates: int, pointwise: int, transposed: bool = False) -> Formula:
     """LSTM, GRU or RNN over the longest sequence: products with W and R at every step, then gate by gate."""
 
-    def count(one: Operands) -> Count:
-        first, second, width = one.shape(0)
-        weight, again = one.shape(1), one.shape(2)
+    def count(op: Operands) -> Count:
+        first, second, width = op.shape(0)
+        weight, again = op.shape(1), op.shape(2)
         hidden = again[1] if transposed else again[2]
         steps = first * second * weight[0]
-        extra = gates * (1 + one.has(3)) + pointwise + (6 if gates == 4 and one.has(7) else 0)
+        extra = gates * (1 + op.has(3)) + pointwise + (6 if gates == 4 and op.has(7) else 0)
         return multiply_adds(steps * gates * hidden * (width + hidden), steps * hidden * extra)
 
     return count
@@ -143,15 +143,15 @@ def recurrent(gates: int, pointwise: int, transposed: bool = False) -> Formula:
 def expert_mixture(weights: Sequence[int], bits: str = "") -> Formula:
     """MoE and QMoE: each token goes through its k experts; one operation for each hidden unit's activation."""
 
-    def count(one: Operands) -> Count:
-        rows, width = one.size() // one.shape(0)[-1], one.shape(0)[-1]
-        packed = 8 // one.attribute(bits, 4) if bits else 1
-        taken = rows * one.attribute("k", 1)
-        sizes = [math.prod(one.shape(index)[1:]) * packed for index in weights if one.has(index)]
+    def count(op: Operands) -> Count:
+        rows, width = op.size() // op.shape(0)[-1], op.shape(0)[-1]
+        packed = 8 // op.attribute(bits, 4) if bits else 1
+        taken = rows * op.attribute("k", 1)
+        sizes = [math.prod(op.shape(index)[1:]) * packed for index in weights if op.has(index)]
         return multiply_adds(taken * sum(sizes), taken * (sizes[1] // width))
 
     return count
 
 
-def _activated(one: Operands) -> int:
-    return int(bool(one.attribute("activation", "")))
+def _activated(op: Operands) -> int:
+    return int(bool(op.attribute("activation", "")))

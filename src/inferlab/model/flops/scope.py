@@ -49,7 +49,8 @@ class Scope:
         self._index = index = OnnxGraph(graph)
         self.tensors = index.declared
         stored = {
-            name: Tensor(dtype_name(one.data_type), tuple(one.dims)) for name, one in index.constants.items()
+            name: Tensor(dtype_name(tensor.data_type), tuple(tensor.dims))
+            for name, tensor in index.constants.items()
         }
         for name, tensor in stored.items():
             self.tensors.setdefault(name, tensor)
@@ -99,7 +100,7 @@ class Scope:
         value = self.value(name)
         if value is None or value.dtype.kind not in "iub":
             return []
-        return [int(one) for one in value.reshape(-1)]
+        return [int(number) for number in value.reshape(-1)]
 
     def _put(self, name: str, tensor: Tensor) -> None:
         if name in self.tensors or name in self._index.producers or self._parent is None:
@@ -119,9 +120,9 @@ class Scope:
         sources = [self.constant(name) for name in node.input if name]
         if not sources or None in sources or node.op_type in RANDOM or subgraphs(node):
             return False
-        found = [one for one in sources if one is not None]
-        parameters = {id(each): each for one in found for each in one.parameters}
-        first = found[0] if node.op_type in _SAME_WEIGHT else Constant()
+        known = [constant for constant in sources if constant is not None]
+        parameters = {id(each): each for constant in known for each in constant.parameters}
+        first = known[0] if node.op_type in _SAME_WEIGHT else Constant()
         same = first.same_values and node.op_type in SAME_VALUES
         for name in node.output:
             self._constants[name] = Constant(tuple(parameters.values()), first.weight, same)
@@ -149,8 +150,8 @@ class Scope:
             return None
         if node.op_type in ("Shape", "Size"):
             return self._sizes(node)
-        values = [self.value(one, depth + 1) if one else None for one in node.input]
-        if any(value is None and one for value, one in zip(values, node.input, strict=True)):
+        values = [self.value(name, depth + 1) if name else None for name in node.input]
+        if any(value is None and name for value, name in zip(values, node.input, strict=True)):
             return None
         result = _run(node, values, self.light.proto.opset_import)
         for output, value in zip(node.output, result, strict=False):
@@ -175,7 +176,7 @@ def refine(scope: Scope) -> bool:
     proto = scope.light.proto
     copy = ModelProto()
     copy.CopyFrom(proto)
-    found = 0
+    replaced = 0
     for node in copy.graph.node:
         dtype = (scope.tensor(node.output[0]) or Tensor()).dtype if node.op_type in _COUNTING else ""
         if dtype.startswith(("int", "uint", "bool")) and len(node.output) == 1:
@@ -183,8 +184,8 @@ def refine(scope: Scope) -> bool:
             if value is not None:
                 tensor = numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape))
                 node.CopyFrom(onnx.helper.make_node("Constant", [], list(node.output), value=tensor))
-                found += 1
-    if not found:
+                replaced += 1
+    if not replaced:
         return False
     try:
         copy = onnx.shape_inference.infer_shapes(copy, data_prop=True)
@@ -212,7 +213,7 @@ def _run(node: NodeProto, values: list[Any], opsets: Any) -> list[Array]:
     graph = onnx.helper.make_graph([node], "counting", inputs, outputs)
     try:
         evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=list(opsets)))
-        return [np.asarray(one) for one in evaluator.run(None, given)]
+        return [np.asarray(output) for output in evaluator.run(None, given)]
     except Exception:  # what cannot be computed is not known
         return []
 
