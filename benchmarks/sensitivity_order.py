@@ -30,7 +30,7 @@ from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
-from inferlab.profiling.loss import approximate, area, measure
+from inferlab.profiling.loss import approximate, curve_area, measure
 from inferlab.records import Model
 from inferlab.records.profile import LEVELS, LossProfile
 from inferlab.transform.prune import prune
@@ -80,7 +80,7 @@ MEAN = "their mean over the levels"
 TRUTHS: dict[str, Callable[[list[int]], float]] = {
     MEAN: lambda counts: sum(counts[1:]) / len(LEVELS),
     "the area under their curve": lambda counts: (
-        counts[0] + known(area(LEVELS, [one - counts[0] for one in counts[1:]]))
+        counts[0] + known(curve_area(LEVELS, [one - counts[0] for one in counts[1:]]))
     ),
 }
 
@@ -181,7 +181,7 @@ def trained(make: Callable[[], nn.Module], seed: int, folder: Path) -> tuple[Mod
 def judged(model: Model, counted: Costs, data: Data, profile: LossProfile) -> dict[str, dict[str, float]]:
     """What each way says of each weight: the less, the better it can be pruned."""
     assert not profile.left_out, profile.left_out
-    plain = {one.weight: known(area(LEVELS, one.losses.values())) for one in profile.layers}
+    plain = {one.weight: known(curve_area(LEVELS, one.losses.values())) for one in profile.layers}
     return {
         CAPPED: sensitivities(profile),
         PLAIN: plain,

@@ -57,6 +57,6 @@ class Local:
 
     def profile(self, request: Request, listener: Listener) -> Iterator[Profile]:
         """Profile in children of this process."""
-        from inferlab.profiling.build import make
+        from inferlab.profiling.build import build_profile
 
-        return make(request, listener)
+        return build_profile(request, listener)

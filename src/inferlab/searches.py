@@ -19,11 +19,11 @@ from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
 from inferlab.optimizing import pareto, quantization
 from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.attempts import Terrain
-from inferlab.optimizing.build import check_target, make
+from inferlab.optimizing.attempts import SearchSpace
+from inferlab.optimizing.build import build_model, check_target
 from inferlab.optimizing.levels import resolve
 from inferlab.optimizing.quantization import keep_sensitive
-from inferlab.optimizing.search import Copy, Found, Speed, search
+from inferlab.optimizing.search import BuiltCopy, SearchState, Speed, search
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
@@ -32,7 +32,7 @@ from inferlab.saving import Saver
 from inferlab.units import plural
 from inferlab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
 
-# All that the ladder asks for: layers are tried one by one only once.
+# All that the attempts ask for: layers are tried one by one only once.
 _MOST_SENSITIVE = 8
 # Of the search's time, for each of the profiles that a loss budget needs.
 _PROFILE_SHARE = 1 / 24
@@ -83,9 +83,9 @@ def searching(plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listen
     target = check_target(asked.out, job.model)
     with _beside(target) as folder:
         bench = Workbench(plan, asked, job, doors, folder, listener)
-        terrain = Terrain(job.cell.engine, asked.goal, asked.recipe, can_impose(job))
+        space = SearchSpace(job.cell.engine, asked.goal, asked.recipe, can_impose(job))
         size = job.model.size_bytes
-        for found in search(terrain, size, bench, asked.search_s, listener, time.monotonic):
+        for found in search(space, size, bench, asked.search_s, listener, time.monotonic):
             yield _front(found, asked, bench, job)
 
 
@@ -112,16 +112,16 @@ class Workbench:
         #: The last run of a copy, which knows the machine and the engine.
         self.run: Run | None = None
 
-    def make(self, recipe: Recipe) -> Copy:
+    def make(self, recipe: Recipe) -> BuiltCopy:
         """Carry out a recipe in a folder of its own."""
         model, job = self._job.model, self._job
-        settled, _ = quantization.settle(recipe, self._data_file, model, own_shapes(job), self._plan.seed)
+        settled, _ = quantization.fix_calibration(recipe, self._data_file, model, own_shapes(job), self._plan.seed)
         settled = self._keeping(settled)
         basis = self._profiles() if recipe.pruning is not None and recipe.pruning.budget is not None else Basis()
         resolved = resolve(settled, self._costs, basis.loss, basis.performance, model)
         place = Path(tempfile.mkdtemp(dir=self._folder))
         try:
-            made = make(
+            made = build_model(
                 *(model, resolved.recipe, self.data, place / "model.onnx", self._listener, job.cell.num_cores)
             )
         except BaseException:
@@ -129,11 +129,11 @@ class Workbench:
             raise
         self._models[made.model.path] = made.model
         self.original_accuracy = made.distance.original_accuracy
-        return Copy(
+        return BuiltCopy(
             made.recipe, made.model.path, made.model.size_bytes, _loss(made.distance), made.distance.accuracy
         )
 
-    def time(self, copy: Copy, seconds: float, goal: float | None) -> Speed:
+    def time(self, copy: BuiltCopy, seconds: float, goal: float | None) -> Speed:
         """Compare a copy with the original on the plan's engine; wrong outputs there make its speed worthless."""
         a = only_job(self._plan, self._job.model)
         b = with_inputs_of(only_job(self._plan, self._models[copy.path]), a)
@@ -142,7 +142,7 @@ class Workbench:
         self.run = found.pairs[-1].b
         return _speed(found)
 
-    def discard(self, copy: Copy) -> None:
+    def discard(self, copy: BuiltCopy) -> None:
         """Remove its files."""
         shutil.rmtree(Path(copy.path).parent, ignore_errors=True)
 
@@ -194,7 +194,7 @@ def _speed(found: Comparison) -> Speed:
     return Speed(1 / found.ratio.value, interval, found.ratio.level, interrupted=found.interrupted)
 
 
-def _front(found: Found, asked: Asked, bench: Workbench, job: Job) -> Front:
+def _front(found: SearchState, asked: Asked, bench: Workbench, job: Job) -> Front:
     assert asked.goal is not None
     size = job.model.size_bytes
     return Front(

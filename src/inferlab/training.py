@@ -31,7 +31,7 @@ from inferlab.model.weights import list_weights, stored_values
 from inferlab.optimizing.asked import CHANNEL, check_recipe
 from inferlab.records import Shape
 from inferlab.records.optimization import Recipe, Schedule
-from inferlab.transform.patterns import mask, parse_groups
+from inferlab.transform.patterns import as_floats, mask, parse_groups
 from inferlab.units import plural
 
 
@@ -224,7 +224,7 @@ def _places(name: str, pattern: str, owner: Any, parameter: Any) -> Any:
     """Where the elements lie in the product that the parameter's own module computes."""
     from onnx import helper
 
-    from inferlab.transform.prune import Layouts
+    from inferlab.transform.prune import ProductRows
 
     if pattern == "unstructured":
         return np.arange(parameter.numel())
@@ -234,7 +234,7 @@ def _places(name: str, pattern: str, owner: Any, parameter: Any) -> Any:
     else:
         node = helper.make_node("Gemm", ["x", name], ["y"], transB=1)
     product = helper.make_model(helper.make_graph([node], "product", [], []))
-    return Layouts(product).rows(name, tuple(parameter.shape))
+    return ProductRows(product).rows(name, tuple(parameter.shape))
 
 
 def _pattern_at(pattern: str, level: float, final: float) -> str | None:
@@ -315,7 +315,10 @@ def match_weights(
 def read_stored(path: Path, wanted: Collection[str]) -> dict[str, Array]:
     """The values of these weights in an ONNX file, as floats."""
     found = {one.name: one for one in list_weights(parse_onnx(path)) if one.name in wanted}
-    return {name: _floats(stored_values(one.stored, path.parent)).reshape(one.dims) for name, one in found.items()}
+    return {
+        name: as_floats(stored_values(weight.stored, path.parent)).astype(np.float32).reshape(weight.dims)
+        for name, weight in found.items()
+    }
 
 
 def _same_parameter(shapes: Mapping[str, Shape], values_of: Callable[[str], Array], held: Array) -> str | None:
@@ -328,8 +331,3 @@ def _same_parameter(shapes: Mapping[str, Shape], values_of: Callable[[str], Arra
         if any(np.array_equal(one, held) for one in (own, own.T) if one.shape == held.shape):
             return name
     return None
-
-
-def _floats(held: Array) -> Array:
-    """Floats in single precision; 16-bit integers are the bits of bfloat16."""
-    return (held.astype(np.uint32) << 16).view(np.float32) if held.dtype.kind == "u" else held.astype(np.float32)

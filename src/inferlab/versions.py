@@ -20,8 +20,8 @@ from inferlab.model.flops.count import costs
 from inferlab.model.shapes import resolve as resolve_shapes
 from inferlab.optimizing import quantization
 from inferlab.optimizing.asked import CHANNEL, Asked
-from inferlab.optimizing.build import Made, check_target, make
-from inferlab.optimizing.levels import Resolved, resolve
+from inferlab.optimizing.build import BuiltModel, build_model, check_target
+from inferlab.optimizing.levels import ResolvedRecipe, resolve
 from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
@@ -90,20 +90,20 @@ class Versioning:
             self._save(found)
         return replace(found, id=self._saver.id)
 
-    def make(self) -> tuple[Made, Resolved, Basis]:
+    def make(self) -> tuple[BuiltModel, ResolvedRecipe, Basis]:
         """The optimised model in its place, what the recipe became, and the profiles that it goes by."""
         model, job = self._job.model, self._job
         data_file = quantization.data_name(self._asked.recipe, self._asked.data_file)
         data = quantization.load(data_file, model) if data_file else self._generated()
         counted = costs(model, shapes_of(data))
         basis = self._basis()
-        recipe, findings = quantization.settle(
+        recipe, findings = quantization.fix_calibration(
             self._asked.recipe, data_file, model, own_shapes(job), self._plan.seed
         )
         recipe, more = keep_sensitive(recipe, model, counted, data, self._target.parent, self._listener)
         resolved = resolve(recipe, counted, basis.loss, basis.performance, model)
         resolved = replace(resolved, findings=(*findings, *more, *resolved.findings))
-        made = make(model, resolved.recipe, data, self._target, self._listener, job.cell.num_cores)
+        made = build_model(model, resolved.recipe, data, self._target, self._listener, job.cell.num_cores)
         return made, resolved, basis
 
     def _generated(self) -> Data:
@@ -123,7 +123,7 @@ class Versioning:
         )
         return completed(known, self._plan, wanted, self._doors)
 
-    def _begun(self, made: Made, resolved: Resolved) -> Optimization:
+    def _begun(self, made: BuiltModel, resolved: ResolvedRecipe) -> Optimization:
         return Optimization(
             format=FORMAT,
             inferlab=__version__,
@@ -142,7 +142,7 @@ class Versioning:
         title = f"{self._plan.model}: {found.name}"
         self._saver.record(found, title)
 
-    def _measured(self, found: Optimization, made: Made, basis: Basis) -> Iterator[Optimization]:
+    def _measured(self, found: Optimization, made: BuiltModel, basis: Basis) -> Iterator[Optimization]:
         """The version as it grows by one engine after the other; what an engine cannot do is a problem."""
         for number, engine in enumerate(self._asked.engines, 1):
             self._listener(Event("versus", {"engine": engine, "number": number, "of": len(self._asked.engines)}))

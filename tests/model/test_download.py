@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.model import download
-from inferlab.model.sources import Located, locate
+from inferlab.model.sources import LocatedModel, locate
 from inferlab.records import Event
 from tests.helpers.downloads import Server, cache, certificate, mlp, plain, server
 
@@ -84,7 +84,7 @@ def test_an_openvino_model_brings_its_weights(server: Server) -> None:
     server.files["/net.xml"] = b'<?xml version="1.0"?><net name="x"/>'
     server.files["/net.bin"] = b"weights"
     found = locate(f"{server.url}/net.xml")
-    assert found == Located("openvino", found.path)
+    assert found == LocatedModel("openvino", found.path)
     assert found.path.with_suffix(".bin").read_bytes() == b"weights"
 
 

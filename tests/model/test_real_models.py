@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from inferlab.child import protocol
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import read_onnx, rewrite
-from inferlab.model.shapes import Resolved, resolve
+from inferlab.model.shapes import ResolvedShapes, resolve
 from inferlab.records import Model
 from inferlab.worker import Launch, Worker
 from tests.helpers.real_models import one
@@ -47,7 +47,7 @@ def real(name: str) -> Model:
     return read_onnx(path, str(path))
 
 
-def run(path: Path, model: Model, resolved: Resolved) -> dict[str, Any]:
+def run(path: Path, model: Model, resolved: ResolvedShapes) -> dict[str, Any]:
     arrays = make_inputs(model.inputs, resolved.shapes, seed=0)
     heads, blocks = protocol.pack_arrays(arrays)
     with Worker(ONNXRUNTIME) as worker:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.errors import BadInput
-from inferlab.model.shapes import Resolved, candidates, open_inputs, parse_shapes, resolve
+from inferlab.model.shapes import ResolvedShapes, candidates, open_inputs, parse_shapes, resolve
 from inferlab.records import Dim, Shape, TensorSpec
 
 
@@ -97,7 +97,9 @@ def test_what_is_written_is_read(wanted: dict[str, Shape], named: bool, comma: s
 
 
 def test_symbolic_dimensions_get_batch_and_sequence() -> None:
-    assert resolve(BERT, None, None, {}) == Resolved(dict.fromkeys([one.name for one in BERT], (1, 128)), 1, None)
+    assert resolve(BERT, None, None, {}) == ResolvedShapes(
+        dict.fromkeys([one.name for one in BERT], (1, 128)), 1, None
+    )
     assert set(resolve(BERT, 4, 384, {}).shapes.values()) == {(4, 384)}
 
 
@@ -144,7 +146,7 @@ def test_unknown_dimensions_are_filled_by_name_and_place(dims: tuple[Dim, ...], 
 def test_a_recurrent_state_has_its_batch_in_the_middle() -> None:
     silero = [spec("input", None, None), spec("state", 2, None, 128), spec("sr")]
     expected = {"input": (3, 512), "state": (2, 3, 128), "sr": ()}
-    assert resolve(silero, 3, 512, {}) == Resolved(expected, 3, None)
+    assert resolve(silero, 3, 512, {}) == ResolvedShapes(expected, 3, None)
     assert resolve(silero[::-1], 3, 512, {}).shapes == expected
 
 
@@ -171,10 +173,10 @@ def test_the_batch_of_a_model_that_fixes_it_is_kept_unless_another_is_asked_for(
     fixed = [spec("x", 2, 3, 8, 8), spec("mask", 2, 8), spec("scale", 5)]
     kept = {"x": (2, 3, 8, 8), "mask": (2, 8), "scale": (5,)}
     changed = {"x": (6, 3, 8, 8), "mask": (6, 8), "scale": (5,)}
-    assert resolve(fixed, None, None, {}) == Resolved(kept, 2, None)
-    assert resolve(fixed, 2, None, {}) == Resolved(kept, 2, None)
-    assert resolve(fixed, 6, None, {}) == Resolved(changed, 6, (2, 6))
-    assert resolve(fixed, None, None, {"x": (6, 3, 8, 8)}) == Resolved(changed, 6, (2, 6))
+    assert resolve(fixed, None, None, {}) == ResolvedShapes(kept, 2, None)
+    assert resolve(fixed, 2, None, {}) == ResolvedShapes(kept, 2, None)
+    assert resolve(fixed, 6, None, {}) == ResolvedShapes(changed, 6, (2, 6))
+    assert resolve(fixed, None, None, {"x": (6, 3, 8, 8)}) == ResolvedShapes(changed, 6, (2, 6))
     with pytest.raises(BadInput, match="'mask' has a batch of 7, but 'x' has a batch of 6"):
         resolve(fixed, None, None, {"x": (6, 3, 8, 8), "mask": (7, 8)})
 
@@ -194,7 +196,7 @@ def test_sizes_below_one_are_refused(size: int) -> None:
 
 def test_a_batch_size_for_a_model_without_a_batch_is_refused() -> None:
     inputs = [spec("input", "sequence_length", 576), spec("h", 1, 1, 128)]
-    assert resolve(inputs, 1, None, {}) == Resolved({"input": (128, 576), "h": (1, 1, 128)}, 1, None)
+    assert resolve(inputs, 1, None, {}) == ResolvedShapes({"input": (128, 576), "h": (1, 1, 128)}, 1, None)
     with pytest.raises(BadInput, match="no batch dimension, so a batch size of 8"):
         resolve(inputs, 8, None, {})
 
@@ -245,9 +247,11 @@ def test_texts_batches_and_caches_are_not_open() -> None:
 
 def test_a_shape_that_was_seen_to_run_is_taken_unless_another_is_given() -> None:
     inputs = [replace(spec("x", "batch", "samples"), fitted=(1, 512)), spec("state", 2, "batch", 128)]
-    assert resolve(inputs, 4, None, {}) == Resolved({"x": (4, 512), "state": (2, 4, 128)}, 4, None, ("x",))
-    assert resolve(inputs, None, 300, {}) == Resolved({"x": (1, 300), "state": (2, 1, 128)}, 1, None)
-    assert resolve(inputs, None, None, {"x": (1, 200)}) == Resolved({"x": (1, 200), "state": (2, 1, 128)}, 1, None)
+    assert resolve(inputs, 4, None, {}) == ResolvedShapes({"x": (4, 512), "state": (2, 4, 128)}, 4, None, ("x",))
+    assert resolve(inputs, None, 300, {}) == ResolvedShapes({"x": (1, 300), "state": (2, 1, 128)}, 1, None)
+    assert resolve(inputs, None, None, {"x": (1, 200)}) == ResolvedShapes(
+        {"x": (1, 200), "state": (2, 1, 128)}, 1, None
+    )
 
 
 def test_an_input_of_unknown_rank_needs_a_shape() -> None:
@@ -258,7 +262,7 @@ def test_an_input_of_unknown_rank_needs_a_shape() -> None:
 
 
 def test_a_model_without_inputs_has_no_shapes() -> None:
-    assert resolve([], None, None, {}) == Resolved({}, 1, None)
+    assert resolve([], None, None, {}) == ResolvedShapes({}, 1, None)
 
 
 dims = st.one_of(st.none(), st.integers(1, 9), st.sampled_from(["batch", "seq", "N", "T", "seq + 1", "p + seq"]))

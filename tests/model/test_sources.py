@@ -13,7 +13,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.model import demo
 from inferlab.model.reading import read_model
-from inferlab.model.sources import Located, locate
+from inferlab.model.sources import LocatedModel, locate
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def _onnx(path: Path) -> Path:
 @pytest.mark.parametrize("name", ["net.onnx", "net.ONNX", "net.model", "net"])
 def test_a_file_of_unknown_ending_counts_as_onnx(name: str, tmp_path: Path) -> None:
     path = _onnx(tmp_path / name)
-    assert locate(str(path)) == Located("onnx", path)
+    assert locate(str(path)) == LocatedModel("onnx", path)
 
 
 def test_a_tilde_stands_for_the_home_folder(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_folder_with_one_onnx_file_stands_for_it(tmp_path: Path) -> None:
     path = _onnx(tmp_path / "model" / "net.onnx")
     (path.parent / "config.json").write_text("{}")
     (path.parent / "model.safetensors").write_bytes(b"x")
-    assert locate(str(path.parent)) == Located("onnx", path)
+    assert locate(str(path.parent)) == LocatedModel("onnx", path)
 
 
 def test_a_folder_with_several_prefers_model_onnx_or_lists_them(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_hugging_face_folder_without_onnx_is_a_transformers_model(weights: str
     with pytest.raises(BadInput, match="has no ONNX file, and it is not a Hugging Face model"):
         locate(str(tmp_path))
     (tmp_path / weights).write_bytes(b"x")
-    assert locate(str(tmp_path)) == Located("transformers", tmp_path)
+    assert locate(str(tmp_path)) == LocatedModel("transformers", tmp_path)
 
 
 def test_an_openvino_model_needs_its_weights_beside_it(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_an_openvino_model_needs_its_weights_beside_it(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"net\.xml lacks its weights: there is no net\.bin beside it\.$"):
         locate(str(path))
     path.with_suffix(".bin").write_bytes(b"x")
-    assert locate(str(path)) == Located("openvino", path)
+    assert locate(str(path)) == LocatedModel("openvino", path)
     with pytest.raises(BadInput, match=r"holds the weights of an OpenVINO model; name net\.xml instead"):
         locate(str(path.with_suffix(".bin")))
 
@@ -100,7 +100,7 @@ def test_the_content_of_a_torch_file_decides_its_kind(
 ) -> None:
     path = tmp_path / f"copy{ending or Path(name).suffix}"
     path.write_bytes((torch_files / name).read_bytes())
-    assert locate(str(path)) == Located(kind, path)  # type: ignore[arg-type]
+    assert locate(str(path)) == LocatedModel(kind, path)  # type: ignore[arg-type]
 
 
 def test_a_program_of_an_older_torch_is_recognised(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_nothing_is_not_a_model() -> None:
 
 
 def test_a_demo_model_is_built_and_a_forgotten_prefix_is_pointed_out(tmp_path: Path) -> None:
-    assert locate("demo:mlp") == Located("onnx", tmp_path / "cache" / "demo" / "mlp-v1.onnx")
+    assert locate("demo:mlp") == LocatedModel("onnx", tmp_path / "cache" / "demo" / "mlp-v1.onnx")
     with pytest.raises(BadInput, match=r"There is no file or folder 'mlp'\. Did you mean demo:mlp\?$"):
         locate("mlp")
     with pytest.raises(BadInput, match="There are: mlp, "):
@@ -195,7 +195,7 @@ def test_a_stub_resolves_in_the_mirror_folder(
 ) -> None:
     path = _onnx(tmp_path / "mirror" / stub / inner)
     (tmp_path / "config.toml").write_text(f'zoo_mirror = "{tmp_path / "mirror"}"\n')
-    assert locate(f"zoo:{stub}?recipe=original") == Located("onnx", path)
+    assert locate(f"zoo:{stub}?recipe=original") == LocatedModel("onnx", path)
 
 
 def test_a_stub_resolves_in_the_cache_that_sparsezoo_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,18 +15,18 @@ from inferlab.errors import BadInput, EngineRefused, InferlabError
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import yaml
-from inferlab.optimizing.build import METADATA_KEY, Made, check_target, make
+from inferlab.optimizing.build import METADATA_KEY, BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import resolve
-from inferlab.profiling.loss import Evaluated
+from inferlab.profiling.loss import Evaluation
 from inferlab.records import Event, Finding, Model, ignore
 from inferlab.records.optimization import ChangedLayer, Pruning, Quantization, Recipe
 from tests.helpers.perceptrons import MIDDLE, SHAPES, perceptron, some_data
 
 
-def optimised(model: Model, folder: Path, recipe: Recipe, name: str = "out.onnx") -> Made:
+def optimised(model: Model, folder: Path, recipe: Recipe, name: str = "out.onnx") -> BuiltModel:
     folder.mkdir(exist_ok=True)
     ready = resolve(recipe, costs(model, SHAPES), None, None, model).recipe
-    return make(model, ready, some_data(model), folder / name)
+    return build_model(model, ready, some_data(model), folder / name)
 
 
 def weights(path: str | Path) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def test_layers_that_are_excluded_stay_in_their_precision(tmp_path: Path) -> Non
 def test_a_model_whose_outputs_are_no_numbers_any_more_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inferlab.optimizing.build.evaluate", lambda *_: Evaluated(None, broken=True))
+    monkeypatch.setattr("inferlab.optimizing.build.evaluate", lambda *_: Evaluation(None, broken=True))
     with pytest.raises(EngineRefused, match="so it was not kept"):
         optimised(perceptron(tmp_path / "model"), tmp_path / "out", Recipe(pruning=Pruning(0.5)))
     assert list((tmp_path / "out").iterdir()) == []
@@ -130,7 +130,7 @@ def test_nothing_is_to_be_seen_before_the_model_was_run(tmp_path: Path) -> None:
             seen.append((event.data["step"], target.exists()))
 
     ready = resolve(RECIPES["both"], costs(model, SHAPES), None, None, model).recipe
-    make(model, ready, some_data(model), target, listen)
+    build_model(model, ready, some_data(model), target, listen)
     assert seen == [("cleanup", False), ("prune", False), ("quantize", False), ("check", False)]
     assert target.exists()
 
@@ -168,7 +168,7 @@ def test_what_a_pattern_cannot_take_out_is_said(tmp_path: Path) -> None:
     # Rows of 6 have no 8 in a row: of such a rest the same share goes, rounded down.
     model = perceptron(tmp_path / "model")
     ready = resolve(Recipe(pruning=Pruning(pattern="3:8")), costs(model, SHAPES), None, None, model).recipe
-    made = make(model, ready, some_data(model), tmp_path / "out.onnx")
+    made = build_model(model, ready, some_data(model), tmp_path / "out.onnx")
     reached = pytest.approx(1 / 3)
     assert made.findings == (
         Finding("pattern-fell-short", {"wanted": 0.375, "reached": reached, "pattern": "3:8"}),
@@ -198,11 +198,11 @@ def test_a_target_is_refused_before_anything_is_made(tmp_path: Path) -> None:
 def test_only_onnx_models_can_be_optimised(tmp_path: Path) -> None:
     model = replace(perceptron(tmp_path / "model"), kind="torchscript", source="m.pt")
     with pytest.raises(BadInput, match=r"Only ONNX models can be optimised; m\.pt is of the kind torchscript"):
-        make(model, Recipe(pruning=Pruning(0.5)), some_data(model), tmp_path / "out.onnx")
+        build_model(model, Recipe(pruning=Pruning(0.5)), some_data(model), tmp_path / "out.onnx")
 
 
 def test_a_weight_that_the_clean_up_removes_is_named(tmp_path: Path) -> None:
     model = perceptron(tmp_path / "model")
     recipe = Recipe(digest="d", pruning=Pruning(layers={"middle": 0.5, "gone": 0.5}))
-    made = make(model, recipe, some_data(model), tmp_path / "out.onnx", ignore)
+    made = build_model(model, recipe, some_data(model), tmp_path / "out.onnx", ignore)
     assert made.left_alone == {"gone": "nothing used it, so the clean-up removed it"}

@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.model.flops.count import costs
-from inferlab.optimizing.levels import Resolved, global_levels, resolve
+from inferlab.optimizing.levels import ResolvedRecipe, global_levels, resolve
 from inferlab.profiling.loss import approximate
 from inferlab.records import Finding, Model
 from inferlab.records.optimization import Pruning, Quantization, Recipe
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return perceptron(tmp_path_factory.mktemp("model"))
 
 
-def resolved(model: Model, pruning: Pruning | None = None, **recipe: Any) -> Resolved:
+def resolved(model: Model, pruning: Pruning | None = None, **recipe: Any) -> ResolvedRecipe:
     return resolve(Recipe(pruning=pruning, **recipe), costs(model, SHAPES), None, None, model)
 
 
@@ -96,10 +96,10 @@ def test_n_of_m_prunes_every_layer_by_its_share(model: Model) -> None:
 def test_a_recipe_that_was_carried_out_is_taken_as_it_is(model: Model) -> None:
     before = resolved(model, Pruning(0.5, "global")).recipe
     again = resolve(before, costs(model, SHAPES), None, None, model)
-    assert again == Resolved(before)
+    assert again == ResolvedRecipe(before)
     other = replace(before, digest="another", model="other.onnx")
     found = resolve(other, costs(model, SHAPES), None, None, model)
-    assert found == Resolved(before, findings=(Finding("other-model", {"model": "other.onnx"}),))
+    assert found == ResolvedRecipe(before, findings=(Finding("other-model", {"model": "other.onnx"}),))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ some = st.lists(
 
 
 def test_who_is_beaten_in_everything_is_not_efficient() -> None:
-    judged = pareto.judged(
+    judged = pareto.mark_candidates(
         [
             candidate(2.0, 0.01, 500),
             candidate(1.5, 0.02, 600),  # beaten by the first
@@ -47,13 +47,13 @@ def test_who_is_beaten_in_everything_is_not_efficient() -> None:
 
 
 def test_a_speed_that_the_interval_does_not_tell_from_the_original_is_none() -> None:
-    (one,) = pareto.judged([candidate(1.02, 0.001, 1000, half_width=0.05)], Goal(2.0), ORIGINAL)
+    (one,) = pareto.mark_candidates([candidate(1.02, 0.001, 1000, half_width=0.05)], Goal(2.0), ORIGINAL)
     assert not one.efficient
 
 
 def test_what_was_not_measured_is_neither_efficient_nor_reaches_the_goal() -> None:
     tried = [candidate(None, 0.0, 10), candidate(9.0, None, 10), candidate(9.0, 0.0, None)]
-    judged = pareto.judged(tried, Goal(2.0), ORIGINAL)
+    judged = pareto.mark_candidates(tried, Goal(2.0), ORIGINAL)
     assert [one.efficient for one in judged] == [False, False, False]
     assert [one.reaches for one in judged] == [False, False, True]
 
@@ -114,7 +114,7 @@ def test_what_the_search_measured_alone_reaches_nothing_and_a_goal_is_missed_whe
 
 @given(some)
 def test_whoever_is_not_efficient_is_beaten_by_one_that_is_or_by_the_original(tried: list[Candidate]) -> None:
-    judged = pareto.judged(tried, Goal(2.0), ORIGINAL)
+    judged = pareto.mark_candidates(tried, Goal(2.0), ORIGINAL)
     whole = [(one, own) for one in judged if (own := pareto._merits(one)) is not None]
     assert all(pareto._merits(one) for one in judged if one.efficient)
     # Being beaten is transitive and goes in no circle, so that the efficient ones beat all others.
@@ -126,12 +126,14 @@ def test_whoever_is_not_efficient_is_beaten_by_one_that_is_or_by_the_original(tr
 @given(some)
 def test_the_order_of_trying_changes_nothing(tried: list[Candidate]) -> None:
     goal = Goal(1.5, 2.0, 0.01)
-    assert pareto.judged(tried, goal, ORIGINAL) == pareto.judged(tried[::-1], goal, ORIGINAL)[::-1]
+    assert (
+        pareto.mark_candidates(tried, goal, ORIGINAL) == pareto.mark_candidates(tried[::-1], goal, ORIGINAL)[::-1]
+    )
 
 
 @given(some)
 def test_the_chosen_one_reaches_the_goal_and_none_that_does_is_faster(tried: list[Candidate]) -> None:
-    judged = pareto.judged(tried, Goal(1.5, None, 0.01), ORIGINAL)
+    judged = pareto.mark_candidates(tried, Goal(1.5, None, 0.01), ORIGINAL)
     place = pareto.chosen(judged)
     reaching = [one.speedup or 0.0 for one in judged if one.reaches]
     assert (place is None) == (not reaching)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from inferlab.errors import EngineFailed
-from inferlab.optimizing.attempts import Terrain
-from inferlab.optimizing.search import Copy, Found, Speed, search
+from inferlab.optimizing.attempts import SearchSpace
+from inferlab.optimizing.search import BuiltCopy, SearchState, Speed, search
 from inferlab.records import ignore
 from inferlab.records.optimization import Candidate, Goal, Recipe
 
@@ -43,16 +43,16 @@ class Table:
     timed: list[tuple[str, float]] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
 
-    def make(self, recipe: Recipe) -> Copy:
+    def make(self, recipe: Recipe) -> BuiltCopy:
         self.now += 1.0
         self.made.append(name(recipe))
         if name(recipe) not in self.answers:
             raise EngineFailed(f"no {name(recipe)}")
         loss, _, size = self.answers[name(recipe)]
         self.kept.add(name(recipe))
-        return Copy(recipe, name(recipe), size, loss)
+        return BuiltCopy(recipe, name(recipe), size, loss)
 
-    def time(self, copy: Copy, seconds: float, goal: float | None) -> Speed:
+    def time(self, copy: BuiltCopy, seconds: float, goal: float | None) -> Speed:
         self.now += seconds
         self.timed.append((copy.path, seconds))
         speed = self.answers[copy.path][1]
@@ -61,13 +61,13 @@ class Table:
         half = self.half_width(seconds)
         return Speed(speed, (speed - half, speed + half), 0.98)
 
-    def discard(self, copy: Copy) -> None:
+    def discard(self, copy: BuiltCopy) -> None:
         self.kept.remove(copy.path)
 
 
-def run(table: Table, goal: Goal, time_s: float = 160.0, zeros: bool = False) -> Found:
-    terrain = Terrain("fake", goal, Recipe(), gains_from_zeros=zeros)
-    *_, last = search(terrain, ORIGINAL, table, time_s, ignore, lambda: table.now)
+def run(table: Table, goal: Goal, time_s: float = 160.0, zeros: bool = False) -> SearchState:
+    space = SearchSpace("fake", goal, Recipe(), gains_from_zeros=zeros)
+    *_, last = search(space, ORIGINAL, table, time_s, ignore, lambda: table.now)
     return last
 
 
@@ -79,7 +79,7 @@ ALL: dict[str, Answer] = {
 }
 
 
-def reasons(found: Found) -> dict[str, str]:
+def reasons(found: SearchState) -> dict[str, str]:
     return {one.label: one.reason for one in found.candidates}
 
 
@@ -151,7 +151,7 @@ def test_both_together_begin_with_the_strongest_pruning_that_keeps_the_loss() ->
     class Levels(Table):
         """Names levels as a recipe that was carried out does."""
 
-        def make(self, recipe: Recipe) -> Copy:
+        def make(self, recipe: Recipe) -> BuiltCopy:
             copy = super().make(recipe)
             if recipe.pruning is None or recipe.pruning.layers:
                 return copy
@@ -192,10 +192,10 @@ def test_it_ends_when_the_time_is_over_and_says_so() -> None:
 
 
 def test_the_first_recipe_is_made_however_short_the_time() -> None:
-    terrain = Terrain("fake", Goal(9.0), Recipe(), gains_from_zeros=False)
+    space = SearchSpace("fake", Goal(9.0), Recipe(), gains_from_zeros=False)
     # Each look at the clock takes a second.
     ticks = itertools.count()
-    (found,) = search(terrain, ORIGINAL, Table(ALL), 0.5, ignore, lambda: float(next(ticks)))
+    (found,) = search(space, ORIGINAL, Table(ALL), 0.5, ignore, lambda: float(next(ticks)))
     assert [(one.label, one.reason) for one in found.candidates] == [("FP16", "the time was over")]
 
 
@@ -210,8 +210,8 @@ def test_ctrl_c_keeps_what_there_is() -> None:
 
 def test_a_known_abort_of_an_engine_is_not_provoked() -> None:
     table = Table(ALL)
-    terrain = Terrain("deepsparse", Goal(2.0), Recipe(), gains_from_zeros=True)
-    *_, found = search(terrain, ORIGINAL, table, 160.0, ignore, lambda: table.now)
+    space = SearchSpace("deepsparse", Goal(2.0), Recipe(), gains_from_zeros=True)
+    *_, found = search(space, ORIGINAL, table, 160.0, ignore, lambda: table.now)
     assert "dynamic8k0" not in table.made
     assert reasons(found)["INT8 dynamic"] == "DeepSparse aborts on dynamic INT8"
 
@@ -219,15 +219,15 @@ def test_a_known_abort_of_an_engine_is_not_provoked() -> None:
 @pytest.mark.parametrize("goal", [Goal(2.0), Goal(9.0), Goal(size_ratio=2.0), Goal(9.0, 9.0)])
 def test_what_is_known_comes_after_each_recipe(goal: Goal) -> None:
     table = Table(ALL)
-    terrain = Terrain("fake", goal, Recipe(), gains_from_zeros=False)
-    counts = [len(one.candidates) for one in search(terrain, ORIGINAL, table, 160.0, ignore, lambda: table.now)]
+    space = SearchSpace("fake", goal, Recipe(), gains_from_zeros=False)
+    counts = [len(one.candidates) for one in search(space, ORIGINAL, table, 160.0, ignore, lambda: table.now)]
     assert counts == sorted(counts)
     assert counts[0] == 1
 
 
 def test_wrong_outputs_make_a_speed_worthless() -> None:
     class Wrong(Table):
-        def time(self, copy: Copy, seconds: float, goal: float | None) -> Speed:
+        def time(self, copy: BuiltCopy, seconds: float, goal: float | None) -> Speed:
             return Speed(None, None, reason="its outputs on this engine are wrong")
 
     found = run(Wrong(ALL), Goal(2.0))

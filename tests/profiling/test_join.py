@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnx import NodeProto, TensorProto, helper
 
 from inferlab.model.flops.costs import NodeCost
-from inferlab.profiling.join import Executed, Graph, Joined, join, optimised_seeds, read_layers
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult, join, optimised_seeds, read_layers
 
 
 def graph(*nodes: tuple[str, str, str], kept: Sequence[str] = ("y",), named: bool = True) -> Graph:
@@ -26,7 +26,7 @@ def graph(*nodes: tuple[str, str, str], kept: Sequence[str] = ("y",), named: boo
     return Graph(made, {"x"}, kept)
 
 
-def ids(joined: Joined, of: Graph) -> list[list[str]]:
+def ids(joined: JoinResult, of: Graph) -> list[list[str]]:
     return [[of.nodes[number].id for number in members] for members in joined.nodes]
 
 
@@ -34,7 +34,7 @@ def test_what_no_layer_names_belongs_to_the_layer_that_uses_it() -> None:
     model = graph(
         ("ReduceMean", "x", "mean"), ("Sub", "x mean", "centred"), ("Div", "centred s", "d"), ("Mul", "d g", "y")
     )
-    joined = join([Executed("MVN", covers=("d_node",)), Executed("scale", covers=("y_node",))], model)
+    joined = join([ExecutedLayer("MVN", covers=("d_node",)), ExecutedLayer("scale", covers=("y_node",))], model)
     assert ids(joined, model) == [["mean", "centred", "d"], ["y"]]
     assert joined.folded == ()
 
@@ -43,7 +43,9 @@ def test_an_engine_that_names_main_nodes_covers_what_follows_them() -> None:
     model = graph(
         ("Conv", "x w1", "a"), ("Relu", "a", "b"), ("Conv", "b w2", "c"), ("Add", "c b", "d"), ("Relu", "d", "y")
     )
-    joined = join([Executed("conv_0", covers=("a",)), Executed("conv_1", covers=("c",))], model, unnamed="before")
+    joined = join(
+        [ExecutedLayer("conv_0", covers=("a",)), ExecutedLayer("conv_1", covers=("c",))], model, unnamed="before"
+    )
     assert ids(joined, model) == [["a", "b"], ["c", "d", "y"]]
 
 
@@ -52,20 +54,20 @@ def test_constants_and_what_follows_from_shapes_are_folded() -> None:
         ("Shape", "x", "shape"), ("Gather", "shape i", "rows"), ("Transpose", "w", "wt"), ("MatMul", "x wt", "m"),
         ("Reshape", "m rows", "y"),
     )  # fmt: skip
-    joined = join([Executed("fc", covers=("m",)), Executed("view", covers=("y",))], model)
+    joined = join([ExecutedLayer("fc", covers=("m",)), ExecutedLayer("view", covers=("y",))], model)
     assert ids(joined, model) == [["m"], ["y"]]
     assert joined.folded == (0, 1, 2)
 
 
 def test_a_shape_that_an_engine_computes_each_time_is_its_layer() -> None:
     model = graph(("Shape", "x", "shape"), ("Reshape", "x shape", "y"))
-    joined = join([Executed("s", covers=("shape_node",)), Executed("r", covers=("y_node",))], model)
+    joined = join([ExecutedLayer("s", covers=("shape_node",)), ExecutedLayer("r", covers=("y_node",))], model)
     assert ids(joined, model) == [["shape"], ["y"]]
 
 
 def test_parts_that_an_engine_adds_to_a_name_are_left_out() -> None:
     model = graph(("Conv", "x w", "/block/conv"), ("Relu", "/block/conv", "y"))
-    layer = Executed("conv", covers=("/block/conv_node/WithoutBiases", "y_node", "Reshape_5", ""))
+    layer = ExecutedLayer("conv", covers=("/block/conv_node/WithoutBiases", "y_node", "Reshape_5", ""))
     assert ids(join([layer], model), model) == [["/block/conv", "y"]]
 
 
@@ -80,14 +82,16 @@ def test_a_name_that_two_nodes_share_stands_for_neither() -> None:
 
 def test_a_second_layer_made_of_the_same_node_is_a_part_of_the_first() -> None:
     model = graph(("LSTM", "x w r", "y"))
-    joined = join([Executed("gates", covers=("y_node",)), Executed("cell", covers=("y_node/cell",))], model)
+    joined = join(
+        [ExecutedLayer("gates", covers=("y_node",)), ExecutedLayer("cell", covers=("y_node/cell",))], model
+    )
     assert joined.nodes == ((0,), ())
     assert joined.part_of == {1: 0}
 
 
 def test_a_layer_that_the_engine_put_in_covers_nothing() -> None:
     model = graph(("Conv", "x w", "y"))
-    joined = join([Executed("x_abcd_acdb", "Reorder"), Executed("conv", covers=("y_node",))], model)
+    joined = join([ExecutedLayer("x_abcd_acdb", "Reorder"), ExecutedLayer("conv", covers=("y_node",))], model)
     assert joined.nodes == ((), (0,))
     assert joined.part_of == {}
 
@@ -98,12 +102,12 @@ def test_what_cannot_follow_a_layer_ran_in_the_next_fallback() -> None:
         ("Conv", "s v", "d"), ("Det", "d", "y"),
     )  # fmt: skip
     layers = [
-        Executed("Naive 0", fallback=True),
-        Executed("conv_0", covers=("c",)),
-        Executed("Naive 1", fallback=True),
-        Executed("plus", covers=("s",)),
-        Executed("conv_1", covers=("d",)),
-        Executed("Naive 2", fallback=True),
+        ExecutedLayer("Naive 0", fallback=True),
+        ExecutedLayer("conv_0", covers=("c",)),
+        ExecutedLayer("Naive 1", fallback=True),
+        ExecutedLayer("plus", covers=("s",)),
+        ExecutedLayer("conv_1", covers=("d",)),
+        ExecutedLayer("Naive 2", fallback=True),
     ]
     joined = join(layers, model, unnamed="before")
     assert ids(joined, model) == [[], ["c", "r"], ["t", "f"], ["s"], ["d"], ["y"]]
@@ -115,12 +119,12 @@ def test_nameless_shuffles_and_gathers_find_their_nodes() -> None:
         ("Transpose", "r", "t"), ("MatMul", "t t", "y"),
     )  # fmt: skip
     layers = [
-        Executed("gather_0", "gather"),
-        Executed("gemm_1", "gemm", covers=("m",)),
-        Executed("plus_2", "plus", covers=("a",)),
-        Executed("shuffle_3", "shuffle"),
-        Executed("gemm_4", "gemm", covers=("y",)),
-        Executed("shuffle_5", "shuffle"),
+        ExecutedLayer("gather_0", "gather"),
+        ExecutedLayer("gemm_1", "gemm", covers=("m",)),
+        ExecutedLayer("plus_2", "plus", covers=("a",)),
+        ExecutedLayer("shuffle_3", "shuffle"),
+        ExecutedLayer("gemm_4", "gemm", covers=("y",)),
+        ExecutedLayer("shuffle_5", "shuffle"),
     ]
     joined = join(layers, model, unnamed="before")
     assert ids(joined, model) == [["g"], ["m"], ["a"], ["r", "t"], ["y"], []]
@@ -135,14 +139,14 @@ FLOW = (
 def test_a_branch_that_was_not_taken_belongs_to_nobody() -> None:
     model = graph(*FLOW)
     names = ("m", "cond", "then1", "then2", "y")
-    joined = join([Executed(name, covers=(name,)) for name in names], model)
+    joined = join([ExecutedLayer(name, covers=(name,)) for name in names], model)
     assert ids(joined, model) == [[name] for name in names]
     assert joined.folded == (3, 4)
 
 
 def test_an_engine_that_runs_a_branch_as_a_whole_covers_its_nodes_with_it() -> None:
     model = graph(*FLOW)
-    joined = join([Executed(name, covers=(name,)) for name in ("m", "cond", "y")], model)
+    joined = join([ExecutedLayer(name, covers=(name,)) for name in ("m", "cond", "y")], model)
     assert ids(joined, model) == [["m"], ["cond"], ["y", "else1", "else2", "then1", "then2"]]
 
 
@@ -174,9 +178,10 @@ def test_blocked_convolutions_cover_the_addition_and_the_activation_that_they_to
         blocked("ReorderOutput", ["t5"], "y", "ReorderOutput"),
     )
     traced = [
-        Executed("ReorderInput", "ReorderInput"), Executed("r1_nchwc", "Conv"), Executed("c3_nchwc", "Conv"),
-        Executed("c2_nchwc_token_7", "Conv"), Executed("c4_nchwc", "Conv"),
-        Executed("y_nchwc", "GlobalAveragePool"), Executed("ReorderOutput", "ReorderOutput"),
+        ExecutedLayer("ReorderInput", "ReorderInput"), ExecutedLayer("r1_nchwc", "Conv"),
+        ExecutedLayer("c3_nchwc", "Conv"), ExecutedLayer("c2_nchwc_token_7", "Conv"),
+        ExecutedLayer("c4_nchwc", "Conv"), ExecutedLayer("y_nchwc", "GlobalAveragePool"),
+        ExecutedLayer("ReorderOutput", "ReorderOutput"),
     ]  # fmt: skip
     layers, seeds = optimised_seeds(traced, content, model)
     joined = join(layers, model, seeds=seeds)
@@ -190,7 +195,7 @@ def test_a_fused_node_covers_all_that_leads_to_its_output() -> None:
         helper.make_node("MatMul", ["x", "w"], ["m"], name="m_node"),
         helper.make_node("SkipLayerNormalization", ["m", "x", "g"], ["y"], name="Skip", domain="com.microsoft"),
     )
-    traced = [Executed("m_node", "MatMul"), Executed("Skip", "SkipLayerNormalization")]
+    traced = [ExecutedLayer("m_node", "MatMul"), ExecutedLayer("Skip", "SkipLayerNormalization")]
     layers, seeds = optimised_seeds(traced, content, model)
     assert ids(join(layers, model, seeds=seeds), model) == [["m"], ["a", "s", "y"]]
 
@@ -202,7 +207,7 @@ def test_a_transpose_that_was_moved_behind_a_node_does_not_take_its_place() -> N
         helper.make_node("Transpose", ["moved"], ["y"], name="Transpose_token_1"),
     )
     layers, seeds = optimised_seeds(
-        [Executed("y_node", "Relu"), Executed("Transpose_token_1", "Transpose")], content, model
+        [ExecutedLayer("y_node", "Relu"), ExecutedLayer("Transpose_token_1", "Transpose")], content, model
     )
     assert ids(join(layers, model, seeds=seeds), model) == [["t", "y"], []]
 
@@ -219,12 +224,12 @@ def test_a_quantised_node_is_known_by_its_name_in_another_layout_too() -> None:
         helper.make_node("DequantizeLinear", ["q"], ["y"], name="y_node"),
     )
     traced = [
-        Executed("Transpose", "Transpose"), Executed("c_node_token_1", "QLinearConv"),
-        Executed("Transpose_token_2", "Transpose"), Executed("y_node", "DequantizeLinear"),
+        ExecutedLayer("Transpose", "Transpose"), ExecutedLayer("c_node_token_1", "QLinearConv"),
+        ExecutedLayer("Transpose_token_2", "Transpose"), ExecutedLayer("y_node", "DequantizeLinear"),
     ]  # fmt: skip
     layers, seeds = optimised_seeds(traced, content, model)
     assert ids(join(layers, model, seeds=seeds), model) == [[], ["xd", "c"], ["q"], ["y"]]
 
 
 def test_an_answer_without_the_words_that_may_be_left_out_is_read() -> None:
-    assert read_layers([{"name": "fc", "ns": 5}]) == (Executed("fc", ns=5.0),)
+    assert read_layers([{"name": "fc", "ns": 5}]) == (ExecutedLayer("fc", ns=5.0),)

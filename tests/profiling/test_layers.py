@@ -7,8 +7,8 @@ import math
 import pytest
 
 from inferlab.model.flops.costs import NodeCost
-from inferlab.profiling.join import Executed, Graph, Joined
-from inferlab.profiling.layers import Timed, align, apportion, layer_bytes, layer_records, timed
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult
+from inferlab.profiling.layers import TimedLayer, align, apportion, layer_bytes, layer_records, time_layers
 
 NODES = (
     NodeCost(
@@ -50,9 +50,9 @@ NODES = (
 )
 GRAPH = Graph(NODES, {"x"}, {"y"})
 FOUND = (
-    Timed(Executed("reorder", "Reorder"), (), (1.0, 1.0, 4.0)),
-    Timed(Executed("conv", "Convolution", "brgconv"), (0, 1), (6.0, 5.0, 6.0)),
-    Timed(Executed("fc"), (2, 3), (3.0, 4.0, 10.0)),
+    TimedLayer(ExecutedLayer("reorder", "Reorder"), (), (1.0, 1.0, 4.0)),
+    TimedLayer(ExecutedLayer("conv", "Convolution", "brgconv"), (0, 1), (6.0, 5.0, 6.0)),
+    TimedLayer(ExecutedLayer("fc"), (2, 3), (3.0, 4.0, 10.0)),
 )
 
 
@@ -79,17 +79,19 @@ def test_a_layer_is_called_after_its_costliest_node() -> None:
 
 
 def test_one_process_has_no_spread() -> None:
-    one = [Timed(each.executed, each.nodes, each.times_ms[:1]) for each in FOUND]
+    one = [TimedLayer(each.executed, each.nodes, each.times_ms[:1]) for each in FOUND]
     assert [layer.spread_ms for layer in layer_records(one, (5.0,), 5.0, GRAPH)] == [None] * 3
 
 
 def test_what_fell_back_is_shown_as_such() -> None:
-    layers = layer_records((Timed(Executed("Naive 1", fallback=True), (0,), (1.0,)),), (1.0,), 1.0, GRAPH)
+    layers = layer_records(
+        (TimedLayer(ExecutedLayer("Naive 1", fallback=True), (0,), (1.0,)),), (1.0,), 1.0, GRAPH
+    )
     assert (layers[0].type, layers[0].fallback, layers[0].id) == ("ORT", True, "c")
 
 
 def test_layers_of_the_same_name_have_different_ids() -> None:
-    found = [Timed(Executed("reorder"), (), (1.0,)), Timed(Executed("reorder"), (), (1.0,))]
+    found = [TimedLayer(ExecutedLayer("reorder"), (), (1.0,)), TimedLayer(ExecutedLayer("reorder"), (), (1.0,))]
     assert [layer.id for layer in layer_records(found, (1.0,), 1.0, GRAPH)] == ["reorder", "reorder#2"]
 
 
@@ -107,16 +109,18 @@ def test_an_output_of_the_model_is_written_whoever_reads_it() -> None:
 
 
 def test_processes_are_aligned_by_the_names_of_their_layers() -> None:
-    first = (Executed("a", ns=1e6), Executed("b", ns=2e6), Executed("a", ns=3e6))
-    second = (Executed("a", ns=4e6), Executed("a", ns=5e6), Executed("c", ns=6e6))
+    first = (ExecutedLayer("a", ns=1e6), ExecutedLayer("b", ns=2e6), ExecutedLayer("a", ns=3e6))
+    second = (ExecutedLayer("a", ns=4e6), ExecutedLayer("a", ns=5e6), ExecutedLayer("c", ns=6e6))
     layers, times = align([first, second])
     assert [layer.name for layer in layers] == ["a", "b", "a", "c"]
     assert times == [[1.0, 4.0], [2.0, 0.0], [3.0, 5.0], [0.0, 6.0]]
 
 
 def test_a_part_is_added_to_the_layer_that_it_is_of() -> None:
-    joined = Joined(nodes=((0,), (), (1,)), part_of={1: 0}, folded=())
-    found = timed([Executed("gates"), Executed("cell"), Executed("relu")], joined, [[1.0], [2.0], [4.0]])
+    joined = JoinResult(nodes=((0,), (), (1,)), part_of={1: 0}, folded=())
+    found = time_layers(
+        [ExecutedLayer("gates"), ExecutedLayer("cell"), ExecutedLayer("relu")], joined, [[1.0], [2.0], [4.0]]
+    )
     assert [(one.executed.name, one.times_ms) for one in found] == [("gates", (3.0,)), ("relu", (4.0,))]
 
 

@@ -25,7 +25,7 @@ from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.profiling import pruning_trials
-from inferlab.profiling.loss import approximate, area, evaluate, layers_to_prune, measure
+from inferlab.profiling.loss import approximate, curve_area, evaluate, layers_to_prune, measure
 from inferlab.records import Event, Model
 from inferlab.records.profile import LEVELS, LossProfile, level_key
 from inferlab.transform.prune import prune
@@ -93,9 +93,9 @@ def with_labels(digits: tuple[Model, Costs, Data]) -> LossProfile:
 
 
 def test_the_area_under_a_curve_is_its_mean_by_the_trapezoid_rule() -> None:
-    assert area((0.5, 1.0), [1.0, 3.0]) == 0.5 * 0.5 + 0.5 * 2
-    assert area((0.25, 0.5), [0.0, 2.0]) == 0.25 * 1 / 0.5
-    assert area((0.5, 1.0), [1.0, None]) is None
+    assert curve_area((0.5, 1.0), [1.0, 3.0]) == 0.5 * 0.5 + 0.5 * 2
+    assert curve_area((0.25, 0.5), [0.0, 2.0]) == 0.25 * 1 / 0.5
+    assert curve_area((0.5, 1.0), [1.0, None]) is None
 
 
 def test_the_approximated_loss_is_the_energy_that_pruning_removes(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_approximated_loss_is_the_energy_that_pruning_removes(tmp_path: Path
         ("nan-weights", {"weight": "nan", "count": 1})
     ]
     assert (profile.method, profile.metric, profile.prunable_params) == ("approximated", "relative power", 32)
-    assert profile.average_sensitivity == area(LEVELS, expected)
+    assert profile.average_sensitivity == curve_area(LEVELS, expected)
 
 
 def test_the_loss_without_labels_is_the_mean_relative_power_of_the_change(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_every_layer_and_level_agrees_with_a_really_pruned_model(
     guessing = math.log(10) - with_labels.dense_loss
     for layer in with_labels.layers:
         capped = [min(loss, guessing) for loss in layer.losses.values() if loss is not None]
-        assert layer.sensitivity == area(LEVELS, capped)
+        assert layer.sensitivity == curve_area(LEVELS, capped)
         for level in (0.4, 0.9):
             found = evaluate(prune(model, {layer.weight: level}, tmp_path), model, data)
             assert layer.losses[level_key(level)] == pytest.approx(found.loss, abs=1e-5)
@@ -185,7 +185,7 @@ def test_the_order_of_sensitivities_agrees_with_counting_the_errors_of_pruned_mo
             session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
             counts.append(int((session.run(None, {"image": images})[0].argmax(axis=-1) != labels).sum()))
         tensor.raw_data = kept
-        return float(area(LEVELS, [count - counts[0] for count in counts[1:]]) or 0)
+        return float(curve_area(LEVELS, [count - counts[0] for count in counts[1:]]) or 0)
 
     by_errors = sorted(with_labels.layers, key=lambda one: errors(one.weight))
     by_sensitivity = sorted(with_labels.layers, key=lambda one: one.sensitivity or 0)

@@ -11,7 +11,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.transform.patterns import in_blocks, in_groups, mask, parse_groups
-from inferlab.transform.prune import Layouts, prune
+from inferlab.transform.prune import ProductRows, prune
 from tests.helpers.networks import Array, a_graph, random, saved, weights_of
 
 
@@ -94,7 +94,7 @@ def test_patterns_are_read_and_others_refused() -> None:
 
 def rows_of(proto: ModelProto, name: str) -> list[list[int]]:
     stored = next(one for one in proto.graph.initializer if one.name == name)
-    found: list[list[int]] = Layouts(proto).rows(name, tuple(stored.dims)).tolist()
+    found: list[list[int]] = ProductRows(proto).rows(name, tuple(stored.dims)).tolist()
     return found
 
 

@@ -18,7 +18,7 @@ ORIGINAL = 2_000_000
 
 def found(*ones: Candidate, goal: Goal | None = None) -> Front:
     goal = goal or Goal(2.0)
-    judged = judging.judged(ones, goal, ORIGINAL)
+    judged = judging.mark_candidates(ones, goal, ORIGINAL)
     place, nearest = judging.chosen(judged), judging.nearest(judged, goal, ORIGINAL)
     return Front(
         *(goal, "openvino", judged, place, nearest, ORIGINAL, 61.0),

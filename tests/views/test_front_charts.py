@@ -22,7 +22,7 @@ def candidate(label: str, speedup: float | None, loss: float | None, size: int =
 
 def found(*ones: Candidate, goal: Goal | None = None) -> Front:
     goal = goal or Goal(2.0)
-    judged = judging.judged(ones, goal, ORIGINAL)
+    judged = judging.mark_candidates(ones, goal, ORIGINAL)
     place, nearest = judging.chosen(judged), judging.nearest(judged, goal, ORIGINAL)
     return Front(goal, "openvino", judged, place, nearest, ORIGINAL, 9.0, model="a <b>model</b>")
 

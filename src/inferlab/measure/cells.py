@@ -174,7 +174,7 @@ def only_job(plan: Plan, model: Model) -> Job:
 class _Made:
     """The shapes of a choice, and how its sets of inputs are made."""
 
-    resolved: shapes.Resolved
+    resolved: shapes.ResolvedShapes
     inputs: Callable[[int], Arrays]
 
 
@@ -191,7 +191,7 @@ def _made(plan: Plan, model: Model, choice: Choice) -> _Made:
 
 
 def _cell(
-    plan: Plan, model: Model, choice: Choice, resolved: shapes.Resolved, input_digest: str, usable: int
+    plan: Plan, model: Model, choice: Choice, resolved: shapes.ResolvedShapes, input_digest: str, usable: int
 ) -> Cell:
     num_cores = choice.num_cores or usable
     default = prepare.default_streams(choice.scenario, max(1, num_cores // choice.instances))
@@ -226,7 +226,7 @@ def _resolve(
     batch_size: int | None,
     length: int | None,
     overrides: dict[str, tuple[int, ...]],
-) -> shapes.Resolved:
+) -> shapes.ResolvedShapes:
     """The shapes of a cell; offline takes a large batch where nobody says and the model leaves it open."""
     resolved = shapes.resolve(model.inputs, batch_size, length, overrides)
     if scenario != "offline" or batch_size is not None or overrides:

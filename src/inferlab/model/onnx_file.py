@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ def read_onnx(path: Path, source: str) -> Model:
             kind="onnx",
             source=source,
             path=str(path),
-            digest=_digest(content, files),
+            digest=files_digest(files, content),
             inputs=inputs,
             outputs=tuple(describe.tensor_spec(output) for output in proto.graph.output),
             size_bytes=len(content) + sum(file.stat().st_size for file in files),
@@ -66,7 +66,7 @@ def digest_of(path: Path) -> str:
     from inferlab.model.weights import external_files
 
     content = _content(path)
-    return _digest(content, external_files(_parse(path, content), path.parent, path))
+    return files_digest(external_files(_parse(path, content), path.parent, path), content)
 
 
 def parse_onnx(path: Path) -> ModelProto:
@@ -204,7 +204,8 @@ def _cut_off(path: Path, content: bytes) -> str:
     )
 
 
-def _digest(content: bytes, files: Sequence[Path]) -> str:
+def files_digest(files: Iterable[Path], content: bytes = b"") -> str:
+    """A hash of files, one after the other, behind what was read of another."""
     total = hashlib.sha256(content)
     for file in files:
         with file.open("rb") as stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from inferlab.atomic import whole_file
 from inferlab.errors import BadInput, EngineFailed
+from inferlab.model.onnx_file import files_digest, read_onnx
 from inferlab.model.shapes import candidates, open_inputs
 from inferlab.model.sources import locate
 from inferlab.records import Kind, Listener, Model, Shape, TensorSpec, ignore
@@ -39,8 +39,6 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
             f"Export it first for other engines: inferlab export {name} -o model.onnx"
         )
     if located.kind == "onnx":
-        from inferlab.model.onnx_file import read_onnx
-
         return with_fitted_shapes(read_onnx(located.path, name))
     return inspect_foreign(located.path, located.kind, name)
 
@@ -58,7 +56,7 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
         files += [weights] if weights.exists() else []
     if kind == "transformers":
         files, described = weight_files(located_path), [located_path / "config.json"]
-    digest = _digest([*described, *files])
+    digest = files_digest([*described, *files])
     answer = _asked(str(located_path), kind, digest)
     return Model(
         kind=kind,
@@ -121,15 +119,6 @@ def tensor_spec(described: dict[str, Any]) -> TensorSpec:
     return TensorSpec(
         described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
     )
-
-
-def _digest(files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 #: Changes with what is tried: what an older version remembered is then found again.

@@ -52,7 +52,7 @@ _HINT = 'Write shapes as "[1,3,224,224]" for each input in order, or as "name=[1
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedShapes:
     """A shape for every input; `rewrite_batch` is (old, new) where the model fixes another batch size."""
 
     shapes: dict[str, Shape]
@@ -91,7 +91,7 @@ def resolve(
     batch_size: int | None,
     sequence_length: int | None,
     overrides: Mapping[str, Shape],
-) -> Resolved:
+) -> ResolvedShapes:
     """Give every input a shape; dimensions of one name are alike everywhere."""
     if batch_size is not None and batch_size < 1:
         raise BadInput(f"The batch size must be at least 1, not {batch_size}.")
@@ -131,7 +131,7 @@ def resolve(
         and (sequence_length is None or _is_picture(spec))
         and _is_worth_saying(spec, shapes[spec.name], inputs)
     )
-    return Resolved(shapes, batch, None if fixed in (None, batch) else (fixed, batch), guessed)
+    return ResolvedShapes(shapes, batch, None if fixed in (None, batch) else (fixed, batch), guessed)
 
 
 def open_inputs(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:

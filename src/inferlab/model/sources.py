@@ -23,14 +23,14 @@ _TORCH_ENDINGS = frozenset({".pt", ".pth", ".pt2", ".torchscript", ".ts"})
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedModel:
     """A model's file (for kind "transformers" its folder) on this machine."""
 
     kind: Kind
     path: Path
 
 
-def locate(source: str, listener: Listener = ignore) -> Located:
+def locate(source: str, listener: Listener = ignore) -> LocatedModel:
     """Find a model by its path, URL, `hf:`, `zoo:` or `demo:` name, fetching or making it where needed."""
     prefix = source.partition(":")[0]
     if "://" in source:
@@ -40,11 +40,11 @@ def locate(source: str, listener: Listener = ignore) -> Located:
     if prefix == "zoo":
         return _file(resolve_stub(source, listener))
     if prefix == "demo":
-        return Located("onnx", demo.build(source.removeprefix("demo:"), listener))
+        return LocatedModel("onnx", demo.build(source.removeprefix("demo:"), listener))
     return _path(source)
 
 
-def _path(source: str) -> Located:
+def _path(source: str) -> LocatedModel:
     if not source.strip():
         raise BadInput("No model was named: give a path, a URL, hf:org/name, zoo:STUB or demo:NAME.")
     try:
@@ -62,7 +62,7 @@ def _path(source: str) -> Located:
     return _file(path)
 
 
-def _folder(folder: Path) -> Located:
+def _folder(folder: Path) -> LocatedModel:
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file())
     except OSError as error:
@@ -75,7 +75,7 @@ def _folder(folder: Path) -> Located:
         listed = ", ".join(path.name for path in onnx)
         raise BadInput(f"The folder {folder} has several ONNX files: {listed}. Name one of them.")
     if any(path.name == "config.json" for path in files) and any(map(_is_weights, files)):
-        return Located("transformers", folder)
+        return LocatedModel("transformers", folder)
     raise BadInput(f"The folder {folder} has no ONNX file, and it is not a Hugging Face model either.")
 
 
@@ -83,7 +83,7 @@ def _is_weights(path: Path) -> bool:
     return path.suffix == ".safetensors" or re.fullmatch(r"pytorch_model.*\.bin", path.name) is not None
 
 
-def _file(path: Path) -> Located:
+def _file(path: Path) -> LocatedModel:
     """Say of what kind a file is: by its first bytes where they tell, else by its ending."""
     try:
         with path.open("rb") as file:
@@ -94,14 +94,14 @@ def _file(path: Path) -> Located:
     if not head:
         raise BadInput(f"{path} is empty.")
     if head.startswith(b"PK\x03\x04"):
-        return Located(_kind_of_zip(path), path)
+        return LocatedModel(_kind_of_zip(path), path)
     # Protocols 2 to 5. No ONNX file begins so: its fields have numbers below 16, hence tags below 0x80.
     if head[0] == 0x80 and len(head) > 1 and 2 <= head[1] <= 5:
         raise _pickled(path)
     if ending in _TORCH_ENDINGS:
         raise BadInput(f"{path} is neither a TorchScript file nor a torch.export program, or it is cut off.")
     if ending == ".xml":
-        return Located("openvino", _checked_ir(path, head))
+        return LocatedModel("openvino", _checked_ir(path, head))
     if ending == ".bin" and path.with_suffix(".xml").is_file():
         raise BadInput(
             f"{path} holds the weights of an OpenVINO model; name {path.with_suffix('.xml').name} instead."
@@ -110,7 +110,7 @@ def _file(path: Path) -> Located:
         raise BadInput(
             f"{path} holds weights without a model. Export its folder with: inferlab export {path.parent}"
         )
-    return Located("onnx", path)
+    return LocatedModel("onnx", path)
 
 
 @confined(reads=["path"])

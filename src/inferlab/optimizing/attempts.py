@@ -39,8 +39,8 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Terrain:
-    """What the ladder depends on."""
+class SearchSpace:
+    """What the attempts depend on."""
 
     engine: str
     goal: Goal
@@ -52,81 +52,81 @@ class Terrain:
 
 T = TypeVar("T")
 #: Yields attempts and is sent what became of each.
-Climb = Generator[Attempt, Candidate, T]
+Attempts = Generator[Attempt, Candidate, T]
 
 
-def climb(terrain: Terrain) -> Climb[None]:
+def attempts_in(space: SearchSpace) -> Attempts[None]:
     """All attempts in their order."""
-    yield _quantized(terrain, "fp16")
-    yield _quantized(terrain, "weights")
-    if terrain.goal.size_ratio is not None:
-        yield _quantized(terrain, "weights", bits=4)
-    yield _quantized(terrain, "dynamic")
-    static = yield from _static(terrain)
-    pruned = yield from _pruned(terrain)
-    yield from _both(terrain, pruned, static)
-    channels = yield from _channels(terrain)
-    yield from _both(terrain, channels, static)
+    yield _quantized(space, "fp16")
+    yield _quantized(space, "weights")
+    if space.goal.size_ratio is not None:
+        yield _quantized(space, "weights", bits=4)
+    yield _quantized(space, "dynamic")
+    static = yield from _static(space)
+    pruned = yield from _pruned(space)
+    yield from _both(space, pruned, static)
+    channels = yield from _channels(space)
+    yield from _both(space, channels, static)
 
 
-def _quantized(terrain: Terrain, scheme: Scheme, bits: int = 8) -> Attempt:
-    recipe = replace(terrain.base, quantization=Quantization(scheme, bits=bits))
+def _quantized(space: SearchSpace, scheme: Scheme, bits: int = 8) -> Attempt:
+    recipe = replace(space.base, quantization=Quantization(scheme, bits=bits))
     label = "4-bit weights" if bits == 4 else _LABELS[scheme]
-    return Attempt(label, recipe, _REFUSED.get((terrain.engine, scheme), ""))
+    return Attempt(label, recipe, _REFUSED.get((space.engine, scheme), ""))
 
 
-def _static(terrain: Terrain) -> Climb[Quantization | None]:
+def _static(space: SearchSpace) -> Attempts[Quantization | None]:
     """Static INT8 of all layers, or of all but a few sensitive ones: what keeps the loss, if anything does."""
-    attempt = _quantized(terrain, "static")
+    attempt = _quantized(space, "static")
     outcome = yield attempt
-    if keeps_loss(outcome, terrain.goal):
+    if keeps_loss(outcome, space.goal):
         return attempt.recipe.quantization
     for count in _SENSITIVE if outcome.loss is not None else ():
         kept = Quantization("static", keep_sensitive=count)
-        outcome = yield Attempt(f"INT8 static, {count} sensitive kept", replace(terrain.base, quantization=kept))
-        if keeps_loss(outcome, terrain.goal):
+        outcome = yield Attempt(f"INT8 static, {count} sensitive kept", replace(space.base, quantization=kept))
+        if keeps_loss(outcome, space.goal):
             return kept
     return None
 
 
-def _pruned(terrain: Terrain) -> Climb[list[Attempt]]:
+def _pruned(space: SearchSpace) -> Attempts[list[Attempt]]:
     """Zeros of rising shares, then as the estimate chooses them: those that keep the loss, the strongest first."""
     levels = [(f"{share:.0%} pruned", Pruning(share, "global")) for share in _SPARSITIES]
-    budgets = [factor * terrain.goal.max_loss for factor in _BUDGETS]
+    budgets = [factor * space.goal.max_loss for factor in _BUDGETS]
     chosen = [
         (f"pruned within {budget:.2g} by layer", Pruning(scope="layers", budget=budget)) for budget in budgets
     ]
-    if not terrain.gains_from_zeros:
-        reason = f"{terrain.engine} computes no faster where weights are zero"
-        yield Attempt("pruned", replace(terrain.base, pruning=levels[0][1]), reason)
+    if not space.gains_from_zeros:
+        reason = f"{space.engine} computes no faster where weights are zero"
+        yield Attempt("pruned", replace(space.base, pruning=levels[0][1]), reason)
         return []
-    kept = yield from _rising(terrain, levels)
-    return [*(yield from _rising(terrain, chosen)), *kept]
+    kept = yield from _rising(space, levels)
+    return [*(yield from _rising(space, chosen)), *kept]
 
 
-def _channels(terrain: Terrain) -> Climb[list[Attempt]]:
+def _channels(space: SearchSpace) -> Attempts[list[Attempt]]:
     levels = [(f"{share:.0%} of the channels cut", Pruning(share, pattern=CHANNEL)) for share in _CHANNELS]
-    return (yield from _rising(terrain, levels))
+    return (yield from _rising(space, levels))
 
 
-def _rising(terrain: Terrain, levels: Sequence[tuple[str, Pruning]]) -> Climb[list[Attempt]]:
+def _rising(space: SearchSpace, levels: Sequence[tuple[str, Pruning]]) -> Attempts[list[Attempt]]:
     """Prune more and more while the loss is kept: what kept it, the strongest first."""
     kept: list[Attempt] = []
     for label, pruning in levels:
-        outcome = yield Attempt(label, replace(terrain.base, pruning=pruning))
-        if not keeps_loss(outcome, terrain.goal):
+        outcome = yield Attempt(label, replace(space.base, pruning=pruning))
+        if not keeps_loss(outcome, space.goal):
             break
         kept.insert(0, Attempt(label, outcome.recipe))
     return kept
 
 
-def _both(terrain: Terrain, pruned: Sequence[Attempt], static: Quantization | None) -> Climb[None]:
+def _both(space: SearchSpace, pruned: Sequence[Attempt], static: Quantization | None) -> Attempts[None]:
     """Pruned and quantised, where each alone keeps the loss."""
     for attempt in pruned[:_COMBINATIONS] if static is not None else ():
         assert attempt.recipe.pruning is not None
         # Its levels as they are: they came from the whole model, or from profiles.
         pruning = replace(attempt.recipe.pruning, scope="layers", sparsity=None, budget=None)
-        recipe = replace(terrain.base, pruning=pruning, quantization=static)
+        recipe = replace(space.base, pruning=pruning, quantization=static)
         outcome = yield Attempt(f"{attempt.label}, INT8 static", recipe)
-        if keeps_loss(outcome, terrain.goal):
+        if keeps_loss(outcome, space.goal):
             return

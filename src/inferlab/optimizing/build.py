@@ -37,7 +37,7 @@ _UNUSED = "nothing used it, so the clean-up removed it"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BuiltModel:
     """A model that a recipe gave, and what became of the original's layers."""
 
     model: Model
@@ -49,14 +49,14 @@ class Made:
     findings: tuple[Finding, ...] = ()
 
 
-def make(
+def build_model(
     model: Model,
     recipe: Recipe,
     data: Data,
     target: Path,
     listener: Listener = ignore,
     num_cores: int | None = None,
-) -> Made:
+) -> BuiltModel:
     """Carry out a recipe that names every weight with its level; `data` is what both models are run on.
 
     Nothing is to be seen of it before it is done: files are made in a folder beside the target, which lies on the
@@ -82,7 +82,7 @@ def make(
             f"The optimised model cannot be written to {target.parent}: {error.strerror or error}."
         ) from error
     done = read_onnx(target.resolve(), str(target.resolve()))
-    return Made(done, recipe, layers, steps.left_alone, distance, findings)
+    return BuiltModel(done, recipe, layers, steps.left_alone, distance, findings)
 
 
 class _Steps:

@@ -23,7 +23,8 @@ from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model
 from inferlab.records.optimization import Pruning, Quantization, Recipe
 from inferlab.records.profile import LossProfile, PerformanceProfile
-from inferlab.transform.patterns import parse_groups
+from inferlab.transform.copies import not_a_number
+from inferlab.transform.patterns import as_floats, parse_groups
 from inferlab.version import __version__
 
 # A target counts as reached if no more than this share is missing: weights are whole.
@@ -31,7 +32,7 @@ _NEARLY = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedRecipe:
     """A recipe that names every weight with its level, and what is to be known of it."""
 
     recipe: Recipe
@@ -46,7 +47,7 @@ def resolve(
     loss: LossProfile | None,
     performance: PerformanceProfile | None,
     model: Model,
-) -> Resolved:
+) -> ResolvedRecipe:
     """The recipe as it will be carried out on this model; one that was carried out before says all itself.
 
     A recipe with a digest was: its levels are taken as they are. The profiles are needed for a loss budget.
@@ -54,7 +55,7 @@ def resolve(
     recipe = _with_exclusions(recipe, costs)
     pruning = recipe.pruning
     if pruning is None:
-        return Resolved(_for(recipe, model), findings=_other(recipe, model))
+        return ResolvedRecipe(_for(recipe, model), findings=_other(recipe, model))
     nodes, sparse = _dense(layers_to_prune(costs), model)
     if not nodes:
         raise BadInput(f"{model.source} has no layer with weights that could be pruned.")
@@ -74,7 +75,7 @@ def resolve(
     if not chosen_levels:
         raise BadInput(_nothing(pruning, model))
     done = replace(recipe, pruning=replace(pruning, layers=chosen_levels))
-    return Resolved(_for(done, model), left, (*findings, *_missed(pruning, chosen, levels, fixed)))
+    return ResolvedRecipe(_for(done, model), left, (*findings, *_missed(pruning, chosen, levels, fixed)))
 
 
 def _for(recipe: Recipe, model: Model) -> Recipe:
@@ -83,7 +84,7 @@ def _for(recipe: Recipe, model: Model) -> Recipe:
     return replace(recipe, model=name, digest=model.digest, inferlab=__version__)
 
 
-def _as_before(recipe: Recipe, pruning: Pruning, nodes: Sequence[NodeCost], model: Model) -> Resolved:
+def _as_before(recipe: Recipe, pruning: Pruning, nodes: Sequence[NodeCost], model: Model) -> ResolvedRecipe:
     known = {node.weight for node in nodes}
     missing = [name for name in pruning.layers if name not in known]
     if missing:
@@ -92,7 +93,7 @@ def _as_before(recipe: Recipe, pruning: Pruning, nodes: Sequence[NodeCost], mode
             f"'{missing[0]}' that could be pruned ({len(missing)} of {len(pruning.layers)} are missing). To "
             "aim at the same target, remove digest and pruning.layers from the recipe."
         )
-    return Resolved(_for(recipe, model), {}, _other(recipe, model))
+    return ResolvedRecipe(_for(recipe, model), {}, _other(recipe, model))
 
 
 def _other(recipe: Recipe, model: Model) -> tuple[Finding, ...]:
@@ -342,11 +343,6 @@ def _sorted_bits(model: Model, names: list[str]) -> dict[str, Array]:
 
 def _bits(name: str, values: Array) -> Array:
     if wrong := count_nan(values):
-        raise BadInput(
-            f"The weight '{name}' has {wrong:,} values that are not numbers (NaN), so it cannot be pruned. "
-            "Export the model again from sound weights."
-        )
-    if values.dtype == np.uint16:
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    bits: Array = np.sort(magnitude_bits(values.astype(np.float32)))
+        raise not_a_number(name, wrong, "pruned")
+    bits: Array = np.sort(magnitude_bits(as_floats(values).astype(np.float32)))
     return bits

@@ -19,7 +19,7 @@ _FAR = 0.7
 _Merits = tuple[float, float, float]
 
 
-def judged(candidates: Sequence[Candidate], goal: Goal, original_bytes: int) -> tuple[Candidate, ...]:
+def mark_candidates(candidates: Sequence[Candidate], goal: Goal, original_bytes: int) -> tuple[Candidate, ...]:
     """The candidates, with who is efficient and who reaches the goal.
 
     The original counts as one of them: what is no faster, no smaller and loses something is not efficient.

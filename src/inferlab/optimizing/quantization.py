@@ -30,7 +30,7 @@ def load(name: str, model: Model) -> Data:
     return load_data(_file(name), model.inputs, model.outputs)
 
 
-def settle(
+def fix_calibration(
     recipe: Recipe, data_file: str | None, model: Model, shapes: Mapping[str, Shape], seed: int
 ) -> tuple[Recipe, tuple[Finding, ...]]:
     """The recipe with the inputs that it finds ranges on; one that was carried out before keeps its own.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from inferlab.errors import InferlabError
 from inferlab.optimizing import pareto
-from inferlab.optimizing.attempts import Attempt, Climb, Terrain, climb
+from inferlab.optimizing.attempts import Attempt, Attempts, SearchSpace, attempts_in
 from inferlab.records import Event, Listener
 from inferlab.records.optimization import Candidate, Goal, Interval, Recipe
 
@@ -21,7 +21,7 @@ _TOO_LARGE = "it is not small enough"
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class BuiltCopy:
     """A model that was made of a recipe."""
 
     recipe: Recipe
@@ -47,18 +47,18 @@ class Speed:
 class Bench(Protocol):
     """Makes models and times them."""
 
-    def make(self, recipe: Recipe) -> Copy:
+    def make(self, recipe: Recipe) -> BuiltCopy:
         """Carry out a recipe, or raise why not."""
 
-    def time(self, copy: Copy, seconds: float, goal: float | None) -> Speed:
+    def time(self, copy: BuiltCopy, seconds: float, goal: float | None) -> Speed:
         """Compare a copy with the original in turns; it may end early where the interval leaves out the goal."""
 
-    def discard(self, copy: Copy) -> None:
+    def discard(self, copy: BuiltCopy) -> None:
         """Forget a copy that is not needed any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchState:
     """What a search tried, and how it ended."""
 
     candidates: tuple[Candidate, ...]
@@ -68,19 +68,19 @@ class Found:
 
 
 def search(
-    terrain: Terrain,
+    space: SearchSpace,
     original_bytes: int,
     bench: Bench,
     time_s: float,
     listener: Listener,
     clock: Callable[[], float],
-) -> Iterator[Found]:
+) -> Iterator[SearchState]:
     """Try one recipe after the other until one surely reaches the goal, all were tried, or the time is over.
 
     What is known so far comes after each. What loses too much, or is too large, is timed only after all others and
     only if the goal was not reached, to show what more would cost. Ctrl-C ends it with what there is.
     """
-    state = _Search(terrain, original_bytes, bench, time_s, listener, clock)
+    state = _Search(space, original_bytes, bench, time_s, listener, clock)
     try:
         for _ in state.steps():
             yield state.found()
@@ -93,19 +93,19 @@ class _Search:
 
     def __init__(
         self,
-        terrain: Terrain,
+        space: SearchSpace,
         original_bytes: int,
         bench: Bench,
         time_s: float,
         listener: Listener,
         clock: Callable[[], float],
     ) -> None:
-        self._terrain, self._original_bytes = terrain, original_bytes
+        self._space, self._original_bytes = space, original_bytes
         self._bench, self._time_s, self._listener, self._clock = bench, time_s, listener, clock
         self._began = clock()
         self.candidates: list[Candidate] = []
         #: By the place of their candidate, copies that may be timed in the end.
-        self._waiting: dict[int, Copy] = {}
+        self._waiting: dict[int, BuiltCopy] = {}
         self._complete = False
 
     @property
@@ -115,27 +115,27 @@ class _Search:
 
     @property
     def _goal(self) -> Goal:
-        return self._terrain.goal
+        return self._space.goal
 
     @property
     def _over(self) -> bool:
         return self.seconds >= self._time_s
 
-    def found(self) -> Found:
+    def found(self) -> SearchState:
         """What is known by now."""
-        candidates = pareto.judged(self.candidates, self._goal, self._original_bytes)
-        return Found(candidates, self._complete, False, self.seconds)
+        candidates = pareto.mark_candidates(self.candidates, self._goal, self._original_bytes)
+        return SearchState(candidates, self._complete, False, self.seconds)
 
     def steps(self) -> Iterator[None]:
-        """Try the ladder's attempts up to the goal; where it is not reached, time what was put off."""
-        ladder = climb(self._terrain)
-        attempt: Attempt | None = next(ladder)
+        """Try the attempts up to the goal; where it is not reached, time what was put off."""
+        attempts = attempts_in(self._space)
+        attempt: Attempt | None = next(attempts)
         while attempt is not None:
             outcome = self._try(attempt)
             yield
             if self._over or pareto.reaches(outcome, self._goal, self._original_bytes):
                 return
-            attempt = _next(ladder, outcome)
+            attempt = _next(attempts, outcome)
         yield from self._time_the_rest()
         self._complete = not self._over
         yield
@@ -169,7 +169,7 @@ class _Search:
             self._bench.discard(copy)
         return self.candidates[place]
 
-    def _time(self, place: int, copy: Copy) -> None:
+    def _time(self, place: int, copy: BuiltCopy) -> None:
         """Time it shortly, and again for longer where that leaves open whether it reaches the goal."""
         for part in (_SHORT, _LONG, _LONGEST):
             known = self.candidates[place]
@@ -216,9 +216,9 @@ class _Search:
         return float("inf") if loss is None else loss
 
 
-def _next(ladder: Climb[None], outcome: Candidate) -> Attempt | None:
+def _next(attempts: Attempts[None], outcome: Candidate) -> Attempt | None:
     try:
-        return ladder.send(outcome)
+        return attempts.send(outcome)
     except StopIteration:
         return None
 

@@ -16,7 +16,7 @@ from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.shapes import resolve
-from inferlab.profiling import loss, performance, roofline, variants
+from inferlab.profiling import loss, performance, roofline
 from inferlab.profiling.asked import Request
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
@@ -34,7 +34,7 @@ _LOSS_LIMIT = 60.0
 _ODD = 1.25
 
 
-def make(request: Request, listener: Listener) -> Iterator[Profile]:
+def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     """The profile as it grows: what the architecture says, then what was measured, each with its estimate.
 
     What an engine or a model cannot do is a sentence in `problems`; the other parts are made all the same.
@@ -118,11 +118,13 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
     measured = _with_odd_levels(measured)
     yield replace(profile, performance=measured)
     if levels and not imposes:
-        measured = _with_odd_levels(variants.at_levels(job, costs, measured, levels, wanted.time_s, listener))
+        measured = _with_odd_levels(
+            performance.measure_levels(job, costs, measured, levels, wanted.time_s, listener)
+        )
         yield replace(profile, performance=measured)
     if wanted.int8:
         calibration = [dict(inputs) for inputs in data_for(request).sets]
-        measured = variants.in_int8(job, costs, measured, calibration, wanted.time_s, listener)
+        measured = performance.measure_int8(job, costs, measured, calibration, wanted.time_s, listener)
         yield replace(profile, performance=measured)
     if wanted.roofline:
         ceilings = roofline.measure_ceilings(job.cell.num_cores, listener)

@@ -73,8 +73,8 @@ def estimate(
     groups = _groups(timed, loss, weights)
     if not groups:
         return None
-    ladders = [list(_steps(index, group, timed is not None, most)) for index, group in enumerate(groups)]
-    chosen = _greedy(ladders, budget) if timed is None or gains_from_zeros(timed) else {}
+    steps_by_group = [list(_steps(index, group, timed is not None, most)) for index, group in enumerate(groups)]
+    chosen = _greedy(steps_by_group, budget) if timed is None or gains_from_zeros(timed) else {}
     levels = {weight.weight: level for index, level in chosen.items() for weight in groups[index].weights}
     spent = sum(_loss(groups[index], level) or 0.0 for index, level in chosen.items())
     return estimate_of(timed, loss, levels, budget, spent)
@@ -194,24 +194,24 @@ def _zeros(group: _Group, level: float) -> float:
     return sum((level - weight.zero_fraction) * weight.params for weight in group.weights)
 
 
-def _greedy(ladders: Sequence[Sequence[_Step]], budget: float) -> dict[int, float]:
+def _greedy(steps_by_group: Sequence[Sequence[_Step]], budget: float) -> dict[int, float]:
     """Take the step that gains most for its loss, again and again; a group whose step is too dear stays there."""
-    waiting = [_turn(ladder, 0) for ladder in ladders if ladder]
+    waiting = [_turn(steps, 0) for steps in steps_by_group if steps]
     heapq.heapify(waiting)
     chosen: dict[int, float] = {}
     left = budget
     while waiting:
         *_, group, at = heapq.heappop(waiting)
-        step = ladders[group][at]
+        step = steps_by_group[group][at]
         if step.loss <= left:
             chosen[group] = step.level
             left -= step.loss
-            if at + 1 < len(ladders[group]):
-                heapq.heappush(waiting, _turn(ladders[group], at + 1))
+            if at + 1 < len(steps_by_group[group]):
+                heapq.heappush(waiting, _turn(steps_by_group[group], at + 1))
     return chosen
 
 
-def _turn(ladder: Sequence[_Step], at: int) -> tuple[float, float, int, int]:
+def _turn(steps: Sequence[_Step], at: int) -> tuple[float, float, int, int]:
     """When a step's turn is: what is worth most first, then what gains most, then the first group."""
-    step = ladder[at]
+    step = steps[at]
     return -step.worth, -step.gain, step.group, at

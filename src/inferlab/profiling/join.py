@@ -36,7 +36,7 @@ _STANDS_FOR = {"gather": {"Gather"}, "shuffle": _LAYOUT}
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class ExecutedLayer:
     """One layer as the engine tells of it."""
 
     name: str
@@ -49,7 +49,7 @@ class Executed:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinResult:
     """What became of every node."""
 
     #: For each layer the nodes that it covers, by their place in the graph; no node is in two layers.
@@ -60,10 +60,10 @@ class Joined:
     folded: tuple[int, ...]
 
 
-def read_layers(told: Iterable[Mapping[str, Any]]) -> tuple[Executed, ...]:
+def read_layers(told: Iterable[Mapping[str, Any]]) -> tuple[ExecutedLayer, ...]:
     """The layers out of an engine's answer."""
     return tuple(
-        Executed(
+        ExecutedLayer(
             name=str(layer["name"]),
             type=str(layer.get("type", "")),
             kernel=str(layer.get("kernel", "")),
@@ -76,11 +76,11 @@ def read_layers(told: Iterable[Mapping[str, Any]]) -> tuple[Executed, ...]:
 
 
 def join(
-    layers: Sequence[Executed],
+    layers: Sequence[ExecutedLayer],
     graph: Graph,
     unnamed: str = "after",
     seeds: Mapping[int, Sequence[int]] | None = None,
-) -> Joined:
+) -> JoinResult:
     """Give every node to the layer that executed it.
 
     Nodes that no layer names belong to the layer that uses what they compute, or with unnamed="before" to the one
@@ -106,7 +106,7 @@ def join(
     covered: dict[int, list[int]] = defaultdict(list)
     for node in sorted(owner):
         covered[owner[node]].append(node)
-    return Joined(
+    return JoinResult(
         nodes=tuple(tuple(covered.get(number, ())) for number in range(len(layers))),
         part_of=part_of,
         folded=tuple(number for number in range(len(graph.nodes)) if number not in owner),
@@ -212,7 +212,7 @@ def _follow(graph: Graph, owner: dict[int, int]) -> None:
                 owner[number] = max(layers)
 
 
-def _forwards(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -> None:
+def _forwards(layers: Sequence[ExecutedLayer], graph: Graph, owner: dict[int, int]) -> None:
     """What can follow within a layer does; what cannot was handed to the next layer that fell back."""
     fallbacks = [number for number, layer in enumerate(layers) if layer.fallback]
     for number, node in enumerate(graph.nodes):
@@ -229,7 +229,7 @@ def _forwards(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -
                 owner[number] = at
 
 
-def _adopt(layers: Sequence[Executed], graph: Graph, owner: dict[int, int]) -> None:
+def _adopt(layers: Sequence[ExecutedLayer], graph: Graph, owner: dict[int, int]) -> None:
     """Give layers that name nothing the nodes of their kind: the next in the graph, or behind the layer before."""
     for number, layer in enumerate(layers):
         types = _STANDS_FOR.get(layer.type, set())
@@ -280,8 +280,8 @@ class Optimised:
 
 
 def optimised_seeds(
-    layers: Sequence[Executed], content: bytes, graph: Graph
-) -> tuple[tuple[Executed, ...], dict[int, list[int]]]:
+    layers: Sequence[ExecutedLayer], content: bytes, graph: Graph
+) -> tuple[tuple[ExecutedLayer, ...], dict[int, list[int]]]:
     """The layers with their kernels, and for each the nodes that it is known to cover.
 
     `content` is the optimised graph; its nodes have the names of the layers.
@@ -292,7 +292,7 @@ def optimised_seeds(
     for place, node in enumerate(made):
         places[node.name, node.op_type].append(place)
     seeds: dict[int, list[int]] = {}
-    told: list[Executed] = []
+    told: list[ExecutedLayer] = []
     for number, layer in enumerate(layers):
         here = places.get((layer.name, layer.type))
         if not here:

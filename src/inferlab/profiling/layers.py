@@ -8,37 +8,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferlab.model.flops.costs import NodeCost
-from inferlab.profiling.join import Executed, Graph, Joined
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult
 from inferlab.records.profile import Layer
 
 FALLBACK = "ORT"
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedLayer:
     """A layer with the nodes that it covers and its time in each process, not rescaled."""
 
-    executed: Executed
+    executed: ExecutedLayer
     nodes: tuple[int, ...]
     times_ms: tuple[float, ...]
 
 
-def timed(layers: Sequence[Executed], joined: Joined, times_ms: Sequence[Sequence[float]]) -> tuple[Timed, ...]:
+def time_layers(
+    layers: Sequence[ExecutedLayer], joined: JoinResult, times_ms: Sequence[Sequence[float]]
+) -> tuple[TimedLayer, ...]:
     """The layers in their order; those that are a part of another one are added to it."""
     whole = [list(ms) for ms in times_ms]
     for part, home in joined.part_of.items():
         whole[home] = [mine + its for mine, its in zip(whole[home], whole[part], strict=True)]
     return tuple(
-        Timed(layer, nodes, tuple(times))
+        TimedLayer(layer, nodes, tuple(times))
         for number, (layer, nodes, times) in enumerate(zip(layers, joined.nodes, whole, strict=True))
         if number not in joined.part_of
     )
 
 
-def align(passes: Sequence[Sequence[Executed]]) -> tuple[list[Executed], list[list[float]]]:
+def align(passes: Sequence[Sequence[ExecutedLayer]]) -> tuple[list[ExecutedLayer], list[list[float]]]:
     """The layers of all processes and their times in each, in ms; a layer that did not run takes 0."""
     known: dict[tuple[str, int], int] = {}
-    layers: list[Executed] = []
+    layers: list[ExecutedLayer] = []
     times: list[list[float]] = []
     for number, process in enumerate(passes):
         seen: dict[str, int] = {}
@@ -54,7 +56,7 @@ def align(passes: Sequence[Sequence[Executed]]) -> tuple[list[Executed], list[li
 
 
 def layer_records(
-    timed_layers: Sequence[Timed], clean_ms: Sequence[float], ms_per_batch: float, graph: Graph
+    timed_layers: Sequence[TimedLayer], clean_ms: Sequence[float], ms_per_batch: float, graph: Graph
 ) -> tuple[Layer, ...]:
     """The layers, rescaled in each process to its clean time, and as a whole to the model's."""
     factors = [
@@ -77,7 +79,7 @@ def layer_records(
 
 def _record(
     index: int,
-    layer: Timed,
+    layer: TimedLayer,
     times_ms: tuple[float, ...],
     ms: float,
     whole_ms: float,
@@ -118,7 +120,7 @@ def _cost(node: NodeCost) -> tuple[int, int]:
     return node.flops or 0, (node.read_bytes or 0) + (node.write_bytes or 0) + node.weight_bytes
 
 
-def _type(executed: Executed, main: NodeCost | None) -> str:
+def _type(executed: ExecutedLayer, main: NodeCost | None) -> str:
     if executed.fallback:
         return FALLBACK
     return main.type if main else executed.type or executed.name

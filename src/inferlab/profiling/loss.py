@@ -7,9 +7,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from inferlab import machine
 from inferlab.child import sets as packing
@@ -21,17 +18,18 @@ from inferlab.model.datasets import Data
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.weights import list_weights, stored_values
-from inferlab.profiling.pruning_trials import Sums, Tried, try_weights
+from inferlab.profiling.pruning_trials import Sums, TrialResults, run_trials
 from inferlab.records import Event, Finding, Listener, Model, ignore
 from inferlab.records.profile import LEVELS, LossLayer, LossProfile, level_key
 from inferlab.timeouts import timeout_s
+from inferlab.transform.patterns import as_floats
 from inferlab.worker import Worker
 
 _PATIENCE_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluation:
     """What a change of a whole model cost; None where an output was not a number."""
 
     loss: float | None
@@ -62,7 +60,7 @@ def _energies(model: Model, names: Sequence[str]) -> dict[str, _Energy]:
         if weight.name in wanted and weight.elements == math.prod(weight.stored.dims):
             values = stored_values(weight.stored, path.parent)
             wrong = count_nan(values)
-            shares = () if wrong else tuple(map(float, energy_shares(_as_floats(values), LEVELS)))
+            shares = () if wrong else tuple(map(float, energy_shares(as_floats(values), LEVELS)))
             energies[weight.name] = _Energy(shares, int(wrong))
     return energies
 
@@ -129,7 +127,7 @@ def measure(
         listener(Event("loss", {"layer": by_weight[weight].id, "weight": weight}, fraction))
 
     listener(Event("loss", {"layers": len(chosen), "items": data.items}))
-    tried = try_weights(model, list(by_weight), data, LEVELS, num_cores or machine.usable_cores(), seconds, tell)
+    tried = run_trials(model, list(by_weight), data, LEVELS, num_cores or machine.usable_cores(), seconds, tell)
     score = tried.score
     losses = {weight: [_loss(level, tried) for level in levels] for weight, levels in tried.sums.items()}
     accuracies = {
@@ -159,7 +157,7 @@ def measure(
     )
 
 
-def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = None) -> Evaluated:
+def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = None) -> Evaluation:
     """The loss that all changes of a model together had, in the same measure as a profile on the same data."""
     arguments, blocks = packing.pack(data.sets, data.labels)
     threads = num_cores or machine.usable_cores()
@@ -170,9 +168,9 @@ def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = N
     power = _relative_power(answer["changes"], answer["powers"])
     broken = answer["changes"] is None
     if data.labels is None:
-        return Evaluated(power, relative_power=power, broken=broken)
+        return Evaluation(power, relative_power=power, broken=broken)
     before, after = answer["score"], answer["changed_score"]
-    return Evaluated(_rise(after, before), _accuracy(after), _accuracy(before), power, broken)
+    return Evaluation(_rise(after, before), _accuracy(after), _accuracy(before), power, broken)
 
 
 def layers_to_prune(costs: Costs) -> list[NodeCost]:
@@ -189,7 +187,7 @@ def weight_elements(node: NodeCost) -> int:
     return math.prod(node.weight_shape)
 
 
-def area(levels: Sequence[float], losses: Iterable[float | None]) -> float | None:
+def curve_area(levels: Sequence[float], losses: Iterable[float | None]) -> float | None:
     """The mean of a loss over all shares of zeros from none to the highest level, by the trapezoid rule."""
     values, places = [0.0], [0.0, *levels]
     for loss in losses:
@@ -216,7 +214,9 @@ def _layers(
             params=weight_elements(node),
             groups=node.groups,
             zero_fraction=node.zero_fraction or 0.0,
-            sensitivity=area(LEVELS, (None if loss is None else min(loss, most) for loss in losses[node.weight])),
+            sensitivity=curve_area(
+                LEVELS, (None if loss is None else min(loss, most) for loss in losses[node.weight])
+            ),
             losses=dict(zip(map(level_key, LEVELS), losses[node.weight], strict=True)),
             accuracies=accuracies.get(node.weight, {}),
         )
@@ -232,7 +232,7 @@ def _average(layers: Sequence[LossLayer]) -> float | None:
     return sum(value * params for value, params in known) / total if total else None
 
 
-def _loss(sums: Sums, tried: Tried) -> float | None:
+def _loss(sums: Sums, tried: TrialResults) -> float | None:
     return _relative_power(sums, tried.powers) if tried.score is None else _rise(sums, tried.score)
 
 
@@ -244,7 +244,7 @@ def _relative_power(changes: Sums, powers: Mapping[str, float]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _guessing(tried: Tried) -> float:
+def _guessing(tried: TrialResults) -> float:
     """The loss of a model that guesses: it knows nothing any more, however sure it is of its wrong answers."""
     if tried.score is None or not tried.classes:
         return math.inf
@@ -261,7 +261,7 @@ def _rise(after: Sums, before: Sums) -> float | None:
     return after["entropy"] / after["count"] - before["entropy"] / before["count"]
 
 
-def _findings(tried: Tried, layers: Sequence[LossLayer], data: Data) -> tuple[Finding, ...]:
+def _findings(tried: TrialResults, layers: Sequence[LossLayer], data: Data) -> tuple[Finding, ...]:
     """What of the weights, the outputs and the data the reader must know."""
     findings = [Finding("nan-weights", {"weight": weight}) for weight in sorted(tried.nan)]
     wrong = [name for name, power in tried.powers.items() if math.isnan(power)]
@@ -276,11 +276,6 @@ def _findings(tried: Tried, layers: Sequence[LossLayer], data: Data) -> tuple[Fi
     if tried.items < data.items:
         findings.append(Finding("fewer-items", {"items": tried.items, "wanted": data.items}))
     return tuple(findings)
-
-
-def _as_floats(values: Any) -> Any:
-    """The values as floats that NumPy computes with: bfloat16 is stored as bits."""
-    return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values
 
 
 def _refuse_other_kinds(model: Model) -> None:

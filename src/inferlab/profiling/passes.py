@@ -31,7 +31,7 @@ _BESIDE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LayerReport:
     """What an engine said of its layers, with its optimised graph where it has one."""
 
     data: Mapping[str, Any]
@@ -46,9 +46,9 @@ class Passes:
     #: The median of the clean pass.
     clean_ms: float
     #: None where the engine failed to tell.
-    layers: Told | None
+    layers: LayerReport | None
     #: With so many zeros imposed on the weights.
-    imposed: Mapping[float, Told]
+    imposed: Mapping[float, LayerReport]
     #: What went wrong after the clean pass.
     problems: tuple[str, ...] = ()
 
@@ -163,7 +163,7 @@ def _measure(
         layers = _ask(fresh, shares.layers_s / processes, None)
     except InferlabError as error:
         return dataclasses.replace(clean, problems=(_problem(error, None),))
-    imposed: dict[float, Told] = {}
+    imposed: dict[float, LayerReport] = {}
     problems: list[str] = []
     repeats = _repeats(shares, len(levels), processes)
     for level in _turn(levels, repeats, processes, number):
@@ -188,9 +188,9 @@ def _turn(levels: Sequence[float], repeats: int, processes: int, number: int) ->
     return levels[number % turns :: turns] if number < most else ()
 
 
-def _ask(fresh: Process, seconds: float, level: float | None) -> Told:
+def _ask(fresh: Process, seconds: float, level: float | None) -> LayerReport:
     reply = fresh.layers(seconds, level)
-    return Told(reply.data, reply.blocks[0] if reply.blocks else None)
+    return LayerReport(reply.data, reply.blocks[0] if reply.blocks else None)
 
 
 def _problem(error: InferlabError, level: float | None) -> str:

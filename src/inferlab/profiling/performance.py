@@ -1,26 +1,34 @@
-"""The performance profile: a model's clean time, and what each layer takes of it by the engine's own clock."""
+"""The performance profile: a model's clean time, and what each layer takes of it by the engine's own clock.
+
+Changed copies, with weights zeroed or in INT8, are measured in the same way.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
 
 from inferlab import machine
 from inferlab.engines import registry
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, InferlabError
 from inferlab.measure import findings
-from inferlab.measure.check import worst
+from inferlab.measure.check import Arrays, worst
 from inferlab.measure.intervals import student
 from inferlab.measure.prepare import Job, powers
 from inferlab.measure.stats import summarize
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs as count
-from inferlab.profiling.join import Executed, Graph, Joined, join, optimised_seeds, read_layers
-from inferlab.profiling.layers import Timed, align, apportion, layer_records, timed
-from inferlab.profiling.passes import Passes, Told, engine_nodes, measure_passes
-from inferlab.records import Finding, Listener, Model, OutputCheck, Summary
-from inferlab.records.profile import Interval, PerformanceProfile, level_key
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult, join, optimised_seeds, read_layers
+from inferlab.profiling.layers import TimedLayer, align, apportion, layer_records, time_layers
+from inferlab.profiling.loss import layers_to_prune
+from inferlab.profiling.passes import LayerReport, Passes, engine_nodes, measure_passes
+from inferlab.records import Event, Finding, Listener, Model, OutputCheck, Summary
+from inferlab.records.profile import Interval, Layer, PerformanceProfile, level_key
+from inferlab.transform.prune import prune
 
 _HEAVY = 0.25
 
@@ -165,16 +173,18 @@ def _graph(model: Model, costs: Costs, job: Job) -> Graph:
     return Graph(nodes, {spec.name for spec in model.inputs}, {spec.name for spec in model.outputs})
 
 
-def _timed(job: Job, told: Sequence[Told], graph: Graph) -> tuple[Timed, ...]:
+def _timed(job: Job, told: Sequence[LayerReport], graph: Graph) -> tuple[TimedLayer, ...]:
     """The layers of all processes, joined with the nodes."""
     if not told:
         return ()
     layers, times = align([read_layers(process.data["layers"]) for process in told])
     layers, joined = _join(layers, told[0], graph)
-    return timed(layers, joined, times)
+    return time_layers(layers, joined, times)
 
 
-def _join(layers: Sequence[Executed], told: Told, graph: Graph) -> tuple[list[Executed], Joined]:
+def _join(
+    layers: Sequence[ExecutedLayer], told: LayerReport, graph: Graph
+) -> tuple[list[ExecutedLayer], JoinResult]:
     seeds = None
     if told.graph is not None:
         layers, seeds = optimised_seeds(layers, told.graph, graph)
@@ -186,7 +196,7 @@ def _wall_ms(passes: Passes) -> float:
     return float(passes.layers.data["wall_ns"]) / 1e6
 
 
-def _layers_sum_ms(timed_layers: Sequence[Timed]) -> float:
+def _layers_sum_ms(timed_layers: Sequence[TimedLayer]) -> float:
     sums = [sum(times) for times in zip(*(layer.times_ms for layer in timed_layers), strict=True)]
     return float(statistics.median(sums)) if sums else 0.0
 
@@ -245,3 +255,112 @@ def _shortened(before_ms: float, after_ms: float, within: float) -> float:
 
 def _medians(times_ms: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {level: statistics.median(times_ms[level]) for level in sorted(times_ms, key=float)}
+
+
+# A copy is measured in so many processes: the baseline's interval says how much they differ.
+_PROCESSES = 2
+
+
+def measure_levels(
+    job: Job,
+    costs: Costs,
+    profile: PerformanceProfile,
+    levels: Sequence[float],
+    time_s: float,
+    listener: Listener,
+) -> PerformanceProfile:
+    """The profile with the time at every level, the smallest weights of all layers zeroed in a copy."""
+    weights = {node.weight for node in layers_to_prune(costs)}
+    if not weights:
+        return _with_problem(profile, "No layer has weights that could be pruned, so no level was measured.")
+    timer = _CopyTimer(job, costs, profile, time_s / (len(levels) + 2), listener)
+    measured: dict[str, Variant] = {}
+    timer.measure_original()
+    for level in sorted(levels):
+        listener(Event("pruned-copy", {"level": level}))
+        try:
+            measured[level_key(level)] = timer.measure_copy(_pruner(job.model, dict.fromkeys(weights, level)))
+        except InferlabError as error:
+            profile = _with_problem(profile, f"With {level:g} of the weights zero: {error}")
+    timer.measure_original()
+    return replace(
+        profile,
+        layers=tuple(replace(layer, pruned=_times_ms(layer, measured, timer.drift)) for layer in profile.layers),
+        pruning="zeroed",
+        pruned={key: variant.ms_per_batch * timer.drift for key, variant in measured.items()},
+        problems=(*profile.problems, *(problem for variant in measured.values() for problem in variant.problems)),
+    )
+
+
+def measure_int8(
+    job: Job,
+    costs: Costs,
+    profile: PerformanceProfile,
+    calibration: Sequence[Arrays],
+    time_s: float,
+    listener: Listener,
+) -> PerformanceProfile:
+    """The profile with the times of a copy that is really quantised."""
+    from inferlab.transform.quantize import quantize
+
+    timer = _CopyTimer(job, costs, profile, time_s / 3, listener)
+    timer.measure_original()
+    try:
+        variant = timer.measure_copy(lambda folder: quantize(job.model, calibration, folder, listener).model)
+    except InferlabError as error:
+        return _with_problem(profile, f"INT8 was not measured: {error}")
+    timer.measure_original()
+    return replace(
+        profile,
+        layers=tuple(replace(layer, int8_ms=_variant_ms(layer, variant, timer.drift)) for layer in profile.layers),
+        int8_ms_per_batch=variant.ms_per_batch * timer.drift,
+        problems=(*profile.problems, *variant.problems),
+    )
+
+
+class _CopyTimer:
+    """Copies of a model, measured one after the other between two measurements of the model itself."""
+
+    def __init__(
+        self, job: Job, costs: Costs, profile: PerformanceProfile, share_s: float, listener: Listener
+    ) -> None:
+        self._job, self._costs, self._profile = job, costs, profile
+        self._share_s, self._listener = share_s, listener
+        self._dense_ms: list[float] = []
+
+    def measure_original(self) -> None:
+        """Measure the model itself once more."""
+        self._dense_ms.append(self._measure(self._job.model).ms_per_batch)
+
+    def measure_copy(self, make: Callable[[Path], Model]) -> Variant:
+        """Make a copy and measure it; it is gone afterwards."""
+        with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+            return self._measure(make(Path(folder)))
+
+    @property
+    def drift(self) -> float:
+        """What brings the copies' times to those of the profile: the machine may have become slower meanwhile."""
+        return self._profile.ms_per_batch / fmean(self._dense_ms)
+
+    def _measure(self, model: Model) -> Variant:
+        job, costs, profile = self._job, self._costs, self._profile
+        return measure_variant(job, costs, profile, model, self._share_s, self._listener, _PROCESSES)
+
+
+def _pruner(model: Model, levels: dict[str, float]) -> Callable[[Path], Model]:
+    return lambda folder: prune(model, levels, folder)
+
+
+def _variant_ms(layer: Layer, variant: Variant, drift: float) -> float | None:
+    """What a layer takes in a copy; None where that is not known, as of layers without nodes of the graph."""
+    ms = variant.layers_ms.get(layer.id)
+    return None if ms is None else ms * drift
+
+
+def _times_ms(layer: Layer, measured: Mapping[str, Variant], drift: float) -> dict[str, float]:
+    times = {key: _variant_ms(layer, variant, drift) for key, variant in measured.items()}
+    return {key: ms for key, ms in times.items() if ms is not None}
+
+
+def _with_problem(profile: PerformanceProfile, problem: str) -> PerformanceProfile:
+    return replace(profile, problems=(*profile.problems, problem))

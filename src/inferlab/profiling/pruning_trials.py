@@ -37,7 +37,7 @@ _COPIES, _INTERPRETER_BYTES = 3, 300_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResults:
     """The sums of each weight by level, those of the dense model, and why a weight has none."""
 
     #: Of the dense outputs' squares; with labels the score too.
@@ -54,7 +54,7 @@ class Tried:
     late: bool = False
 
 
-def try_weights(
+def run_trials(
     model: Model,
     weights: Sequence[str],
     data: Data,
@@ -62,10 +62,10 @@ def try_weights(
     num_cores: int,
     seconds: float | None,
     progress: Progress,
-) -> Tried:
+) -> TrialResults:
     """Prune each weight alone to each level, on all of the data or on what of it the time allows."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    total: Tried | None = None
+    total: TrialResults | None = None
     done = 0
     with Pool(model, weights, levels, num_cores) as pool:
         for alike in _alike(data):
@@ -228,9 +228,11 @@ class _Queue:
         return [weight for weights in self._waiting.values() for weight in weights]
 
 
-def _portion(pool: Pool, dense: Mapping[str, Any], opened: Mapping[str, Any], items: int, **more: Any) -> Tried:
+def _portion(
+    pool: Pool, dense: Mapping[str, Any], opened: Mapping[str, Any], items: int, **more: Any
+) -> TrialResults:
     answers, faults, late = pool.try_all(opened["spans"], **more)
-    return Tried(
+    return TrialResults(
         powers=dense["powers"],
         score=dense.get("score"),
         items=items,
@@ -250,9 +252,9 @@ def _alike(data: Data) -> list[list[int]]:
     return list(by_shape.values())
 
 
-def _added(first: Tried, other: Tried) -> Tried:
+def _added(first: TrialResults, other: TrialResults) -> TrialResults:
     """Both together; a weight counts only if both have it."""
-    return Tried(
+    return TrialResults(
         powers=_sum(first.powers, other.powers) or {},
         score=_sum(first.score, other.score),
         items=first.items + other.items,

@@ -114,7 +114,7 @@ class Operand:
     dims: tuple[int, ...]
 
 
-class Followed:
+class ChannelTrace:
     """What was found: groups of channels, the axes of stored tensors that they lie on, what else has to change."""
 
     def __init__(self, proto: ModelProto, shapes: Mapping[str, Shape | None]) -> None:

@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto, numpy_helper
 
 from inferlab.model.onnx_graph import attribute, label, subgraphs
 from inferlab.records import Shape
-from inferlab.transform.channel_groups import DOMAINS, Axes, Followed, Layout, Unclear, repeated
+from inferlab.transform.channel_groups import DOMAINS, Axes, ChannelTrace, Layout, Unclear, repeated
 
 # Element by element, whatever they compute; a constant among their inputs loses the same channels.
 _ELEMENTWISE = {
@@ -29,9 +29,9 @@ _ALONG_AN_AXIS = {"Softmax", "LogSoftmax", "Hardmax"}
 _NORMS = {"BatchNormalization", "InstanceNormalization"}
 
 
-def follow(proto: ModelProto, shapes: Mapping[str, Shape | None]) -> Followed:
+def follow(proto: ModelProto, shapes: Mapping[str, Shape | None]) -> ChannelTrace:
     """Follow the channels of all products to all that reads them, or hold them where that is not clear."""
-    trail = Followed(proto, shapes)
+    trail = ChannelTrace(proto, shapes)
     for node in proto.graph.node:
         _follow(trail, node)
     for value in proto.graph.output:
@@ -40,7 +40,7 @@ def follow(proto: ModelProto, shapes: Mapping[str, Shape | None]) -> Followed:
     return trail
 
 
-def _follow(trail: Followed, node: NodeProto) -> None:
+def _follow(trail: ChannelTrace, node: NodeProto) -> None:
     if subgraphs(node):
         for name in _all_reads(node):
             trail.hold(name, f"its channels go into {label(node)}, a branch or loop")
@@ -63,7 +63,7 @@ def _follow(trail: Followed, node: NodeProto) -> None:
                 trail.reasons.setdefault(name, str(error))
 
 
-def _conv(trail: Followed, node: NodeProto) -> None:
+def _conv(trail: ChannelTrace, node: NodeProto) -> None:
     """A convolution: with groups only where each channel is its own."""
     weight, source = trail.weight(node, 1), trail.only(node, 1)
     groups = attribute(node, "group", 1)
@@ -86,7 +86,7 @@ def _conv(trail: Followed, node: NodeProto) -> None:
     trail.read(node, 1, 2)
 
 
-def _conv_transpose(trail: Followed, node: NodeProto) -> None:
+def _conv_transpose(trail: ChannelTrace, node: NodeProto) -> None:
     """A transposed convolution; its weight has the input channels first."""
     weight, source = trail.weight(node, 1), trail.only(node, 1)
     if attribute(node, "group", 1) != 1:
@@ -96,7 +96,7 @@ def _conv_transpose(trail: Followed, node: NodeProto) -> None:
     trail.read(node, 1, 2)
 
 
-def _gemm(trail: Followed, node: NodeProto) -> None:
+def _gemm(trail: ChannelTrace, node: NodeProto) -> None:
     """A product of two matrices, the second of which is the weight."""
     weight, crossed = trail.weight(node, 1), attribute(node, "transB", 0)
     if attribute(node, "transA", 0):
@@ -107,7 +107,7 @@ def _gemm(trail: Followed, node: NodeProto) -> None:
     trail.read(node, 1, 2)
 
 
-def _matmul(trail: Followed, node: NodeProto) -> None:
+def _matmul(trail: ChannelTrace, node: NodeProto) -> None:
     """A product of many matrices with a weight."""
     if trail.operand(node.input[1]) is None:
         raise Unclear(f"its channels go into {label(node)}, a product of activations")
@@ -122,7 +122,7 @@ def _matmul(trail: Followed, node: NodeProto) -> None:
     trail.read(node, 1)
 
 
-def _elementwise(trail: Followed, node: NodeProto) -> None:
+def _elementwise(trail: ChannelTrace, node: NodeProto) -> None:
     """Element by element, smaller operands spread over larger ones."""
     rank = len(trail.shape(node.output[0]))
     axes: Axes = {}
@@ -136,7 +136,7 @@ def _elementwise(trail: Followed, node: NodeProto) -> None:
     trail.read(node, *range(len(node.input)))
 
 
-def _met(trail: Followed, node: NodeProto, axis: int, rank: int) -> Layout:
+def _met(trail: ChannelTrace, node: NodeProto, axis: int, rank: int) -> Layout:
     """What an axis of the output is, joined over all inputs that have it."""
     met: Layout | None = None
     size = trail.shape(node.output[0])[axis]
@@ -163,7 +163,7 @@ def _met(trail: Followed, node: NodeProto, axis: int, rank: int) -> Layout:
     return met
 
 
-def _norm(trail: Followed, node: NodeProto) -> None:
+def _norm(trail: ChannelTrace, node: NodeProto) -> None:
     """Batch or instance normalisation: vectors with an element for each channel."""
     layout = trail.only(node, 1)
     if layout is None:
@@ -174,7 +174,7 @@ def _norm(trail: Followed, node: NodeProto) -> None:
     trail.read(node, *range(1, len(node.input)))
 
 
-def _pool(trail: Followed, node: NodeProto) -> None:
+def _pool(trail: ChannelTrace, node: NodeProto) -> None:
     """Pooling leaves channels as they are."""
     layout = trail.only(node, 1)
     if layout is None or any(trail.uses[name] for name in node.output[1:]):
@@ -182,7 +182,7 @@ def _pool(trail: Followed, node: NodeProto) -> None:
     trail.values[node.output[0]] = {1: layout}
 
 
-def _along_an_axis(trail: Followed, node: NodeProto) -> None:
+def _along_an_axis(trail: ChannelTrace, node: NodeProto) -> None:
     """Other axes than the one that is normalised over stay as they are."""
     rank = len(trail.shape(node.input[0]))
     # Before opset 13 all axes from this one on were taken as one.
@@ -192,7 +192,7 @@ def _along_an_axis(trail: Followed, node: NodeProto) -> None:
     trail.values[node.output[0]] = dict(trail.axes_of(node.input[0]))
 
 
-def _reduce(trail: Followed, node: NodeProto) -> None:
+def _reduce(trail: ChannelTrace, node: NodeProto) -> None:
     """A sum or the like over other axes."""
     rank = len(trail.shape(node.input[0]))
     given = _integers(trail, node, 1, attribute(node, "axes", attribute(node, "axis", None)))
@@ -206,7 +206,7 @@ def _reduce(trail: Followed, node: NodeProto) -> None:
     }
 
 
-def _transpose(trail: Followed, node: NodeProto) -> None:
+def _transpose(trail: ChannelTrace, node: NodeProto) -> None:
     """Axes in another order."""
     rank = len(trail.shape(node.input[0]))
     order = list(attribute(node, "perm", None) or reversed(range(rank)))
@@ -215,7 +215,7 @@ def _transpose(trail: Followed, node: NodeProto) -> None:
     }
 
 
-def _reshape(trail: Followed, node: NodeProto) -> None:
+def _reshape(trail: ChannelTrace, node: NodeProto) -> None:
     """A new shape in which the channels still lie together: flattened, or with axes of one added or taken."""
     before, after = trail.shape(node.input[0]), trail.shape(node.output[0])
     axes: Axes = {}
@@ -230,7 +230,7 @@ def _reshape(trail: Followed, node: NodeProto) -> None:
     trail.read(node, 1)
 
 
-def _resize(trail: Followed, node: NodeProto, axis: int, place: int, layout: Layout) -> None:
+def _resize(trail: ChannelTrace, node: NodeProto, axis: int, place: int, layout: Layout) -> None:
     """Let the shape that a Reshape is told follow the channels, where it tells their number."""
     name, copied = node.input[1], place == axis
     maker = trail.nodes.get(name)
@@ -251,7 +251,7 @@ def _resize(trail: Followed, node: NodeProto, axis: int, place: int, layout: Lay
         trail.sizes.append((name, place, layout))
 
 
-def _concat(trail: Followed, node: NodeProto) -> None:
+def _concat(trail: ChannelTrace, node: NodeProto) -> None:
     """Channels of several values one after the other, or side by side on another axis."""
     rank = len(trail.shape(node.output[0]))
     own = attribute(node, "axis", 0) % rank
@@ -271,13 +271,13 @@ def _concat(trail: Followed, node: NodeProto) -> None:
     trail.values[node.output[0]] = out_axes
 
 
-def _held(trail: Followed, size: int) -> Layout:
+def _held(trail: ChannelTrace, size: int) -> Layout:
     layout = trail.groups.new(size)
     trail.groups.hold(layout, "these channels are made by no product")
     return layout
 
 
-def _on_other_axes(trail: Followed, node: NodeProto) -> None:
+def _on_other_axes(trail: ChannelTrace, node: NodeProto) -> None:
     """Slices, splits and padding that leave the axis of the channels as it is."""
     axes = trail.axes_of(node.input[0])
     before = trail.shape(node.input[0])
@@ -289,7 +289,7 @@ def _on_other_axes(trail: Followed, node: NodeProto) -> None:
     _refuse_given_sizes(trail, node)
 
 
-def _refuse_given_sizes(trail: Followed, node: NodeProto) -> None:
+def _refuse_given_sizes(trail: ChannelTrace, node: NodeProto) -> None:
     if node.op_type == "Resize" and len(node.input) > 3 and node.input[3]:
         _resize_to(trail, node)
     if node.op_type == "Slice":
@@ -299,7 +299,7 @@ def _refuse_given_sizes(trail: Followed, node: NodeProto) -> None:
             raise Unclear(f"its channels are divided by {label(node)}")
 
 
-def _resize_to(trail: Followed, node: NodeProto) -> None:
+def _resize_to(trail: ChannelTrace, node: NodeProto) -> None:
     """Let the sizes that a Resize is told follow the channels."""
     name, followed = node.input[3], trail.axes_of(node.input[0])
     rank = len(trail.shape(node.input[0]))
@@ -316,7 +316,7 @@ def _resize_to(trail: Followed, node: NodeProto) -> None:
 
 
 def _integers(
-    trail: Followed, node: NodeProto, place: int, otherwise: Sequence[int] | int | None
+    trail: ChannelTrace, node: NodeProto, place: int, otherwise: Sequence[int] | int | None
 ) -> Sequence[int] | None:
     if place >= len(node.input) or not node.input[place]:
         return [otherwise] if isinstance(otherwise, int) else otherwise
@@ -325,7 +325,7 @@ def _integers(
     return [int(number) for number in numpy_helper.to_array(trail.stored[node.input[place]]).reshape(-1)]
 
 
-def _shape(trail: Followed, _: NodeProto) -> None:
+def _shape(trail: ChannelTrace, _: NodeProto) -> None:
     """A shape that is asked for while the model runs is right by ittrail."""
 
 
@@ -349,7 +349,7 @@ def _all_reads(node: NodeProto) -> Iterator[str]:
             yield from _all_reads(inner)
 
 
-_Handler = Callable[[Followed, NodeProto], None]
+_Handler = Callable[[ChannelTrace, NodeProto], None]
 _HANDLERS: dict[str, _Handler] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,

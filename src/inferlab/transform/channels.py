@@ -17,17 +17,17 @@ from inferlab.child.pruning import count_nan, how_many
 from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
-from inferlab.model.flops.inference import Traced, inlined, read_light, trace
+from inferlab.model.flops.inference import NodeTrace, inlined, read_light, trace
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import parse_onnx, read_onnx
 from inferlab.model.onnx_graph import OnnxGraph, all_nodes, type_name
 from inferlab.model.shapes import resolve
-from inferlab.model.weights import FLOATS, external_files
+from inferlab.model.weights import external_files
 from inferlab.records import Event, Listener, Model, Shape, ignore
 from inferlab.timeouts import timeout_s
-from inferlab.transform.channel_groups import Followed
+from inferlab.transform.channel_groups import ChannelTrace
 from inferlab.transform.channel_rules import follow
-from inferlab.transform.copies import Copy, bring_in, not_a_number, save, staged, target_of
+from inferlab.transform.copies import Copy, bring_in, check_prunable, not_a_number, save, staged, target_of
 from inferlab.worker import Worker
 
 Array = np.ndarray[Any, Any]
@@ -96,7 +96,7 @@ def _shapes(model: Model, shapes: Mapping[str, Shape]) -> dict[str, Shape | None
 
 @confined(reads=["model"])
 def _known_shapes(
-    model: Model, shapes: Mapping[str, Shape], seen: Mapping[int, Traced]
+    model: Model, shapes: Mapping[str, Shape], seen: Mapping[int, NodeTrace]
 ) -> tuple[dict[str, Shape | None], bool]:
     """The shapes of all values as inferred or seen, and whether none is missing."""
     graph = read_light(model, shapes).proto.graph
@@ -108,17 +108,10 @@ def _known_shapes(
     return known, all(known.get(name) is not None for node in graph.node for name in node.output if name)
 
 
-def _refuse(followed: Followed, levels: Mapping[str, float]) -> None:
+def _refuse(followed: ChannelTrace, levels: Mapping[str, float]) -> None:
     for name, level in levels.items():
-        if not 0 <= level <= 1:
-            raise BadInput(f"The weight '{name}' cannot be pruned to {level:g}: a level lies between 0 and 1.")
-        if name not in followed.stored:
-            raise BadInput(f"The model has no weight '{name}' that is stored densely, so it cannot be pruned.")
-        tensor = followed.stored[name]
-        kind = type_name(tensor.data_type)
-        if kind not in FLOATS:
-            raise BadInput(f"The weight '{name}' is of the type {kind}; only floats can be pruned.")
-        if wrong := _count_nan(tensor):
+        check_prunable(name, level, followed.stored.get(name))
+        if wrong := _count_nan(followed.stored[name]):
             raise not_a_number(name, wrong, "pruned")
 
 
@@ -127,7 +120,7 @@ def _count_nan(tensor: TensorProto) -> int:
     return count_nan(array.view(np.uint16) if type_name(tensor.data_type) == "BFLOAT16" else array)
 
 
-def _choose(followed: Followed, levels: Mapping[str, float]) -> tuple[dict[int, Array], dict[str, str]]:
+def _choose(followed: ChannelTrace, levels: Mapping[str, float]) -> tuple[dict[int, Array], dict[str, str]]:
     """The channels that stay of each group that loses some, and which weights keep all of theirs, and why."""
     groups = followed.groups
     makers: dict[int, list[tuple[str, int]]] = defaultdict(list)
@@ -164,7 +157,7 @@ def _untold(wanted: Mapping[str, float]) -> str:
     return f"its channels meet those of '{still[0]}', which keeps all of them" if still else ""
 
 
-def _largest(followed: Followed, makers: list[tuple[str, int]], level: float) -> Array | None:
+def _largest(followed: ChannelTrace, makers: list[tuple[str, int]], level: float) -> Array | None:
     """The channels with the largest norms, in order; None where all stay."""
     norms: Array = np.zeros(0)
     for name, axis in makers:
@@ -176,7 +169,7 @@ def _largest(followed: Followed, makers: list[tuple[str, int]], level: float) ->
     return np.sort(np.argsort(norms, kind="stable")[gone:]) if gone else None
 
 
-def _mask(followed: Followed, keep: Mapping[int, Array]) -> None:
+def _mask(followed: ChannelTrace, keep: Mapping[int, Array]) -> None:
     """Zero the weights that read channels that will be removed."""
     for name, axis in followed.sums.items():
         array = numpy_helper.to_array(followed.stored[name]).copy()
@@ -186,7 +179,7 @@ def _mask(followed: Followed, keep: Mapping[int, Array]) -> None:
         followed.stored[name].CopyFrom(numpy_helper.from_array(array, followed.stored[name].name))
 
 
-def _shrink(proto: ModelProto, followed: Followed, keep: Mapping[int, Array]) -> None:
+def _shrink(proto: ModelProto, followed: ChannelTrace, keep: Mapping[int, Array]) -> None:
     """Take the removed channels out of all tensors, and set the numbers that count them."""
     groups = followed.groups
     for name, axes in followed.axes.items():

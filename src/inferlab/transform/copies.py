@@ -17,7 +17,7 @@ from inferlab.child.pruning import count_nan
 from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import parse_onnx, read_onnx
-from inferlab.model.onnx_graph import all_tensors
+from inferlab.model.onnx_graph import all_tensors, type_name
 from inferlab.model.weights import FLOATS, external_files, list_weights, stored_values
 from inferlab.records import Model
 
@@ -100,6 +100,17 @@ def staged(target: Path, what: str) -> Iterator[Path]:
         yield out
         for file in sorted(out.iterdir(), key=lambda file: file.name == target.name):
             file.replace(target.parent / file.name)
+
+
+def check_prunable(name: str, level: float, tensor: TensorProto | None) -> None:
+    """Refuse a level that is no share, and a weight that is not there or does not hold floats."""
+    if not 0 <= level <= 1:
+        raise BadInput(f"The weight '{name}' cannot be pruned to {level:g}: a level lies between 0 and 1.")
+    if tensor is None:
+        raise BadInput(f"The model has no weight '{name}' that is stored densely, so it cannot be pruned.")
+    kind = type_name(tensor.data_type)
+    if kind not in FLOATS:
+        raise BadInput(f"The weight '{name}' is of the type {kind}; only floats can be pruned.")
 
 
 def refuse_nan(proto: ModelProto, path: Path, done: str) -> None:

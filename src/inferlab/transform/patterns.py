@@ -71,10 +71,11 @@ def in_blocks(rows: Array, level: float) -> Array:
     portion = max(1, _PORTION // length)
     means = np.concatenate(
         [
-            np.add.reduceat(np.square(_numbers(rows[start : start + portion])), edges, axis=1) / sizes
+            np.add.reduceat(np.square(as_floats(rows[start : start + portion]).astype(np.float64)), edges, axis=1)
             for start in range(0, count, portion)
         ]
-    ).reshape(-1)
+    )
+    means = (means / sizes).reshape(-1)
     order = np.argsort(means, kind="stable")
     widths = np.tile(sizes, count)[order]
     # A block is in where its middle is: the level is met to within half a block.
@@ -93,8 +94,6 @@ def _least(bits: Array, many: int) -> Array:
     return chosen
 
 
-def _numbers(stored: Array) -> Array:
-    """Floats in double precision; 16-bit integers are the bits of bfloat16."""
-    if stored.dtype.kind == "u":
-        stored = (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.float64)
+def as_floats(stored: Array) -> Array:
+    """Floats as they are stored; 16-bit integers are the bits of bfloat16."""
+    return (stored.astype(np.uint32) << 16).view(np.float32) if stored.dtype.kind == "u" else stored

@@ -17,10 +17,10 @@ from inferlab.child.pruning import count_nan
 from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import parse_onnx, read_onnx
-from inferlab.model.onnx_graph import SAME_VALUES, all_tensors, attribute, graphs, type_name
-from inferlab.model.weights import FLOATS, data_place, external_files, stored_values, tensor_bytes
+from inferlab.model.onnx_graph import SAME_VALUES, all_tensors, attribute, graphs
+from inferlab.model.weights import data_place, external_files, stored_values, tensor_bytes
 from inferlab.records import Model
-from inferlab.transform.copies import not_a_number, target_of, writing
+from inferlab.transform.copies import check_prunable, not_a_number, target_of, writing
 from inferlab.transform.patterns import mask, parse_groups
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +45,7 @@ def prune(model: Model, levels: Mapping[str, float], folder: Path, pattern: str 
     proto = parse_onnx(original)
     data = {file.relative_to(original.parent): file for file in external_files(proto, original.parent, original)}
     chosen = _chosen(proto, levels, parse_groups(pattern))
-    layouts = Layouts(proto)
+    layouts = ProductRows(proto)
     external = [tensor for tensor in all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL]
     spans = [_span(tensor) for tensor in external]
     for tensor in external:
@@ -74,23 +74,14 @@ def _chosen(
     proto: ModelProto, levels: Mapping[str, float], groups: tuple[int, int] | None
 ) -> list[tuple[str, TensorProto, float]]:
     """The tensors to prune, each name known and each level a share, and the one that the groups imply."""
-    for name, level in levels.items():
-        if not 0 <= level <= 1:
-            raise BadInput(f"The weight '{name}' cannot be pruned to {level:g}: a level lies between 0 and 1.")
+    named = [(name, tensor) for graph in graphs(proto) for name, tensor in graph.stored.items() if name in levels]
+    known = dict(named)
+    for name, level in sorted(levels.items()):
+        check_prunable(name, level, known.get(name))
         if groups is not None and level and abs(level - groups[0] / groups[1]) > _ROUNDED:
             raise BadInput(
                 f"The weight '{name}' cannot be pruned to {level:g} with the pattern {groups[0]}:{groups[1]}, "
                 f"which makes {groups[0] / groups[1]:g} of it zero. Give that level, or 0 to leave it as it is."
-            )
-    stored = [item for graph in graphs(proto) for item in graph.stored.items()]
-    named = [(name, tensor) for name, tensor in stored if name in levels]
-    missing = levels.keys() - {name for name, _ in named}
-    if missing:
-        raise BadInput(f"The model has no weight '{min(missing)}' that is stored densely, so it cannot be pruned.")
-    for name, tensor in named:
-        if type_name(tensor.data_type) not in FLOATS:
-            raise BadInput(
-                f"The weight '{name}' is of the type {type_name(tensor.data_type)}; only floats can be pruned."
             )
     return [(name, tensor, levels[name]) for name, tensor in named if groups is None or levels[name]]
 
@@ -145,7 +136,7 @@ def _set_place(tensor: TensorProto, offset: int) -> None:
         tensor.external_data.add(key=key, value=str(value))
 
 
-class Layouts:
+class ProductRows:
     """Finds the products that weights go into, through nodes that only turn or reshape them."""
 
     def __init__(self, proto: ModelProto) -> None:

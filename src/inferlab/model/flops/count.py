@@ -17,7 +17,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from inferlab.confined import confined
 from inferlab.errors import BadInput, InferlabError
 from inferlab.model.flops.costs import Costs
-from inferlab.model.flops.inference import Light, Traced, read_light, trace
+from inferlab.model.flops.inference import LightModel, NodeTrace, read_light, trace
 from inferlab.model.flops.node_cost import Costed, Place, node_cost
 from inferlab.model.flops.scope import Scope, refine
 from inferlab.model.onnx_graph import OnnxGraph, Tensor, all_nodes, attribute, subgraphs
@@ -37,7 +37,7 @@ def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:
     counted = _counted(model, shapes, {}, "", False)
     if counted is not None:
         return counted
-    traced: Mapping[int, Traced] = {}
+    traced: Mapping[int, NodeTrace] = {}
     no_trace = ""
     try:
         traced = trace(model, shapes)
@@ -50,7 +50,7 @@ def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:
 
 @confined(reads=["model"])
 def _counted(
-    model: Model, shapes: Mapping[str, Shape], traced: Mapping[int, Traced], no_trace: str, finish: bool
+    model: Model, shapes: Mapping[str, Shape], traced: Mapping[int, NodeTrace], no_trace: str, finish: bool
 ) -> Costs | None:
     """All nodes with their costs; None where a trace would show missing shapes, unless it is to finish."""
     light = read_light(model, shapes)
@@ -113,7 +113,7 @@ def _unknown(scope: Scope) -> int:
 _NO_TENSORS = {"sequence", "optional", "map", "sparse_tensor"}
 
 
-def _graph(scope: Scope, place: Place, light: Light, number: list[int]) -> list[Costed]:
+def _graph(scope: Scope, place: Place, light: LightModel, number: list[int]) -> list[Costed]:
     """The costs of a graph's nodes and of those inside them, in order; `number` counts all nodes of the model."""
     # First all that the run showed: a node's inputs may be known only from there.
     at = number[0]

@@ -49,7 +49,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Light:
+class LightModel:
     """A model without its weights' values, its functions put in their callers' place, its shapes inferred."""
 
     proto: ModelProto
@@ -58,14 +58,14 @@ class Light:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class NodeTrace:
     """What a node read and wrote when the model ran."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
 
-def read_light(model: Model, shapes: Mapping[str, Shape]) -> Light:
+def read_light(model: Model, shapes: Mapping[str, Shape]) -> LightModel:
     """Read a model, forget its weights' values, and infer all shapes from those of the inputs."""
     proto = parse_onnx(Path(model.path))
     folder = Path(model.path).parent
@@ -88,7 +88,7 @@ def read_light(model: Model, shapes: Mapping[str, Shape]) -> Light:
     _fix_inputs(proto, shapes)
     with contextlib.suppress(Exception):  # what it cannot infer is traced
         proto = shape_inference.infer_shapes(proto, data_prop=True)
-    return Light(proto, parameters)
+    return LightModel(proto, parameters)
 
 
 def inlined(proto: ModelProto) -> ModelProto:
@@ -101,7 +101,7 @@ def inlined(proto: ModelProto) -> ModelProto:
         raise Damaged(f"its functions cannot be put in the place of their calls ({error})") from error
 
 
-def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, Traced]:
+def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, NodeTrace]:
     """What every node that ran read and wrote, by its number: a child runs the model once, not optimised."""
     with tempfile.TemporaryDirectory(prefix="inferlab-trace-") as folder:
         path = _numbered_copy(model, shapes, Path(folder))
@@ -110,7 +110,7 @@ def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, Traced]:
         with Worker(_ONNXRUNTIME, patience_s=timeout_s()) as worker:
             nodes = worker.ask("task", blocks, task="shapes", arguments=arguments).data["nodes"]
     return {
-        int(number): Traced(tuple(map(_of_pair, node["inputs"])), tuple(map(_of_pair, node["outputs"])))
+        int(number): NodeTrace(tuple(map(_of_pair, node["inputs"])), tuple(map(_of_pair, node["outputs"])))
         for number, node in nodes.items()
     }
 

@@ -9,7 +9,7 @@ from onnx import NodeProto
 
 from inferlab.model.flops.costs import NodeCost
 from inferlab.model.flops.formulas import formula_for, reason_for
-from inferlab.model.flops.inference import Parameter, Traced
+from inferlab.model.flops.inference import NodeTrace, Parameter
 from inferlab.model.flops.operands import Count, Operands, Unknown
 from inferlab.model.flops.operators import PARTIAL, VIEWS
 from inferlab.model.flops.scope import Constant, Scope, bytes_of
@@ -34,7 +34,7 @@ class Place:
 
     rounds: int
     problem: str
-    traced: Mapping[int, Traced]
+    traced: Mapping[int, NodeTrace]
     no_trace: str
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from inferlab.model.flops.inference import Light, Parameter, Traced
+from inferlab.model.flops.inference import LightModel, NodeTrace, Parameter
 from inferlab.model.flops.operators import RANDOM
 from inferlab.model.onnx_graph import SAME_VALUES, OnnxGraph, Tensor, attribute, dtype_name, subgraphs
 from inferlab.model.weights import is_number
@@ -44,7 +44,7 @@ class Constant:
 class Scope:
     """One graph; names that it does not know are its surroundings'."""
 
-    def __init__(self, graph: GraphProto, light: Light, parent: Scope | None = None) -> None:
+    def __init__(self, graph: GraphProto, light: LightModel, parent: Scope | None = None) -> None:
         self.graph, self.light, self._parent = graph, light, parent
         self._index = index = OnnxGraph(graph)
         self.tensors = index.declared
@@ -81,7 +81,7 @@ class Scope:
             return self._index.producers[name]
         return self._parent.maker(name) if self._parent and name not in self.tensors else None
 
-    def learn(self, node: NodeProto, traced: Traced) -> None:
+    def learn(self, node: NodeProto, traced: NodeTrace) -> None:
         """Take over what a run showed of a node, where it was not known; outputs first, then inputs."""
         for names, tensors in ((node.output, traced.outputs), (node.input, traced.inputs)):
             given = [name for name in names if name]
