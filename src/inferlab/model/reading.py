@@ -1,21 +1,18 @@
-"""A model by its source: found, read for what it is, and its open dimensions given shapes that it runs with."""
+"""A model by its source: found, and read for what it is."""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inferlab.atomic import whole_file
-from inferlab.errors import BadInput, EngineFailed
+from inferlab.errors import BadInput
+from inferlab.model.fitting import with_fitted_shapes
 from inferlab.model.onnx_file import files_digest, read_onnx
-from inferlab.model.shapes import candidates, open_inputs
 from inferlab.model.sources import locate
-from inferlab.records import Kind, Listener, Model, Shape, TensorSpec, ignore
-from inferlab.settings import cache_folder
+from inferlab.records import Kind, Listener, Model, TensorSpec, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.worker import Launch, Worker
 
@@ -57,7 +54,7 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
     if kind == "transformers":
         files, described = weight_files(located_path), [located_path / "config.json"]
     digest = files_digest([*described, *files])
-    answer = _asked(str(located_path), kind, digest)
+    answer = _inspect_in_child(str(located_path), kind, digest)
     return Model(
         kind=kind,
         source=source,
@@ -74,7 +71,7 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
 
 
 @functools.lru_cache(maxsize=32)
-def _asked(path: str, kind: Kind, digest: str) -> Any:
+def _inspect_in_child(path: str, kind: Kind, digest: str) -> Any:
     """What a child says of a model; asked once, for it takes seconds to load one."""
     with Worker(OPENVINO if kind == "openvino" else need_torch(), patience_s=timeout_s()) as worker:
         return worker.ask("inspect", model=path, kind=kind).data["model"]
@@ -119,71 +116,3 @@ def tensor_spec(described: dict[str, Any]) -> TensorSpec:
     return TensorSpec(
         described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
     )
-
-
-#: Changes with what is tried: what an older version remembered is then found again.
-VERSION = 1
-
-_ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
-_TRYING_S = 20.0
-_PATIENCE_S = 120.0
-
-
-def with_fitted_shapes(model: Model) -> Model:
-    """The model with a shape for every input that leaves more open than its batch and its sequence length."""
-    if model.kind != "onnx" or not open_inputs(model.inputs) or any(spec.dims is None for spec in model.inputs):
-        return model
-    file = cache_folder() / "shapes" / f"{model.digest}-v{VERSION}.json"
-    shapes = _remembered(file, model)
-    if shapes is None:
-        shapes = _tried(model)
-        if shapes is None:
-            return model
-        _remember(file, shapes)
-    return replace(
-        model, inputs=tuple(replace(spec, fitted=shapes.get(spec.name) or None) for spec in model.inputs)
-    )
-
-
-def _tried(model: Model) -> dict[str, Shape] | None:
-    """The first candidate that runs; empty where none does, None where ONNX Runtime could not try."""
-    tries = candidates(model.inputs)
-    arguments = {
-        "model": model.path,
-        "inputs": [{"name": spec.name, "dtype": spec.dtype, "fill": _fill(spec)} for spec in model.inputs],
-        "candidates": [{name: list(shape) for name, shape in shapes.items()} for shapes in tries],
-        "seconds": _TRYING_S,
-    }
-    try:
-        with Worker(_ONNXRUNTIME, patience_s=_PATIENCE_S) as worker:
-            number = worker.ask("task", task="fit_shapes", arguments=arguments).data["number"]
-    except (BadInput, EngineFailed):
-        return None
-    return {} if number is None else tries[number]
-
-
-def _fill(spec: TensorSpec) -> int:
-    if spec.known_values and len(spec.dims or ()) <= 1:
-        return max(spec.known_values)
-    return 1 if spec.below is None else min(1, spec.below - 1)
-
-
-def _remembered(file: Path, model: Model) -> dict[str, Shape] | None:
-    """What was found for this model, if it still fits its inputs."""
-    try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
-        shapes = {str(name): tuple(int(size) for size in shape) for name, shape in content.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-    ranks = {spec.name: len(spec.dims or ()) for spec in model.inputs}
-    fits = all(len(shape) == ranks.get(name) and min(shape, default=1) > 0 for name, shape in shapes.items())
-    return shapes if fits else None
-
-
-def _remember(file: Path, shapes: dict[str, Shape]) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as target:
-            target.write(json.dumps(shapes).encode())
-    except OSError:
-        return  # it is found again next time

@@ -11,42 +11,8 @@ from inferlab.errors import BadInput
 from inferlab.records import Dim, Shape, TensorSpec
 from inferlab.units import plural
 
-_SEQUENCE = 128
-_IMAGE = 224
-_CHANNELS = 3
-# Tried where a model does not run with the usual ones. A second of sound has 16,000 samples; a chunk has 512.
-_LENGTHS = (
-    16000,
-    512,
-    256,
-    1024,
-    64,
-    32,
-    16,
-    80,
-    100,
-    400,
-    1536,
-    2048,
-    3000,
-    4096,
-    8000,
-    32000,
-    48000,
-    8,
-    4,
-    2,
-    1,
-)
-_SOUND_LENGTHS = (16000, 512)
-_SOUNDS = ("samples", "waveform", "wav", "audio", "speech", "signal", "pcm")
-_SPECTRA = ("mel", "feat", "spec", "frames", "fbank")
-# Text lines are low and wide.
-_PICTURES = (
-    *((48, 320), (32, 320), (640, 640), (320, 320), (512, 512), (256, 256), (160, 160), (112, 112), (96, 96)),
-    *((64, 64), (64, 256), (32, 100), (32, 128), (48, 48), (32, 32), (28, 28), (24, 24), (12, 12), (1024, 1024)),
-)
-_LOW_PICTURE = 80
+#: What open dimensions get of sequences and of pictures.
+SEQUENCE, IMAGE, CHANNELS = 128, 224, 3
 _ONE_SHAPE = re.compile(r"\s*(?:(?P<name>[^\[\],=]+?)\s*=\s*)?\[(?P<dims>[^\[\]]*)\]\s*(?P<end>,|$)")
 _HINT = 'Write shapes as "[1,3,224,224]" for each input in order, or as "name=[1,384],other=[1,384]".'
 
@@ -110,16 +76,16 @@ def resolve(
         inputs = [spec if _is_picture(spec) else replace(spec, fitted=None) for spec in inputs]
     fixed = fixed_batch(inputs)
     batch = _choose_batch(inputs, batch_size, overrides)
-    sizes = _sizes_of_names(inputs, overrides, batch, sequence_length or _SEQUENCE)
+    sizes = _sizes_of_names(inputs, overrides, batch, sequence_length or SEQUENCE)
     shapes = {}
     for spec in inputs:
         shapes[spec.name] = overrides.get(spec.name) or tuple(
-            _size(spec, axis, dim, inputs, sizes, batch, sequence_length or _SEQUENCE)
+            _size(spec, axis, dim, inputs, sizes, batch, sequence_length or SEQUENCE)
             for axis, dim in enumerate(spec.dims or ())
         )
     for spec in inputs:
         _check_sums(spec, shapes[spec.name], sizes)
-    if sequence_length not in (None, _SEQUENCE) and shapes == resolve(inputs, batch_size, None, overrides).shapes:
+    if sequence_length not in (None, SEQUENCE) and shapes == resolve(inputs, batch_size, None, overrides).shapes:
         raise BadInput(
             f"The sequence length {sequence_length} has no effect: no dimension of the inputs {_names(inputs)} is "
             "left open for it. Leave it out."
@@ -136,74 +102,10 @@ def resolve(
 
 def open_inputs(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """The inputs that leave a dimension open which is neither the batch nor the length of a text."""
-    return [spec for spec in inputs if any(_is_open(spec, axis, inputs) for axis, _ in enumerate(spec.dims or ()))]
+    return [spec for spec in inputs if any(is_open(spec, axis, inputs) for axis, _ in enumerate(spec.dims or ()))]
 
 
-def candidates(inputs: Sequence[TensorSpec]) -> list[dict[str, Shape]]:
-    """Shapes to try one after the other, for one item: what `resolve` takes on its own first, usual ones next."""
-    bare = [replace(spec, fitted=None) for spec in inputs]
-    tries: list[dict[str, Shape]] = []
-    for size in _tried_sizes(bare):
-        given = [replace(spec, fitted=_filled(spec, bare, size)) for spec in bare]
-        shapes = resolve(given, None, None, {}).shapes
-        if shapes not in tries:
-            tries.append(shapes)
-    return tries
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """What open dimensions get: of sequences and sounds, of pictures."""
-
-    length: int
-    height: int
-    width: int
-    channels: int
-
-
-def _tried_sizes(inputs: Sequence[TensorSpec]) -> list[_Sizes]:
-    opened = open_inputs(inputs)
-    pictures = any(len(spec.dims or ()) >= 4 for spec in opened)
-    names = " ".join(spec.name.lower() + " " + " ".join(map(str, spec.dims or ())).lower() for spec in opened)
-    sound = any(word in names for word in _SOUNDS)
-    spectrum = any(word in names for word in _SPECTRA)
-    lengths = [*(_SOUND_LENGTHS if sound and not spectrum else ()), _SEQUENCE, *_LENGTHS]
-    sizes = [_Sizes(lengths[0], _IMAGE, _IMAGE, _CHANNELS)]
-    if pictures:
-        fixed = next((spec for spec in opened if len(spec.dims or ()) == 4), None)
-        low = fixed is not None and isinstance(height := (fixed.dims or ())[2], int) and height <= _LOW_PICTURE
-        wide = [(height, width) for height, width in _PICTURES if (width > height) == low]
-        rest = [(height, width) for height, width in _PICTURES if (width > height) != low]
-        for channels in (_CHANNELS, 1, 4):
-            both = [*wide, *rest] if low else [(_IMAGE, _IMAGE), *_PICTURES]
-            sizes += [_Sizes(lengths[0], height, width, channels) for height, width in both]
-        sizes = sizes[1:] if low else sizes
-    return sizes + [_Sizes(length, _IMAGE, _IMAGE, _CHANNELS) for length in lengths]
-
-
-def _filled(spec: TensorSpec, inputs: Sequence[TensorSpec], size: _Sizes) -> Shape:
-    """A shape whose open dimensions have these sizes; others are as `resolve` finds them."""
-    dims = spec.dims or ()
-    channels_last = len(dims) == 4 and dims[3] in (1, 3, 4)
-    names = ("height", "width", "channels") if channels_last else ("channels", "height", "width")
-    shape = []
-    for axis, dim in enumerate(dims):
-        if not _is_open(spec, axis, inputs):
-            shape.append(dim if isinstance(dim, int) else 1)
-        elif len(dims) == 4 and axis:
-            shape.append(int(getattr(size, names[axis - 1])))
-        elif (
-            len(dims) == 3 and dims[2] in (1, 3, 4) and axis < 2 and all(not isinstance(d, int) for d in dims[:2])
-        ):
-            shape.append(size.height if axis == 0 else size.width)
-        elif len(dims) == 3 and dims[0] in (1, 3) and axis and all(not isinstance(d, int) for d in dims[1:]):
-            shape.append(size.height if axis == 1 else size.width)
-        else:
-            shape.append(size.length)
-    return tuple(shape)
-
-
-def _is_open(spec: TensorSpec, axis: int, inputs: Sequence[TensorSpec]) -> bool:
+def is_open(spec: TensorSpec, axis: int, inputs: Sequence[TensorSpec]) -> bool:
     """Whether a dimension is open and neither the batch nor a text's length; a sequence of floats is a sound."""
     dim = (spec.dims or ())[axis]
     if isinstance(dim, int) or axis == batch_axis(spec, inputs):
@@ -222,7 +124,7 @@ def _is_sound(spec: TensorSpec, axis: int) -> bool:
 def _is_worth_saying(spec: TensorSpec, shape: Shape, inputs: Sequence[TensorSpec]) -> bool:
     """Whether a guess is more than the usual length of what the model itself calls a sequence."""
     return any(
-        _is_open(spec, axis, inputs) and not (_says_sequence(dim) and size == _SEQUENCE)
+        is_open(spec, axis, inputs) and not (_says_sequence(dim) and size == SEQUENCE)
         for axis, (dim, size) in enumerate(zip(spec.dims or (), shape, strict=True))
     )
 
@@ -346,13 +248,13 @@ def _guess(spec: TensorSpec, axis: int, name: str, inputs: Sequence[TensorSpec],
         return batch
     if axis == batch_axis(spec, inputs) and not _says_sequence(name):
         return batch
-    if spec.fitted is not None and (not name or name == dims[axis]) and _is_open(spec, axis, inputs):
+    if spec.fitted is not None and (not name or name == dims[axis]) and is_open(spec, axis, inputs):
         return spec.fitted[axis]
     if _says_sequence(name):
         return sequence
     if len(dims) == 4 and axis:
         channels_last = dims[3] in (1, 3, 4)
-        return _IMAGE if axis > 1 or channels_last else _CHANNELS
+        return IMAGE if axis > 1 or channels_last else CHANNELS
     return sequence
 
 
