@@ -12,8 +12,9 @@ import pytest
 
 from inferlab import BadInput, BenchmarkResult, ComparisonResult
 from inferlab.records import Finding, Outcome
+from inferlab.views import benchmark as view
 from inferlab.views import comparison as render_comparison
-from inferlab.views import files, flat, table, text
+from inferlab.views import files, flat
 from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
@@ -73,10 +74,10 @@ def test_a_failure_is_a_value() -> None:
 
 
 def test_the_table_is_what_the_command_line_prints() -> None:
-    assert BenchmarkResult(ONE).table() == "\n".join(text.result_lines(ONE, ONE.outcomes[0]))
-    assert str(BenchmarkResult(MANY)) == "\n".join(table.lines(MANY))
+    assert BenchmarkResult(ONE).table() == "\n".join(view.lines(ONE))
+    assert str(BenchmarkResult(MANY)) == "\n".join(view.lines(MANY))
     based = BenchmarkResult(MANY).table("engine=openvino")
-    assert based == "\n".join(table.lines(MANY, MANY.outcomes[1])) and "over #2" in based
+    assert based == "\n".join(view.lines(MANY, MANY.outcomes[1])) and "over #2" in based
     with pytest.raises(BadInput, match="No cell of this plan has engine=nonsense"):
         BenchmarkResult(MANY).table("engine=nonsense")
 

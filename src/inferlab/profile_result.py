@@ -13,7 +13,7 @@ from inferlab.profiling.estimate import BUDGET, estimated_ms, with_estimate
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.results import checked_path, frame
 from inferlab.store.record_files import PROFILES
-from inferlab.views import files, html, profile_html
+from inferlab.views import files, html, profile_report
 from inferlab.views import profile as render
 from inferlab.views.charts import profiles as charts
 
@@ -107,7 +107,7 @@ class ProfileResult:
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json has all of it, .html is the report."""
         target = checked_path(path, (".json", ".html"))
-        whole = self.to_json() if target.suffix.lower() == ".json" else profile_html.report(self.record)
+        whole = self.to_json() if target.suffix.lower() == ".json" else profile_report.report(self.record)
         files.write(target, whole)
 
     def estimate(self, budget: float = BUDGET) -> PruningEstimate | None:

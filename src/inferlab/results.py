@@ -17,7 +17,8 @@ from inferlab.measure.stats import summarize
 from inferlab.records import Benchmark, Comparison, Finding, Outcome, Status, Summary, Verdict
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal
-from inferlab.views import charts, files, flat, html, table, text
+from inferlab.views import benchmark as view
+from inferlab.views import charts, files, flat, html, tables, text
 from inferlab.views import comparison as render_comparison
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class BenchmarkResult:
 
         That is the median latency per item in sync and server, and 1 over the throughput in the other scenarios.
         """
-        found = table.ranked(self.record.outcomes)
+        found = view.ranked(self.record.outcomes)
         return self[found[0][0] - 1] if found else None
 
     @cached_property
@@ -123,15 +124,8 @@ class BenchmarkResult:
 
     def table(self, *baseline: str) -> str:
         """What the command line prints; speed-ups refer to the first cell, or to that with all of OPTION=VALUE."""
-        return "\n".join(self._lines(baseline))
-
-    def _lines(self, baseline: Sequence[str] = ()) -> list[str]:
-        table.check_baseline([one.cell for one in self.record.outcomes], baseline)
-        if len(self) != 1:
-            return table.lines(self.record, table.find_baseline(self.record, baseline))
-        (outcome,) = self.record.outcomes
-        told = [] if outcome.failure is None else [f"Failure: {outcome.failure.message}"]
-        return [*text.result_lines(self.record, outcome), *told]
+        view.check_baseline([one.cell for one in self.record.outcomes], baseline)
+        return "\n".join(view.lines(self.record, view.find_baseline(self.record, baseline)))
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row a cell, as in a CSV file."""
@@ -159,10 +153,7 @@ class BenchmarkResult:
         return charts.chart(points, self.record.outcomes, x, y)
 
     def _repr_html_(self) -> str:
-        if len(self) != 1:
-            return table.markup(self.record)
-        pairs, notes = html.split(self._lines())
-        return html.lines(pairs, notes, ("Throughput (items/sec)", "Latency Median (ms/batch)", "Failure"))
+        return tables.notebook(view.blocks(self.record))
 
 
 class ComparisonResult:

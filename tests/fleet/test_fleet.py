@@ -19,7 +19,8 @@ from inferlab.lab import Lab
 from inferlab.records import Benchmark, Event
 from inferlab.store import open_store
 from inferlab.store.store import Store
-from inferlab.views import comparison, files, table
+from inferlab.views import benchmark as view
+from inferlab.views import comparison, files
 from tests.fleet.conftest import TYPES, Fleet, a_plan, stored
 
 pytestmark = pytest.mark.alone
@@ -245,7 +246,7 @@ def test_results_of_two_machine_types_are_compared_unpaired_and_say_what_differs
     assert any(line.startswith("Note: results of two machines cannot be measured in turns") for line in told)
     rows = [(one["machine_type"], one["price_per_hour"]) for one in json.loads(files.to_json(found))["results"]]
     assert rows == [("a", 0.36), ("b", 3.6)]
-    assert any(line.startswith("Cheapest: #1, a, fake, sync, 1 core, batch 1: ") for line in table.lines(found))
+    assert any(line.startswith("Cheapest: #1, a, fake, sync, 1 core, batch 1: ") for line in view.lines(found))
 
 
 def test_several_machines_of_a_type_give_an_interval_that_holds_for_the_type(
@@ -262,7 +263,7 @@ def test_several_machines_of_a_type_give_an_interval_that_holds_for_the_type(
         (1, {fleet.name("c")}),
         (2, {fleet.name("c2")}),
     ]
-    _, head, *told = table.lines(stored(store, found.id))
+    _, head, *told = view.lines(stored(store, found.id))
     assert head.split()[:4] == ["#", "machine", "number", "engine"]
     (line,) = [one for one in told if one.startswith("2 machines of c, fake, sync, 1 core, batch 1: ")]
     assert "the intervals include what machines differ by" in line

@@ -8,7 +8,7 @@ from inferlab.errors import BadInput, EngineFailed
 from inferlab.profiling.roofline import Round, measure_ceilings, of_rounds, place, place_all
 from inferlab.records import Event
 from inferlab.records.profile import Ceilings
-from inferlab.views.profile_words import overhead
+from inferlab.views.profile import overhead
 from inferlab.views.text import finding
 from tests.helpers.profiles import a_performance_profile
 

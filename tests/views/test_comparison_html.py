@@ -40,7 +40,7 @@ def test_other_outputs_and_failures_cannot_be_missed() -> None:
     page = report("net: a / b", ComparisonSweep((at(1, outputs_match=False, output_error=3.5),), (failure,)))
     boxes = re.findall(r'<div class="box wrong".*?</div>', page)
     assert "1 core, batch 1: The outputs of A and B DIFFER (largest error 3.5)" in boxes[0]
-    assert "4 cores, batch 1: Failed: Engine &#x27;b&#x27; died." in boxes[1]
+    assert "4 cores, batch 1: Failed: Engine &#39;b&#39; died." in boxes[1]
     assert "DIFFER" in page.partition("<tbody>")[2].partition("</tbody>")[0]
 
 

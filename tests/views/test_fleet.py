@@ -22,7 +22,8 @@ from inferlab.records import (
     Recommendation,
     Round,
 )
-from inferlab.views import charts, files, flat, fleet_recommend, table
+from inferlab.views import benchmark as view
+from inferlab.views import charts, files, flat, fleet_recommend, tables
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell
 from tests.helpers.stored import MODEL
@@ -48,7 +49,7 @@ def test_a_cell_that_has_no_cluster_is_called_as_it_always_was() -> None:
 
 def test_the_table_has_machine_percentiles_and_cost_and_names_the_cheapest() -> None:
     found = priced(on("c7i", 1.0, 1.0), on("c7g", 2.0, 2.0), on("m7a", 0.5, 0.5))
-    lines = table.lines(found)
+    lines = view.lines(found)
     head, *rows = [line.split() for line in lines[1:5]]
     assert head[:5] == ["#", "machine", "engine", "cores", "batch"]
     cost = lines[1].index("cost/million") + len("cost/million")
@@ -59,7 +60,7 @@ def test_the_table_has_machine_percentiles_and_cost_and_names_the_cheapest() -> 
 
 
 def test_percentiles_that_too_few_samples_carry_are_not_shown() -> None:
-    lines = table.lines(priced(on("c7i")))
+    lines = ["", *tables.text(view.table_blocks(priced(on("c7i"))))]
     assert lines[1].split()[8:14] == ["median", "ms", "p90", "ms", "p99", "ms"]
     # 200 samples carry a p90 but no p99.
     assert lines[2].split()[8:11] == ["1.000", "1.000", "-"]
@@ -67,7 +68,7 @@ def test_percentiles_that_too_few_samples_carry_are_not_shown() -> None:
 
 def test_machines_of_a_type_are_rows_of_their_own_and_told_of_together() -> None:
     found = priced(on("c7i", 1.0, 1.0, machine_number=1), on("c7i", 1.0, 1.0, machine_number=2))
-    lines = table.lines(found)
+    lines = view.lines(found)
     assert lines[1].split()[:3] == ["#", "machine", "number"]
     assert (
         "2 machines of c7i, fake, sync, 1 core, batch 1: 1000 items/s ±0 %, median 1.000 ms ±0 %, 0.1 per million"
@@ -153,5 +154,5 @@ def test_intervals_that_say_nothing_are_words_and_one_note_says_what_to_do() -> 
     (note,) = [line for line in lines if "too noisy for an interval means" in line]
     assert "Close other programs" in note
     found = priced(on("c7i", 1.0, 400.0), on("c7i", 2.0, 900.0, batch_size=2))
-    cheapest = next(line for line in table.lines(found) if line.startswith("Cheapest: "))
+    cheapest = next(line for line in view.lines(found) if line.startswith("Cheapest: "))
     assert cheapest.endswith("per million inferences (too noisy for an interval (2 processes)).")

@@ -11,8 +11,9 @@ from inferlab.measure.headline import best_is, ms_per_item, statistic
 from inferlab.records import Benchmark, Candidate, Outcome
 from inferlab.results import BenchmarkResult
 from inferlab.store import open_store
-from inferlab.views import charts, flat, history, table
-from inferlab.views.benchmark_html import report
+from inferlab.views import benchmark as view
+from inferlab.views import charts, flat, history
+from inferlab.views.benchmark_report import report
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.web.pages import start
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back
@@ -43,11 +44,11 @@ def test_every_view_calls_the_same_cell_the_best(
     streams = 1 if scenario == "sync" else 2
     number = 1 if best == "onnxruntime" else 2
     points = [charts.from_row(row) for row in flat.rows(benchmark)]
-    assert table.remarks(benchmark.outcomes)[number - 1] == "best"
-    assert table.verdict(benchmark)[0].startswith(f"Best ({said}): #{number}, {best}")
+    assert view.remarks(benchmark.outcomes)[number - 1] == "best"
+    assert view.verdict(benchmark)[0].startswith(f"Best ({said}): #{number}, {best}")
     # The other one's speed-up is below 1, whichever is the baseline.
     (other,) = [one for one in benchmark.outcomes if one.cell.engine != best]
-    assert table.speed_up(other, benchmark.outcomes[number - 1]).value < 1
+    assert view.speed_up(other, benchmark.outcomes[number - 1]).value < 1
     ends = best_and_worst(points)
     assert ends is not None
     assert ends[0].engine == best

@@ -8,7 +8,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records import Failure, Outcome, OutputCheck, Run
-from inferlab.views import table
+from inferlab.views import benchmark as view
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell, a_window, steady_run
 
@@ -23,7 +23,7 @@ def wrong(run: Run) -> Run:
 
 
 def test_the_table_marks_best_and_worst_and_tells_speed_ups_with_intervals() -> None:
-    lines = table.lines(benchmark(SLOW, FAST))
+    lines = view.lines(benchmark(SLOW, FAST))
     assert lines[0] == "m.onnx (2 KiB, 1,000 parameters, FP32)"
     head, slow, fast = (line.split() for line in lines[1:4])
     assert head[:4] == ["#", "engine", "cores", "batch"] and lines[1].count("speed-up over #1") == 1
@@ -34,12 +34,12 @@ def test_the_table_marks_best_and_worst_and_tells_speed_ups_with_intervals() -> 
 
 
 def test_cells_that_may_be_as_fast_as_the_best_are_named() -> None:
-    (line,) = [one for one in table.lines(benchmark(SLOW, FAST, CLOSE)) if one.startswith("Best")]
+    (line,) = [one for one in view.lines(benchmark(SLOW, FAST, CLOSE)) if one.startswith("Best")]
     assert line.endswith("#3 may be as fast: to be sure, compare them in turns (inferlab compare).")
 
 
 def test_a_failed_cell_says_so_and_why() -> None:
-    lines = table.lines(benchmark(SLOW, DEAD))
+    lines = view.lines(benchmark(SLOW, DEAD))
     assert lines[3].split()[-1] == "FAILED" and lines[3].split()[4:9] == ["-"] * 5
     assert "Note on #2: Engine 'fake' died: killed by SIGABRT." in lines
     assert not any(line.startswith("Best") for line in lines)
@@ -47,7 +47,7 @@ def test_a_failed_cell_says_so_and_why() -> None:
 
 def test_wrong_outputs_are_impossible_to_miss_and_never_the_best() -> None:
     false = replace(FAST, runs=tuple(map(wrong, FAST.runs)))
-    lines = table.lines(benchmark(SLOW, false, CLOSE))
+    lines = view.lines(benchmark(SLOW, false, CLOSE))
     assert lines[3].endswith("outputs WRONG")
     assert lines[4].endswith("best") and lines[2].endswith("worst")
     assert any(line.startswith("Note on #2: the outputs are WRONG") for line in lines)
@@ -57,37 +57,38 @@ def test_only_what_varies_is_shown_beside_engine_cores_and_batch() -> None:
     many = [
         outcome((1.0, 1.0), scenario="server", rate=rate, sequence_length=n) for rate, n in ((5.0, 8), (7.5, 16))
     ]
-    assert table.traits([one.cell for one in many]) == ["engine", "cores", "rate/s", "batch", "sequence"]
-    assert table.traits([SLOW.cell]) == ["engine", "cores", "batch"]
+    shown = view.traits([one.cell for one in many])
+    assert [one.label for one in shown] == ["engine", "cores", "rate/s", "batch", "sequence"]
+    assert [one.label for one in view.traits([SLOW.cell])] == ["engine", "cores", "batch"]
 
 
 def test_the_baseline_is_the_first_that_was_measured_or_the_one_asked_for() -> None:
     found = benchmark(DEAD, SLOW, FAST)
-    assert table.find_baseline(found, ()) is SLOW
-    assert table.find_baseline(found, ("engine=openvino", "num-cores=1")) is FAST
-    assert table.find_baseline(found, ("batch_size=8",)) is None
-    assert "speed-up over #3" in table.lines(found, FAST)[1]
+    assert view.find_baseline(found, ()) is SLOW
+    assert view.find_baseline(found, ("engine=openvino", "num-cores=1")) is FAST
+    assert view.find_baseline(found, ("batch_size=8",)) is None
+    assert "speed-up over #3" in view.lines(found, FAST)[1]
 
 
 def test_a_baseline_that_no_cell_is_is_refused_before_anything_is_measured() -> None:
     with pytest.raises(BadInput, match="No cell of this plan has engine=torch"):
-        table.check_baseline([SLOW.cell], ["engine=torch"])
+        view.check_baseline([SLOW.cell], ["engine=torch"])
     with pytest.raises(
         BadInput, match=r"'speed' is not of the form OPTION=VALUE; the options are batch_size, engine"
     ):
-        table.check_baseline([SLOW.cell], ["speed"])
+        view.check_baseline([SLOW.cell], ["speed"])
 
 
 def test_a_finding_of_all_cells_is_told_once() -> None:
     one = Outcome(a_cell(processes=1), "done", (steady_run(1.0),))
     other = Outcome(a_cell(processes=1, batch_size=2), "done", (steady_run(1.5),))
-    notes = [line for line in table.lines(benchmark(one, other)) if line.startswith("Note")]
+    notes = [line for line in view.lines(benchmark(one, other)) if line.startswith("Note")]
     assert notes == ["Note: only one process was measured, so there is no interval."]
 
 
 def test_an_interval_that_says_nothing_is_not_printed() -> None:
     far_apart = replace(SLOW, runs=(steady_run(1.0), steady_run(2.0), steady_run(4.0)))
-    lines = table.lines(benchmark(far_apart, FAST))
+    lines = view.lines(benchmark(far_apart, FAST))
     assert lines[2].count("too noisy") == 1 and "(too noisy for an interval)" in lines[3]
     assert not any("±" in line or "e+" in line for line in lines[2:])
 
@@ -102,7 +103,7 @@ def test_noise_that_several_cells_met_is_told_once() -> None:
         )
 
     seconds = SLOW.runs[0].windows[0].streams[0].ends_ns[-1] / 1e9
-    lines = table.lines(benchmark(disturbed(SLOW, seconds / 4), FAST, disturbed(CLOSE, seconds / 2)))
+    lines = view.lines(benchmark(disturbed(SLOW, seconds / 4), FAST, disturbed(CLOSE, seconds / 2)))
     assert [line for line in lines if "threads waited" in line] == [
         "Note on #1, #3: threads waited 24.8 % to 48.9 % of the time for a CPU (visible in 6 of 6 windows): other "
         "programs took it. Stop them and repeat."

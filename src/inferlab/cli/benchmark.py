@@ -13,6 +13,7 @@ from inferlab.cli.parameters import Share
 from inferlab.cli.planfile import plan_option
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome, Plan
 
@@ -113,10 +114,11 @@ def _tell_cells(wanted: Plan, baseline: tuple[str, ...], log: Log) -> int:
     """What would be measured, and how long that takes at least."""
     from inferlab.lab import Lab
     from inferlab.units import plural
-    from inferlab.views import table, text
+    from inferlab.views import benchmark as view
+    from inferlab.views import text
 
     cells = Lab().cells(wanted, log)
-    table.check_baseline(cells, baseline)
+    view.check_baseline(cells, baseline)
     for number, cell in enumerate(cells, 1):
         click.echo(f"{number}. {text.cell_label(cell)}")
     minutes = len(cells) * wanted.time_s / 60
@@ -128,27 +130,25 @@ def _measure(
     wanted: Plan | None, resume: str | None, baseline: tuple[str, ...], store: Store | None, log: Log
 ) -> Benchmark:
     from inferlab.lab import Lab
-    from inferlab.views import table
+    from inferlab.views import benchmark as view
 
     lab = Lab(store)
     if wanted is None:
         return lab.resume(resume, log, live=log.live)
     if baseline:
-        table.check_baseline(lab.cells(wanted, log), baseline)
+        view.check_baseline(lab.cells(wanted, log), baseline)
     return lab.benchmark(wanted, log, live=log.live)
 
 
 def show(benchmark: Benchmark, strict: bool = False, baseline: tuple[str, ...] = ()) -> int:
     """Print the result and choose the exit code."""
-    from inferlab.views import table, text
+    from inferlab.views import benchmark as view
 
     if len(benchmark.outcomes) == 1:
         (only,) = benchmark.outcomes
-        for line in text.result_lines(benchmark, only) if only.runs else ():
-            click.echo(line)
+        show_blocks(view.cell_blocks(benchmark, only) if only.runs else ())
         return _exit_code_of_one(only, strict)
-    for line in table.lines(benchmark, table.find_baseline(benchmark, baseline)):
-        click.echo(line)
+    show_blocks(view.blocks(benchmark, view.find_baseline(benchmark, baseline)))
     return _exit_code_of_many(benchmark, strict)
 
 

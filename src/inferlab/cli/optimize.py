@@ -149,8 +149,7 @@ def command(
 
 def _check_search(asked: Asked, nearest: bool, plot_path: Path | None) -> None:
     """Refuse what belongs to a search where there is none, and a chart that could not be written."""
-    from inferlab import charts
-    from inferlab.views import files
+    from inferlab.views import charts, files
 
     if asked.goal is None and (nearest or plot_path):
         raise BadInput(f"{'--nearest' if nearest else '--plot'} belongs to a search: give a --goal.")
@@ -160,7 +159,7 @@ def _check_search(asked: Asked, nearest: bool, plot_path: Path | None) -> None:
 
 
 def _draw(front: Front, path: Path, log: Log) -> None:
-    from inferlab import charts
+    from inferlab.views import charts
     from inferlab.views.charts import fronts
 
     if any(one.speedup is not None for one in front.candidates):

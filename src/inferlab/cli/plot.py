@@ -30,9 +30,8 @@ _OUTPUT = "The chart's file: .html opens offline in a browser; .png needs kaleid
 @store_option
 def command(results: tuple[str, ...], output: Path, x: str | None, y: str | None, store_url: str | None) -> None:
     """Read, draw, write."""
-    from inferlab import charts
     from inferlab.plotting import plot
-    from inferlab.views import files
+    from inferlab.views import charts, files
 
     charts.check_ending(output)
     files.check_place(output)

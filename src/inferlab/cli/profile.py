@@ -97,9 +97,9 @@ def command(
     if export_path:
         log.export(export_path, lambda: files.write(export_path, PROFILES.to_json(found)))
     if html_path:
-        from inferlab.views import profile_html
+        from inferlab.views import profile_report
 
-        log.export(html_path, lambda: files.write(html_path, profile_html.report(found)), "Report written to")
+        log.export(html_path, lambda: files.write(html_path, profile_report.report(found)), "Report written to")
     missing = found.problems or (found.performance and found.performance.problems)
     return log.exit_code(130 if found.interrupted else 3 if missing else 0)
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
 
 from inferlab.escaping import escape_controls
+
+if TYPE_CHECKING:
+    from inferlab.views.tables import Block
 
 
 class _Escaping:
@@ -55,3 +60,17 @@ def escaping() -> Iterator[Callable[[], bool]]:
 def unescaped(stream: TextIO) -> TextIO:
     """The stream beneath, for those who style: they escape foreign text themselves."""
     return stream.stream if isinstance(stream, _Escaping) else stream
+
+
+def show_blocks(blocks: Iterable[Block]) -> None:
+    """Print a result: drawn by rich on a terminal, plain text elsewhere."""
+    from inferlab.views import tables
+
+    if not sys.stdout.isatty():
+        for line in tables.text(blocks):
+            click.echo(line)
+        return
+    from rich.console import Console
+
+    sys.stdout.flush()
+    tables.draw(blocks, Console(file=unescaped(sys.stdout), highlight=False))

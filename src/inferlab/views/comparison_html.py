@@ -9,10 +9,10 @@ from typing import Any
 from inferlab.records import ComparisonFailure, ComparisonSweep
 from inferlab.units import duration, plural, share
 from inferlab.views import comparison
-from inferlab.views import report_parts as parts
+from inferlab.views import report as parts
 from inferlab.views.charts import pairs
 from inferlab.views.intervals import between_at
-from inferlab.views.report_parts import Cell, numbers
+from inferlab.views.report import Cell, numbers
 from inferlab.views.text import ERRORS
 
 #: A comparison as `inferlab compare -x` writes it.
@@ -26,8 +26,7 @@ def report(title: str, sweep: ComparisonSweep) -> str:
     results = [comparison.content(one) for one in sweep.results]
     labels = [results[0][arm]["label"] for arm in "ab"] if results else []
     head = [
-        f"<h1>{parts.escaped(title)}</h1>",
-        f'<p class="soft">{parts.escaped(" · ".join(_known(results, labels)))}</p>',
+        parts.heading(title, _known(results, labels)),
         parts.box([_differ(one) for one in results if one["outputs_match"] is False], wrong=True),
         parts.box([f"{_failed(one)}: {one.message}" for one in sweep.failures], wrong=True),
         parts.box(list(dict.fromkeys(f"{_named(one)}{note}" for one in results for note in one["notes"]))),
@@ -37,7 +36,7 @@ def report(title: str, sweep: ComparisonSweep) -> str:
         "Ratio of every pair": _ratios(results, drawn),
         "How it was measured": [parts.facts(_how(results[0]))] if results else [],
     }
-    return parts.document(title, head, sections, drawn)
+    return parts.page(title, head, sections, drawn)
 
 
 def _known(results: Sequence[Content], labels: Sequence[str]) -> list[str]:
@@ -65,7 +64,7 @@ def _differ(one: Content) -> str:
     return f"{_named(one)}The outputs of A and B DIFFER{error}: a speed-up of something else is worth nothing."
 
 
-def _summary(results: Sequence[Content], labels: Sequence[str]) -> list[str]:
+def _summary(results: Sequence[Content], labels: Sequence[str]) -> list[parts.Element]:
     cells = [one["a"].get("cell") or {} for one in results]
     columns: dict[str, Sequence[str | Cell]] = {}
     for title, field in (("Cores", "num_cores"), ("Batch Size", "batch_size")):
@@ -85,7 +84,7 @@ def _summary(results: Sequence[Content], labels: Sequence[str]) -> list[str]:
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     margin = share(results[0]["margin"])
     told = f"A is {labels[0]}, B is {labels[1]}. Below 1, B takes less time; within {margin} both are the same."
-    return [parts.caption(told), parts.table("comparisons", list(columns), rows, left=_NAMES)]
+    return [parts.caption(told), parts.rows_table("comparisons", list(columns), rows, left=_NAMES)]
 
 
 def _interval(one: Content) -> Cell:
@@ -99,7 +98,7 @@ def _outputs(one: Content) -> Cell:
     return Cell(told, wrong=one["outputs_match"] is False)
 
 
-def _ratios(results: Sequence[Content], drawn: parts.Charts) -> list[str]:
+def _ratios(results: Sequence[Content], drawn: parts.Charts) -> list[parts.Element]:
     if not results:
         return []
     figures = {str(number): pairs.ratios(pairs.of_file(one)) for number, one in enumerate(results, 1)}

@@ -91,17 +91,19 @@ def write(path: Path, text: str) -> None:
 
 def export(path: Path, benchmark: Benchmark) -> None:
     """Write a benchmark as CSV, Markdown, an HTML report or JSON, by the file's ending."""
-    from inferlab.views import flat, table
+    from inferlab.views import benchmark as view
+    from inferlab.views import flat, tables
 
     ending = path.suffix.lower()
     if ending == ".html":
-        from inferlab.views import benchmark_html  # apart: the other files need no charts
+        from inferlab.views import benchmark_report  # apart: the other files need no charts
 
-        write(path, benchmark_html.report(benchmark))
+        write(path, benchmark_report.report(benchmark))
     elif ending == ".csv":
         write(path, flat.to_csv(flat.rows(benchmark)))
     elif ending == ".md":
-        write(path, f"{table.markdown(benchmark)}\n{flat.hidden(flat.rows(benchmark))}\n")
+        shown = tables.markdown(view.heading(benchmark), view.table_blocks(benchmark))
+        write(path, f"{shown}\n{flat.hidden(flat.rows(benchmark))}\n")
     else:
         write(path, to_json(benchmark))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from inferlab.measure.headline import cost_per_million, price_of
 from inferlab.measure.intervals import Across, across
 from inferlab.measure.stats import items_per_sec, median_ms, summarize, with_samples
 from inferlab.records import Benchmark, Cell, Outcome, Run
 from inferlab.units import count, decimal, plural, share
+from inferlab.views.fields import Field
 from inferlab.views.intervals import advice, half_width, in_brackets, useful
 from inferlab.views.text import cell_label
 
@@ -21,26 +24,27 @@ def on_cluster(benchmark: Benchmark) -> bool:
     return any(one.cell.machine_type is not None for one in benchmark.outcomes)
 
 
-def heads(benchmark: Benchmark) -> list[str]:
+def fields(benchmark: Benchmark) -> list[Field]:
     """The columns that a table of a cluster has more than others."""
     if not on_cluster(benchmark):
         return []
-    return [*(f"p{p:g} ms" for p in _PERCENTILES), *(["cost/million"] if benchmark.plan.prices else [])]
-
-
-def figures(benchmark: Benchmark, outcome: Outcome) -> list[str]:
-    """What stands in these columns."""
-    if not on_cluster(benchmark):
-        return []
-    summary = summarize(outcome.cell, outcome.runs)
-    if summary is None:
-        return ["-"] * len(heads(benchmark))
-    found = [summary.percentiles_ms[p] for p in _PERCENTILES]
-    told = ["-" if value is None else decimal(value, 3) for value in found]
+    shown = [
+        Field(f"p{p:g}_ms", f"p{p:g} ms", partial(_percentile, p), partial(decimal, places=3))
+        for p in _PERCENTILES
+    ]
     if benchmark.plan.prices:
-        price = price_of(benchmark, outcome.cell)
-        told.append("-" if price is None else money(cost_per_million(summary.items_per_sec, price).value))
-    return told
+        shown.append(Field("cost_per_million", "cost/million", partial(_cost, benchmark), money))
+    return shown
+
+
+def _percentile(p: float, row: Any) -> float | None:
+    found: float | None = row.summary.percentiles_ms[p] if row.summary else None
+    return found
+
+
+def _cost(benchmark: Benchmark, row: Any) -> float | None:
+    price = price_of(benchmark, row.cell)
+    return None if price is None or not row.summary else cost_per_million(row.summary.items_per_sec, price).value
 
 
 def lines(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A profile as text."""
+"""A profile as text, and what is said of it in sentences, in its report and on its pages alike."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from inferlab.profiling.estimate import estimated_ms
 from inferlab.profiling.predict import gains_from_zeros
+from inferlab.records import Finding
 from inferlab.records.profile import (
     FlopsProfile,
     Layer,
@@ -16,11 +17,10 @@ from inferlab.records.profile import (
     PruningEstimate,
     Verified,
 )
-from inferlab.units import count, decimal, plural, scaled, share, size
+from inferlab.units import count, decimal, duration, plural, scaled, share, size
 from inferlab.views import columns
 from inferlab.views.intervals import between, rounded, useful
-from inferlab.views.profile_words import overhead
-from inferlab.views.text import finding, output_check
+from inferlab.views.text import finding, machine_line, output_check, shapes
 
 # So many layers are shown; all of them are in the file and in the report.
 SHOWN = 15
@@ -276,3 +276,121 @@ def _verified(found: PruningEstimate, verified: Verified) -> list[str]:
         f"ms/batch, {speedup:.3g}x of the speed{loss}; the estimate is off by {share(verified.error)}",
         f"Output Check: {output_check(verified.output_check)}",
     ]
+
+
+_METHOD_SENTENCES = {
+    "approximated": "foretold from the weights alone",
+    "one-shot": "measured without data: each layer pruned alone, on {items}",
+    "one-shot with data": "measured with data: each layer pruned alone, on {items}",
+}
+_METRIC_SENTENCES = {
+    "relative power": "A loss is the power of the change of the outputs over the power of the dense outputs.",
+    "cross-entropy": "A loss is the rise of the cross-entropy over that of the dense model.",
+}
+ROOFLINE = (
+    "Below the slope a layer waits for memory, below the flat part it computes. Ceilings were measured on this "
+    "machine with as many cores; a layer whose data stay in the cache may lie above the slope."
+)
+
+
+def wrong(profile: Profile) -> str:
+    """That the outputs are not what they should be; empty where they are, or where nobody knows."""
+    check = profile.performance.output_check if profile.performance else None
+    if check is None or check.status != "mismatch":
+        return ""
+    return f"The outputs are {output_check(check)}. These times are worth nothing."
+
+
+def notes(profile: Profile) -> list[str]:
+    """All that qualifies the numbers: findings, what could not be made, that it was cut off."""
+    performance = profile.performance
+    found = [_sentence(one) for one in _findings(profile) if one.code != "output-mismatch"]
+    if performance and performance.output_check.status == "unchecked":
+        found.append(f"The outputs were not checked: {performance.output_check.detail or 'no reason is known'}.")
+    found += profile.problems
+    found += performance.problems if performance else ()
+    if profile.interrupted:
+        found.append("It was interrupted; what was done by then is kept.")
+    return list(dict.fromkeys(found))
+
+
+def fallbacks(profile: Profile) -> str:
+    """How much of the time ran elsewhere than in the engine; empty where nothing did."""
+    found = sum(one.share for one in profile.performance.layers if one.fallback) if profile.performance else 0.0
+    return (
+        f"{share(found)} of the time ran in the engine's fallback, which pruning does not help." if found else ""
+    )
+
+
+def method(loss: LossProfile) -> str:
+    """How the losses were found."""
+    return _METHOD_SENTENCES[loss.method].format(items=plural(loss.items, "input"))
+
+
+def metric(loss: LossProfile) -> str:
+    """What a loss is, in a sentence."""
+    return _METRIC_SENTENCES[loss.metric]
+
+
+def left_out(loss: LossProfile, most: int = 5) -> str:
+    """Which weights have no losses, and why; empty where all have."""
+    named = [f"{name}: {reason}" for name, reason in loss.left_out.items()]
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return f"Left out: {'; '.join(named[:most])}{more}." if named else ""
+
+
+def _findings(profile: Profile) -> list[Finding]:
+    return [one for part in (profile.performance, profile.loss) if part for one in part.findings]
+
+
+def _sentence(one: Finding) -> str:
+    """A finding as a sentence that stands alone."""
+    sentence = finding(one)
+    return sentence[:1].upper() + sentence[1:]
+
+
+def overhead(found: PerformanceProfile) -> str:
+    """What the engine's profiler adds to an inference, with its interval; it cannot make one faster."""
+    ends = found.overhead_interval
+    between = "" if ends is None else f"{share(ends[0])} to {share(ends[1])}"
+    if found.profiler_overhead < 0 or (ends is not None and ends[0] <= 0):
+        return f"not measurable ({between})" if between else "not measurable"
+    return f"{share(found.profiler_overhead)} ({between})" if between else share(found.profiler_overhead)
+
+
+#: How levels of pruning were tried.
+PRUNING = {
+    "imposed": "The engine imposed each level on its kernels; no weight was changed.",
+    "zeroed": "At each level the smallest weights were set to zero in a copy of the model, which was measured.",
+}
+
+
+def facts(profile: Profile) -> dict[str, str]:
+    """All that a reader needs to measure the same again, by name; what is empty need not be shown."""
+    performance, model = profile.performance, profile.model
+    pairs: dict[str, str] = {"Model": model.source, "Digest": model.digest, "Opset": str(model.opset or "")}
+    if performance:
+        machine = performance.machine
+        processes = plural(len(performance.processes_ms), "fresh process", "fresh processes")
+        times = ", ".join(decimal(one, 3) for one in performance.processes_ms)
+        pairs |= {
+            "Clean pass": f"{processes}, without a profiler: {times} ms",
+            "Layers": "The engine's own times of a second pass, scaled so that they add up to the clean time; "
+            "a spread is the standard deviation between processes.",
+            "Measured": performance.measured_at,
+            "Inputs": shapes(performance.shapes),
+            "Machine": machine_line(machine),
+            "Memory": "" if machine.memory_bytes is None else size(machine.memory_bytes),
+            "Versions": ", ".join(f"{name} {version}" for name, version in performance.versions.items()),
+            "Settings": ", ".join(f"{name} {value}" for name, value in performance.settings.items()),
+            "Pruning": PRUNING.get(performance.pruning, ""),
+        }
+    elif profile.flops:
+        pairs["Inputs"] = shapes(profile.flops.shapes)
+    if profile.loss:
+        pairs["Loss"] = (
+            f"{profile.loss.method}, {plural(profile.loss.items, 'input')}, {duration(profile.loss.seconds)}"
+        )
+        pairs["Sensitivity"] = "The mean of a layer's loss over all shares of zeros: the area under its curve."
+    pairs["Made by"] = f"inferlab {profile.inferlab}, {profile.created_at}, {profile.format} {profile.id}".strip()
+    return pairs

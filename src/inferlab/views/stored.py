@@ -194,15 +194,11 @@ def _versions(found: Iterable[Mapping[str, str]]) -> str:
 
 
 def _result(benchmark: Benchmark, baseline: Sequence[str]) -> list[str]:
-    from inferlab.views import table, text
+    from inferlab.views import benchmark as view
 
     if baseline:
-        table.check_baseline([one.cell for one in benchmark.outcomes], baseline)
-    if len(benchmark.outcomes) != 1:
-        return table.lines(benchmark, table.find_baseline(benchmark, baseline))
-    (only,) = benchmark.outcomes
-    found = text.result_lines(benchmark, only) if only.runs else [f"Original Model Path: {benchmark.model.source}"]
-    return [*found, f"Failure: {only.failure.message}"] if only.failure else found
+        view.check_baseline([one.cell for one in benchmark.outcomes], baseline)
+    return view.lines(benchmark, view.find_baseline(benchmark, baseline))
 
 
 def to_json(found: Document) -> str:

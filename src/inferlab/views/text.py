@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from inferlab.measure.check import worst
-from inferlab.measure.findings import find_all
-from inferlab.measure.stats import peak_memory_bytes, summarize, with_samples
-from inferlab.records import Benchmark, Cell, Estimate, Finding, Outcome, OutputCheck, Run, Summary
-from inferlab.units import decimal, duration, plural, share, size
+from inferlab.records import Cell, Estimate, Finding, Machine, OutputCheck
+from inferlab.units import duration, plural, share
 from inferlab.views.intervals import QUIETER, between, half_width, useful
 
 SCENARIO_NAMES = {
@@ -22,91 +18,12 @@ SCENARIO_NAMES = {
 }
 
 
-def result_lines(benchmark: Benchmark, outcome: Outcome) -> list[str]:
-    """The lines that DeepSparse's tool prints, then what it did not have."""
-    cell, runs = outcome.cell, outcome.runs
-    summary = summarize(cell, runs)
-    lines = [
-        f"Original Model Path: {benchmark.model.source}",
-        f"Batch Size: {cell.batch_size}",
-        f"Scenario: {SCENARIO_NAMES[cell.scenario]}",
-    ]
-    notes = [f"Note: {finding(one)}" for one in find_all(outcome)]
-    if summary is None:
-        return [*lines, "Iterations: 0", *notes]
-    lines += [
-        f"Throughput (items/sec): {decimal(summary.items_per_sec.value)}",
-        f"Latency Mean (ms/batch): {decimal(summary.mean_ms)}",
-        f"Latency Median (ms/batch): {decimal(summary.median_ms.value)}",
-        f"Latency Std (ms/batch): {decimal(summary.std_ms)}",
-        f"Iterations: {summary.iterations}",
-        *_sureness(summary, len(with_samples(runs))),
-        *_precision(outcome),
-    ]
-    lines += _percentiles("Latency Percentiles (ms/batch)", summary.percentiles_ms)
-    if summary.service_percentiles_ms is not None:
-        lines += _percentiles("Service Percentiles (ms/batch)", summary.service_percentiles_ms)
-        lines.append(f"Rate (requests/sec): {cell.rate:g} due, {share(1 - summary.unserved_share)} served")
-    return lines + _around(outcome, runs) + notes
-
-
-def _sureness(summary: Summary, processes: int) -> list[str]:
-    if summary.median_ms.low is None:
-        return []
-    level = f"{100 * summary.median_ms.level:g}%"
-    return [
-        f"Throughput {level} Interval (items/sec): {interval(summary.items_per_sec, processes)}",
-        f"Latency Median {level} Interval (ms/batch): {interval(summary.median_ms, processes)}",
-    ]
-
-
-def _precision(outcome: Outcome) -> list[str]:
-    """Which of the two ended it, the wanted precision or the time."""
-    wanted = outcome.cell.precision
-    if wanted is None or outcome.status != "done":
-        return []
-    reached = all(one.code != "not-precise" for one in find_all(outcome))
-    return [f"Precision: ±{share(wanted)} {'reached' if reached else 'not reached within the time'}"]
-
-
 def interval(estimate: Estimate, processes: int) -> str:
     """An interval with its half-width and what it rests on; or what to do where it says nothing."""
     ends = estimate.ends
     if ends is None or not useful(ends):
         return f"{between(ends, processes=processes)}. {QUIETER}"
     return f"{between(ends)} (±{half_width(ends)}) from {plural(processes, 'process', 'processes')}"
-
-
-def _percentiles(head: str, percentiles: Mapping[float, float | None]) -> list[str]:
-    shown = [f"p{p:g} {decimal(ms)}" for p, ms in percentiles.items() if ms is not None and p > 50]
-    return [f"{head}: {', '.join(shown)}"] if shown else []
-
-
-def _around(outcome: Outcome, runs: Sequence[Run]) -> list[str]:
-    cell, run = outcome.cell, runs[0]
-    engine = next(
-        (f"{name} {version}" for name, version in run.versions.items() if name == cell.engine), cell.engine
-    )
-    streams = plural(cell.num_streams, "stream")
-    if cell.num_streams > 1:
-        streams += {
-            "processes": " in processes of their own",
-            "threads": " in threads, each with its own loaded model",
-            "native": " on one loaded model",
-        }[run.stream_mode]
-    if cell.instances > 1:
-        streams = f"{cell.instances} instances of {streams}"
-    lines = [
-        f"Engine: {engine}, {plural(cell.num_cores, 'core')}, {streams}",
-        f"Load Time: {duration(statistics.median(one.load_s for one in runs))}",
-        f"First Inference: {duration(statistics.median(one.first_inference_s for one in runs))}",
-    ]
-    peak = peak_memory_bytes(runs)
-    if peak is not None:
-        before = run.baseline_memory_bytes
-        also = "" if before is None else f" ({size(before)} before the model was loaded)"
-        lines.append(f"Peak Memory: {size(peak)}{also}")
-    return [*lines, f"Output Check: {output_check(worst([one.check for one in runs]))}"]
 
 
 #: What an error is, by its metric.
@@ -302,3 +219,16 @@ def cell_label(cell: Cell) -> str:
     words.append(f"batch {cell.batch_size}")
     words += [] if cell.sequence_length is None else [f"sequence {cell.sequence_length}"]
     return ", ".join(words)
+
+
+def machine_line(found: Machine) -> str:
+    """The machine that measured, in a line."""
+    return (
+        f"{found.node}: {found.cpu}, {found.architecture}, {plural(found.physical_cores, 'core')}, "
+        f"{plural(found.logical_cpus, 'logical CPU')}, {found.system}"
+    )
+
+
+def shapes(found: Mapping[str, Sequence[Any]]) -> str:
+    """Inputs with their shapes, in a line."""
+    return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in found.items())

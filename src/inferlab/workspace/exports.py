@@ -16,7 +16,7 @@ from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
 from inferlab.store.record_files import PROFILES
 from inferlab.store.store import Store
-from inferlab.views import files, flat, profile_html, stored
+from inferlab.views import files, flat, profile_report, stored
 
 _TYPES = {"json": "application/json", "csv": "text/csv", "html": "text/html"}
 
@@ -53,9 +53,9 @@ def _benchmark(found: Stored, ending: str) -> str:
         return flat.to_csv(flat.rows(found.benchmark))
     if ending == "json":
         return files.to_json(found.benchmark)
-    from inferlab.views import benchmark_html  # late: it draws charts
+    from inferlab.views import benchmark_report  # late: it draws charts
 
-    return benchmark_html.report(found.benchmark)
+    return benchmark_report.report(found.benchmark)
 
 
 def _document(found: Document, ending: str) -> str:
@@ -63,7 +63,7 @@ def _document(found: Document, ending: str) -> str:
         return stored.to_json(found)
     if found.kind == "profile":
         profile = PROFILES.from_content(found.content, found.id)
-        return profile_html.report(profile) if ending == "html" else _csv(ProfileResult(profile).rows())
+        return profile_report.report(profile) if ending == "html" else _csv(ProfileResult(profile).rows())
     if found.kind == "comparison":
         sweep = _sweep(found)
         if ending == "csv":

@@ -18,7 +18,7 @@ from inferlab.units import decimal, plural, scaled
 from inferlab.views.charts.layer_diffs import layer_diff
 from inferlab.views.intervals import between
 from inferlab.views.profile_tables import NAMES, Columns, diff_columns
-from inferlab.views.report_parts import Cell
+from inferlab.views.report import Cell
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart
 from inferlab.web.desk import Desk

@@ -11,8 +11,8 @@ from nicegui.element import Element
 from inferlab.records import Shape
 from inferlab.records.profile import Interval, PerformanceProfile, Profile
 from inferlab.units import count, decimal, share
-from inferlab.views import profile_words as words
-from inferlab.views import report_parts
+from inferlab.views import profile as words
+from inferlab.views import text
 from inferlab.views.intervals import between_at
 from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
@@ -56,9 +56,9 @@ def setting(performance: PerformanceProfile) -> None:
 
 def input_shapes(shapes: Mapping[str, Shape]) -> None:
     """Which shapes the inputs had."""
-    shell.stat("Input Shapes", report_parts.shapes(shapes) or "unknown").classes(
-        "il-stat-words il-whole-row"
-    ).props('data-testid="shapes"')
+    shell.stat("Input Shapes", text.shapes(shapes) or "unknown").classes("il-stat-words il-whole-row").props(
+        'data-testid="shapes"'
+    )
 
 
 def measured(performance: PerformanceProfile) -> None:

@@ -13,7 +13,7 @@ from inferlab.errors import InferlabError
 from inferlab.records.profile import LossProfile, Profile
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, share
-from inferlab.views import profile_words as words
+from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import VALUES
 from inferlab.views.profile_tables import loss_columns

@@ -14,10 +14,10 @@ from inferlab.profiling.estimate import BUDGET
 from inferlab.records.profile import FlopsProfile, Profile
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, size
-from inferlab.views import profile_words as words
+from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES
-from inferlab.views.profile_how import PRUNING, facts
+from inferlab.views.profile import PRUNING, facts
 from inferlab.views.profile_tables import layer_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary

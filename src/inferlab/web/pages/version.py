@@ -14,7 +14,7 @@ from inferlab.units import decimal, plural, scaled, share, size
 from inferlab.views import optimization_words as words
 from inferlab.views.intervals import between_at
 from inferlab.views.profile_tables import Columns
-from inferlab.views.report_parts import Cell
+from inferlab.views.report import Cell
 from inferlab.views.text import output_check
 from inferlab.web import shell
 from inferlab.web.components import benchmark_dialog, model_facts

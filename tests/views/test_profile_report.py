@@ -11,7 +11,7 @@ import pytest
 
 from inferlab.records import Finding, OutputCheck
 from inferlab.records.profile import PerformanceProfile, Profile
-from inferlab.views.profile_html import report
+from inferlab.views.profile_report import report
 from tests.helpers.browser import BROWSER, found_in
 from tests.helpers.profiles import a_performance_profile, a_profile, with_layers
 from tests.helpers.report_pages import Page, drawn, options, own, titles

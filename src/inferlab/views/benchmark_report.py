@@ -1,0 +1,355 @@
+"""A benchmark as one HTML file that opens offline."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+
+from inferlab import records
+from inferlab.errors import BadInput
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find_in_all
+from inferlab.measure.headline import statistic
+from inferlab.measure.stats import peak_memory_bytes, summarize
+from inferlab.records import Benchmark, Finding, Outcome, Run, Summary
+from inferlab.units import count, decimal, duration, plural, share, size
+from inferlab.version import __version__
+from inferlab.views import benchmark as view
+from inferlab.views import charts, command, flat
+from inferlab.views import report as parts
+from inferlab.views.charts import cards, frame
+from inferlab.views.charts.cards import best_and_worst
+from inferlab.views.charts.points import Point
+from inferlab.views.charts.timeline import measured
+from inferlab.views.fields import Field
+from inferlab.views.intervals import between, between_at
+from inferlab.views.report import Cell, Element, numbers
+from inferlab.views.text import cell_label, finding, machine_line, output_check, shapes
+
+# Dots of all cells together, and of one at least: a page of many cells must open too.
+_MOST_DOTS = 60_000
+_FEWEST_DOTS = 300
+_DOTS_OF_ONE = 6_000
+
+
+def report(benchmark: Benchmark) -> str:
+    """The report of a benchmark: one self-contained page."""
+    drawn = parts.Charts()
+    points = [charts.from_row(row) for row in flat.rows(benchmark)]
+    sections = {
+        "Summary": _summary(benchmark, points),
+        "Cells": _cells(benchmark, points) if len(points) > 1 else [],
+        "Throughput": _throughput(points, drawn),
+        "Core Scaling": _scaling(points, drawn, "cores"),
+        "Batch Size Scaling": _scaling(points, drawn, "batches"),
+        "Batch Iterations": _iterations(benchmark.outcomes, drawn),
+        "How it was measured": _how(benchmark),
+    }
+    name = PurePath(benchmark.model.source).name or benchmark.model.source
+    return parts.page(f"{name}: benchmark", [*_head(benchmark, name, points)], sections, drawn)
+
+
+def _head(benchmark: Benchmark, name: str, points: Sequence[Point]) -> Iterator[Element | None]:
+    outcomes = benchmark.outcomes
+    runs = [run for one in outcomes for run in one.runs]
+    began = min((run.started_at for run in runs), default="")
+    known = [began[:16].replace("T", " "), *(run.machine.cpu for run in runs), *_engines(points)]
+    yield parts.model_heading(name, benchmark.model, list(dict.fromkeys(known)))
+    yield parts.box(_told([_wrong(one) for one in outcomes]), wrong=True)
+    yield parts.box(_told([_failed(one) for one in outcomes]), wrong=True)
+    yield parts.box(_told([_findings(*both) for both in zip(outcomes, find_in_all(outcomes), strict=True)]))
+
+
+def _engines(points: Sequence[Point]) -> list[str]:
+    """The engines with their versions, which those that only failed do not tell."""
+    versions = {one.engine: one.version for one in sorted(points, key=lambda one: one.version)}
+    return [f"{engine} {version}".rstrip() for engine, version in sorted(versions.items())]
+
+
+def _told(sentences: Sequence[Sequence[str]]) -> list[str]:
+    """What is told of the cells, each sentence once."""
+    found = view.shared(sentences)
+    return [f"{cells}: {text}" if cells else text for text, cells in found.items()]
+
+
+def _wrong(outcome: Outcome) -> list[str]:
+    check = worst([run.check for run in outcome.runs]) if outcome.runs else None
+    if check is None or check.status != "mismatch":
+        return []
+    return [f"Outputs {output_check(check)}: this speed is worth nothing."]
+
+
+def _failed(outcome: Outcome) -> list[str]:
+    return [f"Failed: {outcome.failure.message}"] if outcome.failure else []
+
+
+def _findings(outcome: Outcome, found: Sequence[Finding]) -> list[str]:
+    told = [finding(one) for one in found if one.code != "output-mismatch"]
+    if not outcome.runs and not outcome.failure:
+        told.append("nothing was measured: it was interrupted before.")
+    return [text[:1].upper() + text[1:] for text in told]
+
+
+def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
+    """All cells side by side."""
+    if len(points) < 2 or all(one.items_per_sec is None for one in points):
+        return []
+    bars = charts.bars(points)
+    return [
+        parts.caption("Items a second; bars are 95 % intervals."),
+        drawn.add("throughput", {"": frame.compact(bars, bars.layout.height - bars.layout.margin.t)}),
+    ]
+
+
+def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[Element]:
+    """The time an item along core counts or batch sizes, for each of the other that has more than one of these."""
+    axis, fixed, draw, label = {
+        "cores": ("num_cores", "batch_size", cards.core_scaling, "Batch Size"),
+        "batches": ("batch_size", "num_cores", cards.batch_scaling, "Cores"),
+    }[name]
+    # The line that comes first has the colour: that of the best, which a wrong one never is.
+    shown = [one for one in points if one.ms_per_item is not None]
+    shown.sort(key=lambda one: (one.wrong, one.ms_per_item))
+    choices: dict[int, set[int]] = {}
+    for one in shown:
+        choices.setdefault(getattr(one, fixed), set()).add(getattr(one, axis))
+    figures = {str(choice): draw([("", shown)], choice) for choice in sorted(choices) if len(choices[choice]) > 1}
+    if not figures:
+        return []
+    what = "core counts" if name == "cores" else "batch sizes"
+    return [
+        parts.caption(f"The time an item along {what}; bars are 95 % intervals, and the ring marks the best."),
+        parts.selectors(name, {label: {choice: choice for choice in figures}}),
+        drawn.add(name, figures),
+    ]
+
+
+def _iterations(outcomes: Sequence[Outcome], drawn: parts.Charts) -> list[Element]:
+    """Every batch of a cell over time."""
+    shown = {str(number): one for number, one in enumerate(outcomes, 1) if measured(one)}
+    if not shown:
+        return []
+    dots = min(_DOTS_OF_ONE, max(_FEWEST_DOTS, _MOST_DOTS // len(shown)))
+    figures = {key: cards.iterations([(cell_label(one.cell), one)], dots) for key, one in shown.items()}
+    if len(outcomes) == 1:
+        return [drawn.add("iterations", {"": figures["1"]})]
+    names = {key: f"#{key}: {cell_label(one.cell)}" for key, one in shown.items()}
+    return [parts.selectors("iterations", {"Cell": names}), drawn.add("iterations", figures)]
+
+
+_NAMES = ("machine", "engine", "scenario", "Outputs", "Remark")
+_SHOWN = (90.0, 95.0, 99.0)
+
+
+def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
+    """How fast the only cell is, or the best of many, and how far that can be believed."""
+    if len(points) == 1:
+        return _one(benchmark.outcomes[0], points[0])
+    states = Counter(one.status for one in benchmark.outcomes)
+    done = ", ".join(f"{number} {state}" for state, number in states.items())
+    wrong = sum(one.wrong for one in points)
+    tiles = [
+        parts.tile("Cells", str(len(points)), done),
+        parts.tile("Output Check", f"{plural(wrong, 'cell')} WRONG" if wrong else _checked(points), style="words"),
+    ]
+    ends = best_and_worst(points)
+    if ends is None:
+        return [parts.tiles(*tiles), parts.caption("No cell was measured to its end with outputs that are right.")]
+    best = ends[0]
+    label = cell_label(benchmark.outcomes[points.index(best)].cell)
+    return [
+        parts.tiles(
+            parts.tile(f"Best MS per Item ({statistic(best.scenario)})", _digits(best.ms_per_item), label, "main"),
+            parts.tile("Its Items per Second (mean)", count(best.items_per_sec or 0.0), label, "main"),
+            *tiles,
+        ),
+        *map(parts.caption, view.verdict(benchmark)),
+    ]
+
+
+def _checked(points: Sequence[Point]) -> str:
+    found = {one.output_check for one in points if one.output_check}
+    return "match" if found == {"match"} else "unchecked"
+
+
+def _one(outcome: Outcome, point: Point) -> list[Element]:
+    cell = outcome.cell
+    found = summarize(cell, outcome.runs)
+    streams = None if cell.scenario == "sync" else parts.tile("Streams", str(cell.num_streams))
+    what = parts.tiles(
+        parts.tile("Engine", f"{cell.engine} {point.version}".rstrip(), style="words"),
+        parts.tile("Scenario", cell.scenario, _rate(cell.rate), style="words"),
+        parts.tile("Batch Size", str(cell.batch_size)),
+        parts.tile("Core Count", str(cell.num_cores)),
+        streams,
+        parts.tile("Instances", str(cell.instances)) if cell.instances > 1 else None,
+    )
+    if found is None:
+        return [what, parts.caption("Nothing was measured.")]
+    return [
+        what,
+        parts.tiles(
+            parts.tile(
+                f"MS per Item ({statistic(cell.scenario)})",
+                _digits(point.ms_per_item),
+                _ends(point.ends("ms_per_item")),
+                "main",
+            ),
+            parts.tile(
+                "MS per Batch (median)", decimal(found.median_ms.value, 3), _ends(found.median_ms.ends), "main"
+            ),
+            parts.tile(
+                "Items per Second (mean)",
+                count(found.items_per_sec.value),
+                _ends(found.items_per_sec.ends),
+                "main",
+            ),
+        ),
+        parts.tiles(*_details(found), *_around(outcome.runs)),
+    ]
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:g} requests/s"
+
+
+def _details(found: Summary) -> Iterator[Element]:
+    yield parts.tile(
+        "Mean", f"{decimal(found.mean_ms, 3)} ms", f"standard deviation {decimal(found.std_ms, 3)} ms"
+    )
+    for p in _SHOWN:
+        if (value := found.percentiles_ms[p]) is not None:
+            yield parts.tile(f"p{p:g}", f"{decimal(value, 3)} ms")
+    yield parts.tile("Iterations", str(found.iterations), f"in {duration(found.seconds_ran)}")
+
+
+def _around(runs: Sequence[Run]) -> Iterator[Element]:
+    first = duration(statistics.median(run.first_inference_s for run in runs))
+    yield parts.tile(
+        "Load Time", duration(statistics.median(run.load_s for run in runs)), f"first inference {first}"
+    )
+    if (peak := peak_memory_bytes(runs)) is not None:
+        yield parts.tile("Peak Memory", size(peak))
+    yield parts.check_tile(worst([run.check for run in runs]))
+
+
+def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
+    """The table of all cells, with both ends of every interval."""
+    outcomes = benchmark.outcomes
+    base = view.find_baseline(benchmark, ())
+    found: list[Summary | None] = [summarize(one.cell, one.runs) for one in outcomes]
+    columns: dict[str, Sequence[str | Cell]] = {"#": [Cell(str(n), n) for n in range(1, len(outcomes) + 1)]}
+    for trait in view.traits([one.cell for one in outcomes]):
+        columns[trait.label] = [_trait(trait, one.cell) for one in outcomes]
+    statistics_shown = {statistic(one.cell.scenario) for one in outcomes}
+    told = f" ({statistics_shown.pop()})" if len(statistics_shown) == 1 else ""
+    columns |= {
+        f"MS per item{told}": numbers([one.ms_per_item for one in points]),
+        "MS per batch (median)": numbers([one.median_ms.value if one else None for one in found]),
+        "MS per batch, 95\u00a0%": [Cell(_interval(one.median_ms.ends) if one else "–") for one in found],
+        "Items/s (mean)": numbers([one.items_per_sec.value if one else None for one in found]),
+        "Items/s, 95\u00a0%": [Cell(_interval(one.items_per_sec.ends) if one else "–") for one in found],
+        "p99 ms": numbers([one.percentiles_ms[99.0] if one else None for one in found]),
+    }
+    if base is not None:
+        columns[f"Speed-up over #{outcomes.index(base) + 1}"] = [
+            _speed_up(one, base) if known else Cell("–") for one, known in zip(outcomes, found, strict=True)
+        ]
+    columns["Peak MiB"] = numbers([_mib(one.runs) for one in outcomes], 1)
+    columns["Outputs"] = [Cell("WRONG" if one.wrong else one.output_check, wrong=one.wrong) for one in points]
+    columns["Remark"] = [
+        Cell(text, wrong=bool(one.failure) or "WRONG" in text)
+        for text, one in zip(view.remarks(outcomes), outcomes, strict=True)
+    ]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return [parts.rows_table("all-cells", list(columns), rows, left=_NAMES)]
+
+
+def _trait(trait: Field, cell: records.Cell) -> str | Cell:
+    value = trait.get(cell)
+    if trait.left:
+        return str(value)
+    return Cell(trait.text(cell), value)
+
+
+def _speed_up(outcome: Outcome, base: Outcome) -> Cell:
+    if outcome is base:
+        return Cell("1", 1.0)
+    ratio = view.speed_up(outcome, base)
+    return Cell(view.ratio_text(ratio), ratio.value)
+
+
+def _mib(runs: Sequence[Run]) -> float | None:
+    peak = peak_memory_bytes(runs)
+    return None if peak is None else peak / 2**20
+
+
+def _ends(ends: tuple[float, float] | None) -> str:
+    if ends is None:
+        return "no interval: one process"
+    return between_at(ends, 0.95, _digits)
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "–" if ends is None else between(ends, _digits)
+
+
+def _digits(value: float | None) -> str:
+    """Three digits after the point, more where it is small, fewer where it is large."""
+    return "–" if value is None else count(value) if value >= 100 else decimal(value, 3)
+
+
+def _how(benchmark: Benchmark) -> list[Element]:
+    """All that a reader needs to measure the same again."""
+    plan, model = benchmark.plan, benchmark.model
+    cells = [one.cell for one in benchmark.outcomes]
+    runs = [run for one in benchmark.outcomes for run in one.runs]
+    machines = list(dict.fromkeys(machine_line(run.machine) for run in runs))
+    memory = (run.machine.memory_bytes for run in runs)
+    times = sorted(run.started_at for run in runs)
+    processes = _processes([len(one.runs) for one in benchmark.outcomes if one.runs])
+    pairs = {
+        "Model": model.source,
+        "Digest": model.digest,
+        "Opset": str(model.opset or ""),
+        "Command": _command(benchmark),
+        "Measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "",
+        "Each cell": f"{duration(plan.time_s)} in all"
+        + (f", in {processes}" if processes else "")
+        + f", each after a warm-up of {duration(plan.warmup_s)} at most",
+        "Precision": "" if plan.precision is None else f"until the interval was ±{share(plan.precision)} narrow",
+        "Numbers": "A cell's median and throughput are those of its typical process; an interval (95 %) is "
+        "Student's on what its processes say.",
+        "Speed-ups": "Not measured in turns, hence less sure than inferlab compare." if len(cells) > 1 else "",
+        "Inputs": _each(shapes(dict(cell.shapes)) for cell in cells),
+        "Streams": _each(run.stream_mode for run in runs if run.stream_mode != "single"),
+        "Pinning": _each(cell.thread_pinning for cell in cells),
+        "Engine options": ", ".join(f"{name}={value}" for name, value in plan.engine_options),
+        "Seed": str(plan.seed),
+        "Machine": "; ".join(machines),
+        "Memory": _each(size(one) for one in memory if one is not None),
+        "Versions": _each(f"{name} {version}" for run in runs for name, version in run.versions.items()),
+        "Made by": f"inferlab {__version__} {benchmark.id}".strip(),
+    }
+    return [parts.facts(pairs)]
+
+
+def _processes(counts: Sequence[int]) -> str:
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    if fewest == most:
+        return plural(most, "fresh process", "fresh processes") if most else ""
+    return f"{fewest} to {most} fresh processes"
+
+
+def _each(texts: Iterable[str]) -> str:
+    """All of these, each once."""
+    return ", ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _command(benchmark: Benchmark) -> str:
+    try:
+        return command.benchmark(benchmark.plan)
+    except BadInput:  # Python can ask for what no single command says
+        return ""

@@ -1,0 +1,329 @@
+"""A profile as one HTML file that opens offline, and the tables of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from inferlab.errors import BadInput
+from inferlab.profiling.estimate import estimate
+from inferlab.records.profile import (
+    FlopsProfile,
+    Interval,
+    LossProfile,
+    PerformanceProfile,
+    Profile,
+    PruningEstimate,
+    TypeGain,
+    Verified,
+)
+from inferlab.units import count, decimal, plural, scaled, share, size
+from inferlab.views import profile as words
+from inferlab.views import profile_tables as columns
+from inferlab.views import report as parts
+from inferlab.views.charts import profiles as charts
+from inferlab.views.charts.profile_values import FLOPS, VALUES, model_name
+from inferlab.views.intervals import between, between_at
+from inferlab.views.profile import overhead
+from inferlab.views.report import Element, numbers
+from inferlab.views.text import output_check
+
+
+def report(profile: Profile) -> str:
+    """The report of a profile: one self-contained page."""
+    drawn = parts.Charts()
+    sections: dict[str, Sequence[Element | None]] = {
+        "Model Summary": _summary(profile),
+        "Layer Summaries": _timed(profile, drawn, "summaries"),
+        "Layer Results": _timed(profile, drawn, "results"),
+        "Pruning": _pruning(profile, drawn),
+        "Roofline": _roofline(profile, drawn),
+        "Estimate": _estimates(profile),
+        "Loss Profile": _loss(profile.loss, profile, drawn),
+        "FLOPS Profile": _flops(profile.flops, profile, drawn),
+        "How it was measured": [parts.facts(words.facts(profile))],
+    }
+    return parts.page(f"{model_name(profile)}: profile", [*_head(profile)], sections, drawn)
+
+
+def _head(profile: Profile) -> Iterator[Element | None]:
+    performance = profile.performance
+    known = [profile.created_at[:16].replace("T", " ")]
+    if performance:
+        known += [performance.machine.cpu, performance.engine_and_version]
+    yield parts.model_heading(model_name(profile), profile.model, known)
+    if told := words.wrong(profile):
+        yield parts.box([told], wrong=True)
+    yield parts.box(words.notes(profile))
+
+
+def _timed(profile: Profile, drawn: parts.Charts, name: str) -> list[Element]:
+    """Layer summaries or layer results, with what may be chosen."""
+    performance = profile.performance
+    if performance is None or not performance.layers:
+        return []
+    options = {key: text for key, text in charts.summaries(profile).items() if key not in FLOPS}
+    made = [*_chosen(profile, drawn, name, options)]
+    if name == "summaries":
+        if told := words.fallbacks(profile):
+            made.append(parts.caption(told))
+        return made
+    return [*made, parts.subheading("All layers"), _table("layers", columns.layer_columns(profile))]
+
+
+def _chosen(profile: Profile, drawn: parts.Charts, name: str, options: Mapping[str, str]) -> Iterator[Element]:
+    draw = charts.layer_summaries if name.endswith("summaries") else charts.layer_results
+    figures = {f"{key}|{value}": draw(profile, key, value) for key in options for value in VALUES}
+    yield parts.selectors(name, {"Summary Type": options, "Value Display": VALUES})
+    yield drawn.add(name, figures)
+
+
+def _pruning(profile: Profile, drawn: parts.Charts) -> list[Element]:
+    performance = profile.performance
+    if performance is None or not performance.pruned:
+        return []
+    return [
+        parts.caption(words.PRUNING.get(performance.pruning, "")),
+        drawn.add("pruning", {"": charts.pruning(profile)}),
+    ]
+
+
+def _roofline(profile: Profile, drawn: parts.Charts) -> list[Element | None]:
+    try:
+        figure = charts.roofline(profile)
+    except BadInput:  # no layer has both a time and counted work
+        return []
+    return [
+        parts.caption(words.ROOFLINE) if profile.performance and profile.performance.ceilings else None,
+        drawn.add("roofline", {"": figure}),
+    ]
+
+
+def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> list[Element]:
+    if loss is None:
+        return []
+    estimate = profile.estimate
+    known = loss.average_sensitivity
+    made = [
+        parts.caption(f"{loss.name}: {words.method(loss)}. {words.metric(loss)}"),
+        parts.tiles(
+            parts.tile("Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned"),
+            parts.tile("Average Sensitivity", "unknown" if known is None else f"{known:.3g}"),
+            parts.tile(
+                "Estimated Reduction",
+                share(estimate.parameter_reduction),
+                f"of the parameters, budget {estimate.budget:g}",
+            )
+            if estimate
+            else None,
+            parts.tile("Estimated Recovery", share(estimate.recovery), "of the outputs' quality")
+            if estimate and estimate.recovery is not None
+            else None,
+            parts.tile("Dense Accuracy", share(loss.dense_accuracy)) if loss.dense_accuracy is not None else None,
+            parts.tile("Dense Loss", f"{loss.dense_loss:.4g}") if loss.dense_loss is not None else None,
+        ),
+    ]
+    if told := words.left_out(loss):
+        made.append(parts.caption(told))
+    if not loss.layers:
+        return made
+    for name, title, draw in (
+        ("sensitivities", "Layer Sensitivities", charts.loss_sensitivities),
+        ("parameters", "Parameter Counts", charts.parameter_counts),
+    ):
+        made += [parts.subheading(title), parts.selectors(name, {"Value Display": VALUES})]
+        made.append(drawn.add(name, {value: draw(profile, value) for value in VALUES}))
+        if name == "sensitivities" and any(
+            value is not None for one in loss.layers for value in one.losses.values()
+        ):
+            made.append(drawn.add("curves", {"": charts.loss_curves(profile)}))
+    return [*made, parts.details("Losses of all layers", _table("losses", columns.loss_columns(loss)))]
+
+
+def _flops(flops: FlopsProfile | None, profile: Profile, drawn: parts.Charts) -> list[Element | None]:
+    if flops is None:
+        return []
+    kinds = ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in flops.by_dtype.items())
+    intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
+    made: list[Element | None] = [
+        parts.caption("In theory, from the architecture alone; a multiply-add counts as two."),
+        parts.tiles(
+            parts.tile("FLOPs", scaled(flops.flops, "FLOP"), kinds),
+            parts.tile("Multiply-adds", scaled(flops.macs, "MAC")),
+            parts.tile("Parameters", scaled(flops.params), size(flops.weight_bytes)),
+            parts.tile("Activations", size(flops.activation_bytes), "read and written"),
+            parts.tile("Intensity", intensity, "FLOPs a byte"),
+            parts.tile("Batch Size", str(flops.batch_size)),
+        ),
+        parts.box(
+            [f"Not counted: {plural(one.count, 'node')} of {one.type}: {one.reason}." for one in flops.uncounted]
+        ),
+    ]
+    if not flops.layers:
+        return made
+    for name, title in (("flops-summaries", "FLOPs by Layer Type"), ("flops-results", "FLOPs by Layer")):
+        made += [parts.subheading(title), *_chosen(profile, drawn, name, FLOPS)]
+    return [*made, parts.details("All layers in theory", _table("theory", columns.theory_columns(flops)))]
+
+
+def _ends(ends: Interval | None) -> str:
+    if ends is None:
+        return "no interval: one process"
+    return between_at(ends, 0.95)
+
+
+def _summary(profile: Profile) -> list[Element]:
+    """How fast the whole model is and is estimated to be, and how far that can be believed."""
+    performance = profile.performance
+    if performance is None:
+        return [
+            parts.caption("No times were measured: what follows is from the architecture and the weights alone.")
+        ]
+    faster = performance.estimated_ms_per_batch is not None and profile.estimate is not None
+    speedup = performance.estimated_speedup
+    budget = f"loss budget {profile.estimate.budget:g}" if profile.estimate else ""
+    return [
+        parts.tiles(
+            parts.tile("Name", performance.name, style="words"),
+            parts.tile("Engine", performance.engine_and_version, style="words"),
+            parts.tile("Batch Size", str(performance.batch_size)),
+            parts.tile("Core Count", str(performance.num_cores)),
+            parts.tile("Instruction Sets", ", ".join(performance.instruction_sets) or "unknown", style="words"),
+        ),
+        parts.tiles(
+            parts.tile(
+                "MS per Batch (median)",
+                decimal(performance.ms_per_batch, 3),
+                _ends(performance.ms_interval),
+                "main",
+            ),
+            parts.tile(
+                "Items per Second (mean)",
+                count(performance.items_per_second),
+                _ends(performance.items_interval),
+                "main",
+            ),
+            parts.tile("Estimated MS per Batch", decimal(performance.estimated_ms_per_batch or 0.0, 3), budget)
+            if faster
+            else None,
+            parts.tile("Estimated Speed-up", f"{speedup:.2f} ×", "with limited effect on the loss")
+            if faster and speedup is not None
+            else None,
+            _int8(performance),
+        ),
+        parts.tiles(
+            parts.check_tile(performance.output_check),
+            *_layered(performance),
+        ),
+    ]
+
+
+def _layered(performance: PerformanceProfile) -> Iterator[Element]:
+    """How far the layers' times can be believed."""
+    if not performance.layers:
+        return
+    own = performance.layers_sum_ms
+    clean = f"{share(own / performance.ms_per_batch)} of the clean time" if performance.ms_per_batch else ""
+    yield parts.tile("Profiler Overhead", overhead(performance), "of an inference, while it looks on")
+    yield parts.tile("Unjoined Share", share(performance.unjoined_share), "of the time, to no node of the graph")
+    yield parts.tile("Layers' Own Sum", f"{decimal(own, 3)} ms", clean)
+
+
+def _int8(performance: PerformanceProfile) -> Element | None:
+    ms = performance.int8_ms_per_batch
+    if ms is None:
+        return None
+    gain = f"{performance.ms_per_batch / ms:.2f} × as fast" if ms else ""
+    return parts.tile("INT8 MS per Batch", decimal(ms, 3), gain)
+
+
+_BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+# Of more layers estimates take too long for a page that is made by the way.
+_MOST_LAYERS = 600
+
+
+def _table(name: str, shown: columns.Columns) -> Element:
+    rows = list(zip(*shown.values(), strict=True))
+    return parts.rows_table(name, list(shown), rows, columns.NAMES, [str(one) for one in shown["Type"]])
+
+
+def _estimates(profile: Profile) -> list[Element]:
+    """What pruning would give, for this budget and for others."""
+    own = profile.estimate
+    if own is None:
+        return []
+    found = {f"{own.budget:g}": own}
+    if profile.loss and len(profile.loss.layers) <= _MOST_LAYERS:
+        for budget in _BUDGETS:
+            if f"{budget:g}" not in found and (other := estimate(profile.performance, profile.loss, budget)):
+                found[f"{budget:g}"] = other
+    found = dict(sorted(found.items(), key=lambda one: float(one[0])))
+    made = [
+        parts.caption(
+            "Which layers are pruned how far is chosen by what is gained for the loss, until the budget is spent; "
+            "the losses of single layers are added up."
+        ),
+        parts.alternatives(
+            "budget",
+            "Loss Budget",
+            {key: f"{key} (this profile)" if one is own else key for key, one in found.items()},
+            {key: _estimate(one) for key, one in found.items()},
+            f"{own.budget:g}",
+        ),
+    ]
+    if own.verified and own.estimated_ms_per_batch is not None:
+        made += [parts.subheading(f"Verified at a budget of {own.budget:g}"), *_verified(own, own.verified)]
+    return made
+
+
+def _estimate(one: PruningEstimate) -> list[Element]:
+    speedup, ms = one.estimated_speedup, one.estimated_ms_per_batch
+    before = f"{decimal(one.ms_per_batch or 0.0, 3)} as it is"
+    made = [
+        parts.tiles(
+            None if ms is None else parts.tile("Estimated MS per Batch", decimal(ms, 3), before, "main"),
+            None if speedup is None else parts.tile("Estimated Speed-up", f"{speedup:.2f} ×", style="main"),
+            parts.tile("Loss", f"{one.loss:.3g}", f"of a budget of {one.budget:g}"),
+            parts.tile(
+                "Parameters Zeroed", share(one.parameter_reduction), f"in {plural(len(one.levels), 'weight')}"
+            ),
+            None if one.recovery is None else parts.tile("Recovery", share(one.recovery)),
+        )
+    ]
+    if not one.levels:
+        made.append(parts.caption("Nothing is pruned: no layer gains enough for what it would cost."))
+    return [*made, _by_type(one.by_type)]
+
+
+def _by_type(gains: Sequence[TypeGain]) -> Element:
+    if not gains:
+        return parts.caption("No times at levels of pruning were measured, so no speed-up can be told.")
+    top = max(one.ms for one in gains) or 1.0
+    gains = sorted(gains, key=lambda one: -one.ms)
+    left = [100 * one.estimated_ms / one.ms if one.ms else 100.0 for one in gains]
+    saved = [one.ms - one.estimated_ms for one in gains]
+    # In one go, so that all three have as many places.
+    told = numbers([*(one.ms for one in gains), *(one.estimated_ms for one in gains), *saved])
+    size = len(gains)
+    shown = {
+        "ms": told[:size],
+        "Estimated ms": told[size : 2 * size],
+        "Saved ms": told[2 * size :],
+        "Saved %": numbers([100 - one for one in left], 2),
+    }
+    rows = [[one.type, *(column[index].text for column in shown.values())] for index, one in enumerate(gains)]
+    stripes = [(100 * one.ms / top, min(part, 100)) for one, part in zip(gains, left, strict=True)]
+    return parts.small_table(["Type", *shown], rows, stripes, "Blue: what is left")
+
+
+def _verified(one: PruningEstimate, verified: Verified) -> list[Element]:
+    ends = verified.ms_interval
+    speedup = verified.baseline_ms_per_batch / verified.ms_per_batch if verified.ms_per_batch else 0.0
+    rows = [
+        ("ms per batch", decimal(one.estimated_ms_per_batch or 0.0, 3), decimal(verified.ms_per_batch, 3)),
+        ("95 % interval", "", "" if ends is None else between(ends)),
+        ("ms per batch as it is", decimal(one.ms_per_batch or 0.0, 3), decimal(verified.baseline_ms_per_batch, 3)),
+        ("speed-up", f"{one.estimated_speedup or 0.0:.2f} ×", f"{speedup:.2f} ×"),
+        ("loss", f"{one.loss:.3g}", "" if verified.loss is None else f"{verified.loss:.3g}"),
+    ]
+    told = f"The estimate is off by {share(verified.error)}. Outputs: {output_check(verified.output_check)}."
+    return [parts.small_table(["", "Estimated", "Measured"], rows), parts.caption(told)]

@@ -1,0 +1,287 @@
+"""A result as blocks: named values, sentences and tables; as text, Markdown, CSV, HTML, and drawn by rich."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from inferlab.escaping import escape_controls, one_line
+from inferlab.views.fields import Field
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+# What a spreadsheet takes for a formula; quotes before it are doubled, so that it comes back as it was.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+# The width below which a column of names is not squeezed on a terminal.
+_NARROWEST = 12
+
+
+class Pair(NamedTuple):
+    """A named value."""
+
+    name: str
+    value: str
+    #: Whether it is what the reader came for.
+    strong: bool = False
+
+
+class Note(NamedTuple):
+    """Something to know about the values."""
+
+    text: str
+    warning: bool = False
+
+    @property
+    def line(self) -> str:
+        """The note as a line of text."""
+        return f"{'Warning' if self.warning else 'Note'}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of the same fields."""
+
+    fields: Sequence[Field]
+    rows: Sequence[Any]
+    title: str = ""
+    #: The rows that stand out, counted from 0.
+    strong: Collection[int] = ()
+    #: A line between rows: what it says, and after how many of them.
+    divider: tuple[str, int] | None = None
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The headings, then every row, as shown."""
+        head = [field.label for field in self.fields]
+        return [head, *([one_line(field.text(row)) for field in self.fields] for row in self.rows)]
+
+    @property
+    def left(self) -> set[int]:
+        """The columns that hold text."""
+        return {index for index, field in enumerate(self.fields) if field.left}
+
+
+class Code(NamedTuple):
+    """Lines to be copied."""
+
+    text: str
+
+
+#: A part of what is shown: an empty text is a gap.
+Block = str | Pair | Note | Table | Code
+
+
+def notes(texts: Iterable[str]) -> list[Note]:
+    """Sentences as notes."""
+    return [Note(text) for text in texts]
+
+
+def spaced(*parts: Sequence[Block]) -> list[Block]:
+    """Parts with a gap between them; those that are empty are left out."""
+    there = [part for part in parts if part]
+    return [block for index, part in enumerate(there) for block in (([""] if index else []) + list(part))]
+
+
+def text(blocks: Iterable[Block]) -> list[str]:
+    """The lines of plain text."""
+    return [line for block in blocks for line in _text(block)]
+
+
+def _text(block: Block) -> Iterator[str]:
+    if isinstance(block, str):
+        yield block
+    elif isinstance(block, Pair):
+        yield f"{block.name}: {block.value}"
+    elif isinstance(block, Note):
+        yield block.line
+    elif isinstance(block, Code):
+        yield from block.text.splitlines()
+    else:
+        if block.title:
+            yield f"{block.title}:"
+        drawn = aligned(block.texts, block.left)
+        if block.divider:
+            words, place = block.divider
+            drawn.insert(place + 1, f" {words} ".center(cell_width(drawn[0]), "-"))
+        yield from drawn
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+    """One line a row, columns two spaces apart and aligned to the right but for those named; no trailing space."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(_padded(row, widths, left)).rstrip() for row in rows]
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], left: Collection[int]) -> Iterator[str]:
+    for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        gap = " " * (width - cell_width(cell))
+        yield cell + gap if index in left else gap + cell
+
+
+def cell_width(text: str) -> int:
+    """How many columns of a terminal a text takes: characters of East Asia take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # late: most text needs no table of widths
+
+    return cell_len(text)
+
+
+def draw(blocks: Iterable[Block], console: Console) -> None:
+    """Draw blocks on a terminal: headings and what matters stand out, names are folded where it is narrow."""
+    from rich.text import Text
+
+    for block in blocks:
+        if isinstance(block, Table):
+            if block.title:
+                console.print(Text(escape_controls(f"{block.title}:"), "bold"))
+            _draw_table(block, console)
+            continue
+        style = "bold" if isinstance(block, Pair) and block.strong else ""
+        if isinstance(block, Note):
+            style = "bold red" if block.warning else "yellow"
+        for line in _text(block):
+            console.print(Text(escape_controls(line), style), soft_wrap=True)
+
+
+def _draw_table(table: Table, console: Console) -> None:
+    if table.divider:
+        for line in _text(table):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        return
+    head, *rows = table.texts
+    widths = [max(map(cell_width, column)) for column in zip(head, *rows, strict=True)]
+    least = sum(min(width, _NARROWEST) if index in table.left else width for index, width in enumerate(widths))
+    least += 2 * (len(widths) - 1)
+    # A number is never cut: where the terminal is too narrow for all of them, it wraps the lines itself.
+    width = console.width if least <= console.width else sum(widths) + 2 * len(widths)
+    console.print(_rich_table(table, head, rows), width=width, crop=False, soft_wrap=width > console.width)
+
+
+def _rich_table(table: Table, head: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index, label in enumerate(head):
+        named = index in table.left
+        justify: Any = "left" if named else "right"
+        drawn.add_column(
+            Text(escape_controls(label)), justify=justify, no_wrap=not named, overflow="fold" if named else "crop"
+        )
+    for index, row in enumerate(rows):
+        drawn.add_row(
+            *(Text(escape_controls(cell)) for cell in row), style="bold" if index in table.strong else None
+        )
+    return drawn
+
+
+def markdown(title: str, blocks: Iterable[Block]) -> str:
+    """Markdown; all text is foreign and must not become tags, comments or table marks."""
+    parts: list[str] = [f"## {one_line(title)}", ""]
+    for block in blocks:
+        if isinstance(block, Table):
+            parts += ["", f"**{one_line(block.title)}**", ""] if block.title else [""]
+            parts += [*markdown_rows(block.texts, block.left), ""]
+        elif isinstance(block, Code):
+            parts += ["", "```python", *block.text.splitlines(), "```", ""]
+        else:
+            parts += [f"- {one_line(line)}" if line else "" for line in _text(block)]
+    return re.sub(r"\n{3,}", "\n\n", html.escape("\n".join(parts), quote=False)).strip() + "\n"
+
+
+def markdown_rows(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+    """A Markdown table, the first row its head."""
+    head, *body = [[_markdown_cell(cell) for cell in row] for row in rows]
+    rule = [":---" if index in left else "---:" for index in range(len(head))]
+    return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
+
+
+def _markdown_cell(text: str) -> str:
+    return one_line(text).replace("\\", "\\\\").replace("|", "\\|")
+
+
+def to_csv(table: Table) -> str:
+    """The rows of a table as CSV, every digit kept."""
+    records = [
+        {key: value for field in table.fields for key, value in field.values(row).items()} for row in table.rows
+    ]
+    keys = list(records[0]) if records else [field.key for field in table.fields if field.key]
+    return csv_lines([keys, *([record[key] for key in keys] for record in records)])
+
+
+def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV; what a spreadsheet would run as a formula is quoted."""
+    return "".join(_csv_line([spreadsheet_cell(cell) for cell in row]) for row in rows)
+
+
+def _csv_line(cells: list[Any]) -> str:
+    # With a mere \n at its end, the writer would not quote a \r, at which readers end a line.
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """A value as a spreadsheet takes it for what it is: text that it would run as a formula is quoted."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not _is_number(value) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+_CELL = "padding:0.2em 0.8em;text-align:{}"
+
+
+def notebook(blocks: Iterable[Block], title: str = "") -> str:
+    """HTML for notebooks: plain tables, and sentences as a list; all text is foreign and escaped."""
+    parts = [f"<p><strong>{html.escape(title)}</strong></p>"] if title else []
+    pairs: list[Pair] = []
+    sentences: list[str] = []
+    for block in blocks:
+        if isinstance(block, Pair):
+            pairs.append(block)
+        elif isinstance(block, Table):
+            parts += _notebook_table(block)
+        else:
+            sentences += filter(None, _text(block))
+    if pairs:
+        body = [_notebook_row(pair[:2], "td", (0, 1), pair.strong) for pair in pairs]
+        parts = ["<table>", "<tbody>", *body, "</tbody>", "</table>", *parts]
+    if sentences:
+        parts += ["<ul>", *(f"<li>{html.escape(line)}</li>" for line in sentences), "</ul>"]
+    return "\n".join(parts)
+
+
+def _notebook_table(table: Table) -> list[str]:
+    head, *rows = table.texts
+    title = [f"<p>{html.escape(table.title)}</p>"] if table.title else []
+    body = [_notebook_row(row, "td", table.left, index in table.strong) for index, row in enumerate(rows)]
+    return [
+        *(*title, "<table>", f"<thead>{_notebook_row(head, 'th', table.left)}</thead>"),
+        *("<tbody>", *body, "</tbody>", "</table>"),
+    ]
+
+
+def _notebook_row(cells: Sequence[str], tag: str, left: Collection[int], strong: bool = False) -> str:
+    def marked(text: str) -> str:
+        return f"<strong>{html.escape(text)}</strong>" if strong else html.escape(text)
+
+    inner = "".join(
+        f'<{tag} style="{_CELL.format("left" if index in left else "right")}">{marked(cell)}</{tag}>'
+        for index, cell in enumerate(cells)
+    )
+    return f"<tr>{inner}</tr>"
