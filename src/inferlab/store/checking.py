@@ -14,21 +14,14 @@ from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE
 from inferlab.store.entries import BENCHMARK, PRECEDENCE
 from inferlab.store.rows import moment
 
-# What belongs to something that is not there.
-_ORPHANS = {
-    "cell": "SELECT cell.row AS name FROM cell WHERE entry_id NOT IN (SELECT entry.id FROM entry)",
-    "run": "SELECT run.row AS name FROM run WHERE cell_row NOT IN (SELECT cell.row FROM cell)",
-    "entry": (
-        "SELECT entry.id AS name FROM entry WHERE project_id IS NOT NULL "
-        "AND project_id NOT IN (SELECT project.id FROM project)"
-    ),
-    "job": (
-        "SELECT job.id AS name FROM job WHERE project_id IS NOT NULL "
-        "AND project_id NOT IN (SELECT project.id FROM project)"
-    ),
-}
 _KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
-_OWNERS = {"cell": "cell of a missing entry", "run": "run of a missing cell"}
+# Of a table the column that names what its rows belong to, and the table of that.
+_OWNERS = (
+    ("cell", "entry_id", "entry"),
+    ("run", "cell_row", "cell"),
+    ("entry", "project_id", "project"),
+    ("job", "project_id", "project"),
+)
 
 
 def problems(database: Database) -> Iterator[str]:
@@ -53,10 +46,14 @@ def problems(database: Database) -> Iterator[str]:
 
 
 def _orphans(connection: Connection) -> Iterator[str]:
-    for table, query in _ORPHANS.items():
+    """What belongs to something that is not there."""
+    for table, column, owner in _OWNERS:
+        query = (
+            f"SELECT {table}.{_KEYS[table]} AS name FROM {table} WHERE {column} IS NOT NULL "  # noqa: S608
+            f"AND {column} NOT IN (SELECT {owner}.{_KEYS[owner]} FROM {owner})"
+        )
         for row in connection.rows(query):
-            owner = _OWNERS.get(table, f"{table} of a missing project")
-            yield f"{owner}: {table} {row['name']}"
+            yield f"{table} of a missing {owner}: {table} {row['name']}"
 
 
 def _unreadable(connection: Connection, table: str, check: Callable[[Row], None]) -> Iterator[str]:
