@@ -116,7 +116,7 @@ def _migrate(connection: Connection, dialect: str, version: int) -> None:
     for name in MIGRATIONS[version:]:
         import_module(f"inferlab.store.migrations.{name}").upgrade(connection.rows, dialect)
     if version:
-        from inferlab.store.cache import refresh_briefs
+        from inferlab.store.rows import refresh_briefs
 
         connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = :new", new=f"{SCHEMA_VERSION:04}")  # noqa: S608
         refresh_briefs(connection)

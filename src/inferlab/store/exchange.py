@@ -22,7 +22,7 @@ from inferlab.codec import dumps, restored
 from inferlab.errors import BadInput
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
-from inferlab.store import cache, rows
+from inferlab.store import rows
 from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection, Row, insert
 from inferlab.store.entries import PRECEDENCE
@@ -237,4 +237,4 @@ def _add(connection: Connection, value: dict[str, Any]) -> None:
             }
             insert(connection, "run", run)
         if one["status"] != "pending":
-            cache.refresh(connection, row["row"])
+            rows.refresh(connection, row["row"])

@@ -9,10 +9,9 @@ from typing import Any
 from inferlab.codec import restored
 from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Status
-from inferlab.store.cache import PREFIX
 from inferlab.store.connection import Connection, Row, among
 from inferlab.store.entries import PRECEDENCE, CellEntry, Entry
-from inferlab.store.rows import moment, texts
+from inferlab.store.rows import CACHED, moment, texts
 
 # All but the content, which may be large.
 _COLUMNS = "id, created_at, kind, title, model_digest, inferlab_version, node, note, project_id, brief"
@@ -113,7 +112,7 @@ def _cells(connection: Connection, entry_ids: list[str]) -> dict[str, list[CellE
 def cell_entry(row: Row) -> CellEntry:
     """A cell with its cached numbers."""
     cached: dict[str, Any] = {
-        name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)
+        name.removeprefix(CACHED): value for name, value in row.items() if name.startswith(CACHED)
     }
     texts(row, ("cell_id", "status"))
     if row["status"] not in PRECEDENCE:

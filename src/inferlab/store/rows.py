@@ -1,16 +1,16 @@
-"""Single rows: how entries are named, found and inserted, and how a cell is found."""
+"""Rows of entries, cells and runs: inserted, found, and what lists show of them derived again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from inferlab.codec import dumps, plain
+from inferlab.codec import dumps, plain, restored
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.parsing import parse_json
-from inferlab.records import Cell, Run, Status
-from inferlab.store.briefs import brief_of
+from inferlab.records import Cell, Estimate, Run, Status, Summary
+from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection, Row, insert
 from inferlab.version import __version__
 
@@ -19,6 +19,8 @@ _ID_LENGTH = 10
 _SHORTEST_PREFIX = 4
 #: How the stored failure of a cell begins whose machine went away, so that it can be measured again.
 LOST = '{"code":"lost"'
+#: The columns of a cell that are derived are called so, then after their field of a `CellEntry`.
+CACHED = "cached_"
 
 
 def stamp(time: datetime) -> str:
@@ -85,7 +87,7 @@ def insert_entry(
     return entry_id
 
 
-def found(connection: Connection, prefix: str, name: str) -> str:
+def find_id(connection: Connection, prefix: str, name: str) -> str:
     """The one id that begins so."""
     if len(prefix) < _SHORTEST_PREFIX:
         raise BadInput(f"An id is given by at least its first {_SHORTEST_PREFIX} characters, not {prefix!r}.")
@@ -103,8 +105,8 @@ def found(connection: Connection, prefix: str, name: str) -> str:
 
 def entry(connection: Connection, entry_id: str) -> Row | None:
     """All of an entry, if it is there."""
-    found = connection.rows("SELECT * FROM entry WHERE id = :id", id=entry_id)
-    return found[0] if found else None
+    entries = connection.rows("SELECT * FROM entry WHERE id = :id", id=entry_id)
+    return entries[0] if entries else None
 
 
 def newest_first(connection: Connection) -> list[tuple[str, str]]:
@@ -175,3 +177,68 @@ def drop_cut_runs(connection: Connection, cell_row: int) -> None:
     for run in runs(connection, cell_row):
         if parse_json(run["content"]).get("interrupted"):
             connection.rows("DELETE FROM run WHERE run.row = :row", row=run["row"])
+
+
+# What lists show is derived, and kept beside what it is derived from, so that none need be opened.
+
+
+def runs_of(connection: Connection, cell_row: int) -> Iterator[Run]:
+    """The runs of a cell, in the order in which they were saved."""
+    from inferlab.store.samples import unpack
+
+    for row in runs(connection, cell_row):
+        yield restored(Run, parse_json(row["content"]), unpack(row["samples"]))
+
+
+def refresh(connection: Connection, cell_row: int) -> bool:
+    """Derive what is shown of a cell from its runs again; says whether there are numbers."""
+    cell = connection.rows("SELECT content FROM cell WHERE cell.row = :row", row=cell_row)
+    if not cell:
+        return False
+    try:
+        measured = list(runs_of(connection, cell_row))
+    except ValueError:
+        # Damaged runs must not keep a cell from being finished; whoever opens it is told.
+        measured = []
+    summary = _summary(restored(Cell, parse_json(cell[0]["content"])), measured)
+    values = {
+        **_numbers("items_per_sec", None if summary is None else summary.items_per_sec),
+        **_numbers("median_ms", None if summary is None else summary.median_ms),
+        "wrong": any(run.check.status == "mismatch" for run in measured),
+    }
+    changes = ", ".join(f"{CACHED}{name} = :{name}" for name in values)
+    connection.rows(f"UPDATE cell SET {changes} WHERE cell.row = :row", row=cell_row, **values)  # noqa: S608
+    return summary is not None
+
+
+def refresh_briefs(connection: Connection) -> None:
+    """Derive what lists show of documents from their content again."""
+    for row in connection.rows("SELECT id FROM entry WHERE kind <> 'benchmark'"):
+        # One by one: all contents together may be more than the memory holds.
+        (entry,) = connection.rows("SELECT kind, content, model_digest FROM entry WHERE id = :id", id=row["id"])
+        try:
+            content = parse_json(entry["content"])
+        except (ValueError, TypeError, RecursionError):
+            content = None
+        if isinstance(content, dict):  # else it is damaged, and whoever opens it is told
+            connection.rows(
+                "UPDATE entry SET brief = :brief, model_digest = :digest WHERE id = :id",
+                id=row["id"],
+                brief=brief_of(entry["kind"], content),
+                digest=entry["model_digest"] or digest_of(content),
+            )
+
+
+def _summary(cell: Cell, measured: Sequence[Run]) -> Summary | None:
+    from inferlab.measure.stats import summarize
+
+    try:
+        return summarize(cell, measured)
+    except (ValueError, ArithmeticError):
+        # Nor must runs that no statistics can be made of, as by a clock that stood still.
+        return None
+
+
+def _numbers(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    value, low, high = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

@@ -13,7 +13,7 @@ from inferlab.codec import dumps, plain, restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.parsing import parse_json
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
-from inferlab.store import cache, history, rows
+from inferlab.store import history, rows
 from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored
@@ -101,7 +101,7 @@ class Store:
                 status=status,
                 failure=None if failure is None else dumps(plain(failure)),
             )
-            cache.refresh(connection, row)
+            rows.refresh(connection, row)
 
     def reopen(self, benchmark_id: str) -> str:
         """Let a benchmark that was cut off go on; returns its whole id.
@@ -109,7 +109,7 @@ class Store:
         What was cancelled, or lost with its machine, is pending again, without the runs that were cut short.
         """
         with self._database.writing() as connection:
-            found = rows.found(connection, benchmark_id, self.name)
+            found = rows.find_id(connection, benchmark_id, self.name)
             for cell in rows.cells(connection, found):
                 lost = (cell["failure"] or "").startswith(rows.LOST)
                 if cell["status"] in ("cancelled", "pending") or lost:
@@ -158,7 +158,7 @@ class Store:
         It keeps its name. Of the cells that it had, only the first `keep` stay where that is given.
         """
         with self._database.writing() as connection:
-            found = rows.found(connection, entry_id, self.name)
+            found = rows.find_id(connection, entry_id, self.name)
             (before,) = connection.rows("SELECT kind, brief FROM entry WHERE id = :id", id=found)
             if before["kind"] == BENCHMARK:
                 raise InferlabError("A benchmark is saved run by run, not as a document.")
@@ -177,13 +177,13 @@ class Store:
     def note(self, entry_id: str, text: str) -> None:
         """Write a note beside an entry, in place of the one it had."""
         with self._database.writing() as connection:
-            found = rows.found(connection, entry_id, self.name)
+            found = rows.find_id(connection, entry_id, self.name)
             connection.rows("UPDATE entry SET note = :note WHERE id = :id", id=found, note=rows.safe(text))
 
     def rename(self, entry_id: str, name: str) -> None:
         """Call an entry something else; the projects that show it are changed by that."""
         with self._database.writing() as connection:
-            found = rows.found(connection, entry_id, self.name)
+            found = rows.find_id(connection, entry_id, self.name)
             (row,) = connection.rows("SELECT kind, content FROM entry WHERE id = :id", id=found)
             named = {"name": rows.safe(name)}
             content = _with_names(row["kind"], parse_json(row["content"]), dict.fromkeys(_PARTS, named) | named)
@@ -203,7 +203,7 @@ class Store:
     def remove(self, entry_id: str) -> str:
         """Remove an entry and all its runs; returns its whole id."""
         with self._database.writing() as connection:
-            found = rows.found(connection, entry_id, self.name)
+            found = rows.find_id(connection, entry_id, self.name)
             rows.remove_entry(connection, found)
         return found
 
@@ -236,7 +236,7 @@ class Store:
         made = 0
         for cell in finished:
             with self._database.writing() as connection:
-                made += cache.refresh(connection, cell["row"])
+                made += rows.refresh(connection, cell["row"])
         return made
 
     def import_file(self, path: Path) -> list[str]:
@@ -251,7 +251,7 @@ class Store:
     def get(self, entry_id: str) -> Stored | Document:
         """The benchmark or document with this id, as it was saved."""
         with self._database.reading() as connection, self._sound():
-            found = rows.found(connection, entry_id, self.name)
+            found = rows.find_id(connection, entry_id, self.name)
             row = rows.entry(connection, found)
             assert row is not None
             rows.texts(row, ("content", "created_at", "inferlab_version", "node", "note", "kind", "title"))
@@ -270,14 +270,14 @@ class Store:
         """Whether one entry, and no other, has this id."""
         with self._database.reading() as connection:
             try:
-                return bool(rows.found(connection, entry_id, self.name))
+                return bool(rows.find_id(connection, entry_id, self.name))
             except BadInput:
                 return False
 
     def unfinished(self, benchmark_id: str) -> list[str]:
         """The ids of the cells that are still pending; some may have runs already."""
         with self._database.reading() as connection:
-            found = rows.found(connection, benchmark_id, self.name)
+            found = rows.find_id(connection, benchmark_id, self.name)
             return [one["cell_id"] for one in rows.cells(connection, found) if one["status"] == "pending"]
 
     def history(
@@ -292,13 +292,13 @@ class Store:
     ) -> list[Entry]:
         """The newest entries, without opening their runs; `before` is the last id of the page before."""
         with self._database.reading() as connection, self._sound():
-            after = None if before is None else rows.found(connection, before, self.name)
+            after = None if before is None else rows.find_id(connection, before, self.name)
             return history.page(connection, limit, after, model, engine, status, project_id, kinds)
 
     def entry(self, entry_id: str) -> Entry:
         """One line of the history."""
         with self._database.reading() as connection, self._sound():
-            return history.one(connection, rows.found(connection, entry_id, self.name))
+            return history.one(connection, rows.find_id(connection, entry_id, self.name))
 
     def stamp(self) -> tuple[str, ...]:
         """Something that changes whenever an entry, a project or a job comes or goes, is renamed or ends."""
@@ -315,7 +315,7 @@ class Store:
         """What the entries with these ids are called, each once; those that cannot be read in full as well."""
         query = "SELECT id, created_at, kind, title, note FROM entry WHERE id = :id"
         with self._database.reading() as connection, self._sound():
-            wanted = dict.fromkeys(rows.found(connection, one, self.name) for one in ids)
+            wanted = dict.fromkeys(rows.find_id(connection, one, self.name) for one in ids)
             found = [row for one in wanted for row in connection.rows(query, id=one)]
             for row in found:
                 rows.texts(row, row)
@@ -327,7 +327,7 @@ class Store:
             if ids is None:
                 wanted = [one for one, _ in reversed(rows.newest_first(connection))]
             else:
-                wanted = list(dict.fromkeys(rows.found(connection, one, self.name) for one in ids))
+                wanted = list(dict.fromkeys(rows.find_id(connection, one, self.name) for one in ids))
         return self._lines(wanted)
 
     def _lines(self, ids: Sequence[str]) -> Iterator[bytes]:
@@ -365,10 +365,10 @@ def _add_outcomes(connection: Connection, entry_id: str, outcomes: Sequence[Outc
         row = rows.insert_cell(connection, entry_id, position, outcome.cell, outcome.status)
         for number, run in enumerate(outcome.runs):
             rows.insert_run(connection, row, number, run)
-        cache.refresh(connection, row)
+        rows.refresh(connection, row)
 
 
 def _outcome(connection: Connection, row: Row) -> Outcome:
     failure = None if row["failure"] is None else restored(Failure, parse_json(row["failure"]))
-    runs = tuple(cache.runs_of(connection, row["row"]))
+    runs = tuple(rows.runs_of(connection, row["row"]))
     return Outcome(restored(Cell, parse_json(row["content"])), row["status"], runs, failure)
