@@ -86,7 +86,7 @@ def test_a_guessed_shape_is_measured_and_said(text_line: Path) -> None:
     assert said in find_all(outcome)
     assert finding(said) == (
         "the model leaves its input shapes open; it was measured with x=[1,3,48,320], which may not be what you "
-        "use. Give yours with --input_shapes."
+        "use. Give your own input shapes."
     )
 
 

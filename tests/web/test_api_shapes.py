@@ -16,9 +16,9 @@ from fastapi import FastAPI
 from inferlab.records import Finding, Outcome, OutputCheck
 from inferlab.store import open_store
 from inferlab.web import api
-from inferlab.web.api.card_schemas import CellFacts, DuelFacts
+from inferlab.web.api.benchmarks import CellFacts, DuelFacts
 from inferlab.web.api.common import PREFIX
-from inferlab.web.api.profile_schemas import ProfileFacts
+from inferlab.web.api.profiles import ProfileFacts
 from inferlab.web.api.schemas import EntryLine, JobFacts, ProjectSummary
 from inferlab.web.desk import Desk
 from inferlab.workspace.cards import Duel
@@ -118,7 +118,7 @@ def test_entries_and_projects_are_listed_with_intervals(workspace: Workspace) ->
     assert cell.ms_per_batch.value == pytest.approx(2.0)
     assert (cell.ms_per_batch.level, cell.ms_per_batch.method) == (0.95, "student")
     (line,) = workspace.projects()
-    assert ProjectSummary.of_line(line, workspace.sources).best == cell
+    assert ProjectSummary.of(line, workspace.sources).best == cell
 
 
 def test_a_job_that_another_version_asked_for_is_still_shown(workspace: Workspace) -> None:

@@ -189,6 +189,9 @@ def test_the_summary_tells_what_was_measured_with_its_intervals(reader: Reader, 
     assert [reader.stat(name)[1] for name in ("name", "batch-size", "num-cores")] == ["baseline", "1", "2"]
     assert reader.stat("instruction-sets")[1] == "AVX-512, VNNI"
     assert reader.read("output-check") == "outputs: match"
+    # One chip, until somebody wants to read them.
+    assert reader.read("notes").startswith("1 note")
+    reader.click("notes")
     assert reader.read("notes").endswith(
         "Threads waited 4 % of the time for a CPU (visible in 2 of 12 windows): other programs took it. Stop them "
         "and repeat."
@@ -262,6 +265,7 @@ def test_wrong_outputs_cannot_be_missed(reader: Reader, shelf: Shelf) -> None:
     assert "These times are worth nothing." in told
     assert reader.painted("wrong-outputs", "background-color") == "rgb(179, 38, 30)"
     assert reader.see("wrong-outputs").location["y"] < reader.see("ms-per-batch").location["y"]
+    reader.click("notes")
     assert reader.read("notes").split("\n")[-2:] == [
         "No INT8 here.",
         "It was interrupted; what was done by then is kept.",
@@ -307,7 +311,8 @@ def test_the_layer_table_searches_filters_and_sorts(reader: Reader, page: str) -
     reader.see("layer-table-count", "66 layers")
     first = reader.rows()[0]
     one = LAYERS[0]
-    assert first[:6] == ["0", "300", "Conv", "features.0.0.weight", "gemm_avx512", f"{one.ms:.4f}"]
+    share = f"{100 * one.share:.2f}"
+    assert first[:7] == ["0", "300", f"{one.ms:.4f}", share, "Conv", "features.0.0.weight", "gemm_avx512"]
     ranked = sorted(LAYERS, key=lambda layer: -layer.ms)
     reader.sort("ms")
     until(lambda: reader.rows()[0][0] == str(ranked[0].index), "the slowest is not first")
@@ -316,7 +321,7 @@ def test_the_layer_table_searches_filters_and_sorts(reader: Reader, page: str) -
     until(lambda: reader.rows()[0][0] == str(ranked[-1].index), "the fastest is not first")
     reader.type("layer-table-search", "features.4.conv DW_AVX512")
     reader.see("layer-table-count", "1 of 66 layers")
-    assert [row[3] for row in reader.rows()] == ["features.4.conv.1.0.weight"]
+    assert [row[5] for row in reader.rows()] == ["features.4.conv.1.0.weight"]
     reader.type("layer-table-search", "nothing is called so")
     reader.see("layer-table-count", "0 of 66 layers")
     reader.type("layer-table-search", "classifier")

@@ -439,7 +439,7 @@ def test_the_queue_is_shown_and_its_jobs_are_cancelled_and_resumed(user: User, o
         second = http.post(f"/projects/{project_id}/benchmarks", json=LONG).json()["id"]
         user.open("/")
         user.see(f"job-{first}", "Running benchmark")
-        user.see(f"job-{second}", "waits behind 1 job")
+        user.see(f"job-{second}", "1 job before it in the queue")
         user.click(f"cancel-{first}")
         user.miss(f"job-{first}")
         user.see(f"job-{second}", "Running benchmark")

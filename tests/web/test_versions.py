@@ -292,6 +292,7 @@ def test_a_version_is_made_measured_and_taken_away(maker: Maker, digits: Digits,
     assert "ONNX Runtime" in row
     assert maker.read("zeros").split("\n")[1] == "58.7 %"
     maker.see("fidelity", "% right")
+    maker.click("notes")
     maker.see("notes", "first layer")
 
     maker.see("export-text", "2.weight: 0.6")

@@ -11,6 +11,7 @@ import pytest
 from inferlab.records import Outcome
 from inferlab.store import open_store
 from inferlab.store.store import Store
+from inferlab.views.text import output_check
 from inferlab.workspace.cards import Card, arms_of, numbers, open_card
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, save, save_comparison
@@ -67,7 +68,7 @@ def test_wrong_outputs_are_marked_and_a_cell_that_failed_has_no_numbers() -> Non
     wrong = numbers(an_outcome(wrong=True))
     assert wrong is not None
     assert wrong.wrong
-    assert wrong.check.startswith("WRONG")
+    assert output_check(wrong.check).startswith("WRONG")
     assert numbers(an_outcome(())) is None
 
 

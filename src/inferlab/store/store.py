@@ -301,9 +301,10 @@ class Store:
             return history.one(connection, rows.find_id(connection, entry_id, self.name))
 
     def stamp(self) -> tuple[str, ...]:
-        """Something that changes whenever an entry, a project or a job comes or goes, is renamed or ends."""
+        """Something that changes whenever an entry, a run, a project or a job comes, goes, ends or is renamed."""
         newest = (
             "SELECT (SELECT count(*) FROM entry) AS entries, (SELECT max(created_at) FROM entry) AS entry, "
+            "(SELECT count(*) FROM run) AS runs, "
             "(SELECT count(*) FROM project) AS projects, (SELECT max(changed_at) FROM project) AS project, "
             "(SELECT count(*) FROM job) AS jobs, (SELECT max(ended_at) FROM job) AS ended, "
             "(SELECT max(queued_at) FROM job) AS queued"

@@ -15,7 +15,7 @@ _TOO_WIDE = 4.0
 # A comparison that would take longer than this is not settled by measuring longer.
 _TOO_LONG_S = 3600.0
 #: What to do about an interval that is too wide.
-QUIETER = "Close other programs (inferlab doctor tells what disturbs), or measure longer with -t."
+QUIETER = "Close other programs (inferlab doctor tells what disturbs), or measure longer."
 
 
 def useful(ends: Ends) -> bool:

@@ -168,7 +168,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "unsettled": lambda d: (
         f"on {d['engine']} it is not settled whether the optimised model is faster ({d['speedup']:.3g}x in "
-        f"{plural(d['pairs'], 'pair')} of processes). Give more time with -t."
+        f"{plural(d['pairs'], 'pair')} of processes). Give more time."
     ),
     "no-faster": lambda d: f"on {d['engine']} the optimised model is {_no_faster(d)}.",
 }

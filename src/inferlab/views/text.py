@@ -34,9 +34,14 @@ def output_check(check: OutputCheck) -> str:
     """The check of the outputs in one sentence."""
     if check.status == "unchecked":
         return f"unchecked: {check.detail}"
+    return f"match ({output_error(check)})" if check.status == "match" else f"WRONG ({output_error(check)})"
+
+
+def output_error(check: OutputCheck) -> str:
+    """By how much outputs that were compared are off, and which where they are wrong."""
     allowed = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
     found = f"{ERRORS[check.metric]} {_error(check.error)}{allowed}, against {check.reference}"
-    return f"match ({found})" if check.status == "match" else f"WRONG (output '{check.detail}': {found})"
+    return found if check.status == "match" else f"output '{check.detail}': {found}"
 
 
 def _error(value: float | None) -> str:
@@ -69,11 +74,11 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "shapes-guessed": lambda d: (
         f"the model leaves its input shapes open; it was measured with {_shapes(d['shapes'])}, which may not be "
-        "what you use. Give yours with --input_shapes."
+        "what you use. Give your own input shapes."
     ),
     "quota-below-cores": lambda d: (
         f"the container may use {d['quota']:g} CPUs but {plural(d['num_cores'], 'core')} were measured: "
-        "it will be throttled. Give fewer with -ncores."
+        "it will be throttled. Give fewer cores."
     ),
     "streams-share-cores": lambda d: (
         f"{plural(d['num_streams'], 'stream')} take turns on {plural(d['num_cores'], 'core')}; "
@@ -98,15 +103,15 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "one-process": lambda d: f"only one process was measured, so there is no interval{_ONE_PROCESS[d['why']](d)}.",
     "not-precise": lambda d: (
         f"the interval is wider than ±{share(d['wanted'])} after {duration(d['seconds'])}: the cap was reached. "
-        "Give more with -t."
+        "Give more time."
     ),
     "no-requests": lambda d: (
         f"no request arrived in {d['idle']} of {d['processes']} processes: {d['rate']:g} a second is too "
-        "few for this time. Give more with -t, or --processes 1."
+        "few for this time. Give more time, or measure in one process."
     ),
     "overloaded": lambda d: (
         f"{_overload(d)}: {d['rate']:g} a second is more than this can serve, and latencies grow with the time "
-        "measured. Lower --rate."
+        "measured. Lower the rate."
     ),
     "clock-changed": lambda d: (
         f"fixed work took {_change(d)} in the later half "
@@ -121,7 +126,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "throttled": lambda d: (
         f"the container was throttled for {_shares(d)} of the time{_windows(d)}. "
-        "Give fewer cores with -ncores, or raise its quota."
+        "Give fewer cores, or raise its quota."
     ),
     "profiler-heavy": lambda d: (
         f"the engine's profiler makes an inference {share(d['overhead'])} longer: the shares of small layers are "
@@ -138,7 +143,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "odd-levels": lambda d: (
         f"with {', '.join(d['levels'])} of the weights zero the model seemed slower: something disturbed the "
-        "measuring there. Repeat it, or give more time with -t."
+        "measuring there. Repeat it, or give more time."
     ),
     "nan-weights": lambda d: (
         f"the weight '{d['weight']}' has values that are not numbers. Export the model again."
@@ -160,7 +165,7 @@ _ONE_PROCESS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "asked": lambda d: "",
     "interrupted": lambda d: "",
     "loading": lambda d: (
-        f": loading takes {duration(d['ready_s'])}, as long as measuring. Give more time with -t, or --processes 5"
+        f": loading takes {duration(d['ready_s'])}, as long as measuring. Give more time, or ask for 5 processes"
     ),
 }
 

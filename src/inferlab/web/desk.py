@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,6 +22,8 @@ from inferlab.workspace.sources import is_fetched
 from inferlab.workspace.workspace import Workspace
 
 _LOOK_S = 1.0
+# Ages are shown anew so often.
+_TICK_S = 20.0
 # A runner that dies at once is not started a hundred times a second.
 _RESTART_S = 1.0
 _STOP_S = 20.0
@@ -33,30 +35,27 @@ _MOST_FETCHED = 12
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The queue at one moment; `stamp` changes when entries or projects come or go, or a job ends."""
+    """The queue at one moment; `stamp` changes when entries, runs or projects come or go, or a job ends."""
 
     jobs: tuple[QueuedJob, ...] = ()
     stamp: tuple[str, ...] = ()
 
-    def of_entry(self, entry_id: str) -> QueuedJob | None:
-        """The job on its way that makes an entry."""
-        return next((one for one in self.jobs if one.entry_id == entry_id), None)
-
 
 class Watch:
-    """Looks at the queue once a second, and only while somebody wants to know."""
+    """The one that looks at the store: once a second while somebody follows it, who is told of every change."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._changed = asyncio.Condition()
-        self._looked_for = 0.0
+        self._followers: set[Callable[[], None]] = set()
         self._reads = self._shown = 0
         self.snapshot = Snapshot()
+        #: Counts on while nothing changes, so that ages are shown anew.
+        self.ticks = 0
 
-    def wanted(self) -> Snapshot:
-        """The newest snapshot; who calls this is shown something, so the watch goes on for a while."""
-        self._looked_for = time.monotonic()
-        return self.snapshot
+    def follow(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Call `tell` whenever the snapshot changes or time has passed; returns what ends that."""
+        self._followers.add(tell)
+        return lambda: self._followers.discard(tell)
 
     async def refresh(self) -> Snapshot:
         """Look now; what was read before another look that is shown already changes nothing."""
@@ -75,28 +74,39 @@ class Watch:
                 # Whoever asks for the engines next shall see what became of it.
                 self._workspace.engines.forget()
             self.snapshot = found
-            async with self._changed:
-                self._changed.notify_all()
+            self._tell()
         return self.snapshot
 
     async def run(self) -> None:
         """Look for as long as the server runs."""
+        ticked_s = time.monotonic()
         while True:
-            if time.monotonic() - self._looked_for < 5 * _LOOK_S:
+            if self._followers:
                 await self.refresh()
+            if time.monotonic() - ticked_s >= _TICK_S:
+                ticked_s = time.monotonic()
+                self.ticks += 1
+                self._tell()
             await asyncio.sleep(_LOOK_S)
 
     async def changes(self) -> AsyncIterator[Snapshot]:
         """Every snapshot from now on that differs from the one before."""
+        changed = asyncio.Event()
+        stop = self.follow(changed.set)
         last: Snapshot | None = None
-        while True:
-            self.wanted()
-            if last is None or self.snapshot != last:
-                last = self.snapshot
-                yield last
-            async with self._changed:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), 2 * _LOOK_S)
+        try:
+            while True:
+                changed.clear()
+                if last is None or self.snapshot != last:
+                    last = self.snapshot
+                    yield last
+                await changed.wait()
+        finally:
+            stop()
+
+    def _tell(self) -> None:
+        for tell in tuple(self._followers):
+            tell()
 
     def _read(self) -> Snapshot:
         store = self._workspace.store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from nicegui import html, ui
+from nicegui import app, background_tasks, html, ui
 from nicegui.element import Element
 
 from inferlab.store.entries import QueuedJob
@@ -13,7 +13,6 @@ from inferlab.units import plural
 from inferlab.views.history import age
 from inferlab.web.desk import Desk, Snapshot
 
-_LOOK_S = 1.0
 _JUST_NOW = timedelta(minutes=1)
 #: What a job is about, in the bar and on cards.
 NAMES = {
@@ -25,20 +24,52 @@ NAMES = {
 }
 
 
-def follow(desk: Desk, changed: Callable[[Snapshot, Snapshot], Awaitable[None] | None]) -> None:
-    """Call back about once a second while the queue or the store changes, with the older and the newer state."""
-    last = desk.watch.wanted()
+def follow(
+    desk: Desk,
+    changed: Callable[[Snapshot, Snapshot], Awaitable[None] | None],
+    renew: Callable[[], Awaitable[None] | None] | None = None,
+) -> None:
+    """Call `changed` with the older and the newer state when the queue or the store changes.
 
-    async def look() -> None:
-        nonlocal last
-        now = desk.watch.wanted()
-        if now != last:
-            before, last = last, now
-            waiting = changed(before, now)
-            if waiting is not None:
-                await waiting
+    It goes on for as long as there is the part of the page that it is called in. `renew` shows ages as they are by
+    then.
+    """
+    slot, client = ui.context.slot, ui.context.client
+    last, ticks, busy = desk.watch.snapshot, desk.watch.ticks, False
 
-    ui.timer(_LOOK_S, look)
+    async def catch_up() -> None:
+        nonlocal last, ticks, busy
+        if busy or not client.has_socket_connection:
+            return
+        busy = True
+        try:
+            with slot:
+                while desk.watch.snapshot != last and not slot.parent.is_deleted:
+                    before, last = last, desk.watch.snapshot
+                    await _done(changed(before, last))
+                if renew is not None and ticks != desk.watch.ticks:
+                    ticks = desk.watch.ticks
+                    await _done(renew())
+        except Exception as error:
+            with client:
+                app.handle_exception(error)
+        finally:
+            busy = False
+
+    def tell() -> None:
+        if slot.parent.is_deleted:
+            stop()
+        else:
+            background_tasks.create(catch_up(), name="follow")
+
+    stop = desk.watch.follow(tell)
+    client.on_connect(catch_up)
+    client.on_delete(stop)
+
+
+async def _done(waiting: Awaitable[None] | None) -> None:
+    if waiting is not None:
+        await waiting
 
 
 def aged(then: datetime) -> str:
@@ -56,10 +87,10 @@ def queue_indicator(desk: Desk, slot: Element) -> None:
 
     def show(_: Snapshot, now: Snapshot) -> None:
         words.set_text(summary(now.jobs))
-        link.props["href"] = _where(now.jobs)
+        link.props["href"] = page_of(now.jobs[0]) if now.jobs else "/"
         link.set_visibility(bool(now.jobs))
 
-    snapshot = desk.watch.wanted()
+    snapshot = desk.watch.snapshot
     show(snapshot, snapshot)
     follow(desk, show)
 
@@ -74,9 +105,9 @@ def summary(jobs: tuple[QueuedJob, ...]) -> str:
     return ", ".join(words)
 
 
-def _where(jobs: tuple[QueuedJob, ...]) -> str:
-    """The page that shows the first job."""
-    if not jobs or jobs[0].project_id is None:
+def page_of(job: QueuedJob) -> str:
+    """The address of the page that shows what a job makes."""
+    if job.project_id is None:
         return "/"
-    page = {"profile": "performance", "optimization": "optimization"}.get(jobs[0].kind, "benchmarks")
-    return f"/projects/{jobs[0].project_id}/{page}"
+    page = {"profile": "performance", "optimization": "optimization"}.get(job.kind, "benchmarks")
+    return f"/projects/{job.project_id}/{page}"

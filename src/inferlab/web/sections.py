@@ -7,17 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from nicegui import ui
-
 from inferlab.store.entries import Entry, Project
 from inferlab.web import shell
 from inferlab.web.components.profile_form import open_loss, open_performance
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
 from inferlab.web.shell import Frame, Item, Section
-
-# The ages in the navigation are renewed so often.
-_RENEW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +133,7 @@ def _follow_entries(desk: Desk, project: Project, listed: _Listed, frame: Frame,
         if before.stamp != now.stamp:
             await renew()
 
-    follow(desk, changed)
-    ui.timer(_RENEW_S, renew, immediate=False)
+    follow(desk, changed, renew)
 
 
 def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, str]) -> list[Item]:

@@ -10,6 +10,7 @@ from typing import Literal
 from nicegui import html, ui
 from nicegui.element import Element
 
+from inferlab.units import plural
 from inferlab.web import faults
 
 API_DESCRIPTION = "/api/v1/openapi.json"
@@ -199,14 +200,10 @@ def stats(classes: str = "") -> Element:
     return grid
 
 
-def stat(label: str, value: str, detail: str = "", help: str = "") -> Element:
+def stat(label: str, value: str, detail: str = "") -> Element:
     """A number with its name above and its interval, or what else qualifies it, below."""
     with html.div().classes("il-stat") as whole:
-        with html.div().classes("il-stat-label"):
-            _text("", label)
-            if help:
-                with ui.icon("help_outline"):
-                    ui.tooltip(help)
+        html.div(label).classes("il-stat-label")
         html.div(value).classes("il-stat-value")
         if detail:
             html.div(detail).classes("il-stat-detail")
@@ -227,9 +224,28 @@ def banner(kind: Kind, text: str) -> Element:
     return element
 
 
+def findings(lines: Sequence[str], name: str = "findings") -> None:
+    """What qualifies the numbers: one chip with how many there are, which opens to show them."""
+    if lines:
+        with html.details().classes("il-notes").props(f'data-testid="{name}"'):
+            with html.summary(), _text("il-chip il-warn", plural(len(lines), "note")):
+                ui.icon("expand_more")
+            with html.ul().classes("il-findings"):
+                for line in lines:
+                    html.li(line)
+
+
 def chip(text: str, kind: Kind = "info") -> Element:
     """A word or two about a thing, in the colour of its kind."""
     return _text(f"il-chip il-{kind}", text)
+
+
+_VERDICTS: dict[str, Kind] = {"faster": "ok", "slower": "wrong", "same": "muted", "inconclusive": "warn"}
+
+
+def verdict(text: str) -> Element:
+    """The verdict of a comparison, in its colour."""
+    return chip(text, _VERDICTS.get(text, "muted")).props('data-testid="verdict"')
 
 
 def empty(title: str, text: str) -> Element:
@@ -265,20 +281,29 @@ def steps(titles: Sequence[tuple[str, str]], at: int) -> Element:
 
 
 class Progress:
-    """How much is done, as a bar or as a ring with its percentage; unknown while the share is None."""
+    """How much is done, as a bar or as a ring with its percentage; unknown while the share is None.
+
+    Nothing moves by itself: a browser that animates takes time from what is being measured beside it.
+    """
 
     def __init__(self, share: float | None = None, ring: bool = False) -> None:
-        self._element = html.div(role="progressbar").classes("il-ring" if ring else "il-progress")
-        with self._element:
-            self._label = ui.label() if ring else None
+        self._label: ui.label | None = None
+        self._bar: ui.circular_progress | ui.linear_progress
+        if ring:
+            with ui.circular_progress(min=0.0, max=1.0, size="96px", show_value=False) as self._bar:
+                self._label = ui.label()
+            self._bar.props('show-value thickness=0.15 instant-feedback aria-label="Share done"').classes(
+                "il-ring"
+            )
+        else:
+            self._bar = ui.linear_progress(show_value=False, size="6px")
+            self._bar.props('rounded instant-feedback aria-label="Share done"').classes("il-progress")
         self.set(share)
 
     def set(self, share: float | None) -> None:
         """Show another share, from 0 to 1."""
-        percent = None if share is None else round(100 * min(max(share, 0.0), 1.0))
-        self._element.style(f"--share: {(percent or 0) / 100}")
-        self._element.classes(**{"add" if percent is None else "remove": "il-busy"})
-        if percent is not None:
-            self._element.props["aria-valuenow"] = str(percent)
+        known = None if share is None else min(max(share, 0.0), 1.0)
+        self._bar.classes(**{"add" if known is None else "remove": "il-busy"})
+        self._bar.set_value(known or 0.0)
         if self._label is not None:
-            self._label.text = "…" if percent is None else f"{percent} %"
+            self._label.text = "…" if known is None else f"{100 * known:.0f} %"

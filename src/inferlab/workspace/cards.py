@@ -13,12 +13,12 @@ from inferlab.measure.findings import find_all
 from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.measure.stats import summarize
 from inferlab.measure.unpaired import compare_saved, saved_result
-from inferlab.records import Benchmark, Cell, Comparison, ComparisonSweep, Estimate, Outcome, OutputCheck, Summary
+from inferlab.records import Benchmark, Cell, Comparison, ComparisonSweep, Estimate, Outcome, OutputCheck
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
 from inferlab.store.store import Store
 from inferlab.views import comparison, stored
-from inferlab.views.text import finding, output_check
+from inferlab.views.text import finding
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import reference_to
 from inferlab.workspace.versions import ORIGINAL
@@ -125,9 +125,12 @@ class Numbers:
     processes: int
     #: Sentences.
     findings: tuple[str, ...]
-    #: The outputs are not what they should be: these numbers are worth nothing.
-    wrong: bool
-    check: str
+    check: OutputCheck
+
+    @property
+    def wrong(self) -> bool:
+        """The outputs are not what they should be: these numbers are worth nothing."""
+        return self.check.status == "mismatch"
 
 
 def numbers(outcome: Outcome) -> Numbers | None:
@@ -135,16 +138,14 @@ def numbers(outcome: Outcome) -> Numbers | None:
     summary = summarize(outcome.cell, outcome.runs)
     if summary is None:
         return None
-    check = checked(outcome)
     return Numbers(
-        ms_per_item(outcome.cell, summary),
+        ms_per_item(outcome.cell, summary.median_ms, summary.items_per_sec),
         summary.median_ms,
         summary.items_per_sec,
         summary.iterations,
         len(outcome.runs),
         tuple(finding(one) for one in find_all(outcome) if one.code != "output-mismatch"),
-        check.status == "mismatch",
-        output_check(check),
+        checked(outcome),
     )
 
 
@@ -153,14 +154,14 @@ def checked(outcome: Outcome) -> OutputCheck:
     return worst([run.check for run in outcome.runs])
 
 
-def ms_per_item(cell: Cell, summary: Summary) -> Estimate:
+def ms_per_item(cell: Cell, batch_ms: Estimate, items_per_second: Estimate) -> Estimate:
     """Time an item: its latency, or what throughput comes to where the scenario is about that."""
     if cell.scenario not in AT_FULL_LOAD:
-        found, scale = summary.median_ms, 1 / cell.batch_size
+        found, scale = batch_ms, 1 / cell.batch_size
         ends = None if found.ends is None else (found.ends[0] * scale, found.ends[1] * scale)
         value = found.value * scale
     else:
-        found = summary.items_per_sec
+        found = items_per_second
         ends = None if found.ends is None else (1e3 / found.ends[1], 1e3 / found.ends[0])
         value = 1e3 / found.value
     low, high = ends or (None, None)

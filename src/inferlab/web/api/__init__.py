@@ -11,7 +11,6 @@ from inferlab.web.api import (
     engines,
     entries,
     jobs,
-    models,
     profiles,
     projects,
     system,
@@ -23,7 +22,7 @@ from inferlab.web.api.common import PROBLEMS, giving, only_known
 if TYPE_CHECKING:
     from inferlab.web.desk import Desk
 
-_NOUNS = (system, engines, models, uploads, projects, benchmarks, profiles, versions, entries, jobs)
+_NOUNS = (system, engines, uploads, projects, benchmarks, profiles, versions, entries, jobs)
 
 
 def router(desk: Desk | None) -> APIRouter:

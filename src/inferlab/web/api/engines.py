@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
@@ -33,17 +33,10 @@ class EngineFacts(Answer):
     licence: LicenceFacts | None = Field(description="What is agreed to before it is installed.")
 
     @classmethod
-    def of(cls, engine: EngineInfo) -> EngineFacts:
-        """A record as it is given back."""
-        copied = ("name", "state", "version", "problem", "remedy")
-        return cls(
-            **{name: getattr(engine, name) for name in copied},
-            title=title(engine.name),
-            kinds=list(engine.kinds),
-            capabilities=list(engine.capabilities),
-            can_install=can_install(engine),
-            licence=LicenceFacts.of(licence_of(engine.name)) if engine.name in SPECS else None,
-        )
+    def more(cls, record: EngineInfo, context: None) -> dict[str, Any]:
+        """What people call it, and how it is installed."""
+        licence = licence_of(record.name) if record.name in SPECS else None
+        return {"title": title(record.name), "can_install": can_install(record), "licence": licence}
 
 
 class ChoiceFacts(Answer):
@@ -69,7 +62,7 @@ def list_choices(
     """Which engines can run, or profile, the model of a project, and why others cannot."""
     model = workspace.project(project_id).model
     found = workspace.engines.choices(model, profiling)
-    return [ChoiceFacts(name=one.name, title=one.title, reason=one.reason) for one in found]
+    return [ChoiceFacts.of(one) for one in found]
 
 
 @router.post(

@@ -1,4 +1,4 @@
-"""Projects: models with a name."""
+"""Models, before a project is made of one, and projects: models with a name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
-from inferlab.web.api.asking import ProjectAsking, ProjectChange
+from inferlab.web.api.asking import ModelAsking, ProjectAsking, ProjectChange
 from inferlab.web.api.common import (
     NOT_THERE,
     PREFIX,
@@ -19,16 +19,27 @@ from inferlab.web.api.common import (
     TheWorkspace,
     analysed,
 )
-from inferlab.web.api.profile_schemas import ProfileFacts
-from inferlab.web.api.schemas import JobFacts, ProjectFacts, ProjectSummary
+from inferlab.web.api.profiles import ProfileFacts
+from inferlab.web.api.schemas import JobFacts, ModelFacts, ProjectFacts, ProjectSummary
 
 router = APIRouter(tags=["projects"], route_class=SmallBody)
+
+
+@router.post(
+    "/models/analyse",
+    tags=["models"],
+    summary="What a model is",
+    responses={**NOT_THERE, **TOO_LARGE, **TOO_MANY},
+)
+async def analyse_model(desk: TheDesk, request: Request, asking: ModelAsking) -> ModelFacts:
+    """Find a model, fetching it where needed, and read what it is; nothing is kept but a download."""
+    return ModelFacts.of(await analysed(desk, request, asking.source), desk.workspace.sources)
 
 
 @router.get("/projects", summary="All projects")
 def list_projects(workspace: TheWorkspace) -> list[ProjectSummary]:
     """All projects, the one that was active last first, each with its best result."""
-    return [ProjectSummary.of_line(line, workspace.sources) for line in workspace.projects()]
+    return [ProjectSummary.of(line, workspace.sources) for line in workspace.projects()]
 
 
 @router.post(

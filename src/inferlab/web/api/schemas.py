@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,7 +14,6 @@ from inferlab.measure.intervals import LEVEL
 from inferlab.store.entries import CellEntry, Entry, JobKind, JobStatus, Project, ProjectLine, QueuedJob
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import Asked, InstallAsked, OptimizationAsked
-from inferlab.workspace.engines import Licence
 from inferlab.workspace.entries import name_of
 from inferlab.workspace.forms import has_sequence, own_batch_size
 from inferlab.workspace.sources import Sources
@@ -23,9 +21,21 @@ from inferlab.workspace.work import plans_of
 
 
 class Answer(BaseModel):
-    """What is given back."""
+    """What is given back: fields of a record under their names, and what `more` derives."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    @classmethod
+    def of(cls, record: Any, context: Any = None) -> Self:
+        """A record as it is given back; `context` is what more is needed to say it."""
+        derived = cls.more(record, context)
+        copied = {name: getattr(record, name) for name in cls.model_fields if name not in derived}
+        return cls.model_validate({**copied, **derived})
+
+    @classmethod
+    def more(cls, record: Any, context: Any) -> dict[str, Any]:
+        """The fields that the record does not have, or has otherwise."""
+        return {}
 
 
 class Problem(Answer):
@@ -42,11 +52,6 @@ class Estimate(Answer):
     high: float | None = Field(description="The high end.")
     level: float = Field(description="The confidence of the interval, such as 0.95.")
     method: str = Field(description="How the interval was made: student, welch or signed-rank.")
-
-    @classmethod
-    def of(cls, found: records.Estimate) -> Estimate:
-        """A record as it is given back."""
-        return cls(value=found.value, low=found.low, high=found.high, level=found.level, method=found.method)
 
 
 class Failure(Answer):
@@ -86,25 +91,14 @@ class ModelFacts(Answer):
     outputs: list[Tensor] = Field(description="Its outputs.")
 
     @classmethod
-    def of(cls, model: records.Model, sources: Sources) -> ModelFacts:
-        """A record as it is given back, without where its file lies."""
-        copied = ("kind", "digest", "size_bytes", "opset", "parameters", "zero_fraction", "precision",
-                  "quantization", "random")  # fmt: skip
-        return cls(
-            source=sources.shown(model.source),
-            file_name=Path(model.path).name,
-            **{name: getattr(model, name) for name in copied},
-            own_batch_size=own_batch_size(model),
-            takes_sequence_length=has_sequence(model),
-            inputs=_tensors(model.inputs),
-            outputs=_tensors(model.outputs),
-        )
-
-
-def _tensors(specs: Sequence[records.TensorSpec]) -> list[Tensor]:
-    return [
-        Tensor(name=one.name, dtype=one.dtype, dims=None if one.dims is None else list(one.dims)) for one in specs
-    ]
+    def more(cls, record: records.Model, context: Sources) -> dict[str, Any]:
+        """Where its file lies is not given away."""
+        return {
+            "source": context.shown(record.source),
+            "file_name": Path(record.path).name,
+            "own_batch_size": own_batch_size(record),
+            "takes_sequence_length": has_sequence(record),
+        }
 
 
 class CellLine(Answer):
@@ -127,25 +121,19 @@ class CellLine(Answer):
     wrong: bool = Field(description="Its outputs are not what they should be: its numbers are worth nothing.")
 
     @classmethod
-    def of(cls, entry: CellEntry) -> CellLine:
-        """A record as it is given back."""
-        copied = ("engine", "scenario", "num_cores", "num_streams", "batch_size", "sequence_length", "rate",
-                  "time_s")  # fmt: skip
-        return cls(
-            cell_id=entry.cell_id,
-            **{name: getattr(entry.cell, name) for name in copied},
-            status=entry.status,
-            failure=failure(entry.failure),
-            processes=entry.runs,
-            items_per_second=_cached(entry.items_per_sec, entry.items_per_sec_low, entry.items_per_sec_high),
-            ms_per_batch=_cached(entry.median_ms, entry.median_ms_low, entry.median_ms_high),
-            wrong=entry.wrong,
-        )
+    def more(cls, record: CellEntry, context: None) -> dict[str, Any]:
+        """What was fixed comes from the cell, numbers from the cache."""
+        return {
+            **of_cell(record.cell, cls),
+            "processes": record.runs,
+            "items_per_second": _cached(record.items_per_sec, record.items_per_sec_low, record.items_per_sec_high),
+            "ms_per_batch": _cached(record.median_ms, record.median_ms_low, record.median_ms_high),
+        }
 
 
-def failure(found: records.Failure | None) -> Failure | None:
-    """A failure as it is given back."""
-    return None if found is None else Failure(code=found.code, message=found.message)
+def of_cell(cell: records.Cell, answer: type[Answer]) -> dict[str, Any]:
+    """What of a cell has the names of an answer's fields."""
+    return {name: getattr(cell, name) for name in answer.model_fields if name in cell.__slots__}
 
 
 def _cached(value: float | None, low: float | None, high: float | None) -> Estimate | None:
@@ -180,9 +168,10 @@ class EntryFacts(Answer):
     against: str | None = Field(description="The benchmark that it is compared with.")
 
     @classmethod
-    def of(cls, entry: Entry, sources: Sources) -> EntryFacts:
-        """A record as it is given back."""
-        return cls(**_heading(entry, sources))
+    def more(cls, record: Entry, context: Sources) -> dict[str, Any]:
+        """What it is called, without folders of the server."""
+        title, against = context.without_folder(record.title), record.brief.get("against")
+        return {"name": name_of(record), "title": title, "against": against}
 
 
 class EntryLine(EntryFacts):
@@ -193,21 +182,13 @@ class EntryLine(EntryFacts):
     ratios: list[Ratio] = Field(description="The results of a comparison.")
 
     @classmethod
-    def of(cls, entry: Entry, sources: Sources) -> EntryLine:
-        """A record as it is given back."""
-        return cls(
-            **_heading(entry, sources),
-            cells=[CellLine.of(one) for one in entry.cells],
-            labels=list(entry.brief.get("labels") or ()),
-            ratios=[Ratio(**one) for one in entry.brief.get("results") or ()],
-        )
-
-
-def _heading(entry: Entry, sources: Sources) -> dict[str, Any]:
-    names = ("id", "kind", "created_at", "status", "project_id", "note", "node", "inferlab_version")
-    title, against = sources.without_folder(entry.title), entry.brief.get("against")
-    own = {"name": name_of(entry), "title": title, "against": against}
-    return {name: getattr(entry, name) for name in names} | own
+    def more(cls, record: Entry, context: Sources) -> dict[str, Any]:
+        """What lists show beside its name."""
+        return super().more(record, context) | {
+            "cells": [CellLine.of(one) for one in record.cells],
+            "labels": record.brief.get("labels") or (),
+            "ratios": record.brief.get("results") or (),
+        }
 
 
 class ProjectFacts(Answer):
@@ -222,9 +203,9 @@ class ProjectFacts(Answer):
     model: ModelFacts = Field(description="Its model.")
 
     @classmethod
-    def of(cls, project: Project, sources: Sources) -> ProjectFacts:
-        """A record as it is given back."""
-        return cls(**_about(project, sources))
+    def more(cls, record: Project, context: Sources) -> dict[str, Any]:
+        """Its model, without where that lies."""
+        return {"model": ModelFacts.of(record.model, context)}
 
 
 class ProjectSummary(ProjectFacts):
@@ -236,20 +217,10 @@ class ProjectSummary(ProjectFacts):
     best: CellLine | None = Field(description="Its cell of highest throughput whose outputs are right.")
 
     @classmethod
-    def of_line(cls, line: ProjectLine, sources: Sources) -> ProjectSummary:
-        """A record as it is given back."""
-        return cls(
-            **_about(line.project, sources),
-            active_at=line.active_at,
-            benchmarks=line.benchmarks,
-            profiles=line.profiles,
-            best=CellLine.of(line.best) if line.best else None,
-        )
-
-
-def _about(project: Project, sources: Sources) -> dict[str, Any]:
-    names = ("id", "name", "description", "created_at", "changed_at", "input_shapes")
-    return {name: getattr(project, name) for name in names} | {"model": ModelFacts.of(project.model, sources)}
+    def more(cls, record: ProjectLine, context: Sources) -> dict[str, Any]:  # type: ignore[override]
+        """The project itself, and its best result."""
+        best = CellLine.of(record.best) if record.best else None
+        return {**ProjectFacts.of(record.project, context).model_dump(), "best": best}
 
 
 class AskedFor(Answer):
@@ -262,22 +233,19 @@ class AskedFor(Answer):
     time_s: float | None = Field(description="Seconds for each measurement.")
 
     @classmethod
-    def of(cls, asked: Asked) -> AskedFor:
-        """A record as it is given back."""
-        plans = plans_of(asked)
-        if isinstance(asked, OptimizationAsked):
-            engines = list(asked.asked.engines)
-        elif isinstance(asked, InstallAsked):
-            engines = [asked.engine]
+    def more(cls, record: Asked, context: None) -> dict[str, Any]:
+        """All of it: what is asked is one of several records."""
+        plans = plans_of(record)
+        if isinstance(record, OptimizationAsked):
+            engines = list(record.asked.engines)
+        elif isinstance(record, InstallAsked):
+            engines = [record.engine]
         else:
             engines = [one for plan in plans for one in plan.engines]
-        return cls(
-            engines=engines,
-            num_cores=list(plans[0].num_cores) if plans else [],
-            batch_sizes=list(plans[0].batch_sizes) if plans else [],
-            scenarios=list(plans[0].scenarios) if plans else [],
-            time_s=plans[0].time_s if plans else None,
-        )
+        lists = {
+            name: getattr(plans[0], name) if plans else () for name in ("num_cores", "batch_sizes", "scenarios")
+        }
+        return {"engines": engines, "time_s": plans[0].time_s if plans else None, **lists}
 
 
 class JobFacts(Answer):
@@ -302,32 +270,20 @@ class JobFacts(Answer):
     asked: AskedFor | None = Field(description="What it measures; null where another version asked.")
 
     @classmethod
-    def of(cls, job: QueuedJob, position: int | None) -> JobFacts:
-        """A record as it is given back."""
-        return cls(**_of_job(job, position))
+    def more(cls, record: QueuedJob, context: int | None) -> dict[str, Any]:
+        """Its place in the queue, and what it measures."""
+        try:
+            asked = AskedFor.of(requests.from_content(record.kind, record.content))
+        except InferlabError:
+            asked = None
+        ending = record.cancel and record.status == "running"
+        return {"position": context if record.alive else None, "cancelling": ending, "asked": asked}
 
 
 class JobDetails(JobFacts):
     """A job with its log."""
 
     log: str = Field(description="All lines that a terminal would have shown.")
-
-    @classmethod
-    def of(cls, job: QueuedJob, position: int | None) -> JobDetails:
-        """A record as it is given back."""
-        return cls(**_of_job(job, position), log=job.log)
-
-
-def _of_job(job: QueuedJob, position: int | None) -> dict[str, Any]:
-    names = ("id", "kind", "status", "stage", "fraction", "left_s", "failure", "project_id", "entry_id", "node",
-             "created_at", "queued_at", "started_at", "ended_at")  # fmt: skip
-    try:
-        asked = AskedFor.of(requests.from_content(job.kind, job.content))
-    except InferlabError:
-        asked = None
-    given = {name: getattr(job, name) for name in names}
-    alive = position if job.alive else None
-    return {**given, "position": alive, "cancelling": job.cancel and job.status == "running", "asked": asked}
 
 
 class LicenceFacts(Answer):
@@ -336,8 +292,3 @@ class LicenceFacts(Answer):
     name: str = Field(description="The licence's name.")
     summary: str = Field(description="What it says, in a few sentences.")
     size_bytes: int = Field(description="About how much is downloaded and kept.")
-
-    @classmethod
-    def of(cls, found: Licence) -> LicenceFacts:
-        """A record as it is given back."""
-        return cls(name=found.name, summary=found.summary, size_bytes=found.size_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -11,6 +11,7 @@ from inferlab import machine
 from inferlab.version import __version__
 from inferlab.web.api.common import SmallBody, TheWorkspace
 from inferlab.web.api.schemas import Answer
+from inferlab.workspace.sources import Listing
 
 router = APIRouter(tags=["system"], route_class=SmallBody)
 
@@ -53,6 +54,11 @@ class FolderFacts(Answer):
     is_model: bool = Field(description="The folder itself is a model, as Hugging Face's are.")
     is_cut: bool = Field(description="There is more than is listed.")
 
+    @classmethod
+    def more(cls, record: Listing, context: None) -> dict[str, Any]:
+        """Files with names for what they have."""
+        return {"files": [{"name": name, "size_bytes": size} for name, size in record.files]}
+
 
 @router.get("/system", summary="The machine and the server")
 def read_system(workspace: TheWorkspace) -> SystemFacts:
@@ -75,12 +81,4 @@ def list_folder(
     path: Annotated[str, Query(description="A folder below an allowed one, or one of these.")] = ".",
 ) -> FolderFacts:
     """The folders and models in a folder that the user allowed; nothing is said about any other."""
-    found = workspace.sources.listing(path)
-    return FolderFacts(
-        path=found.path,
-        parent=found.parent,
-        folders=list(found.folders),
-        files=[FileFacts(name=name, size_bytes=size) for name, size in found.files],
-        is_model=found.is_model,
-        is_cut=found.is_cut,
-    )
+    return FolderFacts.of(workspace.sources.listing(path))

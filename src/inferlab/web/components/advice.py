@@ -10,7 +10,6 @@ _FIELDS = (
         r"other shapes are given with -shapes or --sequence_length",
         "give other shapes in the field Input Shapes",
     ),
-    (r"Give yours with --input_shapes", "Give yours in the field Input Shapes"),
     (r"; --timeout sets how long to wait", ""),
     (r"Install it with: inferlab engines install \S+", "Install it under Engines on the start page."),
     (r"See: inferlab engines", "See Engines on the start page."),

@@ -16,9 +16,9 @@ from inferlab.records import Model
 from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
 from inferlab.views.history import age
-from inferlab.web.components.card_words import SCENARIOS, seconds
 from inferlab.web.components.dialogs import Foot
 from inferlab.web.components.fields import EngineSelect, NumberChips, VersionSelect, number, shapes_field, whole
+from inferlab.web.components.jobs import duration
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.entries import given_name, measured_on, reference_to
@@ -26,6 +26,14 @@ from inferlab.workspace.forms import BenchmarkForm, Side, benchmark_asked, has_s
 from inferlab.workspace.tracking import parts_of
 from inferlab.workspace.versions import Version
 
+#: What each scenario is, beside its name.
+SCENARIOS = {
+    "sync": "one request at a time",
+    "async": "several streams, the cores divided among them",
+    "elastic": "several streams that share all cores",
+    "offline": "everything at once, for throughput",
+    "server": "requests arrive at a rate, whether or not the last is done",
+}
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # With more cores than this, powers of two are offered; any other can be typed in.
 _MOST_CHIPS = 16
@@ -294,7 +302,7 @@ def _foretold(form: BenchmarkForm, side: Side, rival: Side) -> str:
     noun = "comparison" if form.compare_engine else "combination"
     of = f" of {plural(cores, 'core count')} and {plural(batches, 'batch size')}" if cells > 1 else ""
     takes = sum(one.expected_s for one in parts_of(asked))
-    return f"{plural(cells, noun)}{of}, about {seconds(takes)}."
+    return f"{plural(cells, noun)}{of}, about {duration(takes)}."
 
 
 def _named(entry: Entry) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from nicegui import html, ui
 from nicegui.element import Element
@@ -14,7 +15,7 @@ from inferlab.store.entries import QueuedJob
 from inferlab.units import size
 from inferlab.web import shell
 from inferlab.web.components.dialogs import command_line, dialog
-from inferlab.web.components.job_list import left
+from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
 from inferlab.workspace import asked as requests
@@ -39,7 +40,8 @@ class EngineList:
         self._box: Element = html.div().classes("il-engines")
         self._known: tuple[EngineInfo, ...] | None = None
         self._key: object = None
-        self._bars: dict[str, tuple[shell.Progress, ui.label]] = {}
+        self._jobs = JobActions(desk, lambda: self._show(desk.watch.snapshot))
+        self._bars: dict[str, JobProgress] = {}
         with self._box:
             html.div("Looking which engines are here…").classes("il-muted")
         ui.timer(0.0, self._look, once=True)
@@ -52,7 +54,7 @@ class EngineList:
 
     async def _look(self) -> None:
         self._known = await asyncio.to_thread(self._desk.workspace.engines.all)
-        self._show(self._desk.watch.wanted())
+        self._show(self._desk.watch.snapshot)
 
     async def _changed(self, before: Snapshot, now: Snapshot) -> None:
         if set(_installing(before.jobs)) - set(_installing(now.jobs)):
@@ -72,9 +74,8 @@ class EngineList:
                 for engine in self._known:
                     if engine.name not in _UNSHOWN:
                         self._row(engine, jobs.get(engine.name))
-        for name, (bar, words) in self._bars.items():
-            bar.set(jobs[name].fraction)
-            words.set_text(", ".join(filter(None, (jobs[name].stage or "Waiting", left(jobs[name].left_s)))))
+        for name, bar in self._bars.items():
+            bar.show(jobs[name], [one.id for one in now.jobs].index(jobs[name].id))
 
     def _row(self, engine: EngineInfo, job: QueuedJob | None) -> None:
         words, look = _FOREIGN if _is_foreign(engine) else _STATES[engine.state]
@@ -88,21 +89,11 @@ class EngineList:
                     install.props(f'data-testid="install-{engine.name}"')
                 shell.chip("installing" if job else words, "info" if job else look)
             if job is not None:
-                self._progress(engine.name, job)
+                with html.div().classes("il-job"):
+                    cancel = partial(self._jobs.cancel, job.id)
+                    self._bars[engine.name] = JobProgress(cancel=cancel, mark=f"-install-{engine.name}")
             elif engine.state != "ready":
                 _reason(engine)
-
-    def _progress(self, name: str, job: QueuedJob) -> None:
-        with html.div().classes("il-engine-progress"):
-            bar = shell.Progress()
-            words = ui.label().classes("il-muted il-small")
-            button = ui.button("Cancelling…" if job.cancel else "Cancel", on_click=lambda: self._cancel(job.id))
-            button.props(f'flat dense data-testid="cancel-install-{name}"').set_enabled(not job.cancel)
-        self._bars[name] = bar, words
-
-    async def _cancel(self, job_id: str) -> None:
-        await asyncio.to_thread(self._desk.workspace.cancel, job_id)
-        self._show(await self._desk.watch.refresh())
 
     def _ask(self, name: str) -> None:
         """The licence, to be agreed to."""
@@ -134,9 +125,8 @@ def _is_foreign(engine: EngineInfo) -> bool:
 
 
 def _reason(engine: EngineInfo) -> None:
-    if engine.problem and engine.problem != "not installed":
-        told = engine.problem.removeprefix("cannot run here: ")
-        html.div(told[:1].upper() + told[1:]).classes("il-muted il-small")
+    if engine.state == "broken" or _is_foreign(engine):
+        html.div(engine.problem[:1].upper() + engine.problem[1:]).classes("il-muted il-small")
     if engine.remedy and not can_install(engine):
         command_line(engine.remedy, f"copy-{engine.name}")
 

@@ -1,6 +1,9 @@
 // A table of layers. All rows are here; Quasar's virtual scroll draws those in sight.
 const ALL = "all types";
 const ROW_HEIGHT = 30;
+// The first columns, with the names of layers, stay while the others scroll.
+const FROZEN = 2;
+const SHARE = "Share %";
 
 export default {
   template: `
@@ -18,9 +21,15 @@ export default {
         :virtual-scroll-item-size="${ROW_HEIGHT}" :virtual-scroll-sticky-size-start="${ROW_HEIGHT}"
         :virtual-scroll-slice-size="40" table-class="il-scroll" column-sort-order="da"
         :style="{ '--il-width': width + 'px' }">
+        <template v-slot:header-cell="props">
+          <q-th :props="props" :style="{ width: props.col.width + 'px', ...props.col.place }" :class="props.col.frozen" tabindex="0"
+            :aria-sort="order.sortBy !== props.col.name ? 'none' : order.descending ? 'descending' : 'ascending'"
+            @keydown.enter="props.sort(props.col)">{{ props.col.label }}</q-th>
+        </template>
         <template v-slot:body="props">
           <tr :data-row="props.row.at">
-            <td v-for="head in props.cols" :key="head.name" :class="head.numeric ? 'il-right' : 'il-name'"
+            <td v-for="head in props.cols" :key="head.name" :class="[head.numeric ? 'il-right' : 'il-name', head.frozen, head.bar]"
+              :style="[head.place, head.bar ? { '--share': head.field(props.row) ?? 0 } : {}]"
               :title="head.numeric ? undefined : texts(head, props.row)" >{{ shown(head, props.row) }}</td>
           </tr>
         </template>
@@ -34,16 +43,23 @@ export default {
       return JSON.parse(this.content);
     },
     heads() {
+      let left = 0;
       return this.columns.map((one, index) => {
         const { texts, numbers } = one;
+        const frozen = index < FROZEN;
+        const place = frozen ? { left: `${left}px` } : {};
+        left += one.width;
         return {
+          frozen: frozen ? (index === FROZEN - 1 ? "il-frozen il-frozen-last" : "il-frozen") : "",
+          place,
+          width: one.width,
+          bar: one.title === SHARE ? "il-share-bar" : "",
           name: one.title,
           label: one.title,
           align: numbers ? "right" : "left",
           numeric: Boolean(numbers),
           index,
           sortable: true,
-          headerStyle: `width: ${one.width}px`,
           field: (row) => (numbers ? numbers[row.at] : texts[row.at]),
           sort: numbers ? byNumber : byName,
           // Names begin at A, numbers at the largest, and an index at the first.

@@ -25,8 +25,9 @@ from inferlab.web.desk import Desk
 from inferlab.web.live import aged
 from inferlab.workspace.engines import title
 
+_FROZEN, _FIRST = ("#", "ID"), ("ms", "Share %")
 #: Names are cut to this many characters, in their middle.
-_LONGEST = 30
+_LONGEST = 26
 # Of the usual character and around a text, in pixels; a title needs room for the arrow that tells the order too.
 _CHARACTER, _PADDING, _ARROW = 8.6, 26, 20
 
@@ -49,7 +50,12 @@ class LayerTable(Element, component="layer_table.js"):
 
 
 def content(columns: Columns) -> str:
-    """Columns as the browser gets them: titles, texts, and the numbers that they are sorted by."""
+    """Columns as the browser gets them: titles, texts, and the numbers that they are sorted by.
+
+    Beside the names, which stay in sight, comes first what a profile is about.
+    """
+    first = [title for title in (*_FROZEN, *_FIRST) if title in columns] if _FROZEN[0] in columns else []
+    columns = {title: columns[title] for title in dict.fromkeys((*first, *columns))}
     # One text: NiceGUI wraps every item of a list to observe it, which takes longer than all the rest.
     return json.dumps([_column(title, cells) for title, cells in columns.items()])
 

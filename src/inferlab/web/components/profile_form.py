@@ -15,7 +15,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Model
 from inferlab.store.entries import Entry, Project
 from inferlab.web.components.advice import on_pages
-from inferlab.web.components.fields import EngineSelect, VersionSelect, shapes_field, whole
+from inferlab.web.components.fields import EngineSelect, VersionSelect, help_icon, shapes_field, whole
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
@@ -191,9 +191,9 @@ class ProfileFields:
             offer(engines.choices(self._model, profiling=True))
 
     def _check(self, text: str, value: bool, help: str, name: str) -> ui.checkbox:
-        box = self._kept(ui.checkbox(text, value=value).props("dense"), name)
-        with box:
-            ui.tooltip(help)
+        with html.div().classes("il-row"):
+            box = self._kept(ui.checkbox(text, value=value).props("dense"), name)
+            help_icon(help)
         return box
 
     def _kept(self, field: _Field, name: str) -> _Field:

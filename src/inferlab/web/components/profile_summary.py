@@ -19,17 +19,24 @@ from inferlab.web.components.advice import on_pages
 from inferlab.web.components.estimates import foretold
 from inferlab.workspace.engines import title
 
+# A speed-up that is worth the work.
+_WORTH_SAYING = 1.01
+
 
 def notices(profile: Profile) -> None:
     """What must not be missed, above everything: wrong outputs first."""
     if told := words.wrong(profile):
         shell.banner("wrong", told).props('data-testid="wrong-outputs"')
     if found := words.notes(profile):
-        shell.banner("warn", "\n".join(map(on_pages, found))).props('data-testid="notes"')
+        shell.findings([on_pages(one) for one in found], "notes")
 
 
-def start_optimizing(project_id: str) -> None:
+def start_optimizing(project_id: str, speedup: float | None = None) -> None:
     """The way from what pruning would give to where it is done."""
+    gain = "Prune or quantise the model, and measure what that gains."
+    if speedup is not None and speedup >= _WORTH_SAYING:
+        gain = f"An estimated {speedup:.2f} × speed-up could be achieved by optimizing."
+    html.p(gain).classes("il-caption").props('data-testid="optimizing-gain"')
     button = ui.button("START OPTIMIZING").classes("il-start-optimizing")
     button.props(f'href="/projects/{project_id}/optimization" data-testid="start-optimizing"')
 
@@ -50,8 +57,8 @@ def setting(performance: PerformanceProfile) -> None:
         _words("Core Count", str(performance.num_cores), "num-cores")
         input_shapes(performance.shapes)
         sets = ", ".join(one.upper().replace("_", ".") for one in performance.instruction_sets)
-        _words("Instruction Sets", sets or "unknown", "instruction-sets")
         _words("Measured", moment(performance.measured_at), "measured-at")
+        _words("Instruction Sets", sets or "unknown", "instruction-sets").classes("il-whole-row")
 
 
 def input_shapes(shapes: Mapping[str, Shape]) -> None:
@@ -109,5 +116,5 @@ def _stat(label: str, value: str, detail: str, name: str) -> None:
     shell.stat(label, value, detail).props(f'data-testid="{name}"')
 
 
-def _words(label: str, value: str, name: str) -> None:
-    shell.stat(label, value).classes("il-stat-words").props(f'data-testid="{name}"')
+def _words(label: str, value: str, name: str) -> Element:
+    return shell.stat(label, value).classes("il-stat-words").props(f'data-testid="{name}"')

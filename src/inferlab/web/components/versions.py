@@ -20,9 +20,9 @@ from inferlab.views.history import age
 from inferlab.views.intervals import in_brackets
 from inferlab.web import shell
 from inferlab.web.components import model_facts
-from inferlab.web.components.card_words import seconds
-from inferlab.web.components.dialogs import COPY, Foot
-from inferlab.web.components.fields import EngineSelect, number, whole
+from inferlab.web.components.dialogs import Foot, copy_handler
+from inferlab.web.components.fields import EngineSelect, help_icon, number, whole
+from inferlab.web.components.jobs import duration
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
 from inferlab.workspace.deliver import code_sample, recipe
@@ -32,8 +32,6 @@ from inferlab.workspace.sources import Sources
 from inferlab.workspace.tracking import parts_of
 from inferlab.workspace.version_forms import PATTERNS, SCHEMES, VersionForm, version_asked
 from inferlab.workspace.versions import Version, is_ours
-
-TONES: dict[str, shell.Kind] = {"faster": "ok", "slower": "wrong", "same": "muted", "inconclusive": "warn"}
 
 
 def done_to(version: Version) -> str:
@@ -141,7 +139,7 @@ class VersionTable:
         for measured in one.measured:
             with html.div().classes("il-version-gain"):
                 html.span(speedup(measured))
-                shell.chip(measured["verdict"], TONES.get(measured["verdict"], "muted"))
+                shell.verdict(measured["verdict"])
                 html.span(where(measured)).classes("il-muted il-small")
 
 
@@ -186,7 +184,7 @@ class VersionDialog:
                     box = ui.checkbox(one.title, value=one.name == first, on_change=self._tell)
                     box.props(f'dense data-testid="on-{one.name}"').set_enabled(not one.reason)
                     if one.reason:
-                        box.tooltip(one.reason)
+                        help_icon(one.reason)
                     found[one.name] = box
         return found
 
@@ -223,7 +221,7 @@ class VersionDialog:
         try:
             form = self.form()
             asked = version_asked(form, self._model, form.levels)
-            takes = seconds(sum(one.expected_s for one in parts_of(asked)))
+            takes = duration(sum(one.expected_s for one in parts_of(asked)))
             engines = plural(len(form.engines), "engine") if form.engines else "no engine"
             told, error = f"Made, then measured on {engines}: about {takes}.", ""
         except InferlabError as problem:
@@ -278,7 +276,7 @@ class ExportCard:
                 self._engine.on_value_change(self._show)
                 with html.div().classes("il-title-actions"):
                     copy = ui.button("Copy", icon="content_copy").props('flat dense data-testid="copy-text"')
-                    copy.on("click", js_handler=COPY % _SHOWN)
+                    copy.on("click", js_handler=copy_handler(_SHOWN))
                     # A link: browsers save programs only when a user clicks on one.
                     with html.a(download="") as self._link:
                         ui.button("Save", icon="download").props('flat dense data-testid="save-text"')

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 
 from nicegui import html, ui
+from nicegui.element import Element
 
+from inferlab.store.entries import Entry, QueuedJob
 from inferlab.web import shell
-from inferlab.web.components import card_items
-from inferlab.web.components.benchmark_board import PAGE, Board
 from inferlab.web.components.benchmark_dialog import open_dialog
-from inferlab.web.components.card_actions import Deeds
-from inferlab.web.components.card_faces import Shelf
-from inferlab.web.desk import Desk
-from inferlab.web.sections import project_page
+from inferlab.web.components.card import BenchmarkCard
+from inferlab.web.components.cards import CardCache, CardList, read_cards
+from inferlab.web.components.entries import EntryActions, name_in_lists, undo_bar
+from inferlab.web.components.jobs import JobActions
+from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.live import follow
+from inferlab.web.sections import Opened, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
+_PAGE = 10
+# As many cards as a tall screen shows.
+_IN_SIGHT = 4
 _EMPTY = (
     "A benchmark measures how fast the model really runs: on an engine, at the core counts and batch sizes of "
     "your deployment, or on two engines in turns. What the command line measures of this model appears here too."
@@ -24,26 +30,108 @@ _EMPTY = (
 
 def register(desk: Desk) -> None:
     """Define the page."""
-    shelf = Shelf(desk.workspace)
+    cache = CardCache(desk.workspace)
 
     @ui.page("/projects/{project_id}/benchmarks", response_timeout=PAGE_TIMEOUT_S)
     async def benchmarks(project_id: str) -> None:
         # Before the frame: what a page awaits later is sent to the browser after it, and painted later.
-        listing = await asyncio.to_thread(card_items.read, desk.workspace, project_id, PAGE)
+        found = await asyncio.to_thread(read_cards, desk.workspace, project_id, _PAGE)
         async with project_page(desk, project_id, "benchmarks") as opened:
-            project = opened.project
+            _Board(desk, opened, cache, found)
 
-            async def add(against: str | None = None) -> None:
-                # Not in the menu that was clicked: it is gone by then.
-                with opened.frame.content:
-                    await open_dialog(desk, project, deeds.shown, against)
 
-            async def refresh() -> None:
-                await board.refresh()
+class _Board:
+    """The list of cards: it follows the store and the queue, and touches only what changed."""
 
-            deeds = Deeds(desk, refresh, add)
-            with shell.titled("Benchmarks"):
-                ui.button("Add Benchmark", icon="add", on_click=lambda: add()).props('data-testid="add-benchmark"')
-            with html.div() as empty, shell.empty("Nothing was measured yet", _EMPTY):
-                ui.button("Add Benchmark", on_click=lambda: add()).props("outline")
-            board = Board(desk, project_id, listing, shelf, deeds.actions(), empty)
+    def __init__(self, desk: Desk, opened: Opened, cache: CardCache, found: CardList) -> None:
+        self._desk, self._opened, self._cache = desk, opened, cache
+        self._project = opened.project
+        self._limit = _PAGE
+        self._cards: dict[str, BenchmarkCard] = {}
+        self._reading = asyncio.Lock()
+        self._undo: Element | None = None
+        self._jobs = JobActions(desk, self.refresh)
+        self._actions = EntryActions(desk, self.refresh, self.refresh, self._removed, self._add)
+        with shell.titled("Benchmarks"):
+            ui.button("Add Benchmark", icon="add", on_click=lambda: self._add()).props(
+                'data-testid="add-benchmark"'
+            )
+        with html.div() as self._empty, shell.empty("No benchmarks yet", _EMPTY):
+            ui.button("Add Benchmark", on_click=lambda: self._add()).props("outline")
+        self._list: Element = html.div().classes("il-column il-bench-list").props('data-testid="cards"')
+        self._older = ui.button("Show older benchmarks", on_click=self._show_older).props(
+            'flat data-testid="older"'
+        )
+        self._arrange(found)
+        follow(desk, self._changed, self._show_ages)
+
+    async def refresh(self) -> None:
+        """Show what the store has now."""
+        async with self._reading:
+            found = await asyncio.to_thread(read_cards, self._desk.workspace, self._project.id, self._limit)
+            if self._list.is_deleted:
+                return
+            known = set(self._cards)
+            self._arrange(found)
+        for view in found.cards:
+            if view.key in known and view.key in self._cards:
+                await self._cards[view.key].update(view, self._position(view.job))
+
+    async def _changed(self, before: Snapshot, now: Snapshot) -> None:
+        if before.stamp != now.stamp or _shape(before) != _shape(now):
+            await self.refresh()
+        for job in now.jobs:
+            card = self._cards.get(job.id)
+            if card is not None:
+                card.show_progress(job, self._position(job))
+
+    def _show_ages(self) -> None:
+        for card in self._cards.values():
+            card.show_age()
+
+    def _position(self, job: QueuedJob | None) -> int:
+        """How many jobs go before this one."""
+        ids = [one.id for one in self._desk.watch.snapshot.jobs]
+        return ids.index(job.id) if job is not None and job.id in ids else 0
+
+    def _arrange(self, found: CardList) -> None:
+        """Add cards that are new, remove those that are gone, and put all into their order."""
+        wanted = {view.key: view for view in found.cards}
+        for key in [key for key in self._cards if key not in wanted]:
+            self._cards.pop(key).root.delete()
+        for index, (key, view) in enumerate(wanted.items()):
+            card = self._cards.get(key)
+            if card is None:
+                position, in_sight = self._position(view.job), index < _IN_SIGHT
+                with self._list:
+                    card = BenchmarkCard(view, position, self._cache, self._jobs, self._actions, in_sight)
+                self._cards[key] = card
+            if self._list.default_slot.children.index(card.root) != index:
+                card.root.move(target_index=index)
+        self._older.set_visibility(found.more)
+        self._empty.set_visibility(not wanted)
+
+    async def _show_older(self) -> None:
+        self._limit += _PAGE
+        await self.refresh()
+
+    async def _add(self, against: str | None = None) -> None:
+        async def queued() -> None:
+            await self._desk.watch.refresh()
+            await self.refresh()
+
+        # Not in the menu that was clicked: it is gone by then.
+        with self._opened.frame.content:
+            await open_dialog(self._desk, self._project, queued, against)
+
+    async def _removed(self, entry: Entry) -> None:
+        await self.refresh()
+        if self._undo is not None and not self._undo.is_deleted:
+            self._undo.delete()
+        with self._opened.frame.content:
+            self._undo = undo_bar(self._desk, entry.id, name_in_lists(entry), self.refresh)
+
+
+def _shape(snapshot: Snapshot) -> list[tuple[object, ...]]:
+    """What of the queue changes which cards there are, and not only how far they are."""
+    return [(one.id, one.status, one.entry_id, one.cancel) for one in snapshot.jobs]

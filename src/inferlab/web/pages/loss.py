@@ -21,10 +21,10 @@ from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.charts import Chart, ChosenChart, loaded
-from inferlab.web.components.dialogs import ProfileMenu, no_profile, offer_undo, removed_entry
+from inferlab.web.components.entries import no_profile, offer_undo, page_actions
 from inferlab.web.components.estimates import BudgetControl, foretold
+from inferlab.web.components.jobs import profile_jobs
 from inferlab.web.components.layers import LayerTable, content
-from inferlab.web.components.profile_jobs import ProfileJobs
 from inferlab.web.desk import Desk
 from inferlab.web.sections import Opened, approximated, losses, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
@@ -45,8 +45,7 @@ def register(desk: Desk) -> None:
     @ui.page("/projects/{project_id}/loss/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, f"loss/{entry_id}") as opened:
-            if await asyncio.to_thread(removed_entry, desk.workspace, removed):
-                offer_undo(desk, removed, f"/projects/{project_id}/loss")
+            await offer_undo(desk, removed, f"/projects/{project_id}/loss", "the profile")
             if entry_id == _APPROXIMATED:
                 await _Losses(desk, opened, approximated(opened.own), measured=False).build()
                 return
@@ -76,9 +75,9 @@ class _Losses:
         with shell.titled("Loss Profile", age):
             if entry is not None and self._measured:
                 summary.of_version(self._opened.versions.get(entry.model_digest))
-                ProfileMenu(self._desk, entry, self._section)
+                page_actions(self._desk, self._section).button(entry)
         shown = entry if self._measured else None
-        await ProfileJobs(self._desk, self._opened, self._section, shown).refresh()
+        await profile_jobs(self._desk, self._opened, self._section, shown).refresh()
         if entry is None:
             why = await loaded(self._why_none)
             with html.div().props('data-testid="no-loss"'):

@@ -11,10 +11,9 @@ from nicegui.element import Element
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Model
 from inferlab.store.entries import Project, QueuedJob
-from inferlab.units import plural
 from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
-from inferlab.web.components.job_list import left, log_dialog
+from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.components.model_picker import ModelPicker
 from inferlab.web.components.profile_form import ProfileFields
 from inferlab.web.desk import Desk, Snapshot
@@ -42,9 +41,7 @@ class ProfileRun:
         self._form: Element = html.div().classes("il-column")
         self._ring: Element = html.div().classes("il-running").props('data-testid="running"')
         with self._ring:
-            self._progress = shell.Progress(0.0, ring=True)
-            self._stage = ui.label().classes("il-strong").props('data-testid="stage"')
-            self._details = ui.label().classes("il-muted il-number").props('data-testid="left"')
+            self._progress = JobProgress(ring=True)
         self._trouble: Element = html.div().classes("il-column")
         self._ring.set_visibility(False)
         follow(desk, self._follow)
@@ -66,7 +63,7 @@ class ProfileRun:
     def take(self, job: QueuedJob) -> None:
         """Show what becomes of a job from now on."""
         self.job = job
-        self._show(self._desk.watch.wanted())
+        self._show(self._desk.watch.snapshot)
         self._changed()
 
     @property
@@ -111,29 +108,17 @@ class ProfileRun:
             # What was interrupted goes on as it was asked for.
             self.fields.enable(job.status in ("failed", "cancelled"))
         if job.alive:
-            self._show_progress(job, [one.id for one in now.jobs])
+            queue = [one.id for one in now.jobs]
+            self._progress.show(job, queue.index(job.id) if job.id in queue else 0)
         elif job.status != "done":
             self._show_trouble(job)
-
-    def _show_progress(self, job: QueuedJob, queue: list[str]) -> None:
-        before = queue.index(job.id) if job.id in queue else 0
-        if job.status == "queued":
-            self._progress.set(0.0)
-            self._stage.set_text("Waiting")
-            self._details.set_text(
-                f"behind {plural(before, 'job')} in the queue" if before else "the next in the queue"
-            )
-        else:
-            self._progress.set(job.fraction)
-            self._stage.set_text("Cancelling" if job.cancel else job.stage or "Starting")
-            self._details.set_text("" if job.cancel else left(job.left_s))
 
     def _show_trouble(self, job: QueuedJob) -> None:
         self._trouble.clear()
         with self._trouble:
             text = on_pages(job.failure) or _ENDED.get(job.status, "This did not work.")
             with shell.banner("wrong" if job.status == "failed" else "warn", text).props('data-testid="trouble"'):
-                log = ui.button("Log", on_click=lambda: log_dialog(self._desk, job.id))
+                log = ui.button("Log", on_click=lambda: JobActions(self._desk, lambda: None).show_log(job.id))
                 log.props('flat dense color=white data-testid="log"' if job.status == "failed" else "flat dense")
 
 

@@ -15,9 +15,9 @@ from inferlab.store.entries import Entry
 from inferlab.views.history import age
 from inferlab.web import shell
 from inferlab.web.components.charts import loaded
-from inferlab.web.components.dialogs import offer_undo, removed_entry
+from inferlab.web.components.entries import offer_undo
+from inferlab.web.components.jobs import version_jobs
 from inferlab.web.components.version_editor import VersionEditor
-from inferlab.web.components.version_jobs import VersionJobs
 from inferlab.web.components.versions import VersionTable, ask_version
 from inferlab.web.desk import Desk
 from inferlab.web.pages.version import VersionPage
@@ -33,8 +33,7 @@ def register(desk: Desk) -> None:
     @ui.page("/projects/{project_id}/optimization", response_timeout=PAGE_TIMEOUT_S)
     async def optimization(project_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, "optimization") as opened:
-            if await asyncio.to_thread(removed_entry, desk.workspace, removed):
-                offer_undo(desk, removed, f"/projects/{project_id}/optimization", "version")
+            await offer_undo(desk, removed, f"/projects/{project_id}/optimization", "the version")
             await _Overview(desk, opened).build()
 
     @ui.page("/projects/{project_id}/optimization/{version_id}", response_timeout=PAGE_TIMEOUT_S)
@@ -73,7 +72,7 @@ class _Overview:
         shell.section("Versions")
         table = VersionTable(self._project.model, self._base)
         table.show(found.versions)
-        self._jobs = VersionJobs(self._desk, self._project.id, self._base, found.versions, table.show)
+        self._jobs = version_jobs(self._desk, self._project.id, self._base, found.versions, table.show)
         await self._jobs.refresh()
         shell.section("New Version", "what is foretold follows the sliders")
         if found.basis is None:

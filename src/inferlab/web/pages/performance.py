@@ -23,10 +23,10 @@ from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.charts import Chart, ChosenChart, loaded
-from inferlab.web.components.dialogs import ProfileMenu, export_address, no_profile, offer_undo, removed_entry
+from inferlab.web.components.entries import export_address, no_profile, offer_undo, page_actions
 from inferlab.web.components.estimates import BudgetControl
+from inferlab.web.components.jobs import profile_jobs
 from inferlab.web.components.layers import DiffSection, LayerTable, content
-from inferlab.web.components.profile_jobs import ProfileJobs
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
@@ -49,8 +49,7 @@ def register(desk: Desk) -> None:
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         here = f"performance/{entry_id}"
         async with project_page(desk, project_id, here) as opened:
-            if await asyncio.to_thread(removed_entry, desk.workspace, removed):
-                offer_undo(desk, removed, f"/projects/{project_id}/performance")
+            await offer_undo(desk, removed, f"/projects/{project_id}/performance", "the profile")
             if entry_id == _FLOPS:
                 await _Theory(desk, opened).build()
             else:
@@ -74,8 +73,8 @@ class _Measured:
         known = self._entry.brief["performance"]
         with shell.titled("Performance Profile", summary.moment(known["measured_at"])):
             summary.of_version(self._opened.versions.get(self._entry.model_digest))
-            ProfileMenu(self._desk, self._entry, self._section)
-        await ProfileJobs(self._desk, self._opened, self._section, self._entry).refresh()
+            page_actions(self._desk, self._section).button(self._entry)
+        await profile_jobs(self._desk, self._opened, self._section, self._entry).refresh()
         self._losses = _losses(self._opened, self._entry)
         self._loss_id = _chosen(self._entry, self._losses)
         self._profile = await loaded(self._desk.workspace.profile, self._entry.id, self._measured_losses())
@@ -113,7 +112,8 @@ class _Measured:
                 estimate = self._profile.estimate
                 budget = estimate.budget if estimate else BUDGET
                 self._budget = BudgetControl(self._recompute, budget, self._losses, self._loss_id)
-                summary.start_optimizing(self._opened.project.id)
+                speedup = estimate.estimated_speedup if estimate else None
+                summary.start_optimizing(self._opened.project.id, speedup)
         summary.estimated(self._estimated, self._profile)
 
     def _measured_losses(self) -> str | None:
@@ -216,7 +216,7 @@ class _Theory:
         """Fill the page."""
         section = f"/projects/{self._opened.project.id}/performance"
         shell.titled("FLOPS Profile", "in theory, from the architecture alone; a multiply-add counts as two")
-        await ProfileJobs(self._desk, self._opened, section).refresh()
+        await profile_jobs(self._desk, self._opened, section).refresh()
         try:
             found = await loaded(self._desk.workspace.theory, self._opened.project.id)
         except InferlabError as error:

@@ -18,7 +18,7 @@ from inferlab.views import history
 from inferlab.web import shell
 from inferlab.web.components import model_facts
 from inferlab.web.components.engines import EngineList
-from inferlab.web.components.job_list import TROUBLED, JobList
+from inferlab.web.components.jobs import TROUBLED, JobPanel
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
 from inferlab.web.settings import PAGE_TIMEOUT_S
@@ -104,6 +104,12 @@ def best(cell: CellEntry | None, digest: str = "") -> tuple[str, str]:
     return history.best([cell]), ", ".join(where)
 
 
+def _cell(label: str, text: str = "") -> Element:
+    """A cell that says its column itself where there is no room for one."""
+    cell: Element = html.td(text).props(f'data-label="{label}"')
+    return cell
+
+
 def _row(line: ProjectLine, changed: str) -> None:
     project, model = line.project, line.project.model
     reached, where = best(line.best, model.digest)
@@ -114,17 +120,17 @@ def _row(line: ProjectLine, changed: str) -> None:
                 html.div(project.description).classes("il-muted il-small il-cut").props["title"] = (
                     project.description
                 )
-        with html.td().classes("il-project-model"):
+        with _cell("Model").classes("il-project-model"):
             html.div(model_facts.source(model)).classes("il-cut").props["title"] = model.source
             html.div(f"{model_facts.kind(model)}, {model.precision}").classes("il-muted il-small")
-        html.td(size(model.size_bytes)).classes("il-right")
-        html.td(model_facts.parameters(model)).classes("il-right")
-        with html.td():
+        _cell("Size", size(model.size_bytes)).classes("il-right")
+        _cell("Parameters", model_facts.parameters(model)).classes("il-right")
+        with _cell("Best result"):
             html.div(reached or "no benchmark yet").classes("" if reached else "il-muted")
             if where:
                 html.div(where).classes("il-muted il-small")
-        html.td(f"{plural(line.benchmarks, 'benchmark')}, {plural(line.profiles, 'profile')}")
-        html.td(changed).classes("il-nowrap").props["title"] = f"{line.active_at.astimezone():%c}"
+        _cell("Measured", f"{plural(line.benchmarks, 'benchmark')}, {plural(line.profiles, 'profile')}")
+        _cell("Last change", changed).classes("il-nowrap").props["title"] = f"{line.active_at.astimezone():%c}"
 
 
 # What a first look at inferlab may begin with: small and large, an image and a text, and one that is trained.
@@ -139,8 +145,6 @@ _EMPTY = (
     "which are made here without a download:"
 )
 _MOST_ENDED = 5
-# The ages in the table are renewed so often.
-_RENEW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +191,12 @@ class _Start:
         with self._queue:
             shell.section("Queue", "one measurement at a time")
             with shell.card("il-card-flush"):
-                self._jobs = JobList(desk, self._reload)
+                self._jobs = JobPanel(desk, self._reload)
         with html.div().classes("il-columns"):
             _system(desk.workspace)
             _engines(desk)
-        self._show(desk.watch.wanted())
-        follow(desk, self._follow)
-        ui.timer(_RENEW_S, self._reload)
+        self._show(desk.watch.snapshot)
+        follow(desk, self._follow, self._reload)
 
     async def _follow(self, before: Snapshot, now: Snapshot) -> None:
         if before.stamp != now.stamp:
@@ -203,7 +206,7 @@ class _Start:
 
     async def _reload(self) -> None:
         self._found = await asyncio.to_thread(_read, self._desk.workspace)
-        self._show(self._desk.watch.wanted())
+        self._show(self._desk.watch.snapshot)
 
     def _show(self, now: Snapshot) -> None:
         found = self._found
@@ -263,7 +266,7 @@ def _system(workspace: Workspace) -> None:
                 ("System", seen.system),
                 ("inferlab", __version__),
                 ("Store", workspace.store.name),
-                ("Folders with models", folders or "none: start with inferlab serve --folder DIR"),
+                ("Folders with models", folders or "none are allowed"),
             )
         )
 

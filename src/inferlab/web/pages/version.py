@@ -19,10 +19,10 @@ from inferlab.views.text import output_check
 from inferlab.web import shell
 from inferlab.web.components import benchmark_dialog, model_facts
 from inferlab.web.components.charts import loaded
-from inferlab.web.components.dialogs import ask_name
+from inferlab.web.components.entries import page_actions
 from inferlab.web.components.layers import LayerTable, content
 from inferlab.web.components.profile_summary import moment
-from inferlab.web.components.versions import TONES, ExportCard, fidelity
+from inferlab.web.components.versions import ExportCard, fidelity
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened
@@ -47,7 +47,7 @@ class VersionPage:
         with shell.titled(version.name, moment(version.entry.created_at.isoformat())):
             compare = ui.button("Benchmark", icon="leaderboard", on_click=self._compare)
             compare.props('outline data-testid="benchmark-version"').set_enabled(version.file == "there")
-            self._menu()
+            page_actions(self._desk, self._base).button(version.entry)
         found, foretold = await loaded(self._read)
         self._notices(version, found)
         self._summary(found, foretold)
@@ -71,18 +71,6 @@ class VersionPage:
         except InferlabError:
             return found, None
 
-    def _menu(self) -> None:
-        button = ui.button(icon="more_vert").classes("il-quiet")
-        button.props('flat round dense data-testid="menu" aria-label="More"')
-        with button, ui.menu().props('auto-close anchor="bottom right" self="top right"'):
-            ui.menu_item("Rename…", on_click=self._rename).props('data-testid="rename"')
-            ui.menu_item("Make again", on_click=self._again).props('data-testid="rerun"')
-            with html.a(href=f"/api/v1/entries/{self._id}/export?format=json", download="").classes(
-                "il-menu-link"
-            ):
-                ui.menu_item("Export JSON").props('data-testid="export-json"')
-            ui.menu_item("Remove", on_click=self._remove).props('data-testid="remove"')
-
     @staticmethod
     def _notices(version: Version, found: Optimization) -> None:
         wrong = [one for one in found.measured if one.output_check.status == "mismatch"]
@@ -92,7 +80,7 @@ class VersionPage:
         if version.trouble:
             shell.banner("wrong", version.trouble).props('data-testid="trouble"')
         if notes := words.notes(found):
-            shell.banner("warn", "\n".join(map(_sentence, notes))).props('data-testid="notes"')
+            shell.findings([_sentence(one) for one in notes], "notes")
 
     @staticmethod
     def _summary(found: Optimization, foretold: float | None) -> None:
@@ -135,7 +123,7 @@ class VersionPage:
             html.td(f"{one.speedup:.2f} ×").classes("il-right il-strong")
             html.td(between_at(ends, one.level)).classes("il-right")
             with html.td():
-                shell.chip(one.verdict, TONES.get(one.verdict, "muted"))
+                shell.verdict(one.verdict)
             known = one.foretold_speedup
             html.td("–" if known is None else f"{known:.2f} ×").classes("il-right")
             error = one.foretold_error
@@ -161,25 +149,6 @@ class VersionPage:
 
         with self._opened.frame.content:
             await benchmark_dialog.open_dialog(self._desk, self._opened.project, queued, version=self._id)
-
-    async def _rename(self) -> None:
-        async def renamed(name: str) -> None:
-            await asyncio.to_thread(self._desk.workspace.rename, self._id, name)
-            ui.navigate.reload()
-
-        found = await asyncio.to_thread(self._desk.workspace.versions.get, self._id)
-        await ask_name(found.name, renamed)
-
-    async def _again(self) -> None:
-        await asyncio.to_thread(self._desk.workspace.rerun, self._id)
-        await self._desk.watch.refresh()
-        ui.navigate.to(self._base)
-
-    async def _remove(self) -> None:
-        removed = await asyncio.to_thread(self._desk.workspace.remove, self._id)
-        await self._desk.watch.refresh()
-        # The page that comes next offers to undo it.
-        ui.navigate.to(f"{self._base}?removed={removed}")
 
     async def _look(self, shown: Version) -> None:
         workspace = self._desk.workspace

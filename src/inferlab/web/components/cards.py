@@ -1,0 +1,430 @@
+"""What the benchmarks page shows: a view of each entry or job, and what is in it once it is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from inferlab.errors import BadInput, InferlabError
+from inferlab.machine import describe, node_name, vector_width
+from inferlab.records import Comparison, Estimate, Outcome, Plan, Status
+from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
+from inferlab.views.charts import cards as charts
+from inferlab.views.charts import pairs
+from inferlab.views.charts.points import Point
+from inferlab.workspace import asked as requests
+from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked
+from inferlab.workspace.cards import Card, Numbers, checked, machine_of, numbers, side
+from inferlab.workspace.engines import title
+from inferlab.workspace.entries import given_name, reference_to
+from inferlab.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+Place = tuple[int, int]
+#: A figure as the browser takes it.
+Drawing = dict[str, Any]
+_T = TypeVar("_T")
+#: Kinds of jobs that make cards.
+_KINDS = ("benchmark", "comparison")
+_DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
+# Opened cards keep all samples, of 16 bytes each; these many stay in memory for the next chart.
+_MOST_SAMPLES = 8_000_000
+# Beside a speed-up and three more numbers.
+_TALL = 350
+_INSTRUCTIONS = "Instruction Set"
+
+
+@dataclass(frozen=True, slots=True)
+class CardView:
+    """A card before it is opened: an entry, the job that makes it or made it, or both."""
+
+    #: It stays the same when a job gets its entry.
+    key: str
+    created_at: datetime
+    title: str
+    #: What the first row says beside it, by name; what is empty is not said.
+    facts: Mapping[str, str]
+    entry: Entry | None
+    job: QueuedJob | None
+
+    @property
+    def id(self) -> str:
+        """What it is called: its entry, or its job while there is none."""
+        return self.entry.id if self.entry else self.job.id if self.job else self.key
+
+    @property
+    def alive(self) -> bool:
+        """Whether it waits or is being measured."""
+        return self.job is not None and self.job.alive
+
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """It changes when there is more to show of the entry."""
+        if self.entry is None:
+            return ()
+        cells = tuple((one.status, one.runs, one.median_ms) for one in self.entry.cells)
+        return self.entry.id, cells, str(self.entry.brief)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a cell computed wrong outputs."""
+        return self.entry is not None and any(one.wrong for one in self.entry.cells)
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is more to show than what became of its job."""
+        if self.entry is None:
+            return False
+        cells = self.entry.cells
+        causes = {one.failure.message if one.failure else "" for one in cells}
+        return not cells or any(one.runs for one in cells) or len(causes) > 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is nothing to say but the numbers."""
+        done = self.job is None or self.job.status == "done"
+        return self.entry is not None and self.entry.status == "done" and done
+
+    @property
+    def measured(self) -> tuple[int, int]:
+        """How many of its combinations were measured, and of how many."""
+        cells = self.entry.cells if self.entry else ()
+        done, planned = sum(one.status == "done" for one in cells), len(cells)
+        if self.job is None or self.job.kind != "comparison":
+            return done, planned
+        # The store has only those that were measured, and two cells of each.
+        try:
+            asked = requests.from_content(self.job.kind, self.job.content)
+        except InferlabError:
+            return done // 2, planned // 2
+        assert isinstance(asked, ComparisonAsked)
+        return done // 2, len(asked.a.num_cores) * len(asked.a.batch_sizes)
+
+    def with_instructions(self, instruction_set: str) -> CardView:
+        """The same with the instruction set of the machine that measured, which is known once it is opened."""
+        if not instruction_set or _INSTRUCTIONS not in self.facts:
+            return self
+        return replace(self, facts={**self.facts, _INSTRUCTIONS: instruction_set})
+
+
+@dataclass(frozen=True, slots=True)
+class CardList:
+    """The newest cards, and whether there are older ones."""
+
+    cards: tuple[CardView, ...]
+    more: bool
+
+
+def read_cards(workspace: Workspace, project_id: str, limit: int) -> CardList:
+    """The newest cards of a project: all jobs on their way, and so many entries."""
+    store = workspace.store
+    entries = workspace.cards(project_id, limit + 1)
+    shown = entries[:limit]
+    known = {one.id for one in shown}
+    jobs = [one for one in store.jobs.of_project(project_id) if one.kind in _KINDS]
+    by_entry = {
+        **store.jobs.of_entries([one.id for one in shown]),
+        **{one.entry_id: one for one in jobs if one.entry_id in known},
+    }
+    names = _Names.of(workspace, project_id)
+    cards = [_of_entry(workspace, one, by_entry.get(one.id), names) for one in shown]
+    for job in jobs:
+        if job.entry_id in known:
+            continue
+        old = _entry(workspace, job.entry_id)
+        if old is not None:
+            cards.append(_of_entry(workspace, old, job, names))
+        elif job.alive or job.entry_id is None:  # else its entry was removed
+            cards.append(_of_job(workspace, job, names))
+    cards.sort(key=lambda one: (one.job.created_at if one.job else one.created_at, one.key), reverse=True)
+    return CardList(tuple(cards), len(entries) > limit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the versions of a project are called, by the digest of their models and by the path."""
+
+    by_digest: Mapping[str, str]
+    by_path: Mapping[str, str]
+    #: The source of the project's own model.
+    original: str
+
+    @classmethod
+    def of(cls, workspace: Workspace, project_id: str) -> _Names:
+        found = [(one.brief["optimized"], one.brief["name"]) for one in workspace.versions.entries(project_id)]
+        return cls(
+            {made["digest"]: name for made, name in found},
+            {made["path"]: name for made, name in found},
+            workspace.project(project_id).model.source,
+        )
+
+
+def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:
+    try:
+        return workspace.store.entry(entry_id) if entry_id else None
+    except BadInput:
+        return None
+
+
+def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, names: _Names) -> CardView:
+    cells = [one.cell for one in entry.cells]
+    here = entry.node in (platform.node(), node_name())
+    facts = {
+        # The arms of a comparison say it themselves.
+        "Version": names.by_digest.get(entry.model_digest, "") if entry.kind == BENCHMARK else "",
+        "Engine": _engine_fact(entry, [one.engine for one in cells]),
+        "Scenario": _scenarios([one.scenario for one in cells]),
+        "Batch Size": _numbers(one.batch_size for one in cells),
+        "Core Count": _numbers(one.num_cores for one in cells),
+        _INSTRUCTIONS: _instructions_here() if here and cells else "",
+        "Machine": ", ".join(dict.fromkeys(filter(None, map(machine_of, cells)))) or ("" if here else entry.node),
+    }
+    key = job.id if job else entry.id
+    return CardView(key, entry.created_at, _title(workspace, entry, names), facts, entry, job)
+
+
+def _instructions_here() -> str:
+    """The instruction set, as far as it is known without opening the entry: that of this machine."""
+    return vector_width(describe().instruction_sets).upper()
+
+
+def _engine_fact(entry: Entry, engines: Sequence[str]) -> str:
+    """The engines, where the title does not say them."""
+    if given_name(entry):
+        return " and ".join(dict.fromkeys(map(title, engines)))
+    return _only_engine(engines) if entry.kind == "comparison" else ""
+
+
+def _title(workspace: Workspace, entry: Entry, names: _Names) -> str:
+    if name := given_name(entry):
+        return name
+    if entry.kind in _DOCUMENTS:
+        return _DOCUMENTS[entry.kind]
+    labels = entry.brief.get("labels")
+    if entry.kind != BENCHMARK:
+        # The card shows B, which is compared with A.
+        own = names.original
+        return f"{side(labels[1], own)} vs {side(labels[0], own)}" if labels else entry.title
+    engines = _engines(entry)
+    other = _entry(workspace, entry.brief.get("against"))
+    return f"{engines} vs {reference_to(other)}" if other else engines
+
+
+def _engines(entry: Entry) -> str:
+    return " vs ".join(dict.fromkeys(title(one.cell.engine) for one in entry.cells)) or entry.title
+
+
+def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
+    try:
+        asked = requests.from_content(job.kind, job.content)
+    except InferlabError:
+        return CardView(job.id, job.created_at, job.kind.capitalize(), {}, None, job)
+    if isinstance(asked, ComparisonAsked):
+        name = f"{title(asked.labels[1])} vs {title(asked.labels[0])}"
+        facts = _planned(asked.b) | {"Engine": _only_engine([*asked.a.engines, *asked.b.engines])}
+        return CardView(job.id, job.created_at, name, facts, None, job)
+    assert isinstance(asked, BenchmarkAsked)
+    other = _entry(workspace, asked.against)
+    against = f" vs {reference_to(other)}" if other else ""
+    facts = _planned(asked.plan) | {"Version": names.by_path.get(asked.plan.model, "")}
+    return CardView(
+        job.id, job.created_at, " vs ".join(map(title, asked.plan.engines)) + against, facts, None, job
+    )
+
+
+def _planned(plan: Plan) -> dict[str, str]:
+    return {
+        "Version": "",
+        "Engine": "",
+        "Scenario": _scenarios(plan.scenarios),
+        "Batch Size": _numbers(plan.batch_sizes, "the model's"),
+        "Core Count": _numbers(plan.num_cores, "all"),
+        _INSTRUCTIONS: _instructions_here(),
+    }
+
+
+def _only_engine(engines: Sequence[str]) -> str:
+    """The engine of both sides; empty where they have two."""
+    return title(engines[0]) if len(set(engines)) == 1 else ""
+
+
+def _numbers(values: Iterable[int | None], unset: str = "") -> str:
+    found = set(values)
+    words = [unset] if None in found else []
+    return ", ".join([*words, *map(str, sorted(one for one in found if one is not None))])
+
+
+def _scenarios(names: Sequence[str]) -> str:
+    """The scenarios, where they are not the usual one."""
+    found = list(dict.fromkeys(names))
+    return "" if found == ["sync"] else ", ".join(found)
+
+
+@dataclass(frozen=True, slots=True)
+class CellContent:
+    """What a card shows of one cell."""
+
+    status: Status
+    failure: str
+    numbers: Numbers | None
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class CardContent:
+    """A card without its samples: small enough to be kept by every tab that shows it."""
+
+    card: Card
+    instruction_set: str
+    #: For each arm.
+    cells: tuple[Mapping[Place, CellContent], ...]
+
+    def cell(self, arm: int, place: Place) -> CellContent | None:
+        """What is known at a core count and batch size; an arm may lack some of the others'."""
+        return self.cells[arm].get(place)
+
+    def first(self) -> Place:
+        """What is shown first: a cell that has numbers, if there is one."""
+        places = list(self.cells[0])
+        done = [one for one in places if self.cells[0][one].numbers is not None]
+        return (done or places)[0]
+
+    def points(self, arm: int, num_cores: int | None = None, batch_size: int | None = None) -> list[Point]:
+        """The cells of an arm at a core count or at a batch size."""
+        return [
+            one.point
+            for place, one in self.cells[arm].items()
+            if num_cores in (None, place[0]) and batch_size in (None, place[1])
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    card: Card
+    content: CardContent
+    samples: int
+
+
+class CardCache:
+    """Opens cards for all tabs of a server, one after the other in a thread, and keeps the last ones."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._pool = ThreadPoolExecutor(1, "cards")
+        self._opened: OrderedDict[tuple[object, ...], _Opened] = OrderedDict()
+
+    async def content(self, entry_id: str, mark: tuple[object, ...]) -> CardContent:
+        """All numbers of a card; `mark` changes when there is more of it."""
+        return (await self._off_loop(lambda: self._open(entry_id, mark))).content
+
+    async def iterations(self, entry_id: str, mark: tuple[object, ...], arm: int, place: Place) -> Drawing | None:
+        """Every batch of a cell, before those of the arm that it is compared with; None where there is none."""
+        return await self._off_loop(lambda: _iterations(self._open(entry_id, mark).card, arm, place))
+
+    async def core_scaling(self, content: CardContent, arm: int, batch_size: int) -> Drawing | None:
+        """How the time an item falls with more cores."""
+        return await self._off_loop(lambda: _drawn(lambda: charts.core_scaling(_lines(content, arm), batch_size)))
+
+    async def batch_scaling(self, content: CardContent, arm: int, num_cores: int) -> Drawing | None:
+        """How the time an item changes with the batch size."""
+        return await self._off_loop(lambda: _drawn(lambda: charts.batch_scaling(_lines(content, arm), num_cores)))
+
+    async def ratios(self, told: Comparison) -> Drawing | None:
+        """The ratio of every pair of a comparison."""
+        return await self._off_loop(lambda: _drawn(lambda: pairs.ratios(pairs.of_comparison(told))))
+
+    async def _off_loop(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _open(self, entry_id: str, mark: tuple[object, ...]) -> _Opened:
+        key = (entry_id, mark)
+        found = self._opened.pop(key, None)
+        if found is None:
+            card = self._workspace.card(entry_id)
+            found = _Opened(card, content_of(card), _samples(card))
+        self._opened[key] = found
+        while len(self._opened) > 1 and sum(one.samples for one in self._opened.values()) > _MOST_SAMPLES:
+            self._opened.popitem(last=False)
+        return found
+
+
+def content_of(card: Card) -> CardContent:
+    """What is shown of a card."""
+    cells = tuple(
+        {(one.cell.num_cores, one.cell.batch_size): _cell(one) for one in arm.outcomes} for arm in card.arms
+    )
+    light = tuple(replace(arm, outcomes=tuple(replace(one, runs=()) for one in arm.outcomes)) for arm in card.arms)
+    return CardContent(replace(card, arms=light), card.instruction_set, cells)
+
+
+def _cell(outcome: Outcome) -> CellContent:
+    found = numbers(outcome)
+    failure = outcome.failure.message if outcome.failure else ""
+    return CellContent(outcome.status, failure, found, _point(outcome, found))
+
+
+def _point(outcome: Outcome, found: Numbers | None) -> Point:
+    cell = outcome.cell
+    median, rate = (found.ms_per_batch, found.items_per_second) if found else (_NOTHING, _NOTHING)
+    return Point(
+        model="",
+        engine=cell.engine,
+        scenario=cell.scenario,
+        num_cores=cell.num_cores,
+        num_streams=cell.num_streams,
+        batch_size=cell.batch_size,
+        sequence_length=cell.sequence_length,
+        median_ms=median.value if found else None,
+        median_ms_low=median.low,
+        median_ms_high=median.high,
+        items_per_sec=rate.value if found else None,
+        items_per_sec_low=rate.low,
+        items_per_sec_high=rate.high,
+        status=outcome.status,
+        output_check=checked(outcome).status if outcome.runs else "",
+    )
+
+
+_NOTHING = Estimate(0.0, None, None, 0.0, "student")
+
+
+def _samples(card: Card) -> int:
+    runs = (run for arm in card.arms for one in arm.outcomes for run in one.runs)
+    return sum(len(stream) for run in runs for window in run.windows for stream in window.streams)
+
+
+def _iterations(card: Card, arm: int, place: Place) -> Drawing | None:
+    rival, own = 1 if arm == 0 else 0, card.arms[arm].at(*place)
+    if own is None or not own.runs:
+        return None
+    shown = [
+        (card.arms[index].label, outcome)
+        for index in (arm, rival)
+        if index < len(card.arms) and (outcome := card.arms[index].at(*place)) is not None
+    ]
+    return _drawn(lambda: charts.iterations(shown), _TALL if len(shown) > 1 else charts.HEIGHT)
+
+
+def _lines(content: CardContent, arm: int) -> Sequence[tuple[str, list[Point]]]:
+    """All arms, the chosen one first: it is the one in colour."""
+    order = [arm, *(index for index in range(len(content.cells)) if index != arm)]
+    return [(content.card.arms[index].label, content.points(index)) for index in order]
+
+
+def _drawn(make: Callable[[], Figure], height: int | None = None) -> Drawing | None:
+    try:
+        figure = make()
+    except BadInput:
+        # Nothing was measured: the card says why in place of the chart.
+        return None
+    if height is not None:
+        figure.update_layout(height=height)
+    return {**figure.to_plotly_json(), "config": {"displayModeBar": False, "displaylogo": False}}
