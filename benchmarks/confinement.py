@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks import side_by_side as side
 from inferlab.lab import read_model
 from inferlab.measure.cells import jobs
-from inferlab.measure.children import Process
-from inferlab.measure.prepare import Setup, set_up
+from inferlab.measure.children import Children
+from inferlab.measure.prepare import PreparedCell, prepare_cell
 from inferlab.measure.stats import latencies_ns
 from inferlab.records import Plan, Window
 from inferlab.worker import CONFINEMENT
@@ -34,12 +34,12 @@ def main(pairs: int = 40, models: tuple[str, ...] = MODELS) -> None:
         model = read_model(source)
         for scenario in ("sync", "async"):
             (planned,) = jobs(Plan(source, scenarios=(scenario,)), model)
-            with set_up(planned, lambda _: None) as setup:
+            with prepare_cell(planned, lambda _: None) as setup:
                 ratios = [_ratio(setup) for _ in range(pairs)]
             side.report_paired(f"{source}, {scenario}, time confined / not", ratios, "pairs of processes", AIM)
 
 
-def _ratio(setup: Setup) -> float:
+def _ratio(setup: PreparedCell) -> float:
     """The time of a call in a confined process over that in one that is not, of one pair of processes."""
     with ExitStack() as stack:
         order = random.sample(("on", "off"), 2)
@@ -62,14 +62,13 @@ def _median_s(window: Window) -> float:
 
 
 @contextmanager
-def _process(setup: Setup, switch: str) -> Iterator[Process]:
+def _process(setup: PreparedCell, switch: str) -> Iterator[Children]:
     os.environ[CONFINEMENT] = switch
     try:
-        process = Process(setup)
+        process = Children(setup)
     finally:
         del os.environ[CONFINEMENT]
     with process:
-        process.give_inputs()
         process.check_outputs()
         process.warm_up(0.5)
         process.pause()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,7 +19,7 @@ from inferlab.cli.engines import command
 from inferlab.engines import environments, registry
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo
-from inferlab.worker import Launch
+from inferlab.worker import Launch, Worker
 
 Engine = Callable[[str], str]
 
@@ -273,3 +274,56 @@ def test_the_scripted_engine_is_named_to_nobody_but_tests(monkeypatch: pytest.Mo
         registry.launch("fakes")
     assert "fake," not in str(caught.value) and "Did you mean" not in str(caught.value)
     assert registry.launch("fake").name == "fake"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The engines of the children that were started so far, with nothing remembered."""
+    names: list[str] = []
+
+    class Noted(Worker):
+        def __init__(self, launch: Launch, *arguments: Any, **options: Any) -> None:
+            names.append(launch.name)
+            super().__init__(launch, *arguments, **options)
+
+    monkeypatch.setattr(registry, "Worker", Noted)
+    monkeypatch.setattr(registry, "_abilities", {})
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path / "cache"))
+    return names
+
+
+def test_what_an_engine_can_do_is_asked_once_and_then_known_to_every_process(
+    started: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = registry.Abilities(
+        frozenset({"onnx", "openvino", "torch-export", "torchscript"}),
+        frozenset({"native_streams", "shared_streams"}),
+    )
+    fake = registry.launch("fake")
+    assert [registry.abilities(fake) for _ in range(3)] == [expected] * 3
+    assert started == ["fake"]
+    registry._abilities.clear()
+    assert registry.abilities(fake) == expected
+    assert started == ["fake"]
+    (file,) = (tmp_path / "cache" / "engines").iterdir()
+    for damaged in ("", "[]", '{"kinds": 1}'):
+        file.write_text(damaged)
+        registry._abilities.clear()
+        assert registry.abilities(fake) == expected
+    assert started == ["fake"] * 4
+    monkeypatch.setattr(registry, "__version__", "0.0.0")
+    assert registry.abilities(fake) == expected
+    assert started == ["fake"] * 5
+
+
+def test_an_engine_in_a_file_is_asked_again_when_the_file_changes(
+    started: list[str], engine_file: Engine, tmp_path: Path
+) -> None:
+    name = engine_file("class Own:\n    kinds = ['onnx']\n")
+    assert registry.abilities(registry.launch(name)).kinds == {"onnx"}
+    assert registry.abilities(registry.launch(name)).kinds == {"onnx"}
+    assert started == [name]
+    engine_file("class Own:\n    kinds = ['openvino']\n    capabilities = ['layer_times']\n")
+    found = registry.abilities(registry.launch(name))
+    assert found == registry.Abilities(frozenset({"openvino"}), frozenset({"layer_times"}))
+    assert not (tmp_path / "cache" / "engines").exists()

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab import Lab, Plan, machine
 from inferlab.measure import stats
-from inferlab.measure.children import Process
+from inferlab.measure.children import Children
 from inferlab.measure.findings import find
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import seconds, summarize
@@ -92,7 +92,7 @@ def test_every_process_may_warm_up_as_long_as_was_asked_whatever_the_time_and_th
 ) -> None:
     allowed_s: list[float] = []
     told: list[Event] = []
-    monkeypatch.setattr(Process, "warm_up", lambda self, seconds: allowed_s.append(seconds))
+    monkeypatch.setattr(Children, "warm_up", lambda self, seconds: allowed_s.append(seconds))
     plan = Plan(str(linear), ("fake",), ("sync",), (1,), **{"warmup_s": 2.0, "verify": False, **fields})
     (outcome,) = Lab().benchmark(plan, told.append).outcomes
     assert len(outcome.runs) == processes
@@ -112,14 +112,14 @@ def test_the_sample_limit_ends_a_process_early_and_is_said(linear: Path, monkeyp
 def test_ctrl_c_between_two_windows_keeps_those_before_it(
     linear: Path, monkeypatch: pytest.MonkeyPatch, interrupt_at: int, cut: list[bool], windows: int
 ) -> None:
-    measure, calls = Process.measure, iter(range(1, 100))
+    measure, calls = Children.measure, iter(range(1, 100))
 
-    def interrupted(self: Process, seconds: float) -> Window:
+    def interrupted(self: Children, seconds: float) -> Window:
         if next(calls) == interrupt_at:
             raise KeyboardInterrupt
         return measure(self, seconds)
 
-    monkeypatch.setattr(Process, "measure", interrupted)
+    monkeypatch.setattr(Children, "measure", interrupted)
     # Two processes of four windows each; the first window of the second one is the fifth.
     plan = Plan(str(linear), ("fake",), ("sync",), time_s=4.0, warmup_s=0.0, processes=2, verify=False)
     (outcome,) = Lab().benchmark(plan).outcomes

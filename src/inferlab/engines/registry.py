@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import hashlib
 import importlib.util
+import json
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from inferlab.atomic import whole_file
 from inferlab.engines import environments
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import EngineInfo
-from inferlab.settings import offers_fake_engine
+from inferlab.settings import cache_folder, offers_fake_engine
+from inferlab.version import __version__
 from inferlab.worker import Launch, Worker
 
 #: The class of each engine that comes with inferlab, in the child's module of the same name.
@@ -43,6 +50,7 @@ _ADVICE = {
     }
 }
 _PATIENCE_S = 60.0
+_CHILD_ENGINES = Path(__file__).parent.parent / "child" / "engines"
 
 
 class NotInstalled(BadInput):
@@ -102,6 +110,55 @@ def describe(name: str) -> EngineInfo:
         problem, remedy = f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}"
         return EngineInfo(name, "missing", version, kinds, capabilities, home, problem, remedy)
     return EngineInfo(name, "ready", version, kinds, capabilities, home)
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What an engine's class says of itself."""
+
+    kinds: frozenset[str]
+    capabilities: frozenset[str]
+
+
+_abilities: dict[str, Abilities] = {}
+
+
+def abilities(launch: Launch, patience_s: float = _PATIENCE_S) -> Abilities:
+    """What an engine can do, asked of a child once for each version of the engine and of inferlab.
+
+    What comes with inferlab is remembered in the cache folder; what others wrote, while this process lives.
+    """
+    key = json.dumps([__version__, launch.interpreter, dict(launch.reference), _stamp(launch)])
+    file = cache_folder() / "engines" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    if key not in _abilities and "builtin" in launch.reference:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            told = json.loads(file.read_text(encoding="utf-8"))
+            _abilities[key] = Abilities(frozenset(told["kinds"]), frozenset(told["capabilities"]))
+    if key not in _abilities:
+        with Worker(launch, patience_s=patience_s) as worker:
+            told = worker.ask("describe").data
+        _abilities[key] = Abilities(frozenset(told["kinds"]), frozenset(told["capabilities"]))
+        if "builtin" in launch.reference:
+            with contextlib.suppress(OSError):  # only a cache
+                file.parent.mkdir(parents=True, exist_ok=True)
+                content = {name: told[name] for name in ("kinds", "capabilities")}
+                with whole_file(file) as out:
+                    out.write(json.dumps(content).encode())
+    return _abilities[key]
+
+
+def _stamp(launch: Launch) -> list[Any]:
+    """What tells whether an engine is still the same: its package's version, or the file that defines it."""
+    if "file" in launch.reference:
+        told = Path(launch.reference["file"]).stat()
+        return [told.st_mtime_ns, told.st_size]
+    found: list[Any] = []
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found.append(metadata.version(launch.name))
+    for source in (_CHILD_ENGINES / f"{launch.name}.py", _CHILD_ENGINES / launch.name / "__init__.py"):
+        with contextlib.suppress(OSError):
+            found.append(source.stat().st_mtime_ns)
+    return found
 
 
 def list_engines() -> list[EngineInfo]:

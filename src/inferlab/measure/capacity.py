@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
-from inferlab.measure import children, findings, intervals, rate_search
+from inferlab.measure import findings, intervals, rate_search
 from inferlab.measure.check import worst
-from inferlab.measure.children import Process
+from inferlab.measure.children import Children
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.prepare import Job, Setup, set_up
+from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.queueing import carried, meets, samples_needed, value_s
 from inferlab.measure.rate_search import Prober, Reading, Trial
 from inferlab.measure.stats import PROCESSES
@@ -57,14 +57,14 @@ def find_capacity(job: Job, objective: Objective, listener: Listener) -> Capacit
     """
     job = replace(job, cell=replace(job.cell, scenario="server", rate=None))
     label = f"capacity of {job.model.source} on {job.cell.engine}"
-    with measuring_alone(label, listener), set_up(job, listener) as prepared:
+    with measuring_alone(label, listener), prepare_cell(job, listener) as prepared:
         return _Finder(prepared, objective, listener).find()
 
 
 class _Finder:
     """The search, process after process; the first one finds out where to begin and what the time allows."""
 
-    def __init__(self, prepared: Setup, objective: Objective, listener: Listener) -> None:
+    def __init__(self, prepared: PreparedCell, objective: Objective, listener: Listener) -> None:
         self._setup, self._objective, self._listener = prepared, objective, listener
         self._cell = prepared.job.cell
         self._wanted = self._cell.processes or PROCESSES
@@ -114,10 +114,9 @@ class _Finder:
     def _try(self, number: int) -> Trial:
         began = time.monotonic()
         self._listener(Event("loading", {"engine": self._cell.engine, "process": number}))
-        with Process(self._setup, self._tick if self._setup.job.live else None) as fresh:
+        with Children(self._setup, self._tick if self._setup.job.live else None) as fresh:
             if number == 1:
-                self._listener(Event("engine", children.settings(fresh)))
-            fresh.give_inputs()
+                self._listener(Event("engine", fresh.settings()))
             fresh.check_outputs()
             settle_s = max(_SETTLE_S, _SETTLE * self._cell.time_s)
             fresh.warm_up(min(_WARMUP_S, self._cell.warmup_s))

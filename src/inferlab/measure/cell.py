@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from inferlab.measure import children
-from inferlab.measure.children import Process
+from inferlab.measure.children import Children
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.prepare import Job, Setup, set_up
+from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import WINDOW_S, precise, share_s, time_is_up
 from inferlab.records import Cell, Event, Listener, Run
@@ -34,7 +33,7 @@ def measure(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run
     if enough():
         return
     label = f"benchmark of {job.model.source} on {cell.engine}"
-    with measuring_alone(label, listener), set_up(job, listener) as prepared:
+    with measuring_alone(label, listener), prepare_cell(job, listener) as prepared:
         progress = _Progress(cell, listener, len(runs))
         while not enough():
             with _announced(prepared, progress, len(runs), job.live) as fresh:
@@ -46,17 +45,16 @@ def measure(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run
 
 
 @contextmanager
-def _announced(prepared: Setup, progress: _Progress, number: int, live: bool) -> Iterator[Process]:
+def _announced(prepared: PreparedCell, progress: _Progress, number: int, live: bool) -> Iterator[Children]:
     progress.listener(Event("loading", {"engine": prepared.job.cell.engine, "process": number + 1}))
-    with Process(prepared, progress.tick if live else None) as fresh:
+    with Children(prepared, progress.tick if live else None) as fresh:
         if number == 0:
-            progress.listener(Event("engine", children.settings(fresh)))
+            progress.listener(Event("engine", fresh.settings()))
         yield fresh
 
 
-def _measure(fresh: Process, seconds: float, progress: _Progress) -> Run:
-    cell = fresh.setup.job.cell
-    fresh.give_inputs()
+def _measure(fresh: Children, seconds: float, progress: _Progress) -> Run:
+    cell = fresh.prepared.job.cell
     fresh.check_outputs()
     if cell.warmup_s > 0:
         progress.stage(Event("warming", {"seconds": cell.warmup_s}), 0.0)
@@ -74,8 +72,8 @@ def _measure(fresh: Process, seconds: float, progress: _Progress) -> Run:
     return fresh.run()
 
 
-def _measure_windows(fresh: Process, seconds: float, progress: _Progress) -> None:
-    cell = fresh.setup.job.cell
+def _measure_windows(fresh: Children, seconds: float, progress: _Progress) -> None:
+    cell = fresh.prepared.job.cell
     event = Event("measuring", {"scenario": cell.scenario, "seconds": cell.time_s})
     if cell.rate is not None:
         # Every process gets arrivals of its own, the same ones each time the cell is measured.

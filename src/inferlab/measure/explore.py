@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from inferlab.errors import EngineHung, InferlabError
 from inferlab.measure import candidates, prepare
 from inferlab.measure.candidates import Evidence
-from inferlab.measure.children import Process
+from inferlab.measure.children import Children
 from inferlab.measure.findings import WORTH_A_WORD
 from inferlab.measure.headline import ms_per_item
-from inferlab.measure.prepare import Job, Layout, Setup, set_up
+from inferlab.measure.prepare import Job, Layout, PreparedCell, prepare_cell
 from inferlab.measure.queueing import samples_needed, value_s
 from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, seconds
 from inferlab.records import (
@@ -87,7 +87,7 @@ class Explorer:
         self.records: dict[Candidate, Record] = {one: Record() for one in grid}
         self.began = time.monotonic()
         self._failures: Counter[str] = Counter()
-        self._open: dict[Candidate, tuple[ExitStack, Setup]] = {}
+        self._open: dict[Candidate, tuple[ExitStack, PreparedCell]] = {}
 
     @property
     def spent(self) -> float:
@@ -243,8 +243,7 @@ class Explorer:
     def _run(self, candidate: Candidate, seconds: float) -> OutputCheck | None:
         """Add a run; gives the check of the outputs if they are wrong: their speed is not worth the time."""
         record, prepared = self.records[candidate], self._setup(candidate)
-        with Process(prepared) as fresh:
-            fresh.give_inputs()
+        with Children(prepared) as fresh:
             fresh.check_outputs()
             if fresh.output_check().status != "mismatch":
                 fresh.warm_up(_WARMUP_S)
@@ -266,10 +265,10 @@ class Explorer:
         wanted_s = samples_needed(objective) * call_s / candidate.num_streams / (FINALISTS - 1)
         return min(_LONGEST_LOOK_S, max(_LOOK_S, wanted_s))
 
-    def _setup(self, candidate: Candidate) -> Setup:
+    def _setup(self, candidate: Candidate) -> PreparedCell:
         if candidate not in self._open:
             stack = ExitStack()
-            prepared = stack.enter_context(set_up(self.job(candidate), self.quietly))
+            prepared = stack.enter_context(prepare_cell(self.job(candidate), self.quietly))
             self._open[candidate] = stack, prepared
             self.records[candidate].layout = prepared.layout
         return self._open[candidate][1]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from inferlab.machine_state import Fact
 from inferlab.measure import check, intervals
-from inferlab.measure.children import Process
+from inferlab.measure.children import Children
 from inferlab.measure.intervals import smallest_visible
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.prepare import Job, Setup, set_up
+from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.stats import service_ns
 from inferlab.model.inputs import digest
 from inferlab.records import Comparison, Estimate, Event, Listener, Pair, Plan, Run, Samples, Window
@@ -58,7 +58,7 @@ def compare(contest: Contest, listener: Listener) -> Comparison:
         label = f"comparison of {contest.labels[0]} with {contest.labels[1]}"
         stack.enter_context(measuring_alone(label, listener))
         began = time.monotonic()
-        arms = [stack.enter_context(set_up(job, listener)) for job in (contest.a, contest.b)]
+        arms = [stack.enter_context(prepare_cell(job, listener)) for job in (contest.a, contest.b)]
         match = _Match(contest, arms, began, listener)
         interrupted = False
         try:
@@ -73,7 +73,7 @@ def compare(contest: Contest, listener: Listener) -> Comparison:
 class _Match:
     """The pairs of a comparison so far, and the looks that were taken at them."""
 
-    def __init__(self, contest: Contest, arms: Sequence[Setup], began: float, listener: Listener) -> None:
+    def __init__(self, contest: Contest, arms: Sequence[PreparedCell], began: float, listener: Listener) -> None:
         self._contest, self.arms = contest, arms
         self.metric: Metric = "median" if all(arm.job.cell.scenario == "sync" for arm in arms) else "throughput"
         self.pairs: list[Pair] = []
@@ -161,13 +161,12 @@ class _Match:
         """Both arms in fresh processes, made in random order, measured in turns while the other is stopped."""
         began = time.monotonic()
         with ExitStack() as stack:
-            processes: dict[int, Process] = {}
+            processes: dict[int, Children] = {}
             outputs: dict[int, list[check.Arrays]] = {}
             # By lot, but equally often within two pairs: who is made first may have an advantage.
             self._first = 1 - self._first if len(self.pairs) % 2 else self._lots.randrange(2)
             for index in (self._first, 1 - self._first):
-                processes[index] = one = stack.enter_context(Process(self.arms[index]))
-                one.give_inputs()
+                processes[index] = one = stack.enter_context(Children(self.arms[index]))
                 outputs[index] = one.check_outputs()
                 one.warm_up(_WARMUP_S)
                 one.pause()
@@ -189,7 +188,7 @@ class _Match:
         times = self._times_ms(a, b)
         return Pair(a, b, math.log(times[1] / times[0]))
 
-    def _check(self, processes: Mapping[int, Process], outputs: Mapping[int, Sequence[check.Arrays]]) -> None:
+    def _check(self, processes: Mapping[int, Children], outputs: Mapping[int, Sequence[check.Arrays]]) -> None:
         found = compare_outputs(processes[0], processes[1], outputs[0], outputs[1])
         self.outputs = found if self.outputs is None else max(self.outputs, found, key=_severity)
 
@@ -215,7 +214,7 @@ class _Match:
         return turns
 
 
-def _slice_s(process: Process) -> float:
+def _slice_s(process: Children) -> float:
     """A turn holds several calls, and what is dropped at its beginning."""
     call_s = process.call_s or 0.0
     return max(_SHORTEST_SLICE_S, _CALLS_A_SLICE * call_s) + max(SETTLE_NS / 1e9, call_s)
@@ -242,9 +241,11 @@ def _severity(outputs: Outputs) -> tuple[int, float]:
     return 0 if difference.matches else 2, difference.error / difference.tolerance
 
 
-def compare_outputs(a: Process, b: Process, of_a: Sequence[check.Arrays], of_b: Sequence[check.Arrays]) -> Outputs:
+def compare_outputs(
+    a: Children, b: Children, of_a: Sequence[check.Arrays], of_b: Sequence[check.Arrays]
+) -> Outputs:
     """Compare what both arms made of the same inputs."""
-    jobs = [one.setup.job for one in (a, b)]
+    jobs = [one.prepared.job for one in (a, b)]
     if any(job.model.random for job in jobs):
         return Outputs(None, "the model has random operators")
     if any(digest(x) != digest(y) for x, y in zip(jobs[0].inputs, jobs[1].inputs, strict=True)):

@@ -13,15 +13,15 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure import check
-from inferlab.measure.children import Crew, load_model
+from inferlab.measure.children import Children
 from inferlab.measure.reference import Reference, reference_for
-from inferlab.measure.stats import typical_call_s
 from inferlab.model.onnx_file import rewrite
 from inferlab.records import Cell, Event, Listener, Model, Scenario, StreamMode
-from inferlab.worker import Launch, Worker
+from inferlab.worker import Launch
 
 # Above this a call is so long that Python's lock no longer shows; below it, streams need their own processes.
 SHORT_CALL_S = 0.002
+_PROBE_S = 0.05
 # Copies of the model in several processes may take this share of the memory that is available.
 _MEMORY_SHARE = 0.7
 
@@ -91,32 +91,36 @@ def lay_out(
     cpus: tuple[int, ...],
     num_cores: int,
     num_streams: int,
-    powers: Collection[str],
+    able: Collection[str],
     instances: int = 1,
 ) -> Layout:
-    """The layout of a cell in a given mode; refuses a mode that the engine does not have."""
+    """The layout of a cell in a given mode; refuses a mode that is not among what the engine is able to do."""
     portions, cores_each = divide(cpus, num_cores, instances)
-    parts = [_lay_out_one(mode, scenario, portion, cores_each, num_streams, powers) for portion in portions]
-    children = tuple(child for part in parts for child in part.children)
-    return replace(parts[0], children=children)
+    parts = [_lay_out_one(mode, scenario, portion, cores_each, num_streams, able) for portion in portions]
+    return replace(parts[0], children=tuple(child for part in parts for child in part.children))
 
 
 def _lay_out_one(
-    mode: str, scenario: Scenario, cpus: tuple[int, ...], num_cores: int, num_streams: int, powers: Collection[str]
+    mode: str,
+    scenario: Scenario,
+    cpus: tuple[int, ...],
+    num_cores: int,
+    num_streams: int,
+    able: Collection[str],
 ) -> Layout:
     if num_streams == 1:
         return Layout("single", ((cpus,),), num_cores, False, num_cores)
     together = ((cpus,) * num_streams,)
     if scenario == "elastic":
-        shared = mode == "native" or (mode == "auto" and "shared_streams" in powers)
-        if shared and "shared_streams" not in powers:
+        shared = mode == "native" or (mode == "auto" and "shared_streams" in able)
+        if shared and "shared_streams" not in able:
             raise BadInput(
                 "This engine has no streams of its own that share all cores. Use --stream-mode threads."
             )
         return Layout("native" if shared else "threads", together, num_cores, shared, num_cores)
     groups, threads = divide(cpus, num_cores, num_streams)
     if mode == "native":
-        if "native_streams" not in powers:
+        if "native_streams" not in able:
             raise BadInput(
                 "This engine has no streams of its own with divided cores. Use --stream-mode threads or processes."
             )
@@ -126,20 +130,21 @@ def _lay_out_one(
 
 
 def choose_mode(
-    call_s: float, memory_bytes: int | None, available_bytes: int | None, num_streams: int, powers: Collection[str]
+    call_s: float,
+    memory_bytes: int | None,
+    available_bytes: int | None,
+    num_streams: int,
+    able: Collection[str],
 ) -> str:
     """The mode for async streams: processes for short calls that fit into memory, else what the engine has."""
-    if "process_streams" in powers:
+    if "process_streams" in able:
         return "processes"
-    in_process = "native" if "native_streams" in powers else "threads"
+    in_process = "native" if "native_streams" in able else "threads"
     if call_s >= SHORT_CALL_S:
         return in_process
     if memory_bytes and available_bytes and memory_bytes * (num_streams - 1) > available_bytes * _MEMORY_SHARE:
         return in_process
     return "processes"
-
-
-_PROBE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class PreparedCell:
     """A job that is ready to be measured in as many fresh processes as wanted."""
 
     job: Job
@@ -169,38 +174,46 @@ class Setup:
 
 
 @contextmanager
-def set_up(job: Job, listener: Listener) -> Iterator[Setup]:
+def prepare_cell(job: Job, listener: Listener) -> Iterator[PreparedCell]:
     """Make a job ready; what was written for it is gone afterwards."""
-    launch = registry.launch(job.cell.engine)
+    cell = job.cell
+    launch = registry.launch(cell.engine)
+    able = capabilities_for(job)
+    cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
+
+    def in_mode(mode: str) -> Layout:
+        return lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, able, cell.instances)
+
     with tempfile.TemporaryDirectory(prefix="inferlab-") as folder, tempfile.TemporaryDirectory() as compiled:
         # Compiled once, not in every process of the cell; never shared with the processes of another model.
         environment = {**launch.environment, "TORCHINDUCTOR_CACHE_DIR": compiled}
         launch = replace(launch, environment=environment, writes=(*launch.writes, compiled))
-        able = powers(launch, job)
-        reference = _reference(job, listener)
+        if cell.verify:
+            reference = reference_for(
+                job.model, job.inputs, job.rewrite_batch, job.patience_s, listener, dict(cell.engine_options)
+            )
+        else:
+            reference = Reference("", reason="--no-verify was given")
         path = _engine_file(job, launch, Path(folder))
-        listener(Event("pinning", {"mode": job.cell.thread_pinning}))
-        yield Setup(job, launch, path, _layout(job, launch, path, able, listener), reference)
+        listener(Event("pinning", {"mode": cell.thread_pinning}))
+        # What 'auto' means for streams of short calls is found out by a few of them.
+        mode: str = cell.stream_mode
+        if mode == "auto" and cell.num_streams > 1 and cell.scenario not in ("sync", "elastic"):
+            listener(Event("probing", {"engine": cell.engine}))
+            alone = in_mode("processes").first_stream
+            mode = _probed_mode(PreparedCell(job, launch, path, alone, reference), able)
+        yield PreparedCell(job, launch, path, in_mode(mode), reference)
 
 
-def powers(launch: Launch, job: Job) -> Collection[str]:
-    """What the engine can do; refuses a kind of model that it does not run."""
-    with Worker(launch, patience_s=job.patience_s) as worker:
-        described = worker.ask("describe").data
-    if job.model.kind not in described["kinds"]:
+def capabilities_for(job: Job) -> frozenset[str]:
+    """What the job's engine can do; refuses a kind of model that it does not run."""
+    abilities = registry.abilities(registry.launch(job.cell.engine), job.patience_s)
+    if job.model.kind not in abilities.kinds:
         raise BadInput(
-            f"Engine '{launch.name}' does not run models of kind {job.model.kind}; it runs "
-            f"{', '.join(described['kinds'])}. See: inferlab engines"
+            f"Engine '{job.cell.engine}' does not run models of kind {job.model.kind}; it runs "
+            f"{', '.join(sorted(abilities.kinds))}. See: inferlab engines"
         )
-    able: list[str] = described["capabilities"]
-    return able
-
-
-def _reference(job: Job, listener: Listener) -> Reference:
-    if not job.cell.verify:
-        return Reference("", reason="--no-verify was given")
-    options = dict(job.cell.engine_options)
-    return reference_for(job.model, job.inputs, job.rewrite_batch, job.patience_s, listener, options)
+    return abilities.capabilities
 
 
 def _engine_file(job: Job, launch: Launch, folder: Path) -> Path:
@@ -213,29 +226,13 @@ def _engine_file(job: Job, launch: Launch, folder: Path) -> Path:
     )
 
 
-def _layout(job: Job, launch: Launch, path: Path, able: Collection[str], listener: Listener) -> Layout:
-    """Where the streams run; what 'auto' means for short calls is found out by a few of them."""
-    cell = job.cell
-    cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
-
-    def in_mode(mode: str) -> Layout:
-        return lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, able, cell.instances)
-
-    if cell.stream_mode != "auto" or cell.scenario in ("sync", "elastic") or cell.num_streams == 1:
-        return in_mode(cell.stream_mode)
-    listener(Event("probing", {"engine": cell.engine}))
-    with Crew(launch, in_mode("processes").first_stream, job.patience_s) as crew:
-        load_model(crew, job, path)
-        crew.give_inputs(job.inputs[0])
-        crew.infer(0, 0)
-        probe = crew.slice(_PROBE_S)
-    if probe.interrupted:
-        raise KeyboardInterrupt
-    mode = choose_mode(
-        typical_call_s([probe.window]) or 0.0,
-        probe.peak_memory_bytes,
-        machine.available_memory_bytes(),
-        cell.num_streams * cell.instances,
-        able,
-    )
-    return in_mode(mode)
+def _probed_mode(alone: PreparedCell, able: Collection[str]) -> str:
+    """The mode for async streams, told by a few calls of the first of them alone."""
+    with Children(alone) as probe:
+        probe.check_outputs()
+        probe.measure(_PROBE_S)
+        if probe.interrupted:
+            raise KeyboardInterrupt
+    cell = alone.job.cell
+    memory_bytes, available_bytes = probe.peak_memory_bytes(), machine.available_memory_bytes()
+    return choose_mode(probe.call_s or 0.0, memory_bytes, available_bytes, cell.num_streams * cell.instances, able)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.measure import queueing
-from inferlab.measure.children import Process
+from inferlab.measure.children import Children
 from inferlab.measure.queueing import highest_rate, meets, value_s
 from inferlab.measure.stats import latencies_ns, service_ns
 from inferlab.records import Objective, Reach, Run, Window
@@ -198,11 +198,11 @@ class Trial:
 class Prober:
     """A process that is asked at one rate after another; Ctrl-C raises."""
 
-    def __init__(self, process: Process, objective: Objective, seed: int, tell: Callable[[float], None]) -> None:
+    def __init__(self, process: Children, objective: Objective, seed: int, tell: Callable[[float], None]) -> None:
         self._process, self._objective, self._seed, self._tell = process, objective, seed, tell
         #: The rate of rung 0.
         self.start = 0.0
-        cell = process.setup.job.cell
+        cell = process.prepared.job.cell
         self._streams = cell.num_streams * cell.instances
         self._services_s: NDArray[np.float64] = np.empty(0)
         self._requests = 0

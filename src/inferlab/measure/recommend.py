@@ -5,24 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
-from inferlab.measure import candidates, paired, prepare
+from inferlab.measure import candidates, paired
 from inferlab.measure.candidates import TIE, label
 from inferlab.measure.cells import jobs, with_inputs_of
 from inferlab.measure.check import worst
+from inferlab.measure.children import load_request
 from inferlab.measure.explore import Explorer, Record, Search, latencies_s
 from inferlab.measure.findings import disturbances
-from inferlab.measure.headline import SCHEDULERS
 from inferlab.measure.intervals import student
 from inferlab.measure.lock import measuring_alone
 from inferlab.measure.paired import Contest
-from inferlab.measure.prepare import Job
+from inferlab.measure.prepare import Job, Layout, lay_out
 from inferlab.measure.queueing import value_s
 from inferlab.measure.stats import items_per_sec, median_ms
 from inferlab.model.shapes import batch_axis, fixed_batch
@@ -125,7 +125,7 @@ class Finals:
             return None
 
 
-def deployment(job: Job, layout: prepare.Layout | None = None) -> Deployment:
+def deployment(job: Job, layout: Layout | None = None) -> Deployment:
     """How to deploy it, as laid out; by default one request at a time on the cell's cores.
 
     The part that is the engine's own is asked of the engine.
@@ -133,24 +133,12 @@ def deployment(job: Job, layout: prepare.Layout | None = None) -> Deployment:
     cell = job.cell
     if layout is None:
         cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
-        layout = prepare.lay_out("auto", "sync", cpus, cell.num_cores, 1, ())
+        layout = lay_out("auto", "sync", cpus, cell.num_cores, 1, ())
     launch = registry.launch(cell.engine)
-    request: dict[str, Any] = {
-        "model": job.model.path,
-        "kind": job.model.kind,
-        "groups": [list(group) for group in layout.children[0]],
-        "layout": "one" if layout.shared else "each",
-        "threads": layout.threads,
-        "cores": layout.cores_each,
-        "scheduler": SCHEDULERS[cell.scenario],
-        "pinning": cell.thread_pinning,
-        "batch_size": cell.batch_size,
-        "shapes": {name: list(shape) for name, shape in cell.shapes},
-        "options": dict(cell.engine_options),
-    }
+    groups = [list(group) for group in layout.children[0]]
     try:
         with Worker(launch, patience_s=job.patience_s) as worker:
-            code = str(worker.ask("deployment", **request).data["code"])
+            code = str(worker.ask("deployment", groups=groups, **load_request(job, layout)).data["code"])
     except InferlabError:  # an engine of the user's own that cannot say it is no reason to lose the result
         code = ""
     return Deployment(

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import InferlabError
-from inferlab.measure import children
-from inferlab.measure.children import Process
+from inferlab.measure.children import Children
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.prepare import Job, Setup, set_up
+from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.stats import WINDOW_S, median_ms
 from inferlab.model.flops.costs import NodeCost
 from inferlab.model.onnx_file import has_unique_names, rewrite, unique_name
@@ -80,14 +79,14 @@ def measure_passes(
     shares = share(time_s, levels)
     passes: list[Passes] = []
     wanted = processes
-    with measuring_alone(label, listener), set_up(job, listener) as setup, _with_names(setup) as prepared:
+    with measuring_alone(label, listener), prepare_cell(job, listener) as setup, _with_names(setup) as prepared:
         while len(passes) < wanted:
             began = time.monotonic()
             number = len(passes)
             listener(Event("loading", {"engine": job.cell.engine, "process": number + 1}))
-            with Process(prepared) as fresh:
+            with Children(prepared) as fresh:
                 if number == 0:
-                    listener(Event("engine", children.settings(fresh)))
+                    listener(Event("engine", fresh.settings()))
                 telling = all(done.layers is not None for done in passes)
                 failed = any(done.problems for done in passes)
                 measured = _measure(fresh, shares, processes, telling, () if failed else levels, number, listener)
@@ -117,7 +116,7 @@ def _needs_names(model: Model, writes_model: bool) -> bool:
 
 
 @contextmanager
-def _with_names(setup: Setup) -> Iterator[Setup]:
+def _with_names(setup: PreparedCell) -> Iterator[PreparedCell]:
     """The same setup, its file replaced by a copy with unique names of nodes where that is needed."""
     model = setup.job.model
     if not _needs_names(model, setup.launch.writes_model):
@@ -131,7 +130,7 @@ def _with_names(setup: Setup) -> Iterator[Setup]:
 
 
 def _measure(
-    fresh: Process,
+    fresh: Children,
     shares: Shares,
     processes: int,
     telling: bool,
@@ -139,8 +138,7 @@ def _measure(
     number: int,
     listener: Listener,
 ) -> Passes:
-    cell = fresh.setup.job.cell
-    fresh.give_inputs()
+    cell = fresh.prepared.job.cell
     fresh.check_outputs()
     seconds = shares.clean_s / processes
     fresh.warm_up(cell.warmup_s)
@@ -188,7 +186,7 @@ def _turn(levels: Sequence[float], repeats: int, processes: int, number: int) ->
     return levels[number % turns :: turns] if number < most else ()
 
 
-def _ask(fresh: Process, seconds: float, level: float | None) -> LayerReport:
+def _ask(fresh: Children, seconds: float, level: float | None) -> LayerReport:
     reply = fresh.layers(seconds, level)
     return LayerReport(reply.data, reply.blocks[0] if reply.blocks else None)
 

@@ -18,7 +18,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.measure import findings
 from inferlab.measure.check import Arrays, worst
 from inferlab.measure.intervals import student
-from inferlab.measure.prepare import Job, powers
+from inferlab.measure.prepare import Job, capabilities_for
 from inferlab.measure.stats import summarize
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs as count
@@ -48,7 +48,7 @@ class Variant:
 
 def can_impose(job: Job) -> bool:
     """Whether the job's engine can run as if weights were pruned."""
-    return "imposed_sparsity" in powers(registry.launch(job.cell.engine), job)
+    return "imposed_sparsity" in capabilities_for(job)
 
 
 def measure(
@@ -157,7 +157,7 @@ def _heavy(overheads: Sequence[float]) -> list[Finding]:
 
 
 def _refuse_silent(job: Job) -> None:
-    if "layer_times" in powers(registry.launch(job.cell.engine), job):
+    if "layer_times" in capabilities_for(job):
         return
     able = [engine.name for engine in registry.list_engines() if "layer_times" in engine.capabilities]
     raise BadInput(
