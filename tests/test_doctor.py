@@ -438,6 +438,14 @@ def test_what_the_system_does_not_allow_of_confinement_is_said_once_each(look: L
     )
 
 
+def test_readers_that_cannot_be_confined_are_said(look: Look) -> None:
+    fact = look(intel(), can_fork=False)["confinement"]
+    assert fact == Fact("confinement", "info", {"off": False, "missing": {"readers": "this system cannot fork"}})
+    assert sentence(fact) == (
+        "What inferlab itself reads of a model, it reads in its own process, unconfined: this system cannot fork."
+    )
+
+
 def test_confinement_that_is_switched_off_is_said(look: Look) -> None:
     fact = look(intel(), environ={"INFERLAB_CONFINEMENT": "off"})["confinement"]
     assert sentence(fact) == "off (INFERLAB_CONFINEMENT): run only models that you trust."

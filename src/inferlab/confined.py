@@ -29,7 +29,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, cast, get_type_hints
 
 from inferlab import errors
 from inferlab.atomic import new_folders
@@ -87,16 +87,19 @@ class Answer:
     details: str = ""
 
 
-class _State(threading.local):
-    """Whether this thread runs doors itself: in a confined process, or because `in_this_process` says so."""
-
-    here = False
+#: Whether readers can have processes of their own here; else they run in ours, unconfined.
+CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 
 
-_state = _State()
+class _Thread(threading.local):
+    """How a thread calls doors: in a forked process, in this process, or, within a door, as plain functions."""
+
+    doors: Literal["forked", "here", "plain"] = "forked" if CAN_FORK else "here"
+
+
+_thread = _Thread()
 _lock = threading.Lock()
 _control: socket.socket | None = None
-_is_confined = False
 
 
 def confined(*, reads: Sequence[str], writes: Sequence[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -107,47 +110,33 @@ def confined(*, reads: Sequence[str], writes: Sequence[str] = ()) -> Callable[[C
 
         @functools.wraps(function)
         def door(*args: P.args, **kwargs: P.kwargs) -> R:
-            if _is_confined or _inside_here():
+            if _thread.doors == "plain":
                 return function(*args, **kwargs)
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
-            if _state.here or not _can_fork():
-                with _naming(_subject(given.arguments, reads)):
-                    return _once(function, given)
-            return cast(R, _call(function, dict(given.arguments), reads, writes))
+            with _targets([Path(given.arguments[name]) for name in writes]) as folders:
+                if _thread.doors == "forked":
+                    return cast(R, _call(function, dict(given.arguments), reads, folders))
+                with _naming(_subject(given.arguments, reads)), _doors("plain"):
+                    return function(*given.args, **given.kwargs)
 
         return door
 
     return decorate
 
 
-@contextlib.contextmanager
-def in_this_process() -> Iterator[None]:
+def in_this_process() -> contextlib.AbstractContextManager[None]:
     """Let doors run as plain functions in this thread: for tests that call them thousands of times."""
-    _state.here = True
+    return _doors("here")
+
+
+@contextlib.contextmanager
+def _doors(way: Literal["here", "plain"]) -> Iterator[None]:
+    before, _thread.doors = _thread.doors, way
     try:
         yield
     finally:
-        _state.here = False
-
-
-_depth = threading.local()
-
-
-def _inside_here() -> bool:
-    return getattr(_depth, "calls", 0) > 0
-
-
-def _once(function: Callable[..., R], given: inspect.BoundArguments) -> R:
-    _depth.calls = getattr(_depth, "calls", 0) + 1
-    try:
-        return function(*given.args, **given.kwargs)
-    finally:
-        _depth.calls -= 1
-
-
-def _can_fork() -> bool:
-    return hasattr(os, "fork") and hasattr(socket, "send_fds")
+        _thread.doors = before
 
 
 @contextlib.contextmanager
@@ -169,12 +158,23 @@ def _path(value: Any) -> str:
     return str(getattr(value, "path", value))
 
 
-def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[str], writes: Sequence[str]) -> Any:
+@contextlib.contextmanager
+def _targets(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """The folders that a door writes into, made before a process is confined to them; paths may name files."""
+    folders = [path.parent if path.is_file() else path for path in paths]
+    with contextlib.ExitStack() as made:
+        try:
+            made.enter_context(new_folders(*folders))
+        except OSError as error:
+            raise BadInput(f"The copy cannot be written to {folders[0]}: {error.strerror or error}.") from error
+        yield folders
+
+
+def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[str], targets: list[Path]) -> Any:
     from inferlab import codec
 
     subject = _subject(given, reads)
     sources = [_path(given[name]) for name in reads if given[name] is not None]
-    targets = [_folder(Path(given[name])) for name in writes]
     sizes = [_size(given[name]) for name in reads]
     sizes += [len(value) for value in given.values() if isinstance(value, bytes)]
     memory_bytes = BASE_MEMORY_BYTES + _MEMORY_PER_BYTE * sum(sizes)
@@ -196,12 +196,7 @@ def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[s
         memory_bytes=memory_bytes,
         cpu_s=patience_s + 10,
     )
-    try:
-        # They must be there before the process is confined to them.
-        with new_folders(*targets):
-            return _asked(call, patience_s, function)
-    except OSError as error:
-        raise BadInput(f"The copy cannot be written to {targets[0]}: {error.strerror or error}.") from error
+    return _asked(call, patience_s, function)
 
 
 def _asked(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
@@ -236,11 +231,6 @@ def _error(answer: Answer, subject: str, memory_bytes: int) -> InferlabError:
 
 def _too_large(subject: str, memory_bytes: int) -> BadInput:
     return BadInput(f"{subject} takes more than {memory_bytes / 1e9:.1f} GB of memory to read, so it is refused.")
-
-
-def _folder(path: Path) -> Path:
-    """The folder that a door writes into: a parameter names it, or a file in it."""
-    return path.parent if path.is_file() else path
 
 
 def _size(value: Any) -> int:
@@ -295,6 +285,8 @@ def _exchange(request: bytes, module: str, patience_s: float, subject: str) -> b
                 if attempt == 2:
                     raise InferlabError("The process that reads models cannot be started.") from None
                 _forget()
+            except OSError as error:
+                raise InferlabError(f"The process that reads models cannot be started: {error}.") from error
     raise AssertionError("not reached")
 
 
@@ -521,7 +513,6 @@ def _run(request: Call) -> Answer:
     from inferlab import codec
     from inferlab.child.confinement import confine
 
-    global _is_confined
     os.chdir(request.folder)
     # Behind our own: nothing of the caller's takes the place of what we import.
     sys.path += [path for path in request.paths if path not in sys.path]
@@ -537,7 +528,7 @@ def _run(request: Call) -> Answer:
             "processes": _MOST_PROCESSES,
         }
     )
-    _is_confined = True
+    _Thread.doors = "plain"  # for all threads of this process
     function = inspect.unwrap(getattr(module, request.name))
     hints = _hints(function)
     encoded: dict[str, Any] = codec.decode(request.arguments, dict[str, Any])

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
-import struct
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,19 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime import InferenceSession
 
-from inferlab.child.engines import torch_files, torch_folders
-from inferlab.child.engines.base import BadOption
+from inferlab.child import protocol
+from inferlab.child.engines import torch_files
+from inferlab.child.engines.base import BadOption, Engine, LoadOptions
+from inferlab.child.engines.deepsparse import DeepSparse
+from inferlab.child.engines.onnxruntime import OnnxRuntime
+from inferlab.child.engines.openvino import OpenVino
+from inferlab.child.engines.torch import Torch
 from inferlab.errors import BadInput, EngineFailed
+from inferlab.measure.candidates import Candidate
+from inferlab.measure.recommend import Deployment
 from inferlab.model import inputs, sources
-from inferlab.model.onnx_file import read_onnx
+from inferlab.model.onnx_file import read_onnx, rewrite
 from inferlab.model.reading import OPENVINO
 from inferlab.optimizing import yaml as recipes
 from inferlab.records import TensorSpec
+from inferlab.views import deployment as views_deployment
 from inferlab.worker import Worker
 from tests.cli.conftest import Run
 from tests.helpers import torch_attacks
 from tests.helpers.torch_attacks import Files
+from tests.helpers.workers import load
 
 torch = pytest.importorskip("torch")
 Module: Any = torch.nn.Module
@@ -37,7 +43,8 @@ class Small(Module):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.c = torch.nn.Conv2d(3, 4, 3)
+        self.c = torch.nn.Conv2d(3, 4, 3, bias=False)
+        torch.nn.init.constant_(self.c.weight, 0.5)
         self.k = torch.ones(4, 1, 1)
 
     def forward(self, x: Any) -> Any:
@@ -78,29 +85,24 @@ def script_files(script: Path) -> Files:
     return torch_attacks.unzipped(script)
 
 
-@pytest.fixture
-def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """What a harmful file would make, also by a module that it imports; it must not be there at the end."""
-    path = tmp_path / "marker"
-    (tmp_path / "harmful_module.py").write_text(f"open({str(path)!r}, 'w')\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield path
-    sys.modules.pop("harmful_module", None)
-    assert not path.exists()
-
-
-def run_program(path: Path) -> None:
-    """Load a program and call it in both ways, as the engine and the exporter do."""
+def run_program(path: Path) -> Any:
+    """Load a program and call it."""
     program = torch_files.read_exported(str(path))
     with contextlib.suppress(TypeError, AssertionError):
-        program.module()(torch.ones(2, 3, 8, 8))
+        return program.module()(torch.ones(2, 3, 8, 8))
 
 
-def run_script(path: Path) -> None:
-    torch_files.read_torchscript(str(path))(torch.ones(4))
+def run_script(path: Path) -> Any:
+    return torch_files.read_torchscript(str(path))(torch.ones(4))
 
 
-def refused(run: Callable[[Path], None], path: Path, data: bytes) -> None:
+def are_right(program: Path, script: Path) -> bool:
+    """Whether they compute what was saved: 27 ones times a half, and one more; one and one."""
+    y = run_program(program)["y"]
+    return y.shape == (2, 4, 6, 6) and bool((y == 14.5).all()) and run_script(script).tolist() == [2.0] * 4
+
+
+def refused(run: Callable[[Path], Any], path: Path, data: bytes) -> None:
     """What is written is refused in one sentence that names the file."""
     path.write_bytes(data)
     with pytest.raises(BadOption) as problem:
@@ -109,18 +111,16 @@ def refused(run: Callable[[Path], None], path: Path, data: bytes) -> None:
     assert said == torch_files._PICKLED or (str(path) in said and "\n" not in said and len(said) < 700), said
 
 
-def test_what_torch_saved_is_read(program: Path, script: Path, program_files: Files, script_files: Files) -> None:
-    run_program(program)
-    run_script(script)
+def test_what_torch_saved_is_read(program: Path, script: Path) -> None:
+    assert are_right(program, script)
 
 
 def test_what_is_zipped_again_without_a_change_is_read(
     program_files: Files, script_files: Files, tmp_path: Path
 ) -> None:
     (tmp_path / "again.pt2").write_bytes(torch_attacks.zipped(program_files))
-    run_program(tmp_path / "again.pt2")
     (tmp_path / "again.pt").write_bytes(torch_attacks.zipped(script_files))
-    run_script(tmp_path / "again.pt")
+    assert are_right(tmp_path / "again.pt2", tmp_path / "again.pt")
 
 
 @pytest.mark.parametrize("attack", [*torch_attacks.ARCHIVES, *torch_attacks.PROGRAMS])
@@ -162,136 +162,16 @@ def test_a_checkpoint_with_code_is_no_script(marker: Path, tmp_path: Path) -> No
         run_script(tmp_path / "checkpoint.pt")
 
 
-# Hugging Face folders.
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    transformers = pytest.importorskip("transformers")
-    folder = tmp_path_factory.mktemp("bert")
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config = transformers.BertConfig(vocab_size=20, max_position_embeddings=16, **sizes)
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
-
-
-def _configured(**changes: Any) -> Callable[[Path, Path], None]:
-    def change(folder: Path, marker: Path) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, **changes}))
-        (folder / "modeling.py").write_text(f"open({str(marker)!r}, 'w')\n")
-
-    return change
-
-
-def _weights(data: Callable[[bytes], bytes]) -> Callable[[Path, Path], None]:
-    def change(folder: Path, marker: Path) -> None:
-        file = folder / "model.safetensors"
-        file.write_bytes(data(file.read_bytes()))
-
-    return change
-
-
-def _header(change: Callable[[Any], None]) -> Callable[[Path, Path], None]:
-    """Weights whose header is changed."""
-
-    def data(old: bytes) -> bytes:
-        length = struct.unpack("<Q", old[:8])[0]
-        header = json.loads(old[8 : 8 + length])
-        change(header)
-        text = json.dumps(header).encode()
-        return struct.pack("<Q", len(text)) + text + old[8 + length :]
-
-    return _weights(data)
-
-
-def _pickled_weights(folder: Path, marker: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    torch.save({"bert": torch_attacks.Harmful(marker)}, folder / "pytorch_model.bin")
-
-
-def _older_weights(folder: Path, marker: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(torch_attacks.harmful_pickle(marker))
-
-
-def _indexed(*names: str) -> Callable[[Path, Path], None]:
-    def change(folder: Path, marker: Path) -> None:
-        (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
-        weights = {f"weight{number}": name for number, name in enumerate(names)}
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights, "metadata": {}}))
-
-    return change
-
-
-def _adapter(folder: Path, marker: Path) -> None:
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/", "peft_type": "LORA"}')
-
-
-def _config_text(text: str) -> Callable[[Path, Path], None]:
-    def change(folder: Path, marker: Path) -> None:
-        (folder / "config.json").write_text(text)
-
-    return change
-
-
-def _first(header: Any) -> Any:
-    return next(value for name, value in header.items() if name != "__metadata__")
-
-
-FOLDERS: dict[str, Callable[[Path, Path], None]] = {
-    "code of its own": _configured(model_type="own", auto_map={"AutoConfig": "modeling.Config"}),
-    "kernel of a hub": _configured(_attn_implementation="someone/kernel"),
-    "kernel of a part": _configured(text_config={"attn_implementation": {"": "someone/kernel:forward"}}),
-    "pickled weights": _pickled_weights,
-    "pickled weights of the older format": _older_weights,
-    "index that climbs": _indexed("../outside.safetensors"),
-    "index with an absolute name": _indexed("/outside.safetensors"),
-    "index with a number": _indexed(3),  # type: ignore[arg-type]
-    "adapter": _adapter,
-    "header that is too long": _weights(lambda old: struct.pack("<Q", 1 << 60) + old[8:]),
-    "header that is cut off": _weights(lambda old: old[:40]),
-    "header of brackets": _weights(lambda old: struct.pack("<Q", 100000) + b"[" * 100000),
-    "tensors that overlap": _header(lambda header: _first(header).update(data_offsets=[0, 4])),
-    "tensor beyond the file": _header(lambda header: _first(header).update(data_offsets=[0, 1 << 50])),
-    "tensor of 4 TB": _header(lambda header: _first(header).update(shape=[1 << 40])),
-    "type of its own": _header(lambda header: _first(header).update(dtype="OBJECT")),
-    "configuration of brackets": _config_text("[" * 100000),
-    "configuration that is a list": _config_text("[]"),
-}
-
-
-def test_a_genuine_folder_is_read(bert: Path) -> None:
-    assert torch_folders.read_folder(str(bert)).config.hidden_size == 8
-
-
-@pytest.mark.parametrize("attack", FOLDERS)
-def test_a_crafted_folder_runs_nothing(attack: str, bert: Path, marker: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    shutil.copytree(bert, folder)
-    FOLDERS[attack](folder, marker)
-    with pytest.raises(BadOption) as problem:
-        torch_folders.read_folder(str(folder))
-    assert "Traceback" not in str(problem.value)
-
-
-def test_code_beside_a_model_that_transformers_knows_is_not_run(bert: Path, marker: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    shutil.copytree(bert, folder)
-    _configured(auto_map={"AutoConfig": "modeling.Config", "AutoModel": "modeling.Model"})(folder, marker)
-    torch_folders.read_folder(str(folder))
-
-
 # OpenVINO's files.
 
 _NET = """<?xml version="1.0"?>{before}<net name="n" version="11"><layers>
 <layer id="0" name="x" type="Parameter" version="opset1"><data shape="1,4" element_type="f32"/>
-<output><port id="0" precision="FP32"><dim>1</dim><dim>4</dim></port></output></layer>
+<output><port id="0" precision="FP32" names="x"><dim>1</dim><dim>4</dim></port></output></layer>
 <layer id="1" name="w" type="Const" version="opset1"><data element_type="f32" shape="1,4" offset="{offset}"
  size="{size}"/><output><port id="0" precision="FP32"><dim>1</dim><dim>4</dim></port></output></layer>
 <layer id="2" name="y" type="{kind}" version="{version}"><data {more}/>
 <input><port id="0"><dim>1</dim><dim>4</dim></port><port id="1"><dim>1</dim><dim>4</dim></port></input>
-<output><port id="2" precision="FP32"><dim>1</dim><dim>4</dim></port></output></layer>
+<output><port id="2" precision="FP32" names="z"><dim>1</dim><dim>4</dim></port></output></layer>
 <layer id="3" name="z" type="Result" version="opset1">
 <input><port id="0"><dim>1</dim><dim>4</dim></port></input></layer></layers>
 <edges><edge from-layer="0" from-port="0" to-layer="2" to-port="0"/>
@@ -320,13 +200,19 @@ def openvino() -> Iterator[Worker]:
 
 def _net(folder: Path, **changes: Any) -> Path:
     (folder / "n.xml").write_text(_NET.format(**{**_PLAIN, **changes}))
-    (folder / "n.bin").write_bytes(bytes(16))
+    (folder / "n.bin").write_bytes(np.array([1, 2, 3, 4], np.float32).tobytes())
     return folder / "n.xml"
 
 
-def test_a_genuine_net_is_read(openvino: Worker, tmp_path: Path) -> None:
-    found = openvino.ask("inspect", model=str(_net(tmp_path)), kind="openvino").data["model"]
-    assert [one["dims"] for one in found["inputs"]] == [[1, 4]]
+def test_a_genuine_net_is_read_and_computes_what_it_says(tmp_path: Path) -> None:
+    with Worker(OPENVINO) as worker:
+        described = worker.ask("inspect", model=str(_net(tmp_path)), kind="openvino").data["model"]
+        assert [one["dims"] for one in described["inputs"]] == [[1, 4]]
+        load(worker, {}, model=str(tmp_path / "n.xml"), kind="openvino", shapes={"x": [1, 4]}, outputs=["z"])
+        heads, blocks = protocol.pack_arrays({"x": np.array([[10, 20, 30, 40]], np.float32)})
+        worker.ask("inputs", blocks, arrays=heads)
+        (y,) = worker.ask("infer", stream=0, set=0).arrays().values()
+    assert y.tolist() == [[11, 22, 33, 44]]
 
 
 @pytest.mark.parametrize("attack", NETS)
@@ -345,7 +231,9 @@ def _with_data(folder: Path, location: str) -> Path:
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [value], [], [weight])
     graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [4]))
     path = folder / "m.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    )
     return path
 
 
@@ -365,8 +253,45 @@ def test_weights_beyond_the_models_folder_are_not_read(location: str, tmp_path: 
 
 
 def test_weights_beside_the_model_are_read(tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(bytes(16))
-    assert read_onnx(_with_data(tmp_path, "data"), "m").parameters == 4
+    (tmp_path / "data").write_bytes(np.array([0, 1, 2, 3], np.float32).tobytes())
+    model = read_onnx(_with_data(tmp_path, "data"), "m")
+    assert model.parameters == 4
+    assert InferenceSession(model.path).run(None, {"x": np.ones(4, np.float32)})[0].tolist() == [1, 2, 3, 4]
+
+
+def test_an_engine_that_writes_into_its_model_has_a_copy_that_no_link_leads_from(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "folder", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_bytes(bytes(16))
+    (folder / "data").hardlink_to(secret)
+    model = read_onnx(_with_data(folder, "data"), "m")
+    copy = rewrite(model, tmp_path / "copy", batch=None, newest_ir=8, copy_data=True)
+    (copy.parent / "data").write_bytes(b"\1" * 16)
+    copy.write_bytes(b"")
+    assert secret.read_bytes() == (folder / "data").read_bytes() == bytes(16)
+    assert read_onnx(folder / "m.onnx", "m").digest == model.digest
+
+
+_NAMES = (
+    "x'): __import__('harmful_module') #",
+    'x"""\n\n\nimport harmful_module\n"""',
+    "{cores}",
+    "\\",
+    "x\u2028y",
+)
+
+
+@pytest.mark.parametrize("engine", [DeepSparse, OnnxRuntime, OpenVino, Torch])
+def test_names_in_a_model_are_no_code_in_the_program_that_deploys_it(engine: type[Engine], marker: Path) -> None:
+    shapes = {name: [1, 4] for name in _NAMES}
+    options = LoadOptions("onnx", [0], 1, 1, 1, "single_stream", "core", 1, shapes, {})
+    inputs = tuple((name, "float32", (1, 4)) for name in _NAMES)
+    path = f"/models/it's {_NAMES[1]}.onnx"
+    deployment = Deployment(path, (((0,),),), "single", inputs, engine.deployment(options), None)
+    made: dict[str, Any] = {}
+    exec(views_deployment.program(Candidate("engine", 1, 1, 1), deployment), made)
+    assert made["MODEL"] == path
+    assert list(made["example"]()) == list(_NAMES)
 
 
 # Data, plans and recipes.

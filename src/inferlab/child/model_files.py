@@ -14,6 +14,8 @@ _TENSOR_EXTERNAL = 13
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _LENGTH_DELIMITED = 2
 _LOCATION = b"location"
+# What weights end in that lie in a folder with their configuration.
+_WEIGHTS = (".safetensors", ".bin")
 # Deeper than any model nests its graphs and attributes.
 _DEEPEST = 64
 
@@ -23,14 +25,29 @@ Span = Tuple[int, int]
 def files_of(path: str) -> List[str]:
     """A model's own file and those with its weights, which lie beside it; a folder and what it links to."""
     if os.path.isdir(path):
-        links = [entry.path for entry in os.scandir(path) if entry.is_symlink()]
-        return [path, *links]
+        return [path, *_linked(path)]
     stem, ending = os.path.splitext(path)
     if ending == ".xml":
         return [path, stem + ".bin"]
     folder = os.path.dirname(os.path.abspath(path))
     beside = (os.path.normpath(os.path.join(folder, name)) for name in sorted(_locations(path)))
     return [path, *(file for file in beside if file.startswith(folder.rstrip("/") + "/"))]
+
+
+def _linked(folder: str) -> Iterator[str]:
+    """The files outside a folder that its links may lead to: blobs of a Hub's cache, and weights kept elsewhere.
+
+    Whoever packed a folder could have put links into it that lead to the user's own files.
+    """
+    parent, name = os.path.split(os.path.dirname(os.path.realpath(folder)))
+    blobs = os.path.join(parent, "blobs") if name == "snapshots" else None
+    for entry in os.scandir(folder):
+        target = os.path.realpath(entry.path)
+        if entry.is_symlink() and os.path.isfile(target):
+            ending = os.path.splitext(entry.name)[1]
+            is_weights = ending in _WEIGHTS and target.endswith(ending)
+            if is_weights or os.path.dirname(target) == blobs:
+                yield target
 
 
 def _locations(path: str) -> Set[str]:

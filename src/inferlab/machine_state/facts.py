@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inferlab.child import confinement, counters
+from inferlab.confined import CAN_FORK
 from inferlab.machine import parse_cpu_list, read_text
 
 #: `warn` disturbs measurements; `unknown` cannot be read here; `info` is worth knowing and no fault.
@@ -48,6 +49,8 @@ class System:
     counters: Callable[[Sequence[int]], Mapping[str, float]] = counters.read
     #: What of the confinement of engines the system does not allow, and why.
     confinement: Callable[[], Mapping[str, str]] = confinement.support
+    #: Whether inferlab's readers of models can have processes of their own.
+    can_fork: bool = CAN_FORK
     clock_ns: Callable[[], int] = time.perf_counter_ns
     sleep: Callable[[float], None] = time.sleep
     process_id: int = field(default_factory=os.getpid)

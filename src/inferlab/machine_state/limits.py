@@ -94,6 +94,8 @@ def engine_confinement(system: System) -> Fact:
     """What of the confinement of engines, which load models that are not trusted, this system does not allow."""
     off = system.environ.get(CONFINEMENT) == "off"
     missing = dict(system.confinement())
+    if not system.can_fork:
+        missing["readers"] = "this system cannot fork"
     return Fact("confinement", "info" if off or missing else "good", {"off": off, "missing": missing})
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.fitting import with_fitted_shapes
 from inferlab.model.onnx_file import files_digest, read_onnx
@@ -84,11 +85,7 @@ def weight_files(folder: Path) -> list[Path]:
             return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():
-            try:
-                parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-                files = [folder / Path(part).name for part in parts]
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise BadInput(f"{index} cannot be read: it is cut off or damaged ({error}).") from error
+            files = [folder / name for name in _indexed(index)]
             for file in files:
                 if not file.is_file():
                     raise BadInput(f"{folder} lacks {file.name}, which its {index.name} names.")
@@ -96,6 +93,16 @@ def weight_files(folder: Path) -> list[Path]:
     raise BadInput(
         f"{folder} has no weights that transformers loads: neither model.safetensors nor pytorch_model.bin."
     )
+
+
+@confined(reads=["index"])
+def _indexed(index: Path) -> list[str]:
+    """The names of the files that an index of weights lists, without their folders."""
+    try:
+        parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        return [Path(part).name for part in parts]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{index} cannot be read: it is cut off or damaged ({error}).") from error
 
 
 def need_torch() -> Launch:

@@ -202,6 +202,7 @@ _NOT_CONFINED = {
     "file_size": "An engine can write files of any size",
     "processes": "An engine can start any number of processes",
     "privileges": "An engine can gain rights by starting other programs",
+    "readers": "What inferlab itself reads of a model, it reads in its own process, unconfined",
     "out_of_memory": "When memory runs out, the system may end inferlab instead of the engine",
 }
 
