@@ -170,6 +170,7 @@ def among(name: str, wanted: Sequence[Any]) -> tuple[str, dict[str, Any]]:
 
 
 _DAMAGED = ("not a database", "malformed", "unsupported file format", "file is encrypted", "could not decode")
+_FOREIGN = ("no such table", "no such column", "has no column")
 
 
 def store_error(label: str, error: Exception, unreachable: bool) -> InferlabError:
@@ -183,6 +184,11 @@ def store_error(label: str, error: Exception, unreachable: bool) -> InferlabErro
         return BadInput(
             f"The store {label} is damaged or no SQLite database ({said}). It was left as it is: move it away, "
             "then start anew or import an export."
+        )
+    if any(word in low for word in _FOREIGN) or state in ("42P01", "42703"):
+        return BadInput(
+            f"The store {label} is marked as ours, but its tables are not those that inferlab makes ({said}). "
+            "Name another store."
         )
     if "is locked" in low or state in ("55P03", "40P01"):
         return NotSaved(

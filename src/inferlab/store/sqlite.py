@@ -122,8 +122,14 @@ class SQLite(Database):
             made.execute("PRAGMA journal_mode = DELETE")
 
     def tables(self, connection: Connection) -> set[str]:
-        """The names of all tables but SQLite's own."""
-        found = connection.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        """The names of all tables but SQLite's own; a file with statements of somebody else's is refused."""
+        found = connection.rows("SELECT type, name FROM sqlite_master WHERE type <> 'index'")
+        for row in found:
+            if row["type"] != "table":
+                raise BadInput(
+                    f"{self.label} is not a store as inferlab makes it: it has the {row['type']} {row['name']!r}, "
+                    "which could change or hide what is saved. Name another store."
+                )
         return {row["name"] for row in found if not row["name"].startswith("sqlite_")}
 
     def shrink(self) -> None:
@@ -133,7 +139,12 @@ class SQLite(Database):
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self._path.as_uri()}?mode={mode}"
-        return sqlite3.connect(uri, uri=True, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=self._busy_s, isolation_level=None, check_same_thread=False
+        )
+        # Tables of a file that somebody else made call no functions that do more than compute.
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
         connection = self._connect("ro")
