@@ -310,3 +310,62 @@ def test_a_forked_worker_has_as_much_in_memory_as_a_new_one(tmp_path: Path) -> N
     with kept_warm(), Worker(launch, [0]) as forked:
         assert load(forked, {}, model=model)["baseline_memory_bytes"] == pytest.approx(baseline, rel=0.05)
         assert forked.pid != only_child(forked.pid)
+
+
+OWNER = """
+import time
+from inferlab.worker import Worker
+from tests.helpers.workers import FAKE
+worker = Worker(FAKE)
+print(worker._host.scratch.path, flush=True)
+time.sleep(600)
+"""
+
+
+def owner(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    """Another inferlab that has a child; and the child's scratch folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+@LINUX
+def test_the_scratch_folder_of_who_was_killed_is_removed_and_of_who_lives_is_not(
+    tmp_path: Path,
+) -> None:
+    killed, abandoned = owner(tmp_path)
+    alive, used = owner(tmp_path)
+    try:
+        killed.kill()
+        killed.wait()
+        (abandoned / "locked").mkdir()
+        (abandoned / "locked" / "file").write_text("left behind")
+        (abandoned / "locked").chmod(0)
+        precious = tmp_path / "precious"
+        precious.mkdir()
+        (precious / "file").write_text("not ours")
+        (tmp_path / f"{abandoned.name}-link").symlink_to(precious)
+        (tmp_path / f"{abandoned.name}-file").write_text("not a folder")
+        last, _ = owner(tmp_path)
+        last.kill()
+        last.wait()
+        assert not abandoned.exists()
+        assert used.is_dir()
+        assert (precious / "file").read_text() == "not ours"
+        assert (tmp_path / f"{abandoned.name}-file").read_text() == "not a folder"
+    finally:
+        for process in (killed, alive):
+            process.kill()
+            process.wait()
+
+
+def test_a_scratch_folder_ends_with_its_child(tmp_path: Path) -> None:
+    with Worker(FAKE) as worker:
+        folder = Path(worker._host.scratch.path)
+        assert folder.is_dir()
+    assert not folder.exists()

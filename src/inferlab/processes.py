@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import site
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from inferlab.child import protocol
 from inferlab.errors import BadInput
+from inferlab.scratch import Scratch
 
 _CHILD = Path(__file__).parent / "child" / "main.py"
 # Carried by all that a child starts, so that it is found even where the child itself is gone.
@@ -75,7 +75,7 @@ class Host(NamedTuple):
 
     process: subprocess.Popen[bytes]
     #: Its home and its temporary files; removed when it ends.
-    scratch: str
+    scratch: Scratch
     #: What it writes to its standard output and error.
     log: BinaryIO
     #: NAME=VALUE in the environment of all that it starts.
@@ -85,7 +85,7 @@ class Host(NamedTuple):
 def start(launch: Launch, confined: bool, descriptors: Sequence[int] = ()) -> Host:
     """A new process for an engine; it waits for requests."""
     mark = f"{_MARK}={uuid.uuid4().hex}"
-    scratch = tempfile.mkdtemp(prefix="inferlab-child-")
+    scratch = Scratch()
     log = tempfile.TemporaryFile()  # noqa: SIM115  closed by clean_up
     name, _, value = mark.partition("=")
     try:
@@ -94,21 +94,21 @@ def start(launch: Launch, confined: bool, descriptors: Sequence[int] = ()) -> Ho
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, **_QUIET, **_places(scratch, confined), **launch.environment, name: value},
+            env={**os.environ, **_QUIET, **_places(scratch.path, confined), **launch.environment, name: value},
             pass_fds=descriptors,
             # A session of its own: Ctrl-C reaches only us, and we can stop all that the engine started.
             start_new_session=True,
         )
     except OSError as error:
         log.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.remove()
         raise BadInput(f"Engine '{launch.name}' cannot be started: {error}. See: inferlab engines") from error
     return Host(process, scratch, cast(BinaryIO, log), f"\0{mark}")
 
 
 def clean_up(host: Host) -> None:
     """Remove what an ended process leaves behind."""
-    _remove(host.scratch)
+    host.scratch.remove()
     for pipe in (host.process.stdin, host.process.stdout):
         with contextlib.suppress(OSError):
             cast(BinaryIO, pipe).close()
@@ -147,8 +147,7 @@ def give_back(host: Host) -> None:
         host.process.wait()
         clean_up(host)
         return
-    _remove(host.scratch)
-    Path(host.scratch).mkdir(mode=0o700)
+    host.scratch.empty()
     host.log.seek(0)
     host.log.truncate()
     _warm.idle.append(host)
@@ -211,16 +210,3 @@ def _places(scratch: str, confined: bool) -> dict[str, str]:
         # Packages that the user installed for himself are found by his home folder otherwise.
         places["PYTHONUSERBASE"] = os.environ.get("PYTHONUSERBASE", site.getuserbase())
     return places
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder, also where what lies in it was made unreadable."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if not Path(folder).exists():
-        return
-    for parent, names, _ in os.walk(folder):
-        for path in [Path(parent), *(Path(parent) / name for name in names)]:
-            if not path.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -79,7 +79,7 @@ class Worker:
         self._host = self._lent or processes.start(launch, confined, descriptors)
         self._process = self._host.process
         if policy is not None:
-            policy["write"] = [self._host.scratch, *launch.writes]
+            policy["write"] = [self._host.scratch.path, *launch.writes]
         for pipe in (self._process.stdin, self._process.stdout):
             os.set_blocking(cast(BinaryIO, pipe).fileno(), False)
         try:

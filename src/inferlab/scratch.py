@@ -1,0 +1,98 @@
+"""Temporary folders that vanish with the process that made them, at the latest when inferlab starts again."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: folders are removed by their owner only
+    fcntl = None  # type: ignore[assignment]
+
+_PREFIX = "inferlab-scratch-"
+
+
+class Scratch:
+    """A folder of this process; others see by a lock, which ends with the process, whether its owner lives."""
+
+    def __init__(self) -> None:
+        _remove_abandoned(tempfile.gettempdir())
+        while True:
+            self.path = tempfile.mkdtemp(prefix=_PREFIX)
+            self._handle = _lock(self.path, wait=True)
+            # Somebody who looked for abandoned folders may have taken it before it had its lock.
+            if Path(self.path).exists():
+                return
+            self.remove()
+
+    def empty(self) -> None:
+        """Remove what is in the folder."""
+        with contextlib.suppress(OSError):
+            Path(self.path).chmod(0o700)
+        for entry in os.scandir(self.path):
+            if entry.is_dir(follow_symlinks=False):
+                _remove(entry.path)
+            else:
+                Path(entry.path).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder and what is in it."""
+        _remove(self.path)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+@functools.cache  # once in a process is enough
+def _remove_abandoned(parent: str) -> None:
+    """Remove the user's scratch folders whose owners were killed."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not entry.name.startswith(_PREFIX) or not _is_own_folder(entry):
+                continue
+            if (handle := _lock(entry.path)) is not None:
+                _remove(entry.path)
+                os.close(handle)
+
+
+def _is_own_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _lock(path: str, wait: bool = False) -> int | None:
+    """A handle that holds the folder's lock; None where another has it, it is gone, or folders have no locks."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, also where what lies in it was made unreadable."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not Path(folder).exists():
+        return
+    for parent, names, _ in os.walk(folder):
+        for path in [Path(parent), *(Path(parent) / name for name in names)]:
+            if not path.is_symlink():
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
