@@ -34,8 +34,9 @@ _COMMAND_EVERY = 997
 
 @dataclass
 class Tally:
-    """What became of the mutations of one kind."""
+    """What became of the mutations of one kind, and how many there were to be."""
 
+    aim: int
     answers: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
@@ -55,7 +56,7 @@ def main() -> None:
     if given.replay:
         print(readers.read(chosen[0], given.replay))
         return
-    tallies = {kind: Tally() for kind in chosen}
+    tallies = {kind: Tally(given.count or AIMS[kind]) for kind in chosen}
     deadline_s = time.monotonic() + 60 * given.minutes
     batches = _batches(chosen, given.count, given.first)
     threads = [
@@ -142,20 +143,22 @@ def _keep(kind: str, seed: int, name: str, details: str, faults: Path) -> None:
 
 
 def _print(tallies: dict[str, Tally], faults: Path) -> int:
-    print(f"{'kind':10} {'mutations':>10} {'success':>9} {'sentence':>9} {'faults':>7} {'per second':>11}")
+    print(
+        f"{'kind':10} {'aim':>8} {'mutations':>10} {'success':>9} {'sentence':>9} {'faults':>7} {'per second':>11}"
+    )
     wrong = 0
     for kind, tally in tallies.items():
-        total = tally.answers.total()
-        bad = total - tally.answers["success"] - tally.answers["sentence"]
+        total, success, sentence = tally.answers.total(), tally.answers["success"], tally.answers["sentence"]
+        bad = total - success - sentence
         wrong += bad
         rate = total / tally.seconds if tally.seconds else 0.0
-        print(
-            f"{kind:10} {total:10} {tally.answers['success']:9} {tally.answers['sentence']:9} {bad:7} {rate:11.0f}"
-        )
+        print(f"{kind:10} {tally.aim:10} {total:10} {success:10} {sentence:10} {bad:10} {rate:10.0f}")
         for name, count in tally.answers.items():
             if name not in ("success", "sentence"):
                 print(f"  {count} × {name}")
     print(f"Faults are in {faults}." if wrong else "All ended in success or in one sentence.")
+    if short := [kind for kind, tally in tallies.items() if tally.answers.total() < tally.aim]:
+        print(f"The time was over before all {', '.join(short)} were read. Give more --minutes.")
     return 1 if wrong else 0
 
 

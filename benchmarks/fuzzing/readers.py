@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from unittest import mock
 
 import click
 
 from benchmarks.fuzzing import file_mutations, onnx_mutations
-from inferlab.errors import InferlabError
+from inferlab.errors import BadInput, InferlabError
+
+if TYPE_CHECKING:
+    from inferlab.records import Model
+    from inferlab.worker import Launch, Worker
 
 Answer = Literal["success", "sentence"]
 # A small share of what is read is drawn as well: a chart takes longer than all the rest.
 _DRAWN = 20
+# Below what the worker allows for a reader, so that an engine that hangs ends in a sentence too.
+_ENGINE_S = 10.0
 
 
 def kinds() -> tuple[str, ...]:
@@ -60,30 +70,90 @@ def _model(path: Path, seed: int) -> None:
     from inferlab.model.flops import count
     from inferlab.model.onnx_file import read_onnx, rewrite
     from inferlab.model.shapes import resolve
+    from inferlab.timeouts import time_limit
     from inferlab.transform.copies import stamp
 
-    with in_this_process(), _untraced():
+    with in_this_process(), quick_engines(), time_limit(_ENGINE_S):
         model = read_onnx(path, "model.onnx")
         shapes = resolve(model.inputs, None, None, {}).shapes
         count.costs(model, shapes)
-        if seed % _DRAWN == 0:
+        # Not by the number alone: that also says which model is mutated.
+        turn = seed // len(onnx_mutations.seed_models())
+        if turn % _DRAWN == 0:
             rewrite(model, path.parent / "out", (1, 2), 8, False, True)
             stamp(model, path.parent / "out", {"key": "value"})
+        elif turn % _DRAWN in CHANGES:
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                CHANGES[turn % _DRAWN](model, Path(folder))
+
+
+def _clean_up(model: Model, folder: Path) -> None:
+    from inferlab.transform.cleanup import clean_up
+
+    clean_up(model, folder)
+
+
+def _quantize(model: Model, folder: Path) -> None:
+    from inferlab.model.datasets import generate_data
+    from inferlab.model.shapes import resolve
+    from inferlab.transform.quantize import quantize
+
+    shapes = resolve(model.inputs, None, None, {}).shapes
+    quantize(model, generate_data(model.inputs, shapes, 1).sets, folder)
+    quantize(model, (), folder / "weights", scheme="weights", bits=4)
+
+
+def _prune_channels(model: Model, folder: Path) -> None:
+    from inferlab.model.onnx_file import parse_onnx
+    from inferlab.transform.channels import prune_channels
+
+    weights = [one.name for one in parse_onnx(Path(model.path)).graph.initializer if len(one.dims) > 1]
+    prune_channels(model, dict.fromkeys(weights[:4], 0.5), folder)
+
+
+#: Each in its turn: an engine takes longer to answer than all the other readers.
+CHANGES: dict[int, Callable[[Model, Path], None]] = {5: _clean_up, 10: _quantize, 15: _prune_channels}
 
 
 @contextlib.contextmanager
-def _untraced() -> Iterator[None]:
-    """Shapes as the file has them: tracing starts an engine, which is another program's reader."""
+def quick_engines() -> Iterator[None]:
+    """Let whoever asks an engine ask the same process again and again, unconfined: starting one takes a second.
+
+    Shapes are as the file has them: running a model to see them is another program's reader.
+    """
     from inferlab.model.flops import count
+    from inferlab.transform import channels, cleanup, quantize
 
     def refuse(*_: Any) -> Any:
         raise InferlabError("not traced here")
 
-    before, count.trace = count.trace, refuse  # type: ignore[attr-defined, assignment, unused-ignore]
-    try:
+    with contextlib.ExitStack() as patched:
+        for module in (count, channels):
+            patched.enter_context(mock.patch.object(module, "trace", refuse))
+        for module in (channels, cleanup, quantize):
+            patched.enter_context(mock.patch.object(module, "Worker", _engine))
         yield
-    finally:
-        count.trace = before  # type: ignore[attr-defined, unused-ignore]
+
+
+_engines: dict[str, Worker] = {}
+
+
+@contextlib.contextmanager
+def _engine(launch: Launch, *_: Any, **__: Any) -> Iterator[Worker]:
+    """An engine's process that goes on where nothing happened to it."""
+    from inferlab.worker import CONFINEMENT, Worker
+
+    if launch.name not in _engines:
+        with mock.patch.dict(os.environ, {CONFINEMENT: "off"}):
+            _engines[launch.name] = Worker(launch, patience_s=_ENGINE_S)
+        atexit.register(_engines[launch.name].close)
+    try:
+        yield _engines[launch.name]
+    except BaseException as error:
+        # A refusal is an answer; after anything else it may be gone, or owe one.
+        if not isinstance(error, BadInput):
+            _engines.pop(launch.name).kill()
+        raise
 
 
 def _plan(path: Path, seed: int) -> None:

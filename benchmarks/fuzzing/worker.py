@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import gc
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -87,6 +88,7 @@ def _by_command(kind: str, seed: int, folder: Path) -> tuple[str, str]:
         done = subprocess.run(
             [sys.executable, "-m", "inferlab", *command],
             cwd=folder,
+            env={**os.environ, "INFERLAB_STORE": str(folder / "own.db")},
             capture_output=True,
             text=True,
             errors="replace",

@@ -48,8 +48,9 @@ def test_the_long_program_counts_what_became_of_all(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--faults", str(tmp_path / "faults")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("plans"))
-    _, total, success, sentence, faults, _ = line.split()
-    assert (int(total), int(success) + int(sentence), faults) == (20, 20, "0")
+    _, aim, total, success, sentence, faults, _ = line.split()
+    assert (int(aim), int(total), int(success) + int(sentence), faults) == (20, 20, 20, "0")
+    assert done.stdout.splitlines()[-1] == "All ended in success or in one sentence."
     assert not (tmp_path / "faults").exists()
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.fuzzing import readers
 from benchmarks.fuzzing.onnx_mutations import mutate, seed_models
 from inferlab.confined import in_this_process
 from inferlab.errors import InferlabError
 from inferlab.model.flops import count
 from inferlab.model.onnx_file import digest_of, read_onnx, rewrite
 from inferlab.model.shapes import resolve
+from inferlab.records import Model
 from inferlab.transform.copies import stamp
 from inferlab.transform.prune import prune
 
@@ -65,6 +67,25 @@ def test_every_reader_survives_mutated_models(name: str, tmp_path: Path, monkeyp
             _attempt(prune, model, levels, out, "block4")
     # Mutations that no reader gets past would test nothing.
     assert read > _SEEDS / 5
+
+
+@pytest.mark.parametrize("change", readers.CHANGES.values(), ids=lambda change: change.__name__)
+def test_what_makes_changed_copies_survives_mutated_models(
+    change: Callable[[Model, Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    (tmp_path / "data.bin").write_bytes(bytes(8192))
+    copies = 0
+    with readers.quick_engines():
+        for number, content in enumerate(seed_models().values()):
+            for seed in range(3):
+                path.write_bytes(mutate(content, seed))
+                model = _attempt(read_onnx, path, "model.onnx")
+                folder = tmp_path / f"{number}-{seed}"
+                if model is not None:
+                    _attempt(change, model, folder)
+                copies += folder.exists() and any(folder.iterdir())
+    assert copies > 0
 
 
 @pytest.mark.parametrize("name", sorted(seed_models()))
