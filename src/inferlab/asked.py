@@ -175,7 +175,7 @@ KEYWORDS: dict[str, tuple[str, Check]] = {
     "input": ("input_file", _maybe(_path)),
     "seed": ("seed", _above(_whole, 0)),
     "verify": ("verify", _flag),
-    "timeout": ("patience_s", _above(_number, 0, open_end=True)),
+    "timeout": ("patience_s", _maybe(_above(_number, 0, open_end=True))),
     "time": ("time_s", _number),
     "warmup_time": ("warmup_s", _number),
     "processes": ("processes", _maybe(_whole)),

@@ -13,9 +13,9 @@ _current: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 
 
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Let every step within take so long at most; the default stands for each step's own."""
-    token = _current.set(None if seconds == DEFAULT_S else seconds)
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Let every step within take so long at most; None stands for each step's own."""
+    token = _current.set(seconds)
     try:
         yield
     finally:

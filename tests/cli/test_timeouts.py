@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from inferlab.errors import EngineHung
+from inferlab import lab
+from inferlab.errors import BadInput, EngineHung
 from inferlab.model.datasets import generate_data
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
@@ -125,8 +127,24 @@ def test_an_export_obeys_it(inferlab_here: Run, tmp_path: Path) -> None:
 
 def test_steps_that_take_long_have_their_own_limit_where_the_user_gives_none() -> None:
     assert timeout_s(3600.0) == 3600.0
-    with time_limit(300.0):
+    with time_limit(None):
         assert timeout_s(3600.0) == 3600.0
-    with time_limit(15.0):
-        assert timeout_s(3600.0) == 15.0
+    for given in (15.0, 300.0):
+        with time_limit(given):
+            assert timeout_s(3600.0) == given
     assert timeout_s() == 300.0
+
+
+@pytest.mark.parametrize(("given", "limit"), [((), 3600.0), (("--timeout", "300"), 300.0)])
+def test_a_limit_that_is_given_counts_also_where_it_is_the_default(
+    given: tuple[str, ...], limit: float, inferlab_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+
+    def read(*_: Any) -> Any:
+        limits.append(timeout_s(3600.0))
+        raise BadInput("enough")
+
+    monkeypatch.setattr(lab, "read_model", read)
+    assert inferlab_here("benchmark", "demo:digits", *given).stderr == "inferlab: enough\n"
+    assert limits == [limit]

@@ -24,7 +24,7 @@ _STREAM_MODES = (
     "Streams in threads or processes with a loaded model each, or on the engine's own streams; "
     "auto takes processes for calls below 2 ms."
 )
-_TIMEOUT = "Seconds without an answer after which an engine counts as hung."
+_TIMEOUT = "Seconds without an answer after which an engine counts as hung; by default 300, more for long steps."
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -114,9 +114,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "verify": click.option(
         "--no-verify", "verify", is_flag=True, flag_value=False, default=True, help="Do not check the outputs."
     ),
-    "patience_s": click.option(
-        "--timeout", "patience_s", type=_POSITIVE, default=300.0, show_default=True, help=_TIMEOUT
-    ),
+    "patience_s": click.option("--timeout", "patience_s", type=_POSITIVE, default=None, help=_TIMEOUT),
 }
 
 #: What stands for the value of each option where a command takes no list, and help that speaks of no list.

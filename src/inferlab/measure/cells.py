@@ -17,6 +17,7 @@ from inferlab.measure.check import Arrays
 from inferlab.measure.prepare import Job
 from inferlab.model import inputs, shapes
 from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, Shape, StreamMode
+from inferlab.timeouts import DEFAULT_S
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
 _OFFLINE_BATCH = 16
@@ -150,7 +151,7 @@ def job(plan: Plan, model: Model, one: Planned, live: bool = False) -> Job:
     """A planned cell with its inputs."""
     made = _made(plan, model, one.choice)
     sets = made.inputs(0), made.inputs(1)
-    return Job(one.cell, model, sets, made.resolved.rewrite_batch, plan.patience_s, live)
+    return Job(one.cell, model, sets, made.resolved.rewrite_batch, plan.patience_s or DEFAULT_S, live)
 
 
 def jobs(plan: Plan, model: Model) -> Iterator[Job]:

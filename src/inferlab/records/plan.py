@@ -43,8 +43,8 @@ class Plan:
     precision: float | None = None
     seed: int = 0
     verify: bool = True
-    #: How long an engine may stay silent beyond its measuring time before it counts as hung.
-    patience_s: float = 300.0
+    #: How long a step may take, and an engine stay silent beyond its measuring; None stands for each step's own.
+    patience_s: float | None = None
     #: The Ray cluster that measures: its address, "auto" or "local"; None stands for this machine.
     cluster: str | None = None
     #: Machine types of the cluster; none stands for one node of each distinct CPU.
