@@ -20,13 +20,12 @@ from inferlab.child.engines.onnxruntime import OnnxRuntime
 from inferlab.child.engines.openvino import OpenVino
 from inferlab.child.engines.torch import Torch
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.measure.candidates import Candidate
-from inferlab.measure.recommend import Deployment
 from inferlab.model import inputs, sources
 from inferlab.model.onnx_file import read_onnx, rewrite
 from inferlab.model.reading import OPENVINO
 from inferlab.optimizing import yaml as recipes
 from inferlab.records import TensorSpec
+from inferlab.records.recommendation import Candidate, Deployment
 from inferlab.views import deployment as views_deployment
 from inferlab.worker import Worker
 from tests.cli.conftest import Run
