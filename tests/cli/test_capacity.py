@@ -30,20 +30,20 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_linear(tmp_path_factory.mktemp("model") / "linear.onnx", "batch")
 
 
-def searched(inferlab: Run, out: Path, seconds: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+def searched(inferlab_here: Run, out: Path, seconds: int, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Search for so many seconds, or for longer where it says that this machine is too busy for that."""
     while True:
-        done = inferlab("capacity", *arguments, "-t", seconds, "-x", out)
+        done = inferlab_here("capacity", *arguments, "-t", seconds, "-x", out)
         if "did not end within" not in done.stderr or seconds > 100:
             return done
         seconds *= 2
 
 
 def test_a_server_of_fixed_services_is_found_to_bear_what_theory_says(
-    inferlab: Run, linear: Path, tmp_path: Path
+    inferlab_here: Run, linear: Path, tmp_path: Path
 ) -> None:
     out, slo = tmp_path / "capacity.json", parse_objective("p95<20ms")
-    done = searched(inferlab, out, 20, linear, *FIXED, "--slo", "p95 < 20 ms")
+    done = searched(inferlab_here, out, 20, linear, *FIXED, "--slo", "p95 < 20 ms")
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     service_s = found["curve"][-1]["service"]["median"] / 1e3
@@ -70,9 +70,11 @@ def test_a_server_of_fixed_services_is_found_to_bear_what_theory_says(
     assert "Process 1: requests arrive at" in done.stderr
 
 
-def test_the_exported_file_has_all_that_the_answer_rests_on(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_the_exported_file_has_all_that_the_answer_rests_on(
+    inferlab_here: Run, linear: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "capacity.json"
-    done = searched(inferlab, out, 8, linear, *FIXED, "--slo", "mean<10ms", "--processes", "1", "-q")
+    done = searched(inferlab_here, out, 8, linear, *FIXED, "--slo", "mean<10ms", "--processes", "1", "-q")
     assert done.returncode == 0 and done.stderr == ""
     found = json.loads(out.read_text())
     assert found["format"] == "inferlab-capacity/1"
@@ -89,10 +91,10 @@ def test_the_exported_file_has_all_that_the_answer_rests_on(inferlab: Run, linea
 
 
 def test_an_objective_below_the_service_time_gets_no_rate_and_a_sentence(
-    inferlab: Run, linear: Path, tmp_path: Path
+    inferlab_here: Run, linear: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "none.json"
-    done = inferlab("capacity", linear, *FIXED, "--slo", "p99<1ms", "-t", "3", "-x", out)
+    done = inferlab_here("capacity", linear, *FIXED, "--slo", "p99<1ms", "-t", "3", "-x", out)
     assert done.returncode == 0, done.stderr
     assert re.search(r"No rate keeps p99<1ms: even requests that come one by one take [\d.]+ ms", done.stdout)
     found = json.loads(out.read_text())
@@ -124,16 +126,16 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     assert said in done.stderr and done.stdout == "" and "Traceback" not in done.stderr
 
 
-def test_an_engine_that_aborts_gives_exit_code_3_and_the_cause(inferlab: Run, linear: Path) -> None:
-    done = inferlab(
+def test_an_engine_that_aborts_gives_exit_code_3_and_the_cause(inferlab_here: Run, linear: Path) -> None:
+    done = inferlab_here(
         "capacity", linear, *FIXED, "--engine-option", "fail=abort", "--engine-option", "at=5", "--slo", "p99<9ms"
     )
     assert done.returncode == 3
     assert "SIGABRT" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_wrong_outputs_are_said_and_fail_when_strict(inferlab: Run, linear: Path) -> None:
-    done = inferlab(
+def test_wrong_outputs_are_said_and_fail_when_strict(inferlab_here: Run, linear: Path) -> None:
+    done = inferlab_here(
         "capacity", linear, *FIXED, "--engine-option", "outputs=zeros", "--slo", "p99<1ms", "-t", "2", "--strict"
     )
     assert done.returncode == 5

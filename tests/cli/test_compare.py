@@ -37,11 +37,11 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compared(
-    inferlab: Run, out: Path, *arguments: object
+    inferlab_here: Run, out: Path, *arguments: object
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Compare for as long as this machine takes to decide by four pairs or more."""
     for seconds in (12, 24, 48, 96):
-        done = inferlab("compare", *arguments, "-t", seconds, "-x", out)
+        done = inferlab_here("compare", *arguments, "-t", seconds, "-x", out)
         content = json.loads(out.read_text())
         if content["pairs"] >= 4 and content["verdict"] != "inconclusive":
             break
@@ -49,9 +49,9 @@ def compared(
 
 
 def test_an_arm_of_twice_the_time_is_slower_and_the_gate_says_regressed(
-    inferlab: Run, linear: Path, tmp_path: Path
+    inferlab_here: Run, linear: Path, tmp_path: Path
 ) -> None:
-    done, content = compared(inferlab, tmp_path / "out.json", linear, *TWICE, "--fail-if", "slower")
+    done, content = compared(inferlab_here, tmp_path / "out.json", linear, *TWICE, "--fail-if", "slower")
     assert done.returncode == 1, done.stderr
     assert content["verdict"] == "slower"
     assert 1.6 < content["ratio"] < 2.2
@@ -66,26 +66,26 @@ def test_an_arm_of_twice_the_time_is_slower_and_the_gate_says_regressed(
     assert re.match(rf"Verdict: slower \(B takes [12]\.\d+ of A's time, {level} interval .*; outputs not", verdict)
 
 
-def test_without_a_gate_a_comparison_that_ran_exits_with_0(inferlab: Run, linear: Path) -> None:
-    done = inferlab("compare", linear, *TWICE, "-t", "6", "-q")
+def test_without_a_gate_a_comparison_that_ran_exits_with_0(inferlab_here: Run, linear: Path) -> None:
+    done = inferlab_here("compare", linear, *TWICE, "-t", "6", "-q")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_equal_arms_are_the_same_within_a_wide_margin_and_the_gate_holds(
-    inferlab: Run, linear: Path, tmp_path: Path
+    inferlab_here: Run, linear: Path, tmp_path: Path
 ) -> None:
     same = ("-e", "fake", "-s", "sync", "--engine-option", "latency_us=20000", "--margin", "90%")
-    done, _ = compared(inferlab, tmp_path / "out.json", linear, *same, "--fail-if", "slower")
+    done, _ = compared(inferlab_here, tmp_path / "out.json", linear, *same, "--fail-if", "slower")
     assert done.returncode == 0, done.stdout
     assert "Verdict: same (" in done.stdout and "margin 90 %" in done.stdout
     assert "Both arms are the same" in done.stderr
 
 
 def test_too_little_time_is_inconclusive_and_says_what_would_settle_it(
-    inferlab: Run, linear: Path, tmp_path: Path
+    inferlab_here: Run, linear: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    done = inferlab("compare", linear, *TWICE, "-t", "0.1", "--fail-if", "slower", "-x", out)
+    done = inferlab_here("compare", linear, *TWICE, "-t", "0.1", "--fail-if", "slower", "-x", out)
     assert done.returncode == 4
     content = json.loads(out.read_text())
     assert (content["verdict"], content["interval"], content["pairs"]) == ("inconclusive", None, 1)
@@ -94,9 +94,9 @@ def test_too_little_time_is_inconclusive_and_says_what_would_settle_it(
     assert re.search(r"^About .* would settle it\.$", done.stdout, re.M)
 
 
-def test_two_engines_are_compared_with_their_outputs(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_two_engines_are_compared_with_their_outputs(inferlab_here: Run, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    done = inferlab("compare", linear, "-e", "onnxruntime,openvino", "-ncores", "1", "-t", "1", "-x", out)
+    done = inferlab_here("compare", linear, "-e", "onnxruntime,openvino", "-ncores", "1", "-t", "1", "-x", out)
     assert done.returncode == 0, done.stderr
     content = json.loads(out.read_text())
     assert (content["a"]["label"], content["b"]["label"]) == ("onnxruntime", "openvino")
@@ -106,16 +106,18 @@ def test_two_engines_are_compared_with_their_outputs(inferlab: Run, linear: Path
     assert "outputs match (largest error" in done.stdout
 
 
-def test_wrong_outputs_stand_on_the_line_of_the_verdict_and_fail_under_strict(inferlab: Run, linear: Path) -> None:
+def test_wrong_outputs_stand_on_the_line_of_the_verdict_and_fail_under_strict(
+    inferlab_here: Run, linear: Path
+) -> None:
     wrong = ("--a", "engine=onnxruntime", "--b", "engine=fake", "--b", "engine-option=outputs=zeros")
-    done = inferlab("compare", linear, *wrong, "-t", "1", "-ncores", "1", "--strict")
+    done = inferlab_here("compare", linear, *wrong, "-t", "1", "-ncores", "1", "--strict")
     assert done.returncode == 5
     assert re.search(r"^Verdict: \w+ \(.*outputs DIFFER", done.stdout, re.M)
 
 
-def test_two_models_are_compared_by_position(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_two_models_are_compared_by_position(inferlab_here: Run, linear: Path, tmp_path: Path) -> None:
     other = save_linear(tmp_path / "other.onnx", "batch", names=("x", "z"))
-    done = inferlab("compare", linear, other, "-s", "sync", "-ncores", "1", "-t", "1", "-q")
+    done = inferlab_here("compare", linear, other, "-s", "sync", "-ncores", "1", "-t", "1", "-q")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith(f"A: {linear}: ")
     assert done.stdout.splitlines()[1].startswith(f"B: {other}: ")
@@ -123,27 +125,29 @@ def test_two_models_are_compared_by_position(inferlab: Run, linear: Path, tmp_pa
     assert "outputs match (largest error 0)" in done.stdout
 
 
-def test_different_batch_sizes_are_compared_by_the_item(inferlab: Run, linear: Path, tmp_path: Path) -> None:
+def test_different_batch_sizes_are_compared_by_the_item(inferlab_here: Run, linear: Path, tmp_path: Path) -> None:
     arms = ["-e", "fake", "-s", "sync", "--engine-option", "latency_us=20000"]
     arms += ["--a", "batch_size=1", "--b", "batch-size=4"]
-    done, content = compared(inferlab, tmp_path / "out.json", linear, *arms)
+    done, content = compared(inferlab_here, tmp_path / "out.json", linear, *arms)
     assert done.returncode == 0, done.stderr
     assert content["verdict"] == "faster" and 0.2 < content["ratio"] < 0.31
     assert content["output_detail"] == "the arms have different inputs"
 
 
-def benchmark(inferlab: Run, model: Path, out: Path, latency_us: int, processes: int) -> Path:
+def benchmark(inferlab_here: Run, model: Path, out: Path, latency_us: int, processes: int) -> Path:
     fake = ("-e", "fake", "-s", "sync", "--engine-option", f"latency_us={latency_us}")
-    done = inferlab("benchmark", model, *fake, "-t", "0.5", "-w", "0", "--processes", processes, "-x", out)
+    done = inferlab_here("benchmark", model, *fake, "-t", "0.5", "-w", "0", "--processes", processes, "-x", out)
     assert done.returncode == 0, done.stderr
     return out
 
 
-def test_saved_results_are_compared_unpaired_and_it_says_so(inferlab: Run, linear: Path, tmp_path: Path) -> None:
-    a = benchmark(inferlab, linear, tmp_path / "a.json", 2000, 3)
-    b = benchmark(inferlab, linear, tmp_path / "b.json", 6000, 3)
+def test_saved_results_are_compared_unpaired_and_it_says_so(
+    inferlab_here: Run, linear: Path, tmp_path: Path
+) -> None:
+    a = benchmark(inferlab_here, linear, tmp_path / "a.json", 2000, 3)
+    b = benchmark(inferlab_here, linear, tmp_path / "b.json", 6000, 3)
     out = tmp_path / "out.json"
-    done = inferlab("compare", a, b, "--fail-if", "slower", "-x", out)
+    done = inferlab_here("compare", a, b, "--fail-if", "slower", "-x", out)
     assert done.returncode == 1, done.stdout
     content = json.loads(out.read_text())
     assert (content["verdict"], content["paired"], content["pairs"]) == ("slower", False, 0)
@@ -154,22 +158,24 @@ def test_saved_results_are_compared_unpaired_and_it_says_so(inferlab: Run, linea
 
 
 @pytest.fixture(scope="module")
-def of_one_process(inferlab: Run, linear: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return benchmark(inferlab, linear, tmp_path_factory.mktemp("results") / "one.json", 2000, 1)
+def of_one_process(inferlab_here: Run, linear: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return benchmark(inferlab_here, linear, tmp_path_factory.mktemp("results") / "one.json", 2000, 1)
 
 
-def test_saved_results_of_one_process_have_no_interval(inferlab: Run, of_one_process: Path) -> None:
-    done = inferlab("compare", of_one_process, of_one_process, "--fail-if", "slower")
+def test_saved_results_of_one_process_have_no_interval(inferlab_here: Run, of_one_process: Path) -> None:
+    done = inferlab_here("compare", of_one_process, of_one_process, "--fail-if", "slower")
     assert done.returncode == 4
     assert "Verdict: inconclusive (B takes 1.0000 of A's time, too few processes" in done.stdout
 
 
-def test_results_of_the_first_version_are_still_read(inferlab: Run, of_one_process: Path, tmp_path: Path) -> None:
+def test_results_of_the_first_version_are_still_read(
+    inferlab_here: Run, of_one_process: Path, tmp_path: Path
+) -> None:
     content = json.loads(of_one_process.read_text())
     del content["processes"], content["benchmark_result"]["interval"], content["instances"], content["rate"]
     old = tmp_path / "old.json"
     old.write_text(json.dumps(content | {"format": "inferlab-benchmark/1"}))
-    done = inferlab("compare", old, of_one_process)
+    done = inferlab_here("compare", old, of_one_process)
     assert done.returncode == 0, done.stderr
     assert "B takes 1.0000 of A's time" in done.stdout
 
@@ -212,9 +218,9 @@ def test_bad_input_gets_one_sentence(
     assert done.stdout == ""
 
 
-def test_an_engine_that_dies_ends_the_comparison_with_its_cause(inferlab: Run, linear: Path) -> None:
+def test_an_engine_that_dies_ends_the_comparison_with_its_cause(inferlab_here: Run, linear: Path) -> None:
     dies = ("-e", "fake", "--b", "engine-option=fail=abort", "--b", "engine-option=at=5")
-    done = inferlab("compare", linear, *dies, "-t", "5")
+    done = inferlab_here("compare", linear, *dies, "-t", "5")
     assert done.returncode == 3
     assert "died" in done.stderr and "SIGABRT" in done.stderr
 

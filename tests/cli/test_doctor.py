@@ -10,8 +10,8 @@ from inferlab.views.doctor_prose import PROSE
 from tests.cli.conftest import Run
 
 
-def test_every_fact_has_a_line_that_begins_with_a_word_for_its_state(inferlab: Run) -> None:
-    done = inferlab("doctor")
+def test_every_fact_has_a_line_that_begins_with_a_word_for_its_state(inferlab_here: Run) -> None:
+    done = inferlab_here("doctor")
     assert done.returncode == 0, done.stderr
     *report, verdict = done.stdout.splitlines()
     found = [line for line in report if re.match(r"  (good|warn|unknown|info) +\S", line)]
@@ -20,9 +20,9 @@ def test_every_fact_has_a_line_that_begins_with_a_word_for_its_state(inferlab: R
     assert "\033[" not in done.stdout
 
 
-def test_the_facts_are_exported(inferlab: Run, tmp_path: Path) -> None:
+def test_the_facts_are_exported(inferlab_here: Run, tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
-    done = inferlab("doctor", "--no-measure", "-x", file)
+    done = inferlab_here("doctor", "--no-measure", "-x", file)
     assert (done.returncode, done.stderr) == (0, f"Saved to {file}\n")
     content = json.loads(file.read_text())
     assert content["format"] == "inferlab-doctor/1"
@@ -31,14 +31,16 @@ def test_the_facts_are_exported(inferlab: Run, tmp_path: Path) -> None:
     assert done.stdout.endswith(content["verdict"] + "\n")
 
 
-def test_a_path_that_cannot_be_written_is_refused_before_anything_is_read(inferlab: Run, tmp_path: Path) -> None:
-    done = inferlab("doctor", "-x", tmp_path / "nowhere" / "machine.json")
+def test_a_path_that_cannot_be_written_is_refused_before_anything_is_read(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
+    done = inferlab_here("doctor", "-x", tmp_path / "nowhere" / "machine.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "does not exist" in done.stderr
 
 
-def test_variables_that_move_threads_are_named(inferlab: Run) -> None:
-    done = inferlab("doctor", "--no-measure", KMP_AFFINITY="compact")
+def test_variables_that_move_threads_are_named(inferlab_here: Run) -> None:
+    done = inferlab_here("doctor", "--no-measure", KMP_AFFINITY="compact")
     assert "KMP_AFFINITY=compact" in done.stdout
     assert "unset KMP_AFFINITY" in done.stdout
     assert "thread variables" in done.stdout.splitlines()[-1]

@@ -35,19 +35,19 @@ def left(path: Path) -> list[str]:
 
 
 def test_all_entries_or_some_travel_and_what_is_there_already_is_said(
-    inferlab: Run, path: Path, ids: list[str], tmp_path: Path
+    inferlab_here: Run, path: Path, ids: list[str], tmp_path: Path
 ) -> None:
     some, every, other = tmp_path / "some.jsonl", tmp_path / "all.jsonl.gz", tmp_path / "other.db"
-    done = inferlab("export", ids[0][:6], ids[2], ids[0], "-o", some, "--store", path)
+    done = inferlab_here("export", ids[0][:6], ids[2], ids[0], "-o", some, "--store", path)
     assert done.returncode == 0 and done.stdout.startswith(f"Written: {some} (2 entries, ")
     assert done.stderr == f"Next: inferlab import {some}\n"
-    done = inferlab("export", "-o", every, "-q", INFERLAB_STORE=str(path))
+    done = inferlab_here("export", "-o", every, "-q", INFERLAB_STORE=str(path))
     assert (done.stdout, done.stderr) == (f"{every}\n", "")
     with open_store(str(path)) as store:
         assert gzip.decompress(every.read_bytes()) == b"".join(store.export())
-    done = inferlab("import", some, "--store", other)
+    done = inferlab_here("import", some, "--store", other)
     assert done.stdout == f"Imported 2 new entries into {other}; 0 there already.\n"
-    done = inferlab("import", every, "--store", other)
+    done = inferlab_here("import", every, "--store", other)
     assert done.stdout == f"Imported 1 new entry into {other}; 2 there already.\n"
     assert left(other) == ids
 
@@ -67,36 +67,36 @@ def test_all_entries_or_some_travel_and_what_is_there_already_is_said(
     ],
 )
 def test_the_two_uses_of_export_are_not_mixed_up(
-    inferlab: Run, path: Path, ids: list[str], tmp_path: Path, arguments: list[str], said: str
+    inferlab_here: Run, path: Path, ids: list[str], tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     (tmp_path / "dir.jsonl").mkdir()
     before = sorted(tmp_path.iterdir())
     given = [one.replace("FOLDER", str(tmp_path)).replace("ID", ids[0]) for one in arguments]
-    done = inferlab("export", *given, INFERLAB_STORE=str(path))
+    done = inferlab_here("export", *given, INFERLAB_STORE=str(path))
     assert (done.returncode, done.stdout) == (2, "")
     assert said.replace("ID", ids[0]) in done.stderr and "Traceback" not in done.stderr
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_file_that_is_not_whole_is_refused_and_no_store_is_made_for_it(
-    inferlab: Run, path: Path, ids: list[str], tmp_path: Path
+    inferlab_here: Run, path: Path, ids: list[str], tmp_path: Path
 ) -> None:
     out, other = tmp_path / "all.jsonl", tmp_path / "other.db"
-    assert inferlab("export", "-o", out, "--store", path).returncode == 0
+    assert inferlab_here("export", "-o", out, "--store", path).returncode == 0
     out.write_bytes(out.read_bytes()[:-50])
     for file, said in ((out, "is no whole file of inferlab export"), (tmp_path / "none", "No such file")):
-        done = inferlab("import", file, "--store", other)
+        done = inferlab_here("import", file, "--store", other)
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr and "Nothing was imported" in done.stderr
     assert not other.exists()
 
 
 def test_what_is_removed_is_named_and_a_wrong_id_removes_nothing(
-    inferlab: Run, path: Path, ids: list[str]
+    inferlab_here: Run, path: Path, ids: list[str]
 ) -> None:
-    done = inferlab("remove", ids[1][:5], "zzzzzz", "--yes", "--store", path)
+    done = inferlab_here("remove", ids[1][:5], "zzzzzz", "--yes", "--store", path)
     assert done.returncode == 2 and left(path) == ids
-    done = inferlab("remove", ids[1][:5], ids[1], "--yes", "--store", path)
+    done = inferlab_here("remove", ids[1][:5], ids[1], "--yes", "--store", path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Removed {ids[1]} (benchmark, demo:mobilenet_v2, 20")
     assert len(done.stdout.splitlines()) == 1
@@ -105,9 +105,9 @@ def test_what_is_removed_is_named_and_a_wrong_id_removes_nothing(
 
 @pytest.mark.parametrize("arguments", [("remove", "ID"), ("prune", "--keep", "1")])
 def test_without_a_terminal_nothing_goes_unless_it_was_agreed_to(
-    inferlab: Run, path: Path, ids: list[str], arguments: tuple[str, ...]
+    inferlab_here: Run, path: Path, ids: list[str], arguments: tuple[str, ...]
 ) -> None:
-    done = inferlab(*(ids[0] if one == "ID" else one for one in arguments), "--store", path)
+    done = inferlab_here(*(ids[0] if one == "ID" else one for one in arguments), "--store", path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no terminal to ask on. Agree to it with: --yes" in done.stderr
     assert left(path) == ids
@@ -132,18 +132,18 @@ def test_on_a_terminal_one_is_asked(
     assert len(left(path)) == remaining
 
 
-def test_pruning_removes_what_neither_limit_protects(inferlab: Run, path: Path, ids: list[str]) -> None:
-    done = inferlab("prune", "--keep", "1", "--dry-run", "--store", path)
+def test_pruning_removes_what_neither_limit_protects(inferlab_here: Run, path: Path, ids: list[str]) -> None:
+    done = inferlab_here("prune", "--keep", "1", "--dry-run", "--store", path)
     assert done.returncode == 0
     assert [line.split()[:3] for line in done.stdout.splitlines()] == [
         ["Would", "remove", ids[1]],
         ["Would", "remove", ids[2]],
     ]
     assert left(path) == ids
-    done = inferlab("prune", "--keep", "1", "--older-than", "1", "--yes", "--store", path)
+    done = inferlab_here("prune", "--keep", "1", "--older-than", "1", "--yes", "--store", path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"Nothing to prune in {path}.\n"
-    done = inferlab("prune", "--keep", "1", "--yes", "--store", path)
+    done = inferlab_here("prune", "--keep", "1", "--yes", "--store", path)
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [["Removed", ids[1]], ["Removed", ids[2]]]
     assert left(path) == ids[:1]
 
@@ -157,8 +157,8 @@ def test_pruning_removes_what_neither_limit_protects(inferlab: Run, path: Path, 
     ],
 )
 def test_pruning_without_sense_is_refused(
-    inferlab: Run, path: Path, ids: list[str], arguments: list[str], said: str
+    inferlab_here: Run, path: Path, ids: list[str], arguments: list[str], said: str
 ) -> None:
-    done = inferlab("prune", *arguments, "--yes", "--store", path)
+    done = inferlab_here("prune", *arguments, "--yes", "--store", path)
     assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
     assert left(path) == ids

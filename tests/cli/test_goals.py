@@ -17,9 +17,9 @@ DIGITS = ("optimize", "demo:digits", "--data", "demo:digits", "-ncores", "1", "-
 
 
 def test_a_goal_that_is_reached_gives_the_model_the_table_the_report_and_the_chart(
-    inferlab: Run, tmp_path: Path
+    inferlab_here: Run, tmp_path: Path
 ) -> None:
-    done = inferlab(
+    done = inferlab_here(
         *(*DIGITS, "-o", tmp_path / "out.onnx", "--goal", "3x smaller", "--search-time", "100"),
         *("-x", tmp_path / "report.json", "--plot", tmp_path / "front.html", "--store", tmp_path / "lab.db"),
     )
@@ -34,14 +34,16 @@ def test_a_goal_that_is_reached_gives_the_model_the_table_the_report_and_the_cha
     assert made.size_bytes == chosen["size_bytes"] < 118 * 1024 / 3
     assert report["optimized"]["digest"] == made.digest
     assert "Speed against loss on onnxruntime" in (tmp_path / "front.html").read_text()
-    kept = inferlab("history", "--store", tmp_path / "lab.db").stdout
+    kept = inferlab_here("history", "--store", tmp_path / "lab.db").stdout
     entry = next(line.split()[0] for line in kept.splitlines() if "search" in line)
-    shown = inferlab("show", entry, "--store", tmp_path / "lab.db").stdout
+    shown = inferlab_here("show", entry, "--store", tmp_path / "lab.db").stdout
     assert "Reached: measured again, #3, 4-bit weights: " in shown
 
 
-def test_a_goal_that_the_time_leaves_open_ends_with_4_and_writes_no_model(inferlab: Run, tmp_path: Path) -> None:
-    done = inferlab(
+def test_a_goal_that_the_time_leaves_open_ends_with_4_and_writes_no_model(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
+    done = inferlab_here(
         *(*DIGITS, "-o", tmp_path / "out.onnx", "--goal", "99x faster", "--search-time", "0.5", "--no-save"),
         *("-x", tmp_path / "front.json", "-q"),
     )

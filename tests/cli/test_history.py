@@ -40,8 +40,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_newest_comes_first_with_what_became_of_it(inferlab: Run, path: Path) -> None:
-    done = inferlab("history", "--store", path)
+def test_the_newest_comes_first_with_what_became_of_it(inferlab_here: Run, path: Path) -> None:
+    done = inferlab_here("history", "--store", path)
     assert (done.returncode, done.stderr) == (0, "")
     head, comparison, mixed, single = (re.split(r"\s{2,}", line) for line in done.stdout.splitlines())
     assert head == ["Id", "When", "Kind", "Model", "Engines", "Cores", "Batch", "Best", "Status", "Note"]
@@ -49,47 +49,47 @@ def test_the_newest_comes_first_with_what_became_of_it(inferlab: Run, path: Path
     assert mixed[2:7] == ["benchmark", "demo:mobilenet_v2", "fake", "1", "1"]
     assert mixed[8] == "failed 1, cancelled 1, pending 1 of 4"
     assert single[2:] == ["benchmark", "demo:mobilenet_v2", "openvino", "1", "1", "median 2 ms", "done"]
-    assert all(re.fullmatch(r"\d+ s ago", row[1]) for row in (comparison, mixed, single))
+    assert all(re.fullmatch(r"\d+ (s|min) ago", row[1]) for row in (comparison, mixed, single))
 
 
-def test_pages_follow_each_other_as_the_hint_says(inferlab: Run, path: Path) -> None:
-    first = inferlab("history", "--store", path, "-n", "1", "--model", "mobilenet")
+def test_pages_follow_each_other_as_the_hint_says(inferlab_here: Run, path: Path) -> None:
+    first = inferlab_here("history", "--store", path, "-n", "1", "--model", "mobilenet")
     (hint,) = first.stderr.splitlines()
     assert hint.startswith(f"Older ones: inferlab history -n 1 --model mobilenet --store {path} --before ")
-    second = inferlab(*hint.removeprefix("Older ones: inferlab ").split())
+    second = inferlab_here(*hint.removeprefix("Older ones: inferlab ").split())
     assert second.stderr == ""
     assert [done.stdout.splitlines()[1].split()[-1] for done in (first, second)] == ["4", "done"]
 
 
-def test_the_history_is_filtered_and_says_so_where_nothing_fits(inferlab: Run, path: Path) -> None:
-    done = inferlab("history", "--store", path, "--engine", "openvino", "--status", "done")
+def test_the_history_is_filtered_and_says_so_where_nothing_fits(inferlab_here: Run, path: Path) -> None:
+    done = inferlab_here("history", "--store", path, "--engine", "openvino", "--status", "done")
     assert len(done.stdout.splitlines()) == 2 and "openvino" in done.stdout
-    done = inferlab("history", "--store", path, "--engine", "torch")
+    done = inferlab_here("history", "--store", path, "--engine", "torch")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"Nothing in the store {path} fits. See all with: inferlab history\n"
 
 
-def test_the_history_as_json_has_the_cells_and_the_next_page(inferlab: Run, path: Path) -> None:
-    page = json.loads(inferlab("history", "--store", path, "--json", "-n", "2").stdout)
+def test_the_history_as_json_has_the_cells_and_the_next_page(inferlab_here: Run, path: Path) -> None:
+    page = json.loads(inferlab_here("history", "--store", path, "--json", "-n", "2").stdout)
     assert [one["kind"] for one in page["entries"]] == ["comparison", "benchmark"]
     assert [cell["status"] for cell in page["entries"][1]["cells"]] == ["done", "failed", "cancelled", "pending"]
-    done = inferlab("history", "--store", path, "--json", "--before", page["before"])
+    done = inferlab_here("history", "--store", path, "--json", "--before", page["before"])
     (last,) = json.loads(done.stdout)["entries"]
     assert last["cells"][0]["median_ms"] == pytest.approx(2.0)
     assert (json.loads(done.stdout)["before"], done.stderr) == (None, "")
 
 
-def test_wrong_outputs_never_win_the_history(inferlab: Run, tmp_path: Path) -> None:
+def test_wrong_outputs_never_win_the_history(inferlab_here: Run, tmp_path: Path) -> None:
     wrong = replace(steady_run(1.0), check=OutputCheck("mismatch", 0.5, "max", 1e-3, "a reference", "y"))
     outcomes = (Outcome(a_cell(seed=1), "done", (wrong,)), Outcome(a_cell(), "done", (steady_run(4.0),)))
     with open_store(str(tmp_path / "lab.db")) as store:
         save(store, Benchmark(PLAN, MODEL, outcomes))
-    line = inferlab("history", "--store", tmp_path / "lab.db").stdout.splitlines()[1]
+    line = inferlab_here("history", "--store", tmp_path / "lab.db").stdout.splitlines()[1]
     assert re.split(r"\s{2,}", line)[-2:] == ["median 4 ms", "wrong outputs 1 of 2"]
 
 
 def test_on_a_terminal_no_line_is_wider_than_it(
-    inferlab: Run, environment: dict[str, str], path: Path, tmp_path: Path
+    inferlab_here: Run, environment: dict[str, str], path: Path, tmp_path: Path
 ) -> None:
     with open_store(str(tmp_path / "lab.db")) as store:
         store.add_document("comparison", "/models/" + "x" * 100 + ".onnx", {})
@@ -104,17 +104,19 @@ def test_on_a_terminal_no_line_is_wider_than_it(
     assert re.search(r"/models/x+…x+\.onnx  ", seen)
 
 
-def test_where_nothing_was_saved_it_says_what_to_do_first_and_makes_nothing(inferlab: Run, tmp_path: Path) -> None:
-    done = inferlab("history", INFERLAB_STORE="", XDG_DATA_HOME=str(tmp_path / "data"))
+def test_where_nothing_was_saved_it_says_what_to_do_first_and_makes_nothing(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
+    done = inferlab_here("history", INFERLAB_STORE="", XDG_DATA_HOME=str(tmp_path / "data"))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "Nothing is saved yet. Start with: inferlab benchmark demo:resnet50 -t 3\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_store_says_what_to_do_first(inferlab: Run, tmp_path: Path) -> None:
+def test_an_empty_store_says_what_to_do_first(inferlab_here: Run, tmp_path: Path) -> None:
     path = tmp_path / "lab.db"
     open_store(str(path)).close()
-    done = inferlab("history", "--store", path)
+    done = inferlab_here("history", "--store", path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"Nothing is saved yet in {path}. Start with: inferlab benchmark demo:resnet50 -t 3\n"
 
@@ -124,16 +126,16 @@ GIVEN = {"history": [], "show": ["abcd"], "export": ["-o", "OUT/all.jsonl"], "pr
 
 
 @pytest.mark.parametrize("command", GIVEN)
-def test_no_command_that_reads_makes_a_store(inferlab: Run, tmp_path: Path, command: str) -> None:
+def test_no_command_that_reads_makes_a_store(inferlab_here: Run, tmp_path: Path, command: str) -> None:
     given = [one.replace("OUT", str(tmp_path)) for one in GIVEN[command]]
-    done = inferlab(command, *given, "--store", tmp_path / "typo.db")
+    done = inferlab_here(command, *given, "--store", tmp_path / "typo.db")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"inferlab: There is no store {tmp_path / 'typo.db'}. Name the right one")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_store_is_reported_by_every_command_and_left_as_it_is(
-    inferlab: Run, path: Path, tmp_path: Path
+    inferlab_here: Run, path: Path, tmp_path: Path
 ) -> None:
     damaged = tmp_path / "lab.db"
     content = path.read_bytes()
@@ -141,7 +143,7 @@ def test_a_damaged_store_is_reported_by_every_command_and_left_as_it_is(
     before = damaged.read_bytes()
     (tmp_path / "all.jsonl").write_bytes(b"".join(_lines(path)))
     for command, given in {**GIVEN, "import": ["OUT/all.jsonl"]}.items():
-        done = inferlab(command, *(one.replace("OUT", str(tmp_path)) for one in given), "--store", damaged)
+        done = inferlab_here(command, *(one.replace("OUT", str(tmp_path)) for one in given), "--store", damaged)
         assert (done.returncode, done.stdout) == (2, ""), command
         assert f"The store {damaged} is damaged" in done.stderr and "move it away" in done.stderr
     assert damaged.read_bytes() == before
@@ -152,17 +154,17 @@ def _lines(path: Path) -> list[bytes]:
         return list(store.export())
 
 
-def test_a_newer_store_is_refused(inferlab: Run, path: Path, tmp_path: Path) -> None:
+def test_a_newer_store_is_refused(inferlab_here: Run, path: Path, tmp_path: Path) -> None:
     newer = tmp_path / "lab.db"
     newer.write_bytes(path.read_bytes())
     with sqlite3.connect(newer) as raw:
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
-    done = inferlab("history", "--store", newer)
+    done = inferlab_here("history", "--store", newer)
     assert (done.returncode, done.stdout) == (2, "")
     assert "has tables of version 999; this inferlab knows them up to version 3" in done.stderr
 
 
-def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab: Run, tmp_path: Path) -> None:
+def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab_here: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "lab.db")
     with open_store(path) as store:
         made = [store.add_document("comparison", "A / B", {}) for _ in range(2)]
@@ -178,20 +180,20 @@ def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab: Run, tmp_path
         (["history", "--status", "lost"], "'lost' is not one of"),
         (["show"], "Missing argument 'ID'"),
     ):
-        done = inferlab(*arguments, "--store", path)
+        done = inferlab_here(*arguments, "--store", path)
         assert (done.returncode, done.stdout) == (2, ""), arguments
         assert said in done.stderr and "Traceback" not in done.stderr
-    done = inferlab("show", "abcde", "--store", path)
+    done = inferlab_here("show", "abcde", "--store", path)
     assert done.returncode == 0 and done.stdout.startswith("Entry: abcdefghij (comparison)\n")
 
 
-def test_a_store_on_postgresql_is_listed_and_shown_by_its_url(inferlab: Run, postgresql_url: str) -> None:
+def test_a_store_on_postgresql_is_listed_and_shown_by_its_url(inferlab_here: Run, postgresql_url: str) -> None:
     url = postgresql_url
     with open_store(url) as store:
         entry_id = save_done(store, a_cell())
-    listed = inferlab("history", INFERLAB_STORE=url)
+    listed = inferlab_here("history", INFERLAB_STORE=url)
     assert listed.stdout.splitlines()[1].startswith(f"{entry_id}  ")
-    shown = inferlab("show", entry_id[:6], "--store", url)
+    shown = inferlab_here("show", entry_id[:6], "--store", url)
     assert shown.returncode == 0 and "Latency Median (ms/batch): 2.0000" in shown.stdout
 
 

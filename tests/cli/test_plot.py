@@ -42,42 +42,43 @@ def title(path: Path) -> str:
 
 
 @pytest.mark.parametrize("ending", ["json", "csv", "md"])
-def test_a_saved_sweep_becomes_a_page(inferlab: Run, saved: Path, tmp_path: Path, ending: str) -> None:
+def test_a_saved_sweep_becomes_a_page(inferlab_here: Run, saved: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / "chart.html"
-    done = inferlab("plot", saved / f"sweep.{ending}", "-o", out)
+    done = inferlab_here("plot", saved / f"sweep.{ending}", "-o", out)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"Written: {out}\n", "")
     assert title(out) == "Median latency by batch size"
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_axes_cells_and_comparisons_are_drawn_as_asked(inferlab: Run, saved: Path, tmp_path: Path) -> None:
+def test_axes_cells_and_comparisons_are_drawn_as_asked(inferlab_here: Run, saved: Path, tmp_path: Path) -> None:
     out = tmp_path / "chart.html"
-    done = inferlab("plot", saved / "sweep.csv", "-o", out, "--x", "batch-size", "--y", "items-per-sec")
+    done = inferlab_here("plot", saved / "sweep.csv", "-o", out, "--x", "batch-size", "--y", "items-per-sec")
     assert done.returncode == 0, done.stderr
     assert title(out) == "Throughput by batch size"
     assert (
-        inferlab("plot", saved / "sweep.csv#2", saved / "sweep.json#5", "-o", out, "--x", "cell").returncode == 0
+        inferlab_here("plot", saved / "sweep.csv#2", saved / "sweep.json#5", "-o", out, "--x", "cell").returncode
+        == 0
     )
     assert title(out) == "Throughput of 2 cells"
-    assert inferlab("plot", saved / "comparison.json", "-o", out).returncode == 0
+    assert inferlab_here("plot", saved / "comparison.json", "-o", out).returncode == 0
     assert title(out) == "B takes 1.5000 of A's time: slower"
 
 
-def test_an_id_of_the_store_is_drawn_with_its_samples(inferlab: Run, tmp_path: Path) -> None:
+def test_an_id_of_the_store_is_drawn_with_its_samples(inferlab_here: Run, tmp_path: Path) -> None:
     database, out = tmp_path / "lab.db", tmp_path / "chart.html"
     with open_store(str(database)) as store:
         entry = save(store, a_sweep(an_outcome()))
-    done = inferlab("plot", entry[:6], "-o", out, "--store", database)
+    done = inferlab_here("plot", entry[:6], "-o", out, "--store", database)
     assert done.returncode == 0, done.stderr
     assert title(out) == "Latency of every batch over time"
 
 
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="no browser is installed")
-def test_a_png_is_drawn_by_the_browser_of_the_machine(inferlab: Run, saved: Path, tmp_path: Path) -> None:
+def test_a_png_is_drawn_by_the_browser_of_the_machine(inferlab_here: Run, saved: Path, tmp_path: Path) -> None:
     pytest.importorskip("kaleido")
     out, home = tmp_path / "chart.png", tmp_path / "home"
     home.mkdir()
-    done = inferlab("plot", saved / "sweep.json", "-o", out, HOME=str(home))
+    done = inferlab_here("plot", saved / "sweep.json", "-o", out, HOME=str(home))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"Written: {out}\n", "")
     content = out.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
@@ -86,9 +87,9 @@ def test_a_png_is_drawn_by_the_browser_of_the_machine(inferlab: Run, saved: Path
 
 
 def test_without_a_browser_a_png_is_refused_with_what_to_install(
-    inferlab: Run, saved: Path, tmp_path: Path
+    inferlab_here: Run, saved: Path, tmp_path: Path
 ) -> None:
-    done = inferlab(
+    done = inferlab_here(
         "plot", saved / "sweep.json", "-o", tmp_path / "chart.png", BROWSER_PATH=str(tmp_path / "none")
     )
     assert (done.returncode, done.stdout) == (2, "")
@@ -117,9 +118,11 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
 def test_bad_input_gets_one_sentence(
-    inferlab: Run, saved: Path, tmp_path: Path, arguments: list[str], sentence: str
+    inferlab_here: Run, saved: Path, tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
-    done = inferlab("plot", *[one.replace("SAVED", str(saved)).replace("OUT", str(tmp_path)) for one in arguments])
+    done = inferlab_here(
+        "plot", *[one.replace("SAVED", str(saved)).replace("OUT", str(tmp_path)) for one in arguments]
+    )
     assert done.returncode == 2, done.stdout
     assert sentence in done.stderr and "Traceback" not in done.stderr
     assert done.stdout == "" and list(tmp_path.iterdir()) == []

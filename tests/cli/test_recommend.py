@@ -70,12 +70,12 @@ def engines(tmp_path: Path) -> Path:
 
 
 def test_the_fastest_that_is_right_wins_and_the_others_are_listed_with_their_reasons(
-    inferlab: Run, linear: Path, engines: Path, tmp_path: Path
+    inferlab_here: Run, linear: Path, engines: Path, tmp_path: Path
 ) -> None:
     names = ("Slow", "Wrong", "Dying", "Quick", "Refusing")
     out = tmp_path / "out.json"
     choice = ",".join(f"{engines}:{name}" for name in names)
-    done = inferlab("recommend", linear, "-e", choice, "-ncores", "1", "-b", "1", "-t", "24", "-x", out)
+    done = inferlab_here("recommend", linear, "-e", choice, "-ncores", "1", "-b", "1", "-t", "24", "-x", out)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"Recommended: {engines}:Quick, 1 core, 1 stream, batch 1: ")
     result = json.loads(out.read_text())
@@ -102,11 +102,11 @@ def test_the_fastest_that_is_right_wins_and_the_others_are_listed_with_their_rea
 
 
 def test_an_objective_forbids_the_batches_that_take_too_long(
-    inferlab: Run, linear: Path, engines: Path, tmp_path: Path
+    inferlab_here: Run, linear: Path, engines: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
     options = ("-e", f"{engines}:Growing", "-ncores", "1", "-b", "1,2,8,64", "-t", "16", "-x", out)
-    done = inferlab("recommend", linear, *options, "--slo", "median < 12 ms")
+    done = inferlab_here("recommend", linear, *options, "--slo", "median < 12 ms")
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     found = {one["batch_size"]: one["status"] for one in result["candidates"]}
@@ -117,8 +117,10 @@ def test_an_objective_forbids_the_batches_that_take_too_long(
     assert result["objective"] == {"text": "median<12ms", "statistic": "median", "limit_ms": 12.0}
 
 
-def test_an_objective_that_none_keeps_is_said_with_the_nearest(inferlab: Run, linear: Path, engines: Path) -> None:
-    done = inferlab(
+def test_an_objective_that_none_keeps_is_said_with_the_nearest(
+    inferlab_here: Run, linear: Path, engines: Path
+) -> None:
+    done = inferlab_here(
         "recommend",
         linear,
         "-e",
@@ -140,7 +142,7 @@ def test_an_objective_that_none_keeps_is_said_with_the_nearest(inferlab: Run, li
 
 @pytest.mark.alone
 def test_equally_fast_ones_are_decided_by_simplicity(
-    inferlab: Run, linear: Path, tmp_path: Path, engines: Path
+    inferlab_here: Run, linear: Path, tmp_path: Path, engines: Path
 ) -> None:
     engines.write_text(
         ENGINES
@@ -148,7 +150,7 @@ def test_equally_fast_ones_are_decided_by_simplicity(
         + "        self.latency_s = 0.03 * options.batch_size\n"
     )
     out = tmp_path / "out.json"
-    done = inferlab(
+    done = inferlab_here(
         "recommend", linear, "-e", f"{engines}:Even", "-ncores", "1", "-b", "1,2", "-t", "24", "-x", out
     )
     assert done.returncode == 0, done.stderr
@@ -160,9 +162,9 @@ def test_equally_fast_ones_are_decided_by_simplicity(
 @pytest.mark.parametrize(
     ("engine", "streams"), [("onnxruntime", 1), ("onnxruntime", 2), ("openvino", 1), ("openvino", 2)]
 )
-def test_the_code_that_it_prints_runs(inferlab: Run, tmp_path: Path, engine: str, streams: int) -> None:
+def test_the_code_that_it_prints_runs(inferlab_here: Run, tmp_path: Path, engine: str, streams: int) -> None:
     choice = ("-e", engine, "-nstreams", streams, "-ncores", "2", "-b", "4", "-t", "2")
-    done = inferlab("recommend", "demo:digits", *choice)
+    done = inferlab_here("recommend", "demo:digits", *choice)
     if "2 cores were asked for" in done.stderr:
         pytest.skip("this machine has one core")
     assert done.returncode == 0, done.stderr
@@ -174,11 +176,11 @@ def test_the_code_that_it_prints_runs(inferlab: Run, tmp_path: Path, engine: str
     assert sorted(run.stdout.strip().splitlines()) == shapes.splitlines()
 
 
-def test_the_code_for_a_torch_program_runs(inferlab: Run, tmp_path: Path) -> None:
+def test_the_code_for_a_torch_program_runs(inferlab_here: Run, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     program, module = tmp_path / "linear.pt2", torch.nn.Linear(4, 3).eval()
     torch.export.save(torch.export.export(module, (torch.ones(2, 4),)), program)
-    done = inferlab("recommend", program, "-ncores", "1", "-t", "5")
+    done = inferlab_here("recommend", program, "-ncores", "1", "-t", "5")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Recommended: torch, 1 core, 1 stream, batch 2: ")
     deployed = tmp_path / "deployed.py"

@@ -21,8 +21,8 @@ FAKE = ("-e", "fake", "-s", "sync", "--engine-option", "latency_us=500", "-w", "
 class Lab:
     """A store with what was measured into it, and what was printed then."""
 
-    def __init__(self, inferlab: Run, folder: Path) -> None:
-        self._inferlab = inferlab
+    def __init__(self, inferlab_here: Run, folder: Path) -> None:
+        self._inferlab = inferlab_here
         self.model = save_linear(folder / "linear.onnx", "batch")
         self.path = folder / "lab.db"
         one = self.run("benchmark", self.model, *FAKE, "-t", "0.2", "--processes", "2")
@@ -38,8 +38,8 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def lab(inferlab: Run, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    return Lab(inferlab, tmp_path_factory.mktemp("lab"))
+def lab(inferlab_here: Run, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return Lab(inferlab_here, tmp_path_factory.mktemp("lab"))
 
 
 def result(shown: str) -> list[str]:
@@ -63,37 +63,39 @@ def test_a_sweep_is_shown_as_its_table_and_may_have_another_baseline(lab: Lab) -
 
 
 def test_what_travelled_through_a_file_is_shown_with_the_same_lines(
-    inferlab: Run, lab: Lab, tmp_path: Path
+    inferlab_here: Run, lab: Lab, tmp_path: Path
 ) -> None:
-    done = inferlab("export", lab.two_id, "-o", tmp_path / "one.jsonl.gz", "--store", lab.path)
+    done = inferlab_here("export", lab.two_id, "-o", tmp_path / "one.jsonl.gz", "--store", lab.path)
     assert done.stdout.startswith(f"Written: {tmp_path / 'one.jsonl.gz'} (1 entry, ")
     other = tmp_path / "other.db"
-    done = inferlab("import", tmp_path / "one.jsonl.gz", "--store", other)
+    done = inferlab_here("import", tmp_path / "one.jsonl.gz", "--store", other)
     assert done.stdout == f"Imported 1 new entry into {other}; 0 there already.\n"
-    assert inferlab("show", lab.two_id, "--store", other).stdout == lab.run("show", lab.two_id)
+    assert inferlab_here("show", lab.two_id, "--store", other).stdout == lab.run("show", lab.two_id)
 
 
-def test_a_note_is_written_and_removed(inferlab: Run, lab: Lab) -> None:
+def test_a_note_is_written_and_removed(inferlab_here: Run, lab: Lab) -> None:
     assert "\nYour note: with the old driver\n" in lab.run("show", lab.one_id, "--note", "with the old driver")
     assert lab.run("history").splitlines()[-1].endswith("  with the old driver")
     assert "Your note" not in lab.run("show", lab.one_id, "--note", "")
 
 
-def test_a_shown_benchmark_is_written_by_the_ending_of_the_file(inferlab: Run, lab: Lab, tmp_path: Path) -> None:
+def test_a_shown_benchmark_is_written_by_the_ending_of_the_file(
+    inferlab_here: Run, lab: Lab, tmp_path: Path
+) -> None:
     out = {ending: tmp_path / f"out.{ending}" for ending in ("json", "csv", "md")}
     for path in out.values():
-        done = inferlab("show", lab.two_id, "-x", path, "--store", lab.path)
+        done = inferlab_here("show", lab.two_id, "-x", path, "--store", lab.path)
         assert done.stderr == f"Saved to {path}\n"
     assert [one["batch_size"] for one in json.loads(out["json"].read_text())["results"]] == [1, 2]
     assert len(out["csv"].read_text().splitlines()) == 3
     assert out["md"].read_text().startswith(f"## {lab.model}")
 
 
-def test_a_document_is_written_as_json_alone(inferlab: Run, tmp_path: Path) -> None:
+def test_a_document_is_written_as_json_alone(inferlab_here: Run, tmp_path: Path) -> None:
     path = tmp_path / "lab.db"
     with open_store(str(path)) as store:
         entry_id = store.add_document("comparison", "A / B", {"ratio": 1.5, "labels": ["A", "B"]})
-    done = inferlab("show", entry_id, "-x", tmp_path / "out.json", "--store", path)
+    done = inferlab_here("show", entry_id, "-x", tmp_path / "out.json", "--store", path)
     assert done.returncode == 0 and "ratio: 1.5\n" in done.stdout
     assert json.loads((tmp_path / "out.json").read_text()) == {"ratio": 1.5, "labels": ["A", "B"]}
     for arguments, said in (
@@ -101,36 +103,36 @@ def test_a_document_is_written_as_json_alone(inferlab: Run, tmp_path: Path) -> N
         (["-x", tmp_path / "none" / "out.json", "--note", "kept?"], "does not exist"),
         (["--baseline", "batch_size=1"], f"{entry_id} is a comparison: only the table of a benchmark"),
     ):
-        done = inferlab("show", entry_id, *arguments, "--store", path)
+        done = inferlab_here("show", entry_id, *arguments, "--store", path)
         assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
     with open_store(str(path)) as store:
         assert store.get(entry_id).note == ""
 
 
-def test_failures_and_what_is_pending_are_part_of_what_is_shown(inferlab: Run, tmp_path: Path) -> None:
+def test_failures_and_what_is_pending_are_part_of_what_is_shown(inferlab_here: Run, tmp_path: Path) -> None:
     path = tmp_path / "lab.db"
     failed = Outcome(a_cell(), "failed", (), Failure("died", "Engine 'fake' died:\nkilled by SIGABRT."))
     with open_store(str(path)) as store:
         dead = save(store, type(a_benchmark())(PLAN, MODEL, (failed,)))
         waiting = store.begin(PLAN, MODEL, [a_cell()])
         mixed = save(store, a_benchmark())
-    shown = inferlab("show", dead, "--store", path).stdout
+    shown = inferlab_here("show", dead, "--store", path).stdout
     assert "\nStatus: failed\n" in shown
     assert result(shown) == [
         "Original Model Path: demo:mobilenet_v2",
         "Failure: Engine 'fake' died:",
         "killed by SIGABRT.",
     ]
-    shown = inferlab("show", waiting, "--store", path).stdout
+    shown = inferlab_here("show", waiting, "--store", path).stdout
     assert "\nStatus: pending\n" in shown and result(shown) == ["Original Model Path: demo:mobilenet_v2"]
-    done = inferlab("show", mixed, "--store", path)
+    done = inferlab_here("show", mixed, "--store", path)
     assert done.returncode == 0, done.stderr
     assert "\nStatus: failed 1, cancelled 1, pending 1 of 4\n" in done.stdout
     assert "Note on #2: It was killed (SIGSEGV): 😀" in done.stdout
 
 
-def test_a_rerun_is_a_new_entry_of_the_same_cells(inferlab: Run, lab: Lab, tmp_path: Path) -> None:
-    done = inferlab("rerun", lab.one_id, "--store", lab.path, "-x", tmp_path / "out.json")
+def test_a_rerun_is_a_new_entry_of_the_same_cells(inferlab_here: Run, lab: Lab, tmp_path: Path) -> None:
+    done = inferlab_here("rerun", lab.one_id, "--store", lab.path, "-x", tmp_path / "out.json")
     assert done.returncode == 0, done.stderr
     with open_store(str(lab.path)) as store:
         new, *_ = store.history()
@@ -146,24 +148,24 @@ def test_a_rerun_is_a_new_entry_of_the_same_cells(inferlab: Run, lab: Lab, tmp_p
     assert json.loads((tmp_path / "out.json").read_text())["cell"] == first.benchmark.outcomes[0].cell.id
 
 
-def test_a_rerun_has_the_exit_codes_of_a_benchmark(inferlab: Run, lab: Lab, tmp_path: Path) -> None:
+def test_a_rerun_has_the_exit_codes_of_a_benchmark(inferlab_here: Run, lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "lab.db"
     fails = ("--engine-option", "fail=abort", "--engine-option", "at=1")
-    assert inferlab("benchmark", lab.model, *FAKE, *fails, "-t", "0.1", "--store", path).returncode == 3
+    assert inferlab_here("benchmark", lab.model, *FAKE, *fails, "-t", "0.1", "--store", path).returncode == 3
     with open_store(str(path)) as store:
         (entry,) = store.history()
-    done = inferlab("rerun", entry.id, "--store", path)
+    done = inferlab_here("rerun", entry.id, "--store", path)
     assert done.returncode == 3 and "SIGABRT" in done.stderr
     with open_store(str(path)) as store:
         assert [one.status for one in store.history()] == ["failed", "failed"]
 
 
-def test_a_model_that_has_changed_is_not_measured_again(inferlab: Run, lab: Lab, tmp_path: Path) -> None:
+def test_a_model_that_has_changed_is_not_measured_again(inferlab_here: Run, lab: Lab, tmp_path: Path) -> None:
     path, model = tmp_path / "lab.db", save_linear(tmp_path / "m.onnx", "batch")
-    inferlab("benchmark", model, *FAKE, "-t", "0.1", "--processes", "1", "--store", path)
+    inferlab_here("benchmark", model, *FAKE, "-t", "0.1", "--processes", "1", "--store", path)
     save_linear(model, "batch", width=5)
     with open_store(str(path)) as store:
         (entry,) = store.history()
-    done = inferlab("rerun", entry.id, "--store", path)
+    done = inferlab_here("rerun", entry.id, "--store", path)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"The model {model} has changed since it was measured" in done.stderr

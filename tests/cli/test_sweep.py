@@ -55,7 +55,7 @@ def stored(path: Path, entry_id: str) -> Benchmark:
 
 
 def test_a_sweep_of_engines_that_abort_and_hang_survives_being_killed(
-    inferlab: Run, environment: dict[str, str], folder: Path
+    inferlab_here: Run, environment: dict[str, str], folder: Path
 ) -> None:
     """3 engines × 2 core counts × 3 batch sizes; the program is killed in the middle and goes on."""
     path = folder / "killed.db"
@@ -85,7 +85,7 @@ def test_a_sweep_of_engines_that_abort_and_hang_survives_being_killed(
         (entry,) = store.history()
     cut = stored(path, entry.id)
     assert 6 <= sum(outcome.status in ("done", "failed") for outcome in cut.outcomes) < 18
-    going_on = inferlab("benchmark", "--resume", "--store", path, "-x", folder / "all.csv")
+    going_on = inferlab_here("benchmark", "--resume", "--store", path, "-x", folder / "all.csv")
     assert going_on.returncode == 3, going_on.stderr
     whole = stored(path, entry.id)
     codes = [outcome.failure.code if outcome.failure else outcome.status for outcome in whole.outcomes]
@@ -100,7 +100,7 @@ def test_a_sweep_of_engines_that_abort_and_hang_survives_being_killed(
 
 
 def test_ctrl_c_keeps_what_is_measured_and_says_how_to_go_on(
-    inferlab: Run, environment: dict[str, str], folder: Path
+    inferlab_here: Run, environment: dict[str, str], folder: Path
 ) -> None:
     path = folder / "stopped.db"
     given = ["benchmark", folder / "linear.onnx", "-e", "fake", "-b", "1-6", "-s", "sync", *QUICK, "--store", path]
@@ -118,14 +118,14 @@ def test_ctrl_c_keeps_what_is_measured_and_says_how_to_go_on(
     assert one.returncode == 130
     assert "inferlab: interrupted after 2 of 6 cells" in error
     assert "Next: inferlab benchmark --resume" in error
-    done = inferlab("benchmark", "--resume", "--store", path)
+    done = inferlab_here("benchmark", "--resume", "--store", path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("fake") == 6 + 1
 
 
-def test_the_plan_is_told_and_nothing_is_measured(inferlab: Run, folder: Path, tmp_path: Path) -> None:
+def test_the_plan_is_told_and_nothing_is_measured(inferlab_here: Run, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "none.db"
-    done = inferlab(
+    done = inferlab_here(
         "benchmark", folder / "linear.onnx", "-b", "1,8", "-ncores", "1,2", "-e", "onnxruntime,openvino", "-s",
         "sync", "--dry-run", "--store", path,
     )  # fmt: skip
@@ -137,7 +137,7 @@ def test_the_plan_is_told_and_nothing_is_measured(inferlab: Run, folder: Path, t
 
 
 def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
-    inferlab: Run, folder: Path, tmp_path: Path
+    inferlab_here: Run, folder: Path, tmp_path: Path
 ) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(
@@ -153,14 +153,14 @@ def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
         "no_save: true\n"
         f"export_path: {tmp_path / 'out.json'}\n"
     )
-    done = inferlab("benchmark", "--plan", plan, "--processes", "2")
+    done = inferlab_here("benchmark", "--plan", plan, "--processes", "2")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "out.json").read_text())["results"]
     assert [one["batch_size"] for one in results] == [1, 2, 4]
     assert {one["engine_options"]["latency_us"] for one in results} == {"500"}
     assert {len(one["processes"]) for one in results} == {2}
     assert "Kept as" not in done.stderr
-    assert inferlab("benchmark", "--plan", plan, "-b", "8", "--dry-run").stdout.startswith(
+    assert inferlab_here("benchmark", "--plan", plan, "-b", "8", "--dry-run").stdout.startswith(
         "1. fake, sync, 1 core, batch 8"
     )
 
@@ -179,11 +179,11 @@ def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
     ],
 )
 def test_a_plan_file_that_cannot_be_used_is_refused(
-    inferlab: Run, tmp_path: Path, content: str, said: str
+    inferlab_here: Run, tmp_path: Path, content: str, said: str
 ) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(content)
-    done = inferlab("benchmark", "demo:digits", "--plan", plan)
+    done = inferlab_here("benchmark", "demo:digits", "--plan", plan)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
@@ -201,7 +201,7 @@ def test_a_plan_file_that_cannot_be_used_is_refused(
     ],
 )
 def test_what_cannot_be_planned_is_refused(
-    inferlab: Run, tmp_path: Path, given: tuple[str, ...], said: str
+    inferlab_here: Run, tmp_path: Path, given: tuple[str, ...], said: str
 ) -> None:
-    done = inferlab("benchmark", *given, "--store", tmp_path / "empty.db")
+    done = inferlab_here("benchmark", *given, "--store", tmp_path / "empty.db")
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
