@@ -11,7 +11,7 @@ from inferlab.lab import Lab
 from inferlab.measure import candidates
 from inferlab.measure.candidates import label
 from inferlab.measure.stats import summarize
-from inferlab.records import Candidate, Plan, Run
+from inferlab.records import Candidate, Plan, Recommendation, Run
 
 #: Models with the sequence length that they get.
 MODELS: tuple[tuple[str, int | None], ...] = (
@@ -38,6 +38,7 @@ def main(
         search = replace(plan, engines=(), num_cores=(), num_streams=())
         found = Lab().recommend(search, time_s=search_s)
         search_took_s = time.monotonic() - began
+        assert isinstance(found, Recommendation)
         if found.recommended is None:
             print(f"{source}: nothing was recommended")
             continue

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from inferlab import arms, asked, saving
+from inferlab import arms, asked
 from inferlab.deployment_result import CapacityResult, DoctorResult, RecommendationResult
 from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
@@ -28,9 +28,9 @@ from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.estimate import BUDGET
-from inferlab.records import Benchmark, Event, Listener, Plan
+from inferlab.records import Benchmark, Event, Listener, Plan, Recommendation
 from inferlab.results import BenchmarkResult, ComparisonResult
-from inferlab.store import open_store
+from inferlab.store import open_store, saving
 from inferlab.views import events, front, saved, text
 
 if TYPE_CHECKING:
@@ -344,7 +344,9 @@ def recommend(
         empty: dict[str, Any] = {_FIELDS[key]: () for key in searched}
         plan = replace(plan, **empty)
         lab = Lab(stack.enter_context(_store(store, listener)))
-        return RecommendationResult(lab.recommend(plan, objective, asked.number("time", time), listener))
+        recommendation = lab.recommend(plan, objective, asked.number("time", time), listener)
+        assert isinstance(recommendation, Recommendation), "only a plan with a cluster has several"
+        return RecommendationResult(recommendation)
 
 
 def capacity(

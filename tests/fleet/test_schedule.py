@@ -13,7 +13,7 @@ from inferlab.fleet.nodes import Node
 from inferlab.fleet.schedule import Schedule, Slot
 from inferlab.measure.cells import Choice, Planned
 from inferlab.records import Event, Failure, Outcome, Run, ignore
-from inferlab.saving import Saver
+from inferlab.store.saving import Saver
 from tests.helpers.nodes import MACHINE, a_node
 from tests.helpers.runs import a_cell, steady_run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,7 @@ from inferlab.cli.options import MODELS, cell_options, cluster_options, plan
 from inferlab.cli.parameters import Numbers, Words
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
-
-if TYPE_CHECKING:
-    from inferlab.records import Objective, Plan
+from inferlab.records import FleetRecommendation, Recommendation
 
 _OWN = (
     *("batch_size", "num_cores", "scenario", "rate", "num_streams", "instances", "engine"),
@@ -72,47 +70,25 @@ def command(
     """Parse, search, show."""
     from inferlab.lab import Lab
     from inferlab.measure.queueing import parse_objective
-    from inferlab.views import files
-    from inferlab.views import recommend as render
+    from inferlab.views import files, stored
 
     objective = parse_objective(slo) if slo else None
     if export_path:
         files.check_writable(export_path)
     wanted = replace(plan(given), engines=engines, num_cores=cores, num_streams=streams, batch_sizes=batches)
-    if wanted.cluster is not None:
-        return _on_cluster(wanted, objective, time_s, Log(quiet), store_url, no_save, export_path)
     with Log(quiet) as log, saving(store_url, no_save, log) as store:
         found = Lab(store).recommend(wanted, objective, time_s, log)
-    for line in render.lines(found):
+    for line in stored.record_lines(found):
         click.echo(line)
     if export_path:
-        log.export(export_path, lambda: files.write(export_path, render.to_json(found)))
+        log.export(export_path, lambda: files.write(export_path, stored.record_json(found)))
     if found.interrupted:
         return 130
-    if found.recommended is None and not any(one.rounds for one in found.contenders):
-        return 3
-    return log.exit_code(0)
+    return log.exit_code(0 if _measured(found) else 3)
 
 
-def _on_cluster(
-    wanted: Plan,
-    objective: Objective | None,
-    time_s: float,
-    log: Log,
-    store_url: str | None,
-    no_save: bool,
-    export_path: Path | None,
-) -> int:
-    """Search on each machine type of a cluster."""
-    from inferlab.lab import Lab
-    from inferlab.views import files, fleet_recommend
-
-    with log, saving(store_url, no_save, log) as store:
-        found = Lab(store).recommend_machine(wanted, objective, time_s, log)
-    for line in fleet_recommend.lines(found):
-        click.echo(line)
-    if export_path:
-        log.export(export_path, lambda: files.write(export_path, fleet_recommend.to_json(found)))
-    if found.interrupted:
-        return 130
-    return log.exit_code(3 if all(machine.failure for machine in found.machines) else 0)
+def _measured(found: Recommendation | FleetRecommendation) -> bool:
+    """Whether any configuration could be measured."""
+    if isinstance(found, FleetRecommendation):
+        return not all(machine.failure for machine in found.machines)
+    return any(contender.rounds for contender in found.contenders)

@@ -44,7 +44,7 @@ def saving(store_url: str | None, no_save: bool, log: Log) -> Iterator[Store | N
     if no_save:
         yield None
         return
-    from inferlab import saving as shared
+    from inferlab.store import saving as shared
 
     with shared.opened(store_url, log) as store:
         yield store

@@ -16,13 +16,13 @@ from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
 from inferlab.fleet import parcels
 from inferlab.fleet.parcels import Parcel
 from inferlab.measure import cell, cells
+from inferlab.measure.cell import explained
 from inferlab.measure.cells import Planned
 from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search, recommend
 from inferlab.model.inputs import digest
 from inferlab.records import Event, Failure, Listener, Model, Plan, Recommendation, Run
 from inferlab.store.samples import pack, unpack
-from inferlab.sweep import explained
 from inferlab.version import __version__
 
 #: A Run as the store has it: JSON, and the raw samples in a few bytes each.

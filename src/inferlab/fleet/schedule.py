@@ -11,10 +11,10 @@ from typing import Protocol
 from inferlab.errors import BadInput
 from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Message, Ready
 from inferlab.fleet.nodes import Node, unlike
+from inferlab.measure.cell import check_alike
 from inferlab.measure.cells import Planned
 from inferlab.records import Event, Failure, Listener, Outcome, Run, Status
-from inferlab.saving import Saver
-from inferlab.sweep import check_alike
+from inferlab.store.saving import Saver
 
 # A worker that dies while its node lives may have been killed by chance once.
 _MOST_CRASHES = 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inferlab.fleet.cluster import Cluster
-from inferlab.fleet.joining import joined
 from inferlab.fleet.messages import Crashed, Ended, Found, Heard, Lost, Message, Ready
 from inferlab.fleet.nodes import Node
 from inferlab.fleet.sweep import Site
@@ -19,32 +18,28 @@ from inferlab.records import (
     MachineRecommendation,
     Model,
     Objective,
-    Plan,
     Recommendation,
 )
 
 _LOOK_S = 1.0
 
 
-def search(
-    plan: Plan, model: Model, objective: Objective | None, time_s: float, listener: Listener
-) -> FleetRecommendation:
+def search(cluster: Cluster, wanted: Search, listener: Listener) -> FleetRecommendation:
     """Search on one node of every machine type; Ctrl-C keeps what is known, and raises where that is nothing."""
-    assert plan.cluster is not None
-    with joined(plan.cluster) as cluster:
-        site = Site(plan, model, cluster, listener)
-        nodes = {one.name: one.nodes[0] for one in site.types()}
-        party = _Party(cluster, site, Search(plan, model, objective, time_s), listener)
-        interrupted = False
-        try:
-            party.run(nodes)
-        except KeyboardInterrupt:
-            cluster.cancel()
-            interrupted = True
-            if not party.answers:
-                raise
-        known = {name: party.answers[node.id] for name, node in nodes.items() if node.id in party.answers}
-        return fleet_recommendation(model, objective, dict(plan.prices), known, interrupted)
+    site = Site(wanted.plan, wanted.model, cluster, listener)
+    nodes = {machine_type.name: machine_type.nodes[0] for machine_type in site.types()}
+    party = _Party(cluster, site, wanted, listener)
+    interrupted = False
+    try:
+        party.run(nodes)
+    except KeyboardInterrupt:
+        cluster.cancel()
+        interrupted = True
+        if not party.answers:
+            raise
+    known = {name: party.answers[node.id] for name, node in nodes.items() if node.id in party.answers}
+    prices = dict(wanted.plan.prices)
+    return fleet_recommendation(wanted.model, wanted.objective, prices, known, interrupted)
 
 
 def fleet_recommendation(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 from inferlab.engines import environments
 from inferlab.errors import BadInput
 from inferlab.fleet import nodes
 from inferlab.fleet.cluster import Cluster
-from inferlab.fleet.joining import joined
 from inferlab.fleet.messages import Message
 from inferlab.fleet.nodes import MachineType, Node
 from inferlab.fleet.parcels import pack_file, pack_model
@@ -19,15 +17,7 @@ from inferlab.fleet.remote import Errand, Luggage, packed
 from inferlab.fleet.schedule import Schedule, Slot
 from inferlab.measure.cells import Planned, planned
 from inferlab.records import Benchmark, Event, Listener, Model, Outcome, Plan, Run
-from inferlab.saving import Saver
-
-
-@contextmanager
-def sweeping(plan: Plan, model: Model, saver: Saver, listener: Listener, live: bool) -> Iterator[FleetSweep]:
-    """The plan's cluster, joined."""
-    assert plan.cluster is not None
-    with joined(plan.cluster) as cluster:
-        yield FleetSweep(plan, model, cluster, saver, listener, live)
+from inferlab.store.saving import Saver
 
 
 class Site:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from inferlab.errors import BadInput, EngineRefused
 from inferlab.measure.children import Children
 from inferlab.measure.lock import measuring_alone
 from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
@@ -108,3 +109,33 @@ class _Progress:
             stage_s = min(self._stage_s, time.monotonic() - self._began)
             fraction = min(1.0, (self._done_s + stage_s) / self._total_s)
             self.listener(dataclasses.replace(self._event, fraction=fraction))
+
+
+def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) -> None:
+    """Refuse to go on with a cell that was begun under other conditions: unlike runs do not average.
+
+    `across_machines` allows another machine that is alike; a finding says then that there were several.
+    """
+    names = ("versions", "settings") if across_machines else ("machine", "versions", "settings")
+    for name in names:
+        if before and getattr(before[0], name) != getattr(run, name):
+            raise BadInput(
+                f"This cell was begun with another {_CONDITIONS[name]}, and runs of both cannot be pooled. "
+                "Measure it anew: inferlab rerun"
+            )
+
+
+_CONDITIONS = {"machine": "machine", "versions": "version of the engine or of inferlab", "settings": "setting"}
+
+
+def explained(one: Job, error: BadInput) -> str:
+    """A refusal, with what we did to the model that may have caused it."""
+    message = str(error)
+    if one.rewrite_batch is not None:
+        own, wanted = one.rewrite_batch
+        return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {wanted} was tried.)"
+    open_dims = any(not isinstance(dim, int) for spec in one.model.inputs for dim in (spec.dims or ())[1:])
+    if open_dims and isinstance(error, EngineRefused):
+        shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in one.cell.shapes)
+        return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
+    return message

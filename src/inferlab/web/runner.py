@@ -22,7 +22,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from inferlab.errors import InferlabError
-from inferlab.executors import Executor
+from inferlab.lab.executor import Executor
 from inferlab.machine import node_name
 from inferlab.store import open_store
 from inferlab.store.entries import QueuedJob

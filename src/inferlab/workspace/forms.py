@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.arms import labels
-from inferlab.contests import split
 from inferlab.errors import BadInput
+from inferlab.lab.comparison import split
 from inferlab.measure.cells import validate_plan
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from inferlab.engines import environments
 from inferlab.errors import BadInput
-from inferlab.executors import Executor
 from inferlab.lab import Lab, read_model
+from inferlab.lab.executor import Executor
 from inferlab.records import Benchmark, Event, Listener, Plan
 from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.store import Store

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from inferlab.contests import split
 from inferlab.errors import BadInput, Conflict, InferlabError
 from inferlab.lab import Lab, read_model
+from inferlab.lab.comparison import split
 from inferlab.profiling.asked import Wanted
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, with_estimate

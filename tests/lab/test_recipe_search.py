@@ -12,8 +12,10 @@ from click.testing import CliRunner
 
 import inferlab
 from inferlab.cli.optimize import command
-from inferlab.executors import Local
 from inferlab.lab import Lab
+from inferlab.lab.executor import Local
+from inferlab.lab.recipe_search import Workbench
+from inferlab.lab.versions import Doors
 from inferlab.measure.cells import jobs
 from inferlab.measure.paired import Contest
 from inferlab.model import demo
@@ -25,12 +27,10 @@ from inferlab.optimizing.search import Speed
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
 from inferlab.records.optimization import Candidate, Front, Goal, Pruning, Quantization, Recipe
-from inferlab.saving import Saver
-from inferlab.searches import Workbench
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
-from inferlab.versions import Doors
+from inferlab.store.saving import Saver
 from inferlab.views import front as render
 from tests.helpers.sweeps import compared
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.executors import Executor
+from inferlab.lab.executor import Executor
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings
@@ -29,8 +29,8 @@ from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Shape
 from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe
 from inferlab.records.profile import LossProfile, PerformanceProfile, Profile
-from inferlab.saving import Saver
 from inferlab.store.formats import outcomes_of
+from inferlab.store.saving import Saver
 from inferlab.version import __version__
 
 #: Differences up to this share do not matter.

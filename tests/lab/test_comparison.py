@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.contests import split
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.executors import Local
 from inferlab.lab import Lab
+from inferlab.lab.comparison import split
+from inferlab.lab.executor import Local
 from inferlab.machine import Core
 from inferlab.measure.paired import Contest
 from inferlab.plotting import plot

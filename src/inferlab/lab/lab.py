@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from inferlab.again import from_anywhere, reopened, unchanged
-from inferlab.contests import Comparing, check_margin, contest_title, refuse_nonsense_of_contest
 from inferlab.errors import BadInput
-from inferlab.executors import Executor, Local
-from inferlab.kept import Kept
+from inferlab.lab.comparison import Comparing, check_margin, comparison_title, validate_comparison
+from inferlab.lab.executor import Executor, executor_for
+from inferlab.lab.lookup import Lookup
+from inferlab.lab.profile import profiled
+from inferlab.lab.recipe_search import made_of, searched
+from inferlab.lab.recipe_search import save as save_front
+from inferlab.lab.resume import drop_cut_runs, unchanged, with_absolute_paths
+from inferlab.lab.versions import Doors, Versioning
 from inferlab.machine_state import Fact
 from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.measure.paired import TRIAL, Contest, visible_in_a_minute
@@ -22,7 +25,6 @@ from inferlab.measure.unpaired import SavedResult, compare_saved
 from inferlab.model.reading import read_model
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
-from inferlab.profiles import profiled
 from inferlab.profiling.asked import Wanted, refuse_nonsense_of
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.records import (
@@ -33,7 +35,6 @@ from inferlab.records import (
     ComparisonSweep,
     FleetRecommendation,
     Listener,
-    Model,
     Objective,
     Outcome,
     Plan,
@@ -42,16 +43,11 @@ from inferlab.records import (
 )
 from inferlab.records.optimization import Front, Goal, Optimization
 from inferlab.records.profile import Profile
-from inferlab.saving import Saver
-from inferlab.searches import made_of, searched
-from inferlab.searches import save as save_front
 from inferlab.store.formats import outcomes_of
-from inferlab.sweep import Sweep
+from inferlab.store.saving import Saver
 from inferlab.timeouts import time_limit
-from inferlab.versions import Doors, Versioning
 
 if TYPE_CHECKING:
-    from inferlab.fleet.sweep import FleetSweep
     from inferlab.store.store import Store
 
 __all__ = ["Lab", "read_model"]
@@ -78,8 +74,8 @@ class Lab:
     def __init__(
         self, store: Store | None = None, executor: Executor | None = None, project_id: str | None = None
     ) -> None:
-        self._store, self._kept = store, Kept(store)
-        self._executor = executor or Local()
+        self._store, self._kept = store, Lookup(store)
+        self._executor = executor
         #: The project that what is measured shall belong to.
         self._project_id = project_id
 
@@ -96,31 +92,21 @@ class Lab:
         validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
         saver = self._saver(listener)
-        with self._sweeping(plan, model, saver, listener, live) as sweep:
+        with self._on(plan).sweep(plan, model, saver, listener, live) as sweep:
             cells = sweep.planned()
-            saver.begin(from_anywhere(plan), model, [one.cell for one in cells], against)
+            saver.begin(with_absolute_paths(plan), model, [one.cell for one in cells], against)
             return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
 
-    @contextmanager
-    def _sweeping(
-        self, plan: Plan, model: Model, saver: Saver, listener: Listener, live: bool = False
-    ) -> Iterator[Sweep | FleetSweep]:
-        """The plan on its way, on this machine or through a cluster."""
-        with time_limit(plan.patience_s):
-            if plan.cluster is None:
-                yield Sweep(plan, model, self._executor, saver, listener, live)
-                return
-            from inferlab.fleet.sweep import sweeping
-
-            with sweeping(plan, model, saver, listener, live) as sweep:
-                yield sweep
+    def _on(self, plan: Plan) -> Executor:
+        """Where a plan is measured."""
+        return self._executor or executor_for(plan)
 
     @_in_time
     def cells(self, plan: Plan, listener: Listener = ignore) -> tuple[Cell, ...]:
         """The cells that a plan would measure."""
         validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
-        with self._sweeping(plan, model, Saver(None, listener), listener) as sweep:
+        with self._on(plan).sweep(plan, model, Saver(None, listener), listener, live=False) as sweep:
             return tuple(one.cell for one in sweep.planned())
 
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
@@ -133,10 +119,10 @@ class Lab:
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
         validate_plan(plan)
         model = unchanged(stored.benchmark, listener)
-        before = [reopened(one) for one in outcomes]
+        before = [drop_cut_runs(one) for one in outcomes]
         left = [one.cell for one in before if one.status == "pending"]
         saver = self._saver(listener, stored.id)
-        with self._sweeping(plan, model, saver, listener, live) as sweep:
+        with time_limit(plan.patience_s), self._on(plan).sweep(plan, model, saver, listener, live) as sweep:
             cells = {one.cell.id: one for one in sweep.planned({cell.machine_type for cell in left})}
             if not all(cell.id in cells for cell in left):
                 raise BadInput(
@@ -167,7 +153,7 @@ class Lab:
         """Compare plan B with plan A, each of one cell, in turns; raises what an engine did wrong."""
         comparison = self._compared(a, b, labels, time_s, margin, listener)
         sweep = ComparisonSweep((comparison,))
-        self._saver(listener).record(sweep, contest_title(a, b, labels), outcomes_of(comparison))
+        self._saver(listener).record(sweep, comparison_title(a, b, labels), outcomes_of(comparison))
         return comparison
 
     def compare_all(
@@ -186,7 +172,7 @@ class Lab:
         a series which was cut off and goes on: what it has is not measured again.
         """
         before = self._kept.comparisons(entry_id) if entry_id else None
-        comparing = Comparing(contest_title(a, b, labels), self._saver(listener, entry_id), listener, before)
+        comparing = Comparing(comparison_title(a, b, labels), self._saver(listener, entry_id), listener, before)
         return comparing.run(
             a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen)
         )
@@ -195,10 +181,10 @@ class Lab:
     def _compared(
         self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
     ) -> Comparison:
-        refuse_nonsense_of_contest(a, b, time_s, margin)
+        validate_comparison(a, b, time_s, margin)
         jobs = [self._only_job(plan, listener) for plan in (a, b)]
         jobs[1] = with_inputs_of(jobs[1], jobs[0])
-        return self._executor.compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
+        return self._on(a).compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
 
     @staticmethod
     def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:
@@ -227,7 +213,7 @@ class Lab:
         plan = replace(plan, scenarios=("async",), rates=(None,))
         job = self._only_job(plan, listener)
         tell_inputs(plan, job, listener)
-        found = self._executor.capacity(replace(job, live=live), objective, listener)
+        found = self._on(plan).capacity(replace(job, live=live), objective, listener)
         saver = self._saver(listener)
         saver.record(found, f"{plan.model} {objective.text}")
         return replace(found, id=saver.id)
@@ -240,33 +226,15 @@ class Lab:
     @_in_time
     def recommend(
         self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
-    ) -> Recommendation:
-        """Find the configuration of highest throughput, of those that keep the objective where there is one.
+    ) -> Recommendation | FleetRecommendation:
+        """Find the configuration of highest throughput, of those that meet the objective where there is one.
 
-        The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open.
+        The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open. On a
+        cluster each machine type is searched, all side by side, each for this time.
         """
         validate_plan(replace(plan, time_s=time_s))
         model = read_model(plan.model, listener, plan.engines)
-        found = self._executor.recommend(Search(plan, model, objective, time_s), listener)
-        saver = self._saver(listener)
-        saver.record(found, plan.model)
-        return replace(found, id=saver.id)
-
-    @_in_time
-    def recommend_machine(
-        self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
-    ) -> FleetRecommendation:
-        """Find the best configuration on each machine type of the plan's cluster, the cheapest first.
-
-        The time is that of each machine; they search side by side.
-        """
-        if plan.cluster is None:
-            raise BadInput("Machine types are those of a cluster. Name it with --cluster.")
-        validate_plan(replace(plan, time_s=time_s))
-        model = read_model(plan.model, listener, plan.engines)
-        from inferlab.fleet.search import search
-
-        found = search(plan, model, objective, time_s, listener)
+        found = self._on(plan).recommend(Search(plan, model, objective, time_s), listener)
         saver = self._saver(listener)
         saver.record(found, plan.model)
         return replace(found, id=saver.id)
@@ -281,7 +249,7 @@ class Lab:
         refuse_nonsense_of(wanted)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=wanted.time_s)
         job = self._only_job(plan, listener)
-        return profiled(plan, wanted, job, self._executor, self._saver(listener), listener)
+        return profiled(plan, wanted, job, self._on(plan), self._saver(listener), listener)
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
@@ -302,7 +270,7 @@ class Lab:
 
     def _optimized(self, plan: Plan, asked: Asked, listener: Listener, goal: Goal | None = None) -> Optimization:
         plan, job = self._to_optimize(plan, asked, listener)
-        return Versioning(plan, asked, job, self._doors(listener), listener, goal).run()
+        return Versioning(plan, asked, job, self._doors(plan, listener), listener, goal).run()
 
     @_in_time
     def search(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Front:
@@ -317,7 +285,7 @@ class Lab:
         if asked.goal is None:
             raise BadInput('A search needs a goal, such as "2x faster".')
         plan, job = self._to_optimize(plan, asked, listener)
-        return searched(plan, asked, job, self._doors(listener), saver, listener)
+        return searched(plan, asked, job, self._doors(plan, listener), saver, listener)
 
     @_in_time
     def reach(
@@ -352,9 +320,9 @@ class Lab:
         validate_plan(replace(plan, engines=(*plan.engines, *asked.engines)))
         return plan, self._only_job(plan, listener)
 
-    def _doors(self, listener: Listener) -> Doors:
+    def _doors(self, plan: Plan, listener: Listener) -> Doors:
         return Doors(
-            executor=self._executor,
+            executor=self._on(plan),
             saver=lambda: self._saver(listener),
             profile=lambda own, wanted: self.profile(own, wanted, listener),
             saved_profile=self.saved_profile,

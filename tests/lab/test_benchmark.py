@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
-from inferlab.executors import Local
 from inferlab.lab import Lab
+from inferlab.lab.executor import Local
 from inferlab.measure.prepare import Job
 from inferlab.records import Benchmark, Event, Listener, Plan, Run
 from inferlab.store import Stored, open_store

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
-from inferlab.executors import Executor
+from inferlab.errors import BadInput, EngineFailed, EngineHung
+from inferlab.measure.cell import check_alike, explained
 from inferlab.measure.cells import Planned, job, planned, tell_inputs
 from inferlab.measure.prepare import Job
 from inferlab.records import Benchmark, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
-from inferlab.saving import Saver
+from inferlab.store.saving import Saver
 
+#: Measures a job: each Run as soon as it is there.
+Measure = Callable[[Job, Sequence[Run], Listener], Iterator[Run]]
 # Of several cells only this is told, or the log would be a book.
 _WORTH_TELLING = ("download", "build", "reference", "waiting", "unlocked", "unsaved", "cell", "measured")
 
 
-class Sweep:
-    """A plan on its way: what became of each cell so far."""
+class LocalSweep:
+    """A plan on its way on this machine: what became of each cell so far."""
 
     def __init__(
-        self, plan: Plan, model: Model, executor: Executor, saver: Saver, listener: Listener, live: bool
+        self, plan: Plan, model: Model, measure: Measure, saver: Saver, listener: Listener, live: bool
     ) -> None:
-        self._plan, self._model, self._executor = plan, model, executor
+        self._plan, self._model, self._runs_of = plan, model, measure
         self._saver, self._listen, self._live = saver, listener, live
         self._several = False
         self._done, self._of = 0, 1
@@ -56,7 +58,7 @@ class Sweep:
         failure = None
         status: Status = "done"
         try:
-            for run in self._executor.measure(one, before, self._tell):
+            for run in self._runs_of(one, before, self._tell):
                 check_alike(before, run)
                 runs.append(run)
                 self._saver.run(one.cell, run)
@@ -85,33 +87,3 @@ class Sweep:
             self._listen(dataclasses.replace(event, fraction=whole))
         elif event.code in _WORTH_TELLING:
             self._listen(event)
-
-
-def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) -> None:
-    """Refuse to go on with a cell that was begun under other conditions: unlike runs do not average.
-
-    `across_machines` allows another machine that is alike; a finding says then that there were several.
-    """
-    names = ("versions", "settings") if across_machines else ("machine", "versions", "settings")
-    for name in names:
-        if before and getattr(before[0], name) != getattr(run, name):
-            raise BadInput(
-                f"This cell was begun with another {_CONDITIONS[name]}, and runs of both cannot be pooled. "
-                "Measure it anew: inferlab rerun"
-            )
-
-
-_CONDITIONS = {"machine": "machine", "versions": "version of the engine or of inferlab", "settings": "setting"}
-
-
-def explained(one: Job, error: BadInput) -> str:
-    """A refusal, with what we did to the model that may have caused it."""
-    message = str(error)
-    if one.rewrite_batch is not None:
-        own, wanted = one.rewrite_batch
-        return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {wanted} was tried.)"
-    open_dims = any(not isinstance(dim, int) for spec in one.model.inputs for dim in (spec.dims or ())[1:])
-    if open_dims and isinstance(error, EngineRefused):
-        shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in one.cell.shapes)
-        return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
-    return message

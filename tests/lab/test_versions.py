@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.executors import Local
 from inferlab.lab import Lab
+from inferlab.lab.executor import Local
 from inferlab.measure.paired import Contest
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked

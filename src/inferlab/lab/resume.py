@@ -10,7 +10,7 @@ from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Listener, Model, Outcome, Plan
 
 
-def from_anywhere(plan: Plan) -> Plan:
+def with_absolute_paths(plan: Plan) -> Plan:
     """The plan with whole paths: it may be measured again from another folder."""
 
     def whole(path: str) -> str:
@@ -31,7 +31,7 @@ def unchanged(benchmark: Benchmark, listener: Listener) -> Model:
     return model
 
 
-def reopened(outcome: Outcome) -> Outcome:
+def drop_cut_runs(outcome: Outcome) -> Outcome:
     """An outcome that can go on: without the runs that were cut short, or the failure of a lost machine."""
     lost = outcome.failure is not None and outcome.failure.code == "lost"
     if outcome.status != "cancelled" and not lost:

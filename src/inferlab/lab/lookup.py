@@ -25,7 +25,7 @@ _ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Lookup:
     """What a store holds, where there is one, and files that stand for the same."""
 
     _store: Store | None

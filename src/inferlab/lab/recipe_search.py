@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.errors import BadInput
+from inferlab.lab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.paired import Contest
@@ -28,9 +29,8 @@ from inferlab.profiling.asked import Wanted
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
 from inferlab.records.optimization import Distance, Front, Optimization, Recipe
-from inferlab.saving import Saver
+from inferlab.store.saving import Saver
 from inferlab.units import plural
-from inferlab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
 
 # All that the attempts ask for: layers are tried one by one only once.
 _MOST_SENSITIVE = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inferlab.executors import Executor
+from inferlab.lab.executor import Executor
 from inferlab.measure.cells import tell_inputs
 from inferlab.measure.prepare import Job
 from inferlab.model import demo
@@ -12,7 +12,7 @@ from inferlab.model.datasets import Data, load_data
 from inferlab.profiling.asked import Request, Wanted
 from inferlab.records import Listener, Plan
 from inferlab.records.profile import Profile
-from inferlab.saving import Saver
+from inferlab.store.saving import Saver
 
 
 def profiled(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Event, Listener, Plan
-from inferlab.saving import Saver
+from inferlab.store.saving import Saver
 
 Compare = Callable[[Plan, Plan], Comparison]
 
@@ -20,7 +20,7 @@ def check_margin(margin: float) -> None:
         raise BadInput(f"The margin must lie between 0 and 100 %, not {100 * margin:g} %.")
 
 
-def refuse_nonsense_of_contest(a: Plan, b: Plan, time_s: float, margin: float) -> None:
+def validate_comparison(a: Plan, b: Plan, time_s: float, margin: float) -> None:
     """Refuse what cannot be compared before anything is loaded."""
     check_margin(margin)
     if not 0 < time_s < math.inf:
@@ -32,7 +32,7 @@ def refuse_nonsense_of_contest(a: Plan, b: Plan, time_s: float, margin: float) -
         )
 
 
-def contest_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:
+def comparison_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:
     """How a comparison is listed: its arms, and their model where these do not name it."""
     about = f"{a.model}: " if a.model == b.model and a.model not in labels else ""
     return f"{about}{labels[0]} / {labels[1]}"
