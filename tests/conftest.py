@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import signal
 import socket
@@ -30,6 +31,27 @@ if Path("/proc/cpuinfo").exists() and "amx_tile" in Path("/proc/cpuinfo").read_t
 
 # Started in the background (CI does it), we are told to ignore Ctrl-C, and so would be every command under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Side by side, the tests of a file stay on one worker, and so do files that share what is expensive to make: a
+# server with a browser, or models made with PyTorch. Those begin first, so that no worker works alone at the end.
+_BROWSERS = 3
+_BERTS = ("test_transformers", "test_executor", "test_torch_layers", "test_torch_folders", "test_torch_costs")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group and order the tests for workers that run side by side."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    pages = sorted({item.path for item in items if item.path.parent.name == "web"})
+    shared = {path: f"browser-{number % _BROWSERS}" for number, path in enumerate(pages)}
+    shared |= {item.path: "berts" for item in items if item.path.stem in _BERTS}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(shared.get(item.path, item.nodeid.partition("::")[0])))
+    # The sort keeps the order of a file's own tests.
+    sizes = collections.Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in shared, shared.get(item.path, ""), -sizes[item.path], item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)

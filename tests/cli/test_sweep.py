@@ -72,7 +72,7 @@ def test_a_sweep_of_engines_that_abort_and_hang_survives_being_killed(
         "-s",
         "sync",
     ]
-    command = [str(Path(sys.executable).parent / "inferlab"), *given, *QUICK, "--timeout", "2", "--no-verify"]
+    command = [str(Path(sys.executable).parent / "inferlab"), *given, *QUICK, "--timeout", "10", "--no-verify"]
     with subprocess.Popen(
         [*command, "--store", str(path)], env=environment, stderr=subprocess.PIPE, text=True
     ) as one:
@@ -116,7 +116,11 @@ def test_ctrl_c_keeps_what_is_measured_and_says_how_to_go_on(
         os.kill(one.pid, signal.SIGINT)
         _, error = one.communicate()
     assert one.returncode == 130
-    assert "inferlab: interrupted after 2 of 6 cells" in error
+    with open_store(str(path)) as store:
+        (entry,) = store.history()
+    finished = [outcome.status for outcome in stored(path, entry.id).outcomes].count("done")
+    assert 2 <= finished < 6
+    assert f"inferlab: interrupted after {finished} of 6 cells" in error
     assert "Next: inferlab benchmark --resume" in error
     done = inferlab_here("benchmark", "--resume", "--store", path)
     assert done.returncode == 0, done.stderr
