@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from inferlab.child import protocol
 from inferlab.child.engines.base import BadOption
-from inferlab.child.engines.executor_graph import Bert, rewrite
+from inferlab.child.engines.executor.graph import Bert, rewrite
 from inferlab.cli.engines import command
 from inferlab.engines import environments, registry
 from inferlab.errors import BadInput

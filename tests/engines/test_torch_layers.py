@@ -131,7 +131,8 @@ def test_what_cannot_be_timed_is_refused(
 
 
 def test_no_stamp_of_the_last_calls_is_lost(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inferlab.child.engines import torch_files, torch_layers
+    from inferlab.child.engines.torch import files as torch_files
+    from inferlab.child.engines.torch import layers as torch_layers
 
     read = torch_files.read_exported(str(program))
     weights = [*read.state_dict.values()]

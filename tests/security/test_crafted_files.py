@@ -13,12 +13,12 @@ from onnx import TensorProto, helper
 from onnxruntime import InferenceSession
 
 from inferlab.child import protocol
-from inferlab.child.engines import torch_files
 from inferlab.child.engines.base import BadOption, Engine, LoadOptions
 from inferlab.child.engines.deepsparse import DeepSparse
 from inferlab.child.engines.onnxruntime import OnnxRuntime
 from inferlab.child.engines.openvino import OpenVino
 from inferlab.child.engines.torch import Torch
+from inferlab.child.engines.torch import files as torch_files
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.model import inputs, sources
 from inferlab.model.onnx_file import read_onnx, rewrite

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 from . import confinement, counters, forking, loop, protocol, scenarios, server
-from .engines import find
-from .engines.base import BadOption, LoadOptions
+from .engines import find, find_name
+from .engines.base import BadOption, Engine, LoadOptions
 from .model_files import files_of
 from .pinning import pin
 
@@ -35,7 +35,7 @@ _TIMES_THE_MODEL = 4
 class Stream(NamedTuple):
     """One stream: the engine that serves it, its number within that engine, the CPUs it is bound to."""
 
-    engine: Any
+    engine: Engine
     number: int
     cpus: List[int]
 
@@ -64,8 +64,7 @@ class Session:
     def close(self) -> None:
         """Let every engine go."""
         for engine in {id(stream.engine): stream.engine for stream in self._streams}.values():
-            if hasattr(engine, "close"):
-                engine.close()
+            engine.close()
 
     def handle(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Answer one request."""
@@ -122,11 +121,9 @@ class Session:
         """Import what models of these kinds need, on the CPUs of the sessions that will be forked from here."""
         pin(message["cpus"])
         kind = find(message["engine"])
-        if hasattr(kind, "prepare"):
-            kind().prepare()
-        if hasattr(kind, "prepare_for"):
-            for model_kind in message["kinds"]:
-                kind().prepare_for(None, model_kind)
+        kind().prepare()
+        for model_kind in message["kinds"]:
+            kind().prepare_for(None, model_kind)
         return {"forkable": forking.forkable()}, []
 
     def _open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
@@ -139,14 +136,16 @@ class Session:
         self._cpu_s = None if self._policy is None else self._policy["cpu_s"]
         return {"pinned": pinned, "harness_ns": loop.harness_cost_ns()}, []
 
-    def _describe(self, *_: Any) -> Answer:
-        """What the engine is, without loading its packages."""
+    def _describe(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """What the engine is, without loading its packages, unless one of them must be shown to work."""
         engine = find(self._reference)
+        if "proof" in message:
+            find_name(*message["proof"])
         return {
             "versions": _versions(engine),
             "missing": _missing(engine),
-            "kinds": sorted(getattr(engine, "kinds", ["onnx"])),
-            "capabilities": sorted(getattr(engine, "capabilities", ())),
+            "kinds": sorted(engine.kinds),
+            "capabilities": sorted(engine.capabilities),
         }, []
 
     def _inspect(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
@@ -155,20 +154,17 @@ class Session:
 
     def _deployment(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """The engine's part of a program that runs the model as asked; empty where the engine has none."""
-        write = getattr(find(self._reference), "deployment", None)
         groups = message["groups"]
         options = _load_options(message, groups[0], len(groups) if message["layout"] == "one" else 1)
-        return {"code": write(options) if write else ""}, []
+        return {"code": find(self._reference).deployment(options)}, []
 
     def _load(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Load the model, once for each group of CPUs or once for all streams; the first load is timed."""
         import numpy
 
         kind = find(self._reference)
-        if hasattr(kind, "prepare"):
-            kind().prepare()
-        if hasattr(kind, "prepare_for"):
-            kind().prepare_for(message["model"], message["kind"])
+        kind().prepare()
+        kind().prepare_for(message["model"], message["kind"])
         groups = message["groups"]
         baseline = counters.memory_bytes()["now"]
         shared = message["layout"] == "one"
@@ -209,11 +205,8 @@ class Session:
         returned = call()
         seconds = time.perf_counter() - started
         engine = self._streams[stream].engine
-        read = getattr(engine, "outputs", None)
-        outputs = read(call, returned) if read else returned
-        if hasattr(engine, "after_first_run"):
-            self._calls[stream, number] = engine.after_first_run(call)
-        arrays, unreadable = _as_arrays(outputs, self._output_names)
+        arrays, unreadable = _as_arrays(engine.outputs(call, returned), self._output_names)
+        self._calls[stream, number] = engine.after_first_run(call)
         heads, out = protocol.pack_arrays(arrays)
         return {"arrays": heads, "unreadable": unreadable, "seconds": seconds}, out
 
@@ -266,7 +259,7 @@ class Session:
             "steady_memory_bytes": _without(blocks, memory["now"], 0),
             "full": full,
             "settings": self._settings,
-            "supported": getattr(self._streams[0].engine, "fraction_of_supported_ops", None),
+            "supported": self._streams[0].engine.fraction_of_supported_ops,
         }, blocks
 
     def _layers(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
@@ -353,11 +346,11 @@ def _as_arrays(outputs: Any, names: Sequence[str]) -> Tuple[Dict[str, Any], List
     return arrays, unreadable
 
 
-def _versions(engine: Any) -> Dict[str, str]:
+def _versions(engine: Type[Engine]) -> Dict[str, str]:
     from importlib import metadata
 
     versions = {}
-    for package in (*getattr(engine, "packages", ()), *getattr(engine, "extras", ())):
+    for package in (*engine.packages, *engine.extras):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -365,6 +358,6 @@ def _versions(engine: Any) -> Dict[str, str]:
     return versions
 
 
-def _missing(engine: Any) -> List[str]:
+def _missing(engine: Type[Engine]) -> List[str]:
     found = _versions(engine)
-    return [package for package in getattr(engine, "packages", ()) if package not in found]
+    return [package for package in engine.packages if package not in found]

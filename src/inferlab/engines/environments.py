@@ -321,16 +321,15 @@ def _complaint(lines: list[str], code: int) -> str:
 
 def _check(work: _Installation) -> None:
     """Start the engine's child in the new environment and really import the engine's package there."""
-    module, name = work.spec.proof
-    for reference in (work.spec.reference, {"module": module, "class": name}):
-        start = Launch(work.spec.name, reference, interpreter=str(_python_in(work.part)), isolated=True)
-        try:
-            with Worker(start, patience_s=_CHECK_PATIENCE_S) as worker:
-                missing = worker.ask("describe").data["missing"]
-        except InferlabError as error:
-            raise BadInput(f"Engine '{work.spec.name}' was installed, but does not start here: {error}") from error
-        if missing:
-            raise BadInput(f"Engine '{work.spec.name}' was installed without {', '.join(missing)}.")
+    spec = work.spec
+    start = Launch(spec.name, spec.reference, interpreter=str(_python_in(work.part)), isolated=True)
+    try:
+        with Worker(start, patience_s=_CHECK_PATIENCE_S) as worker:
+            missing = worker.ask("describe", proof=spec.proof).data["missing"]
+    except InferlabError as error:
+        raise BadInput(f"Engine '{spec.name}' was installed, but does not start here: {error}") from error
+    if missing:
+        raise BadInput(f"Engine '{spec.name}' was installed without {', '.join(missing)}.")
 
 
 @contextlib.contextmanager

@@ -124,7 +124,7 @@ def _example_inputs(torch: Any, module: Any) -> dict[str, Any]:
     parameters = inspect.signature(module.forward).parameters.values()
     taken = [one.name for one in parameters if one.name in _TEXT]
     if hasattr(module, "base_model_prefix"):
-        from inferlab.child.engines.torch_folders import describe_inputs
+        from inferlab.child.engines.torch.folders import describe_inputs
 
         taken = [one["name"] for one in describe_inputs(module)]
     elif not taken:

@@ -32,7 +32,10 @@ class LoadOptions(NamedTuple):
 
 
 class Engine:
-    """The base of the engines that come with inferlab; one of a user's own only needs the same methods."""
+    """The base of all engines: its defaults say what an engine cannot do.
+
+    One of a user's own need not derive from it: whatever it does not define is taken from here.
+    """
 
     #: "native_streams": one loaded model serves several streams, the cores divided among them by the engine.
     #: "shared_streams": one loaded model serves several streams that share all its cores.
@@ -45,6 +48,8 @@ class Engine:
     packages: Sequence[str] = ()
     #: Distributions that only some models need; their versions are recorded where they are installed.
     extras: Sequence[str] = ()
+    #: The share of the model's operators that run in the engine's own kernels, where it falls back for the others.
+    fraction_of_supported_ops: Optional[float] = None
 
     def prepare(self) -> None:
         """Import the engine's packages, so that the time and memory of load are the model's own."""
@@ -54,14 +59,14 @@ class Engine:
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Load the model file and return the settings in force, as plain data for the record."""
-        raise NotImplementedError
+        raise BadOption("its class has no method load")
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
         """A call without arguments that runs one inference: the hot path, so nothing is copied in it.
 
         What it returns, `outputs` can turn into arrays; it may be None where buffers are bound.
         """
-        raise NotImplementedError
+        raise BadOption("its class has no method bind")
 
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
         """The outputs of a call's last run, given what it returned: arrays in a list or a dict by name."""
@@ -84,7 +89,11 @@ class Engine:
         `iterations`; `unnamed`, "before" where nodes that no layer names belong to a layer before them rather than
         after; `graph`, the bytes of the optimised ONNX graph whose nodes the layers are. Only load may follow it.
         """
-        raise NotImplementedError
+        raise BadOption("it does not tell what its layers take")
+
+    def inspect(self, model: str, kind: str) -> Dict[str, Any]:
+        """Inputs, outputs and weights of a model that only its engine can read, as plain data."""
+        raise BadOption("it describes no models of kind {}".format(kind))
 
     def close(self) -> None:
         """Let go of what load took."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .base import BadOption, Engine, LoadOptions, Options
@@ -59,9 +61,6 @@ class DeepSparse(Engine):
     capabilities = frozenset({"native_streams", "shared_streams", "layer_times", "imposed_sparsity"})
     kinds = frozenset({"onnx"})
     packages = ("deepsparse",)
-
-    #: The share of the model's operators that run in DeepSparse's own kernels.
-    fraction_of_supported_ops: Optional[float] = None
 
     def prepare(self) -> None:
         """Import deepsparse, which reads the number of cores from the CPUs that the process is bound to."""
@@ -129,8 +128,6 @@ class DeepSparse(Engine):
         """What each executed layer takes, by DeepSparse's analysis; as if that share of all weights were zeros."""
         import numpy
 
-        from . import deepsparse_layers as layers
-
         if imposed_sparsity is not None and hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < 2:
             # Tried with 1.8.0: it never comes back, whatever model it is.
             raise BadOption(
@@ -139,12 +136,12 @@ class DeepSparse(Engine):
             )
         arrays = [numpy.require(inputs[name], requirements="C") for name in self._input_names]
         if self._engine is not None:
-            self._call_s = layers.call_s(self.bind(inputs))
+            self._call_s = _call_s(self.bind(inputs))
             self._engine = None
-        engine = layers.analysis(self._settings, seconds, self._call_s, imposed_sparsity)
+        engine = _analysis(self._settings, seconds, self._call_s, imposed_sparsity)
         self._bind_caller()
         found = engine.analyze(arrays)
-        return layers.read(found, self.fraction_of_supported_ops or 0.0)
+        return _read_layers(found, self.fraction_of_supported_ops or 0.0)
 
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:
@@ -237,3 +234,63 @@ def _in_fork(work: Callable[[], bool]) -> bool:
     if code not in (0, 1 << 8):
         raise RuntimeError("the model's inputs could not be read or set to the shapes asked for")
     return code != 0
+
+
+# What each layer takes in DeepSparse, as it is or with imposed sparsity: its own analysis of a fresh engine.
+
+_WARMUP = 3
+_LEAST = 5
+_NUMBER = re.compile(r"[_ ]\d+$")
+_SPARSE = re.compile(r"-[\d.]+%")
+
+
+def _call_s(call: Callable[[], Any]) -> float:
+    """About what an inference takes."""
+    call()
+    started = time.perf_counter()
+    call()
+    return max(1e-6, time.perf_counter() - started)
+
+
+def _analysis(settings: Dict[str, Any], seconds: float, call_s: float, imposed: Optional[float]) -> Any:
+    """An engine that analyses as many inferences as fill the time: it cannot be stopped early."""
+    from deepsparse.engine import DebugAnalysisEngine
+
+    return DebugAnalysisEngine(
+        num_iterations=max(_LEAST, int(seconds / call_s) - _WARMUP),
+        num_warmup_iterations=_WARMUP,
+        imposed_ks=imposed,
+        **settings,
+    )
+
+
+def _read_layers(found: Dict[str, Any], supported: float) -> Dict[str, Any]:
+    """The layers, with their mean times brought to the median inference.
+
+    DeepSparse names a layer's main nodes by their outputs; activations and the like behind them belong to it. What
+    it does not support runs in its embedded ONNX Runtime, in layers called naive; of these it also has some that
+    only copy the inputs and outputs.
+    """
+    import statistics
+
+    totals = found["iteration_times"]
+    factor = statistics.median(totals) / statistics.mean(totals) if sum(totals) else 1.0
+    layers = []
+    for one in found["layer_info"]:
+        name, covers = one["name"], one["canonical_name"]
+        layers.append(
+            {
+                "name": name,
+                "type": _NUMBER.sub("", _SPARSE.sub("", name)),
+                "kernel": _NUMBER.sub("", name),
+                "covers": [] if covers == "<none>" else [part for part in covers.split(",") if part],
+                "fallback": supported < 1.0 and ("Naive" in name or "ORT" in name),
+                "ns": 1e6 * one["average_run_time_in_ms"] * factor,
+            }
+        )
+    return {
+        "layers": layers,
+        "wall_ns": 1e6 * statistics.median(totals),
+        "iterations": len(totals),
+        "unnamed": "before",
+    }

@@ -7,9 +7,12 @@ import os
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from ..engines import torch_files, torch_folders  # noqa: TID252
 from ..engines.base import BadOption  # noqa: TID252
-from ..engines.torch import program_arguments  # noqa: TID252
+from ..engines.torch import (  # noqa: TID252
+    files,
+    folders,
+    program_arguments,  # noqa: TID252
+)
 from ..protocol import unpack_arrays  # noqa: TID252
 
 # Both exporters write a 3-layer BERT rightly; what the older one writes runs in 0.83 of the time on ONNX Runtime,
@@ -38,7 +41,7 @@ class Source(NamedTuple):
     def run(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
         """The outputs of eager PyTorch by name, those that are tensors."""
         args, kwargs = self.arrange(inputs)
-        named = torch_files.flatten(self.module(*args, **kwargs))
+        named = files.flatten(self.module(*args, **kwargs))
         found = {name: value for name, value in named.items() if hasattr(value, "detach")}
         if list(found) == ["0"]:
             return {"output": found["0"]}
@@ -93,7 +96,7 @@ def _export(source: Source, exporter: str, arguments: Dict[str, Any]) -> Dict[st
     if found != opset:
         raise BadOption("opset {} was asked for, but it can only write opset {}".format(opset, found))
     errors = [_error(arguments["out"], *pair) for pair in zip(sets, expected)]
-    weights = torch_files.describe_weights(list(source.module.parameters()))
+    weights = files.describe_weights(list(source.module.parameters()))
     first, last = sets[0], expected[0]
     return {
         "exporter": exporter,
@@ -110,13 +113,13 @@ def _open_transformers(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
     import torch
 
     folder = arguments["source"]
-    if torch_folders.is_int8(folder):
+    if folders.is_int8(folder):
         raise BadOption(
             "{} is an INT8 copy for the engine torch; export the folder it was made from".format(folder)
         )
     # Plain attention, because engines find and fuse its pattern better than that of torch's own operator.
-    module = torch_folders.read_folder(folder, dtype=torch.float32, attn_implementation="eager")
-    described = torch_folders.describe_inputs(module)
+    module = folders.read_folder(folder, dtype=torch.float32, attn_implementation="eager")
+    described = folders.describe_inputs(module)
     sets = [_padded(described, *sizes) for sizes in _sizes(arguments, module)]
     axes = {
         one["name"]: {axis: dim for axis, dim in enumerate(one["dims"]) if isinstance(dim, str)}
@@ -128,7 +131,7 @@ def _open_transformers(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
 def _sizes(arguments: Dict[str, Any], module: Any) -> List[Tuple[int, int]]:
     """Two pairs of batch size and sequence length, within the position table."""
     batch, length = arguments["batch_size"], arguments["sequence_length"]
-    most = torch_folders.longest_sequence(module) or 1 << 30
+    most = folders.longest_sequence(module) or 1 << 30
     if length > most:
         raise BadOption("a sequence of {} does not fit; the model takes at most {}".format(length, most))
     other = length + max(1, length // 2)
@@ -137,7 +140,7 @@ def _sizes(arguments: Dict[str, Any], module: Any) -> List[Tuple[int, int]]:
 
 def _padded(described: List[Dict[str, Any]], batch: int, length: int) -> Dict[str, Any]:
     """Inputs with some padding, so that the mask is checked too."""
-    inputs = torch_folders.make_inputs(described, batch, length)
+    inputs = folders.make_inputs(described, batch, length)
     if "attention_mask" in inputs:
         inputs["attention_mask"][0, length - length // 4 :] = 0
     return inputs
@@ -146,16 +149,16 @@ def _padded(described: List[Dict[str, Any]], batch: int, length: int) -> Dict[st
 def _open_program(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
     import torch
 
-    program = torch_files.read_exported(arguments["source"])
+    program = files.read_exported(arguments["source"])
     module = program.module().requires_grad_(False)
     given = [one for one in program_arguments(program) if one.given]
     examples = torch.utils._pytree.tree_leaves(program.example_inputs) if program.example_inputs else []
     if len(examples) != len(given):
         raise BadOption("the program was saved without its sample inputs; export the module again")
     first = {one.name: value for one, value in zip(given, examples) if one.name}
-    names = torch_files.symbol_names(torch_files.program_inputs(program))
+    names = files.symbol_names(files.program_inputs(program))
     axes: Dict[str, Dict[int, str]] = {}
-    for node in torch_files.program_inputs(program):
+    for node in files.program_inputs(program):
         shape = enumerate(node.meta["val"].shape)
         axes[node.name] = {axis: names.get(str(dim), str(dim)) for axis, dim in shape if not isinstance(dim, int)}
 
@@ -171,8 +174,8 @@ def _open_program(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
 def _open_script(arguments: Dict[str, Any], arrays: Dict[str, Any]) -> Source:
     import torch
 
-    module = torch_files.read_torchscript(arguments["source"])
-    described = torch_files.describe_script(module)["inputs"]
+    module = files.read_torchscript(arguments["source"])
+    described = files.describe_script(module)["inputs"]
     sizes = (arguments["batch_size"], arguments["sequence_length"])
     first = {}
     for one in described:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
 
-from ..engines import torch_folders  # noqa: TID252
 from ..engines.base import BadOption  # noqa: TID252
+from ..engines.torch import folders  # noqa: TID252
 
 _SIZES = (2, 16)
 
@@ -14,22 +14,22 @@ def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List
     """Write the weights and config.json into `out`, which is there and empty."""
     import torch
 
-    from ..engines import torch_int8  # noqa: TID252
+    from ..engines.torch import int8  # noqa: TID252
 
     folder, out = arguments["source"], arguments["out"]
-    if torch_folders.is_int8(folder):
+    if folders.is_int8(folder):
         raise BadOption("{} is an INT8 copy already".format(folder))
-    original = torch_folders.read_folder(folder, dtype=torch.float32)
-    layers = torch_int8.write(original, out)
-    torch_folders.write_config(folder, out, inferlab_int8={"format": torch_int8.FORMAT, "scheme": "dynamic"})
-    copy = torch_folders.read_folder(out)
+    original = folders.read_folder(folder, dtype=torch.float32)
+    layers = int8.write(original, out)
+    folders.write_config(folder, out, inferlab_int8={"format": int8.FORMAT, "scheme": "dynamic"})
+    copy = folders.read_folder(out)
     batch, length = _SIZES
-    length = min(length, torch_folders.longest_sequence(original) or length)
-    inputs = torch_folders.make_inputs(torch_folders.describe_inputs(original), batch, length)
+    length = min(length, folders.longest_sequence(original) or length)
+    inputs = folders.make_inputs(folders.describe_inputs(original), batch, length)
     with torch.inference_mode():
-        expected = torch_folders.tensors(original(**inputs))
+        expected = folders.tensors(original(**inputs))
         try:
-            found = torch_folders.tensors(copy(**inputs))
+            found = folders.tensors(copy(**inputs))
         except Exception as error:
             raise BadOption(
                 "its INT8 copy does not run ({}: {}): the model reaches into layers that were replaced".format(

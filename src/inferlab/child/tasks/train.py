@@ -7,8 +7,8 @@ import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from .. import counters  # noqa: TID252
-from ..engines import torch_files, torch_folders  # noqa: TID252
 from ..engines.base import BadOption  # noqa: TID252
+from ..engines.torch import files, folders  # noqa: TID252
 
 _LEARNING_RATE = 1e-4
 # However long a step takes: two to settle the optimiser's memory and the kernels, three for a median.
@@ -22,7 +22,7 @@ def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List
     torch.set_num_threads(arguments["threads"])
     folder = arguments["kind"] == "transformers"
     if folder:
-        torch_folders.prepare(arguments["source"])
+        folders.prepare(arguments["source"])
     # The optimiser imports a compiler when the first one is made.
     torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
     baseline = counters.memory_bytes()["now"]
@@ -75,12 +75,12 @@ def _open_folder(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Callab
     import torch
 
     folder = arguments["source"]
-    if torch_folders.is_int8(folder):
+    if folders.is_int8(folder):
         raise BadOption("an INT8 model cannot be trained; train the model it was made from")
-    module = torch_folders.read_folder(folder, arguments["head"], dtype=torch.float32)
+    module = folders.read_folder(folder, arguments["head"], dtype=torch.float32)
     shape = [arguments["batch_size"], arguments["sequence_length"]]
-    torch_folders.check_shapes(module, {"input_ids": shape})
-    inputs = torch_folders.make_inputs(torch_folders.describe_inputs(module), *shape)
+    folders.check_shapes(module, {"input_ids": shape})
+    inputs = folders.make_inputs(folders.describe_inputs(module), *shape)
     labels = _labels(module, inputs)
     if labels:
         return module.train(), {**inputs, **labels}, lambda outputs: outputs.loss, "the model's own"
@@ -109,11 +109,11 @@ def _labels(module: Any, inputs: Dict[str, Any]) -> Dict[str, Any]:
 
 def _open_program(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Callable[[Any], Any], str]:
     """A torch.export program of a module in training mode."""
-    program = torch_files.read_exported(arguments["source"])
-    described = torch_files.describe_exported(program)
+    program = files.read_exported(arguments["source"])
+    described = files.describe_exported(program)
     if described["precision"] == "INT8":
         raise BadOption("an INT8 model cannot be trained; train the model it was made from")
-    inputs = torch_folders.make_inputs(
+    inputs = folders.make_inputs(
         [{**one, "below": _below(one)} for one in described["inputs"]],
         arguments["batch_size"],
         arguments["sequence_length"],
@@ -130,7 +130,7 @@ _MEAN_SQUARE = "the mean square of its outputs"
 
 def _mean_square(outputs: Any) -> Any:
     """A loss for what has none: every output pulled to zero."""
-    values = [value for value in torch_folders.tensors(outputs).values() if value.requires_grad]
+    values = [value for value in folders.tensors(outputs).values() if value.requires_grad]
     if not values:
         raise ValueError("none of its outputs depends on its weights")
     return sum(value.float().square().mean() for value in values)

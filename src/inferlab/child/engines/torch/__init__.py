@@ -7,8 +7,8 @@ import os
 import shutil
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from . import torch_files, torch_folders, torch_layers
-from .base import BadOption, Engine, LoadOptions, Options
+from ..base import BadOption, Engine, LoadOptions, Options
+from . import files, folders, layers
 
 _DEPLOYMENT = '''import os
 
@@ -80,7 +80,7 @@ class Torch(Engine):
     def prepare_for(self, model: Optional[str], kind: str) -> None:
         """Import transformers, or what torch imports only when it reads a program or trains."""
         if kind == "transformers":
-            torch_folders.prepare(model)
+            folders.prepare(model)
         elif kind == "training":
             import torch._dynamo  # noqa: F401  an optimiser imports it
         elif kind == "torch-export":
@@ -114,11 +114,11 @@ class Torch(Engine):
         if torch.get_num_interop_threads() != 1:
             torch.set_num_interop_threads(1)
         if options.kind == "torchscript":
-            self._load_script(torch_files.read_torchscript(model), freeze)
+            self._load_script(files.read_torchscript(model), freeze)
         elif folder:
-            self._load_folder(torch_folders.read_folder(model, head), options.shapes, mode)
+            self._load_folder(folders.read_folder(model, head), options.shapes, mode)
         else:
-            self._load_program(torch_files.read_exported(model), options.shapes, mode, plain_call)
+            self._load_program(files.read_exported(model), options.shapes, mode, plain_call)
         return {
             "mode": mode,
             "freeze": int(freeze),
@@ -130,19 +130,19 @@ class Torch(Engine):
         }
 
     def _load_folder(self, module: Any, shapes: Dict[str, List[int]], mode: str) -> None:
-        torch_folders.check_shapes(module, shapes)
+        folders.check_shapes(module, shapes)
         self._names: List[str] = []
         self._arguments = [Argument(name) for name in shapes]
         self._spec: Any = None
         self._by_name = mode != "script"
         if mode == "script":
-            module, self._names = torch_folders.trace(module, shapes)
+            module, self._names = folders.trace(module, shapes)
         self._module = module
         self._run = self._torch.compile(module) if mode == "compile" else module
 
     def _load_script(self, module: Any, freeze: bool) -> None:
         self._names = []
-        self._arguments = [Argument(name) for name in torch_files.script_inputs(module)]
+        self._arguments = [Argument(name) for name in files.script_inputs(module)]
         self._spec = None
         if freeze:
             # A module that was saved frozen has lost this attribute and cannot be frozen again.
@@ -153,7 +153,7 @@ class Torch(Engine):
 
     def _load_program(self, program: Any, shapes: Dict[str, List[int]], mode: str, plain: bool) -> None:
         _check_shapes(program, shapes)
-        self._names = torch_files.output_names(program)
+        self._names = files.output_names(program)
         self._arguments = program_arguments(program)
         self._spec = None
         # program.module() matches the structure of its arguments on every call (four to six times the time of
@@ -203,7 +203,7 @@ class Torch(Engine):
 
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
         """Arrays by the keys of a dict, or by number."""
-        named = torch_files.flatten(returned)
+        named = files.flatten(returned)
         if self._names:
             named = dict(zip(self._names, named.values()))
         return {name: _array(value) for name, value in named.items() if hasattr(value, "detach")}
@@ -225,19 +225,19 @@ class Torch(Engine):
                 "model without it"
             )
         if self._graph is not None:
-            return torch_layers.program_times(self._graph, lambda run: self._bound(run, inputs), seconds)
-        return torch_layers.called_times(self.bind(inputs), lambda: self.walk(inputs), seconds)
+            return layers.program_times(self._graph, lambda run: self._bound(run, inputs), seconds)
+        return layers.called_times(self.bind(inputs), lambda: self.walk(inputs), seconds)
 
     def walk(self, inputs: Dict[str, Any]) -> List[Dict[str, Any]]:
         """What each operator costs in one inference, in their order; the ids are those of layer_times."""
-        from . import torch_walk
+        from . import walk
 
         given = {one.name: value for one, value in zip(self._arguments, self._values(inputs)) if one.name}
-        recorder = torch_walk.Recorder(torch_walk.named_weights(self._module), given)
+        recorder = walk.Recorder(walk.named_weights(self._module), given)
         if self._graph is not None:
-            torch_walk.walk_program(self._graph, self._values(inputs), recorder)
+            walk.walk_program(self._graph, self._values(inputs), recorder)
         else:
-            torch_walk.walk_called(self._module, self.bind(inputs), recorder)
+            walk.walk_called(self._module, self.bind(inputs), recorder)
         return recorder.nodes
 
     @classmethod
@@ -251,10 +251,10 @@ class Torch(Engine):
     def inspect(self, model: str, kind: str) -> Dict[str, Any]:
         """Inputs, outputs and weights, as plain data."""
         if kind == "torchscript":
-            return torch_files.describe_script(torch_files.read_torchscript(model))
+            return files.describe_script(files.read_torchscript(model))
         if kind == "transformers":
-            return torch_folders.describe_folder(model)
-        return torch_files.describe_exported(torch_files.read_exported(model))
+            return folders.describe_folder(model)
+        return files.describe_exported(files.read_exported(model))
 
 
 def program_arguments(program: Any) -> List[Argument]:
@@ -274,7 +274,7 @@ def program_arguments(program: Any) -> List[Argument]:
 def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
     """Refuse shapes that the program was not exported for: the bare graph would not notice."""
     limits = program.range_constraints
-    for one in torch_files.program_inputs(program):
+    for one in files.program_inputs(program):
         for axis, (wanted, dim) in enumerate(zip(shapes.get(one.name, []), one.meta["val"].shape)):
             fixed: Optional[int] = dim if isinstance(dim, int) else None
             limit = None if fixed is not None else limits.get(dim.node.expr)

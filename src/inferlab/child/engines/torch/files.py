@@ -1,7 +1,7 @@
 """Reading torch.export programs and TorchScript files: safely, and what they hold.
 
 torch.export.load (torch 2.13: export/pt2_archive/_package.py) reads a zip archive of JSON and raw tensors, but
-trusts it: much of the JSON becomes code (torch_program_check), tensors marked `use_pickle` and the sample inputs
+trusts it: much of the JSON becomes code (program_check), tensors marked `use_pickle` and the sample inputs
 may be unpickled with weights_only=False, opaque constants with pickle.loads; compiled code is loaded as a library.
 So the archive must have one reading only (archives), every text in it is checked as torch's own reader returns it,
 pickles are read with weights_only alone, and the open file that was checked is the one that is loaded.
@@ -16,8 +16,8 @@ import pickle
 import types
 from typing import IO, Any, Dict, Iterator, List, Optional, Pattern
 
-from . import archives, torch_program_check, torch_script_check
-from .base import BadOption
+from ..base import BadOption
+from . import archives, program_check, script_check
 
 _PICKLED = "the program has a pickled object in it, which is not read; save plain tensors only"
 _PRECISIONS = {"float32": "FP32", "float64": "FP64", "float16": "FP16", "bfloat16": "BF16"}
@@ -46,9 +46,9 @@ def read_exported(path: str) -> Any:
                 "{} has compiled code in it, which is not run; save it with torch.export.save".format(path)
             )
         try:
-            _check_file_names(entries, torch_program_check.FILE_NAMES)
+            _check_file_names(entries, program_check.FILE_NAMES)
             text = _check_exported(torch._C.PyTorchFileReader(_rewound(file)), entries)
-        except torch_program_check.Untrusted as problem:
+        except program_check.Untrusted as problem:
             raise BadOption(
                 "{} was not read: {} is nothing that torch.export writes".format(path, problem)
             ) from None
@@ -83,19 +83,19 @@ def read_torchscript(path: str) -> Any:
                 "{} is not a TorchScript file but {}; save the module with torch.jit.save, or with "
                 "torch.export.save as .pt2".format(path, what)
             )
-        if any(torch_script_check.MOBILE_NAMES.fullmatch(name) for name in entries):
+        if any(script_check.MOBILE_NAMES.fullmatch(name) for name in entries):
             raise BadOption(
                 "{} was saved for PyTorch Mobile, which is not read; save it with torch.jit.save".format(path)
             )
         try:
-            _check_file_names(entries, torch_script_check.FILE_NAMES)
+            _check_file_names(entries, script_check.FILE_NAMES)
             reader = torch._C.PyTorchFileReader(_rewound(file))
             for name in entries:
                 if name.endswith(".py"):
-                    torch_script_check.check_code(reader.get_record(name).decode())
+                    script_check.check_code(reader.get_record(name).decode())
                 elif name.endswith(".pkl"):
-                    torch_script_check.check_pickle(reader.get_record(name))
-        except torch_program_check.Untrusted as problem:
+                    script_check.check_pickle(reader.get_record(name))
+        except program_check.Untrusted as problem:
             raise BadOption("{} was not read: {} is not allowed in TorchScript".format(path, problem)) from None
         except (RuntimeError, ValueError) as error:
             raise BadOption("{} cannot be read as TorchScript: {}".format(path, _said(error))) from error
@@ -254,7 +254,7 @@ def _entries(file: IO[bytes], path: str) -> Dict[str, archives.Entry]:
 def _check_file_names(entries: Dict[str, archives.Entry], known: Pattern[str]) -> None:
     for name in entries:
         if known.fullmatch(name) is None:
-            raise torch_program_check.Untrusted("the file {}".format(torch_program_check.shortened(name)))
+            raise program_check.Untrusted("the file {}".format(program_check.shortened(name)))
 
 
 def _check_exported(reader: Any, entries: Dict[str, archives.Entry]) -> str:
@@ -264,14 +264,14 @@ def _check_exported(reader: Any, entries: Dict[str, archives.Entry]) -> str:
     for name in sizes:
         if name.endswith(".json") and not name.startswith("extra/"):
             if sizes[name] > _LARGEST_TEXT_BYTES:
-                raise torch_program_check.Untrusted("a text of {} bytes".format(sizes[name]))
+                raise program_check.Untrusted("a text of {} bytes".format(sizes[name]))
             texts[name] = reader.get_record(name).decode()
     for name, text in texts.items():
         folder = os.path.dirname(name)
         if folder == "models":
-            torch_program_check.check_program(json.loads(text))
+            program_check.check_program(json.loads(text))
         else:
-            torch_program_check.check_payloads(json.loads(text), sizes, folder)
+            program_check.check_payloads(json.loads(text), sizes, folder)
     return texts.get("models/model.json", "")
 
 

@@ -13,7 +13,7 @@ import time
 import warnings
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from .base import BadOption
+from ..base import BadOption
 
 Call = Callable[[], Any]
 _WARMUP = 3
@@ -29,7 +29,7 @@ def program_times(graph: Any, bind: Callable[[Callable[..., Any]], Call], second
     import numpy
     import torch
 
-    from .torch_walk import is_layer, node_path, node_type
+    from .walk import is_layer, node_path, node_type
 
     stamps: List[int] = []
     keep, clock = stamps.append, time.perf_counter_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Sequence
 
-from .base import BadOption
+from ..base import BadOption
 
 #: The inputs in the order that the engine takes them, each with the names that it is known by.
 INPUTS = {

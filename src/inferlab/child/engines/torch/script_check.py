@@ -12,7 +12,7 @@ import pickletools
 import re
 from typing import List, Tuple
 
-from .torch_program_check import NAMESPACES, REACHING_OUT, Untrusted, shortened
+from .program_check import NAMESPACES, REACHING_OUT, Untrusted, shortened
 
 #: The files of an archive that torch.jit.save writes.
 FILE_NAMES = re.compile(

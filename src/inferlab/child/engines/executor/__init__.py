@@ -8,8 +8,8 @@ import os
 import tempfile
 from typing import Any, Callable, Dict, List
 
-from . import executor_graph
-from .base import BadOption, Engine, LoadOptions, Options
+from ..base import BadOption, Engine, LoadOptions, Options
+from .graph import rewrite
 
 # Variables of the user's that would make it share weights, lay out memory otherwise, or write profiles into the
 # working directory.
@@ -99,7 +99,7 @@ def compile_model(model: str, shapes: Dict[str, List[int]], folder: str) -> Dict
     import onnx
 
     graph = onnx.load(model)
-    bert = executor_graph.rewrite(graph)
+    bert = rewrite(graph)
     length = shapes[bert.inputs[0]][1]
     if bert.positions is not None and length > bert.positions:
         raise BadOption(

@@ -12,12 +12,12 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import torch_files
-from .base import BadOption
+from ..base import BadOption
+from . import files
 
 # What families call their table of positions.
 _POSITIONS = ("position_embeddings", "wpe")
-# As torch_int8 names it, which is imported only where it is needed.
+# As int8 names it, which is imported only where it is needed.
 _INT8_FILE = "model.int8.safetensors"
 _SIZES = ((2, 6), (3, 7))
 
@@ -41,7 +41,7 @@ def prepare(folder: Optional[str]) -> None:
         return
     architecture(transformers, read_config(transformers, folder))
     if is_int8(folder):
-        from . import torch_int8  # noqa: F401
+        from . import int8  # noqa: F401
 
 
 def is_int8(folder: str) -> bool:
@@ -112,9 +112,9 @@ def read_folder(folder: str, head: bool = True, **settings: Any) -> Any:
     torch.manual_seed(0)
     try:
         if is_int8(folder):
-            from . import torch_int8
+            from . import int8
 
-            module = torch_int8.read(folder, kind, config)
+            module = int8.read(folder, kind, config)
         else:
             local = {"local_files_only": True, "trust_remote_code": False, "weights_only": True}
             module = kind.from_pretrained(folder, **{"dtype": "auto", **settings, **local}).eval()
@@ -237,10 +237,10 @@ def describe_folder(folder: str) -> Dict[str, Any]:
         outputs.append({"name": name, "dtype": str(value.dtype).replace("torch.", ""), "dims": dims})
     weights, how = list(module.parameters()), ""
     if is_int8(folder):
-        from . import torch_int8
+        from . import int8
 
-        weights, how = torch_int8.weights(folder), "integer operators"
-    return {"inputs": inputs, "outputs": outputs, "quantization": how, **torch_files.describe_weights(weights)}
+        weights, how = int8.weights(folder), "integer operators"
+    return {"inputs": inputs, "outputs": outputs, "quantization": how, **files.describe_weights(weights)}
 
 
 def write_config(folder: str, out: str, **changes: Any) -> None:
@@ -253,7 +253,7 @@ def write_config(folder: str, out: str, **changes: Any) -> None:
 
 def tensors(outputs: Any) -> Dict[str, Any]:
     """The tensors among a model's outputs, by name."""
-    return {name: value for name, value in torch_files.flatten(outputs).items() if hasattr(value, "detach")}
+    return {name: value for name, value in files.flatten(outputs).items() if hasattr(value, "detach")}
 
 
 def _said(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .torch_counts import Work, base_name, count, packed_weight, tensors
+from .counts import Work, base_name, count, packed_weight, tensors
 
 Weights = Dict[str, Any]
 # They read only what they give.

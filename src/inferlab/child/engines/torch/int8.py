@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
-from .base import BadOption
+from ..base import BadOption
 
 FILE = "model.int8.safetensors"
 #: Version 1: the first.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .base import BadOption
-from .executor_checks import (
+from ..base import BadOption
+from .checks import (
     INPUTS,
     check_operators,
     check_opset,
