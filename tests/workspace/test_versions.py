@@ -28,8 +28,8 @@ from inferlab.store.record_files import PROFILES
 from inferlab.web.runner import Runner
 from inferlab.workspace.asked import ComparisonAsked, from_content
 from inferlab.workspace.cards import open_card
-from inferlab.workspace.deliver import code_sample, model_file, recipe
 from inferlab.workspace.engines import Engines
+from inferlab.workspace.exports import code_sample, model_file, recipe
 from inferlab.workspace.forms import BenchmarkForm, ProfileForm
 from inferlab.workspace.trash import KEPT_S
 from inferlab.workspace.version_forms import VersionForm, add_version, free_name, levels_of, read_basis

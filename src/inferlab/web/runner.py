@@ -28,8 +28,7 @@ from inferlab.store import open_store
 from inferlab.store.entries import QueuedJob
 from inferlab.store.store import Store
 from inferlab.workspace import asked as requests
-from inferlab.workspace.tracking import Tracker
-from inferlab.workspace.work import Ended, work
+from inferlab.workspace.jobs import Ended, Tracker, work
 
 # Between two looks at an empty queue, and between two reports of a job.
 _IDLE_S = 0.3

@@ -1,4 +1,4 @@
-"""Entries as files that a browser saves."""
+"""Files that a browser saves: entries, and of a version the model, its recipe and programs that run it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, NotThere
+from inferlab.measure.cells import jobs
+from inferlab.measure.recommend import deployment
+from inferlab.optimizing import yaml
 from inferlab.profile_result import ProfileResult
-from inferlab.records import Comparison, ComparisonSweep
+from inferlab.records import Candidate, Comparison, ComparisonSweep, Plan
+from inferlab.records.optimization import Recipe
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
 from inferlab.store.record_files import PROFILES
 from inferlab.store.store import Store
 from inferlab.views import files, flat, profile_report, stored
+from inferlab.views.deployment import program
+from inferlab.workspace.sources import Sources
+from inferlab.workspace.versions import files_of, is_ours
 
+if TYPE_CHECKING:
+    from inferlab.workspace.workspace import Workspace
+
+Part = Literal["model", "data"]
 _TYPES = {"json": "application/json", "csv": "text/csv", "html": "text/html"}
 
 
@@ -117,3 +129,54 @@ def _plain(value: Any) -> Any:
 def _slug(text: str) -> str:
     last = re.split(r"[/\\:]", text)[-1]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.")[:60] or "inferlab"
+
+
+def model_file(workspace: Workspace, version_id: str, part: Part = "model") -> Path:
+    """The file of a version, or that of weights which lie beside it; only what was made, and still is as it was.
+
+    What the store says of a path is not enough: an entry may have been imported from anywhere.
+    """
+    found = workspace.versions.get(version_id)
+    if not is_ours(found.path):
+        workspace.sources.below(found.path)
+    if found.trouble:
+        raise BadInput(found.trouble)
+    files = files_of(Path(found.path))
+    if part == "model":
+        return files[0]
+    if len(files) < 2:
+        raise NotThere(f"All weights of the version '{found.name}' are in its model file.")
+    return files[1]
+
+
+def recipe(workspace: Workspace, version_id: str) -> Export:
+    """The recipe of a version as YAML."""
+    found = workspace.versions.opened(version_id)
+    name = f"{Path(found.optimized.path).stem}.recipe.yaml"
+    return Export(name, "application/yaml", yaml.dump(shown_recipe(found.recipe, workspace.sources)))
+
+
+def shown_recipe(found: Recipe, sources: Sources) -> Recipe:
+    """A recipe without the places on this machine where we keep what was uploaded or made."""
+    return replace(found, model=sources.without_folder(found.model), data=sources.without_folder(found.data))
+
+
+def code_sample(workspace: Workspace, version_id: str, engine: str) -> Export:
+    """Python that runs a version on an engine, one request at a time, on the cores that it was measured on."""
+    version = workspace.versions.get(version_id)
+    model = workspace.versions.readable(version)
+    workspace.engines.refuse(engine, model)
+    known = next((one for one in version.measured if one["engine"] == engine), {})
+    plan = Plan(
+        version.path,
+        engines=(engine,),
+        scenarios=("sync",),
+        num_cores=(known.get("num_cores"),),
+        batch_sizes=(known.get("batch_size"),),
+    )
+    job, *_ = jobs(plan, model)
+    name = Path(version.path).name
+    found = replace(deployment(job), model_path=name)
+    cell = job.cell
+    text = program(Candidate(engine, cell.num_cores, 1, cell.batch_size), found)
+    return Export(f"{Path(name).stem}-{engine}.py", "text/x-python", text)

@@ -39,11 +39,11 @@ from inferlab.workspace.forms import (
     checked_shapes,
     profile_asked,
 )
+from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.trash import Trash
 from inferlab.workspace.version_forms import renewed
 from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of
-from inferlab.workspace.work import plans_of
 
 #: The kinds of entries that the benchmarks page shows.
 CARDS = (BENCHMARK, "comparison", "capacity", "recommendation")

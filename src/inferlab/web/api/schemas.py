@@ -16,8 +16,8 @@ from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import Asked, InstallAsked, OptimizationAsked
 from inferlab.workspace.entries import name_of
 from inferlab.workspace.forms import has_sequence, own_batch_size
+from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.work import plans_of
 
 
 class Answer(BaseModel):

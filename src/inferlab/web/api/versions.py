@@ -26,8 +26,7 @@ from inferlab.web.api.common import (
     queued,
 )
 from inferlab.web.api.schemas import Answer, JobFacts, ModelFacts
-from inferlab.workspace.deliver import code_sample, model_file, recipe, shown_recipe
-from inferlab.workspace.exports import Export
+from inferlab.workspace.exports import Export, code_sample, model_file, recipe, shown_recipe
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.version_forms import Basis, add_version, levels_of, read_basis
 from inferlab.workspace.versions import Version, is_ours

@@ -23,7 +23,7 @@ from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.entries import given_name, measured_on, reference_to
 from inferlab.workspace.forms import BenchmarkForm, Side, benchmark_asked, has_sequence, own_batch_size
-from inferlab.workspace.tracking import parts_of
+from inferlab.workspace.jobs import parts_of
 from inferlab.workspace.versions import Version
 
 #: What each scenario is, beside its name.

@@ -22,8 +22,8 @@ from inferlab.web.sections import Opened
 from inferlab.workspace import asked as requests
 from inferlab.workspace.asked import InstallAsked, OptimizationAsked, ProfileAsked
 from inferlab.workspace.engines import title
+from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.versions import Version
-from inferlab.workspace.work import plans_of
 
 _KINDS = {
     "benchmark": "Benchmark",

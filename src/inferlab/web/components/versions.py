@@ -25,11 +25,11 @@ from inferlab.web.components.fields import EngineSelect, help_icon, number, whol
 from inferlab.web.components.jobs import duration
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
-from inferlab.workspace.deliver import code_sample, recipe
 from inferlab.workspace.engines import EngineChoice, title
+from inferlab.workspace.exports import code_sample, recipe
 from inferlab.workspace.forms import has_sequence, own_batch_size
+from inferlab.workspace.jobs import parts_of
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.tracking import parts_of
 from inferlab.workspace.version_forms import PATTERNS, SCHEMES, VersionForm, version_asked
 from inferlab.workspace.versions import Version, is_ours
 

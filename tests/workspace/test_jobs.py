@@ -7,7 +7,7 @@ import pytest
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Event, Plan
 from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked, InstallAsked, ProfileAsked
-from inferlab.workspace.tracking import Tracker, parts_of
+from inferlab.workspace.jobs import Tracker, parts_of
 
 PLAN = Plan("demo:mlp")
 
