@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from inferlab.child import confinement
-from inferlab.child.engines import torch_folders
 from inferlab.child.engines.base import BadOption
+from inferlab.child.engines.torch import folders as torch_folders
 from inferlab.child.model_files import files_of
 from inferlab.errors import BadInput
 from inferlab.model.reading import weight_files
