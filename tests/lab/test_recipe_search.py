@@ -13,9 +13,8 @@ from click.testing import CliRunner
 import inferlab
 from inferlab.cli.optimize import command
 from inferlab.lab import Lab
-from inferlab.lab.executor import Local
+from inferlab.lab.executor import Executor, Local
 from inferlab.lab.recipe_search import Workbench
-from inferlab.lab.versions import Doors
 from inferlab.measure.cells import jobs
 from inferlab.measure.paired import Contest
 from inferlab.model import demo
@@ -27,10 +26,10 @@ from inferlab.optimizing.search import Speed
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
 from inferlab.records.optimization import Candidate, Front, Goal, Pruning, Quantization, Recipe
+from inferlab.records.profile import Profile
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
-from inferlab.store.saving import Saver
 from inferlab.views import front as render
 from tests.helpers.sweeps import compared
 
@@ -189,17 +188,28 @@ def test_wrong_outputs_of_what_was_chosen_miss_the_goal() -> None:
     assert pareto.outcome(replace(found, confirmed=wrong)) == "missed"
 
 
+class _Known(Lab):
+    """A lab that has these profiles and must not make others."""
+
+    def __init__(self, executor: Executor, profiles: dict[str, Profile]) -> None:
+        super().__init__(executor=executor)
+        self._profiles = profiles
+
+    def profile(self, *_: Any, **__: Any) -> Profile:
+        raise AssertionError("no other profile is needed")
+
+    def saved_profile(self, name: str) -> Profile:
+        return self._profiles[name]
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Workbench:
     """A bench for the digits and generated inputs, whose changed models are all wrong on the engine."""
     (job,) = jobs(replace(PLAN, scenarios=("sync",)), read_onnx(demo.build("digits"), "demo:digits"))
 
-    def refuse(*_: object) -> Any:
-        raise AssertionError("no profile is needed")
-
-    doors = Doors(Scripted(speed, wrong=True), lambda: Saver(None, ignore), refuse, refuse)
+    lab = _Known(Scripted(speed, wrong=True), {})
     plan = replace(PLAN, scenarios=("sync",))
-    return Workbench(plan, asked(tmp_path, "2x faster", data=None), job, doors, tmp_path, ignore)
+    return Workbench(lab, plan, asked(tmp_path, "2x faster", data=None), job, tmp_path, ignore)
 
 
 def test_a_copy_that_computes_something_else_on_the_engine_has_no_speed(bench: Workbench, tmp_path: Path) -> None:
@@ -228,12 +238,9 @@ def test_profiles_made_before_are_not_made_again(tmp_path: Path) -> None:
     profile = Lab().profile(plan, Wanted(levels=(0.5, 0.9), time_s=0.2))
     (job,) = jobs(plan, profile.model)
 
-    def refuse(*_: object) -> Any:
-        raise AssertionError("the profile is there")
-
-    doors = Doors(Scripted(speed), lambda: Saver(None, ignore), refuse, {"known": profile}.__getitem__)
+    lab = _Known(Scripted(speed), {"known": profile})
     wanted = replace(asked(tmp_path, "2x faster", data=None), performance_id="known", loss_id="known")
-    bench = Workbench(plan, wanted, job, doors, tmp_path, ignore)
+    bench = Workbench(lab, plan, wanted, job, tmp_path, ignore)
     copy = bench.make(Recipe(pruning=Pruning(scope="layers", budget=0.5)))
     assert copy.recipe.pruning is not None
     assert copy.recipe.pruning.layers

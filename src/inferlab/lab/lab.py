@@ -8,25 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from inferlab.errors import BadInput
-from inferlab.lab.comparison import Comparing, check_margin, comparison_title, validate_comparison
+from inferlab.lab import comparison as comparisons
 from inferlab.lab.executor import Executor, executor_for
 from inferlab.lab.lookup import Lookup
-from inferlab.lab.profile import profiled
-from inferlab.lab.recipe_search import made_of, searched
-from inferlab.lab.recipe_search import save as save_front
 from inferlab.lab.resume import drop_cut_runs, unchanged, with_absolute_paths
-from inferlab.lab.versions import Doors, Versioning
-from inferlab.machine_state import Fact
 from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
-from inferlab.measure.paired import TRIAL, Contest, visible_in_a_minute
 from inferlab.measure.prepare import Job
-from inferlab.measure.recommend import Search
-from inferlab.measure.unpaired import SavedResult, compare_saved
 from inferlab.model.reading import read_model
-from inferlab.optimizing.asked import Asked
-from inferlab.optimizing.asked import refuse_nonsense_of as refuse_nonsense_of_version
-from inferlab.profiling.asked import Wanted, refuse_nonsense_of
-from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.records import (
     Benchmark,
     Capacity,
@@ -41,13 +29,17 @@ from inferlab.records import (
     Recommendation,
     ignore,
 )
-from inferlab.records.optimization import Front, Goal, Optimization
-from inferlab.records.profile import Profile
-from inferlab.store.formats import outcomes_of
 from inferlab.store.saving import Saver
 from inferlab.timeouts import time_limit
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a benchmark passes through none of these rooms
+    from inferlab.machine_state import Fact
+    from inferlab.measure.unpaired import SavedResult
+    from inferlab.optimizing.asked import Asked
+    from inferlab.profiling.asked import Wanted
+    from inferlab.profiling.diff import LayerDiff
+    from inferlab.records.optimization import Front, Goal, Optimization
+    from inferlab.records.profile import Profile
     from inferlab.store.store import Store
 
 __all__ = ["Lab", "read_model"]
@@ -74,7 +66,7 @@ class Lab:
     def __init__(
         self, store: Store | None = None, executor: Executor | None = None, project_id: str | None = None
     ) -> None:
-        self._store, self._kept = store, Lookup(store)
+        self._store, self._lookup = store, Lookup(store)
         self._executor = executor
         #: The project that what is measured shall belong to.
         self._project_id = project_id
@@ -91,13 +83,13 @@ class Lab:
         """
         validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
-        saver = self._saver(listener)
-        with self._on(plan).sweep(plan, model, saver, listener, live) as sweep:
+        saver = self.new_saver(listener)
+        with self.executor_for(plan).sweep(plan, model, saver, listener, live) as sweep:
             cells = sweep.planned()
             saver.begin(with_absolute_paths(plan), model, [one.cell for one in cells], against)
             return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
 
-    def _on(self, plan: Plan) -> Executor:
+    def executor_for(self, plan: Plan) -> Executor:
         """Where a plan is measured."""
         return self._executor or executor_for(plan)
 
@@ -106,23 +98,26 @@ class Lab:
         """The cells that a plan would measure."""
         validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
-        with self._on(plan).sweep(plan, model, Saver(None, listener), listener, live=False) as sweep:
+        with self.executor_for(plan).sweep(plan, model, Saver(None, listener), listener, live=False) as sweep:
             return tuple(one.cell for one in sweep.planned())
 
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
-        store = self._kept.store
+        store = self._lookup.store
         wanted = entry_id or store.last_unfinished()
         if wanted is None:
             raise BadInput(f"Nothing is unfinished in the store {store.name}. See: inferlab history")
-        stored = self._kept.benchmark(wanted)
+        stored = self._lookup.benchmark(wanted)
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
         validate_plan(plan)
         model = unchanged(stored.benchmark, listener)
         before = [drop_cut_runs(one) for one in outcomes]
         left = [one.cell for one in before if one.status == "pending"]
-        saver = self._saver(listener, stored.id)
-        with time_limit(plan.patience_s), self._on(plan).sweep(plan, model, saver, listener, live) as sweep:
+        saver = self.new_saver(listener, stored.id)
+        with (
+            time_limit(plan.patience_s),
+            self.executor_for(plan).sweep(plan, model, saver, listener, live) as sweep,
+        ):
             cells = {one.cell.id: one for one in sweep.planned({cell.machine_type for cell in left})}
             if not all(cell.id in cells for cell in left):
                 raise BadInput(
@@ -134,11 +129,12 @@ class Lab:
 
     def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Measure a saved benchmark again under the same conditions, as a new entry."""
-        stored = self._kept.benchmark(entry_id)
+        stored = self._lookup.benchmark(entry_id)
         unchanged(stored.benchmark, listener)
         return self.benchmark(stored.benchmark.plan, listener, live)
 
-    def _saver(self, listener: Listener, entry_id: str = "") -> Saver:
+    def new_saver(self, listener: Listener, entry_id: str = "") -> Saver:
+        """What saves one result, of its own or of an entry that goes on."""
         return Saver(self._store, listener, entry_id, self._project_id)
 
     def compare(
@@ -151,9 +147,11 @@ class Lab:
         listener: Listener = ignore,
     ) -> Comparison:
         """Compare plan B with plan A, each of one cell, in turns; raises what an engine did wrong."""
+        from inferlab.store.formats import outcomes_of
+
         comparison = self._compared(a, b, labels, time_s, margin, listener)
         sweep = ComparisonSweep((comparison,))
-        self._saver(listener).record(sweep, comparison_title(a, b, labels), outcomes_of(comparison))
+        self.new_saver(listener).record(sweep, comparisons.comparison_title(a, b, labels), outcomes_of(comparison))
         return comparison
 
     def compare_all(
@@ -171,8 +169,10 @@ class Lab:
         Each comparison is saved when it ends, and one that fails does not touch the others. `entry_id` is that of
         a series which was cut off and goes on: what it has is not measured again.
         """
-        before = self._kept.comparisons(entry_id) if entry_id else None
-        comparing = Comparing(comparison_title(a, b, labels), self._saver(listener, entry_id), listener, before)
+        before = self._lookup.comparisons(entry_id) if entry_id else None
+        comparing = comparisons.Comparing(
+            comparisons.comparison_title(a, b, labels), self.new_saver(listener, entry_id), listener, before
+        )
         return comparing.run(
             a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen)
         )
@@ -181,27 +181,33 @@ class Lab:
     def _compared(
         self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
     ) -> Comparison:
-        validate_comparison(a, b, time_s, margin)
+        from inferlab.measure.paired import Contest
+
+        comparisons.validate_comparison(a, b, time_s, margin)
         jobs = [self._only_job(plan, listener) for plan in (a, b)]
         jobs[1] = with_inputs_of(jobs[1], jobs[0])
-        return self._on(a).compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
+        return self.executor_for(a).compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
 
     @staticmethod
     def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:
         """Compare two results that were measured before; unpaired, hence less sure."""
-        check_margin(margin)
+        from inferlab.measure.unpaired import compare_saved
+
+        comparisons.check_margin(margin)
         return compare_saved(a, b, margin)
 
     def has_entry(self, name: str) -> bool:
         """Whether a name means an entry of the store rather than a model."""
-        return self._kept.has(name)
+        return self._lookup.has(name)
 
     def saved_result(self, name: str) -> SavedResult:
         """A result that was measured before, by its id in the store."""
-        return self._kept.result(name)
+        return self._lookup.result(name)
 
     def smallest_difference(self, time_s: float = 15.0, listener: Listener = ignore) -> Fact:
         """How small a difference could be seen here in one minute, from a model compared with itself."""
+        from inferlab.measure.paired import TRIAL, visible_in_a_minute
+
         trial = Lab(executor=self._executor).compare(TRIAL, TRIAL, time_s=time_s, listener=listener)
         return visible_in_a_minute(trial)
 
@@ -213,8 +219,8 @@ class Lab:
         plan = replace(plan, scenarios=("async",), rates=(None,))
         job = self._only_job(plan, listener)
         tell_inputs(plan, job, listener)
-        found = self._on(plan).capacity(replace(job, live=live), objective, listener)
-        saver = self._saver(listener)
+        found = self.executor_for(plan).capacity(replace(job, live=live), objective, listener)
+        saver = self.new_saver(listener)
         saver.record(found, f"{plan.model} {objective.text}")
         return replace(found, id=saver.id)
 
@@ -232,10 +238,12 @@ class Lab:
         The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open. On a
         cluster each machine type is searched, all side by side, each for this time.
         """
+        from inferlab.measure.recommend import Search
+
         validate_plan(replace(plan, time_s=time_s))
         model = read_model(plan.model, listener, plan.engines)
-        found = self._on(plan).recommend(Search(plan, model, objective, time_s), listener)
-        saver = self._saver(listener)
+        found = self.executor_for(plan).recommend(Search(plan, model, objective, time_s), listener)
+        saver = self.new_saver(listener)
         saver.record(found, plan.model)
         return replace(found, id=saver.id)
 
@@ -245,19 +253,22 @@ class Lab:
 
         Each part is saved when it is done; Ctrl-C keeps those. What an engine could not do is a sentence in it.
         """
+        from inferlab.lab.profile import profiled
+        from inferlab.profiling.asked import Wanted, refuse_nonsense_of
+
         wanted = wanted or Wanted()
         refuse_nonsense_of(wanted)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=wanted.time_s)
         job = self._only_job(plan, listener)
-        return profiled(plan, wanted, job, self._on(plan), self._saver(listener), listener)
+        return profiled(plan, wanted, job, self.executor_for(plan), self.new_saver(listener), listener)
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
-        return self._kept.is_profile(name)
+        return self._lookup.is_profile(name)
 
     def saved_profile(self, name: str) -> Profile:
         """A profile that was made before, by its file or its id in the store."""
-        return self._kept.profile(name)
+        return self._lookup.profile(name)
 
     @_in_time
     def optimize(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Optimization:
@@ -269,8 +280,10 @@ class Lab:
         return self._optimized(plan, asked, listener)
 
     def _optimized(self, plan: Plan, asked: Asked, listener: Listener, goal: Goal | None = None) -> Optimization:
+        from inferlab.lab.versions import Versioning
+
         plan, job = self._to_optimize(plan, asked, listener)
-        return Versioning(plan, asked, job, self._doors(plan, listener), listener, goal).run()
+        return Versioning(self, plan, asked, job, listener, goal).run()
 
     @_in_time
     def search(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Front:
@@ -279,13 +292,15 @@ class Lab:
         It is saved after each recipe; Ctrl-C keeps that. `chosen` seems to reach the goal: `reach` makes it and
         measures it again, which decides.
         """
-        return self._searched(plan, asked, self._saver(listener), listener)
+        return self._searched(plan, asked, self.new_saver(listener), listener)
 
     def _searched(self, plan: Plan, asked: Asked, saver: Saver, listener: Listener) -> Front:
+        from inferlab.lab.recipe_search import searched
+
         if asked.goal is None:
             raise BadInput('A search needs a goal, such as "2x faster".')
         plan, job = self._to_optimize(plan, asked, listener)
-        return searched(plan, asked, job, self._doors(plan, listener), saver, listener)
+        return searched(self, plan, asked, job, saver, listener)
 
     @_in_time
     def reach(
@@ -296,7 +311,9 @@ class Lab:
         The version is measured again, and the front's `confirmed` says what came of that: of many recipes, the one
         that is chosen may have been lucky.
         """
-        saver = self._saver(listener)
+        from inferlab.lab.recipe_search import made_of
+
+        saver = self.new_saver(listener)
         found = self._searched(plan, asked, saver, listener)
         goal = asked.goal
         # A speed is confirmed on the engine that it is the goal on, whatever else is measured.
@@ -310,29 +327,25 @@ class Lab:
             ),
         )
         if version is not None:
-            save_front(found, saver)
+            saver.record(found, found.model)
         return found, version
 
     def _to_optimize(self, plan: Plan, asked: Asked, listener: Listener) -> tuple[Plan, Job]:
         """The plan of the one cell that a version is measured in, and that cell for the original."""
-        refuse_nonsense_of_version(asked)
+        from inferlab.optimizing.asked import refuse_nonsense_of
+
+        refuse_nonsense_of(asked)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=asked.time_s)
         validate_plan(replace(plan, engines=(*plan.engines, *asked.engines)))
         return plan, self._only_job(plan, listener)
 
-    def _doors(self, plan: Plan, listener: Listener) -> Doors:
-        return Doors(
-            executor=self._on(plan),
-            saver=lambda: self._saver(listener),
-            profile=lambda own, wanted: self.profile(own, wanted, listener),
-            saved_profile=self.saved_profile,
-        )
-
     def saved_optimization(self, name: str) -> Optimization:
         """A version that was made before, by its file or its id in the store."""
-        return self._kept.optimization(name)
+        return self._lookup.optimization(name)
 
     @staticmethod
     def layer_diff(a: Profile, b: Profile) -> LayerDiff:
         """Which layers of B differ from A's, by how much, and how sure that is."""
+        from inferlab.profiling.diff import diff
+
         return diff(a, b)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
-from inferlab.lab.versions import MARGIN, Basis, Doors, completed, own_shapes, saved_basis, shapes_of
+from inferlab.lab.versions import MARGIN, Basis, completed, own_shapes, saved_basis, shapes_of
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.paired import Contest
@@ -32,24 +33,22 @@ from inferlab.records.optimization import Distance, Front, Optimization, Recipe
 from inferlab.store.saving import Saver
 from inferlab.units import plural
 
+if TYPE_CHECKING:
+    from inferlab.lab.lab import Lab
+
 # All that the attempts ask for: layers are tried one by one only once.
 _MOST_SENSITIVE = 8
 # Of the search's time, for each of the profiles that a loss budget needs.
 _PROFILE_SHARE = 1 / 24
 
 
-def searched(plan: Plan, asked: Asked, job: Job, doors: Doors, saver: Saver, listener: Listener) -> Front:
+def searched(lab: Lab, plan: Plan, asked: Asked, job: Job, saver: Saver, listener: Listener) -> Front:
     """The whole front, saved after each recipe; Ctrl-C keeps what there is."""
     found: Front | None = None
-    for found in searching(plan, asked, job, doors, listener):
-        save(found, saver)
+    for found in searching(lab, plan, asked, job, listener):
+        saver.record(found, found.model)
     assert found is not None, "a search ends with what it found"
     return found
-
-
-def save(found: Front, saver: Saver) -> None:
-    """Save what a search knows by now."""
-    saver.record(found, found.model)
 
 
 def made_of(
@@ -77,12 +76,12 @@ def made_of(
     return found, replace(version, search=found)
 
 
-def searching(plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener) -> Iterator[Front]:
+def searching(lab: Lab, plan: Plan, asked: Asked, job: Job, listener: Listener) -> Iterator[Front]:
     """The front as it grows; the last is the whole one."""
     assert asked.goal is not None
     target = check_target(asked.out, job.model)
     with _beside(target) as folder:
-        bench = Workbench(plan, asked, job, doors, folder, listener)
+        bench = Workbench(lab, plan, asked, job, folder, listener)
         space = SearchSpace(job.cell.engine, asked.goal, asked.recipe, can_impose(job))
         size = job.model.size_bytes
         for found in search(space, size, bench, asked.search_s, listener, time.monotonic):
@@ -92,8 +91,8 @@ def searching(plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listen
 class Workbench:
     """Makes the copies of a search in a folder, and compares each with the original."""
 
-    def __init__(self, plan: Plan, asked: Asked, job: Job, doors: Doors, folder: Path, listener: Listener) -> None:
-        self._plan, self._asked, self._job, self._doors = plan, asked, job, doors
+    def __init__(self, lab: Lab, plan: Plan, asked: Asked, job: Job, folder: Path, listener: Listener) -> None:
+        self._lab, self._plan, self._asked, self._job = lab, plan, asked, job
         self._folder = folder
         self._listener = _without_fractions(listener)
         self._data_file = quantization.data_name(asked.recipe, asked.data_file)
@@ -138,7 +137,7 @@ class Workbench:
         a = only_job(self._plan, self._job.model)
         b = with_inputs_of(only_job(self._plan, self._models[copy.path]), a)
         contest = Contest(a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal)
-        found = self._doors.executor.compare(contest, self._listener)
+        found = self._lab.executor_for(self._plan).compare(contest, self._listener)
         self.run = found.pairs[-1].b
         return _speed(found)
 
@@ -166,8 +165,8 @@ class Workbench:
         """The losses and times of all layers at all levels, from profiles made before, or measured once."""
         if self._basis is None:
             wanted = Wanted(data_file=self._asked.data_file, time_s=_PROFILE_SHARE * self._asked.search_s)
-            known = saved_basis(self._asked, self._job.model, self._doors)
-            self._basis = completed(known, self._plan, wanted, self._doors)
+            known = saved_basis(self._asked, self._job.model, self._lab)
+            self._basis = completed(known, self._plan, wanted, self._lab, self._listener)
         return self._basis
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.lab.executor import Executor
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings
@@ -30,8 +30,10 @@ from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listen
 from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe
 from inferlab.records.profile import LossProfile, PerformanceProfile, Profile
 from inferlab.store.formats import outcomes_of
-from inferlab.store.saving import Saver
 from inferlab.version import __version__
+
+if TYPE_CHECKING:
+    from inferlab.lab.lab import Lab
 
 #: Differences up to this share do not matter.
 MARGIN = 0.01
@@ -46,17 +48,6 @@ _TRIED = (0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
-    """What of the front door a version needs."""
-
-    executor: Executor
-    #: A saver of a new entry.
-    saver: Callable[[], Saver]
-    profile: Callable[[Plan, Wanted], Profile]
-    saved_profile: Callable[[str], Profile]
-
-
-@dataclass(frozen=True, slots=True)
 class Basis:
     """The profiles that levels come from and that an estimate is read off."""
 
@@ -68,13 +59,13 @@ class Versioning:
     """One version on its way."""
 
     def __init__(
-        self, plan: Plan, asked: Asked, job: Job, doors: Doors, listener: Listener, goal: Goal | None = None
+        self, lab: Lab, plan: Plan, asked: Asked, job: Job, listener: Listener, goal: Goal | None = None
     ) -> None:
         self._plan, self._asked, self._job = plan, asked, job
         #: What it was chosen for, so that measuring it goes on until that is settled or the time is over.
         self._goal = goal
-        self._doors, self._listener = doors, listener
-        self._saver = doors.saver()
+        self._lab, self._listener = lab, listener
+        self._saver = lab.new_saver(listener)
         self._target = check_target(asked.out, job.model)
 
     def run(self) -> Optimization:
@@ -112,7 +103,7 @@ class Versioning:
     def _basis(self) -> Basis:
         """Profiles that were made before, or are made now where levels come from a loss budget."""
         asked, pruning = self._asked, self._asked.recipe.pruning
-        known = saved_basis(asked, self._job.model, self._doors)
+        known = saved_basis(asked, self._job.model, self._lab)
         if pruning is None or pruning.budget is None or asked.recipe.digest:
             return known
         wanted = Wanted(
@@ -121,7 +112,7 @@ class Versioning:
             data_file=asked.data_file,
             time_s=asked.time_s,
         )
-        return completed(known, self._plan, wanted, self._doors)
+        return completed(known, self._plan, wanted, self._lab, self._listener)
 
     def _begun(self, made: BuiltModel, resolved: ResolvedRecipe) -> Optimization:
         return Optimization(
@@ -148,12 +139,12 @@ class Versioning:
             self._listener(Event("versus", {"engine": engine, "number": number, "of": len(self._asked.engines)}))
             try:
                 contest = self._contest(engine, found)
-                compared = self._doors.executor.compare(contest, self._listener)
+                compared = self._lab.executor_for(self._plan).compare(contest, self._listener)
             except InferlabError as error:
                 found = replace(found, problems=(*found.problems, f"{engine}: {error}"))
                 yield found
                 continue
-            saver = self._doors.saver()
+            saver = self._lab.new_saver(self._listener)
             title = f"{contest.labels[0]} / {contest.labels[1]}"
             saver.record(ComparisonSweep((compared,)), title, outcomes_of(compared))
             one = measured(compared, made.recipe, found.optimized, foretold(made.recipe, engine, basis))
@@ -173,11 +164,11 @@ class Versioning:
         return replace(contest, time_s=time_s, goal=1 / self._goal.speedup)
 
 
-def saved_basis(asked: Asked, model: Model, doors: Doors) -> Basis:
+def saved_basis(asked: Asked, model: Model, lab: Lab) -> Basis:
     """The profiles of a model that were made before, as far as they are named."""
 
     def saved(name: str) -> Profile:
-        found = doors.saved_profile(name)
+        found = lab.saved_profile(name)
         if found.model.digest != model.digest:
             raise BadInput(
                 f"{name} is a profile of another model, {found.model.source}, and foretells nothing of this one. "
@@ -190,7 +181,7 @@ def saved_basis(asked: Asked, model: Model, doors: Doors) -> Basis:
     return Basis(loss, performance)
 
 
-def completed(known: Basis, plan: Plan, wanted: Wanted, doors: Doors) -> Basis:
+def completed(known: Basis, plan: Plan, wanted: Wanted, lab: Lab, listener: Listener) -> Basis:
     """The profiles that are known, and of those that are wanted the others, made now."""
     performance, loss = wanted.performance and known.performance is None, known.loss is None
     if not (performance or loss):
@@ -202,7 +193,7 @@ def completed(known: Basis, plan: Plan, wanted: Wanted, doors: Doors) -> Basis:
         levels=wanted.levels if performance else None,
         data_file=wanted.data_file if loss else None,
     )
-    found = doors.profile(plan, wanted)
+    found = lab.profile(plan, wanted, listener)
     if found.interrupted:
         raise KeyboardInterrupt
     return Basis(known.loss or found.loss, known.performance or found.performance)

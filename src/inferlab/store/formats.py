@@ -134,5 +134,10 @@ def pairs_of(outcomes: Iterator[Outcome], log_ratios: Sequence[float]) -> tuple[
 
 _READERS: dict[str, Callable[[Document], Any]] = {
     COMPARISON: _comparisons,
-    **{name: _reader(kind) for kind, name in _FORMATS.items()},
+    CAPACITY: _reader(Capacity),
+    RECOMMENDATION: _reader(Recommendation),
+    FLEET_RECOMMENDATION: _reader(FleetRecommendation),
+    SEARCH: _reader(Front),
+    PROFILE: _reader(Profile),
+    OPTIMIZATION: _reader(Optimization),
 }

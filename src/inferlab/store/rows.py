@@ -200,7 +200,12 @@ def refresh(connection: Connection, cell_row: int) -> bool:
     except ValueError:
         # Damaged runs must not keep a cell from being finished; whoever opens it is told.
         measured = []
-    summary = _summary(restored(Cell, parse_json(cell[0]["content"])), measured)
+    return keep_numbers(connection, cell_row, restored(Cell, parse_json(cell[0]["content"])), measured)
+
+
+def keep_numbers(connection: Connection, cell_row: int, cell: Cell, measured: Sequence[Run]) -> bool:
+    """Keep beside a cell what lists show of its runs; says whether there are numbers."""
+    summary = _summary(cell, measured)
     values = {
         **_numbers("items_per_sec", None if summary is None else summary.items_per_sec),
         **_numbers("median_ms", None if summary is None else summary.median_ms),

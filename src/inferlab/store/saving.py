@@ -54,7 +54,8 @@ class Saver:
 
     def finish(self, outcome: Outcome) -> None:
         """Save what became of a cell."""
-        self._try(lambda store: store.finish_cell(self.id, outcome.cell.id, outcome.status, outcome.failure))
+        cell_id, status, failure = outcome.cell.id, outcome.status, outcome.failure
+        self._try(lambda store: store.finish_cell(self.id, cell_id, status, failure, outcome))
 
     def record(
         self, record: Record, title: str, outcomes: Sequence[Outcome] = (), keep: int | None = None

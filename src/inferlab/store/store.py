@@ -91,8 +91,18 @@ class Store:
             (before,) = connection.rows("SELECT count(*) AS runs FROM run WHERE cell_row = :row", row=row)
             rows.insert_run(connection, row, before["runs"], measured)
 
-    def finish_cell(self, benchmark_id: str, cell_id: str, status: Status, failure: Failure | None = None) -> None:
-        """Say what became of a cell, and cache the numbers that the history shows of it."""
+    def finish_cell(
+        self,
+        benchmark_id: str,
+        cell_id: str,
+        status: Status,
+        failure: Failure | None = None,
+        known: Outcome | None = None,
+    ) -> None:
+        """Say what became of a cell, and cache the numbers that the history shows of it.
+
+        They come from the stored runs, or from `known`, which has the same runs.
+        """
         with self._database.writing() as connection:
             row = rows.cell_row(connection, benchmark_id, cell_id)
             connection.rows(
@@ -101,7 +111,10 @@ class Store:
                 status=status,
                 failure=None if failure is None else dumps(plain(failure)),
             )
-            rows.refresh(connection, row)
+            if known is None:
+                rows.refresh(connection, row)
+            else:
+                rows.keep_numbers(connection, row, known.cell, known.runs)
 
     def reopen(self, benchmark_id: str) -> str:
         """Let a benchmark that was cut off go on; returns its whole id.
