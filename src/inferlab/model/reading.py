@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.fitting import with_fitted_shapes
@@ -61,8 +63,8 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
         source=source,
         path=str(located_path),
         digest=digest,
-        inputs=tuple(tensor_spec(spec) for spec in answer["inputs"]),
-        outputs=tuple(tensor_spec(spec) for spec in answer["outputs"]),
+        inputs=msgspec.convert(answer["inputs"], tuple[TensorSpec, ...]),
+        outputs=msgspec.convert(answer["outputs"], tuple[TensorSpec, ...]),
         size_bytes=sum(file.stat().st_size for file in files),
         parameters=answer["parameters"],
         zero_fraction=answer["zero_fraction"],
@@ -115,11 +117,3 @@ def need_torch() -> Launch:
             "This needs PyTorch, which is not installed. Install it with: pip install 'inferlab[torch]'"
         )
     return TORCH
-
-
-def tensor_spec(described: dict[str, Any]) -> TensorSpec:
-    """A child's description of an input or output as a record."""
-    dims = described["dims"]
-    return TensorSpec(
-        described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
-    )

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from onnx import ModelProto
 
 from inferlab.confined import confined
@@ -62,17 +63,7 @@ class JoinResult:
 
 def read_layers(answer: Iterable[Mapping[str, Any]]) -> tuple[ExecutedLayer, ...]:
     """The layers out of an engine's answer."""
-    return tuple(
-        ExecutedLayer(
-            name=str(layer["name"]),
-            type=str(layer.get("type", "")),
-            kernel=str(layer.get("kernel", "")),
-            covers=tuple(str(name) for name in layer.get("covers", ())),
-            fallback=bool(layer.get("fallback", False)),
-            ns=float(layer["ns"]),
-        )
-        for layer in answer
-    )
+    return msgspec.convert(tuple(answer), tuple[ExecutedLayer, ...], strict=False)
 
 
 def join(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from inferlab.child import protocol
 from inferlab.model.inputs import Array
@@ -79,17 +80,4 @@ def torch_costs(
     }
     with Worker(need_torch()) as worker:
         nodes = worker.ask("task", blocks, task="torch_costs", arguments=arguments).data["nodes"]
-    return Costs(tuple(_node(index, node) for index, node in enumerate(nodes)))
-
-
-def _node(index: int, told: dict[str, Any]) -> NodeCost:
-    plain = {
-        key: value for key, value in told.items() if key not in ("kernel", "inputs", "outputs", "weight_shape")
-    }
-    return NodeCost(
-        index=index,
-        inputs=tuple(told["inputs"]),
-        outputs=tuple(told["outputs"]),
-        weight_shape=tuple(told["weight_shape"]),
-        **plain,
-    )
+    return Costs(tuple(msgspec.convert({**node, "index": index}, NodeCost) for index, node in enumerate(nodes)))
