@@ -19,7 +19,7 @@ from inferlab.model.onnx_graph import all_tensors, attribute, bodies, graphs, ty
 FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
 
 _CHUNK = 1 << 22
-# How elements are stored; several of the smallest types share a byte, the types NumPy lacks are kept as bits.
+# How elements are stored; several of the smallest types share a byte, the types NumPy lacks are read as bits.
 _STORED = {
     "FLOAT": "<f4", "DOUBLE": "<f8", "FLOAT16": "<f2", "BFLOAT16": "<u2",
     "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "UINT16": "<u2", "INT32": "<i4", "UINT32": "<u4",
