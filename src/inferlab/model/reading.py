@@ -22,6 +22,8 @@ from inferlab.worker import Launch, Worker
 # Weights that inferlab quantised; transformers, and so an export, does not load them.
 _INT8_WEIGHTS = "model.int8.safetensors"
 _NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
+OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
+TORCH = Launch("torch", {"builtin": "torch", "class": "Torch"})
 
 
 def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
@@ -41,10 +43,6 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
     if located.kind == "onnx":
         return with_fitted_shapes(read_onnx(located.path, name))
     return inspect_foreign(located.path, located.kind, name)
-
-
-OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
-TORCH = Launch("torch", {"builtin": "torch", "class": "Torch"})
 
 
 def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:

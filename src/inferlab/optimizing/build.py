@@ -31,6 +31,8 @@ DISTANCE_LIMIT, ACCURACY_LIMIT = 0.25, 0.1
 #: The finding that says so.
 FAR_OFF = "outputs-far-off"
 _UNUSED = "nothing used it, so the clean-up removed it"
+# Offsets at which a data file can be mapped into memory.
+_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +216,6 @@ def _distance(made: Model, model: Model, data: Data, num_cores: int | None) -> D
         accuracy=evaluated.accuracy,
         original_accuracy=evaluated.dense_accuracy,
     )
-
-
-# Offsets at which a data file can be mapped into memory.
-_PAGE = 4096
 
 
 def recipe_file(target: Path) -> Path:

@@ -32,6 +32,9 @@ _FLOPS_A_CORE = 40e9
 _LOSS_LIMIT = 60.0
 # Zeros make no model slower: a level that takes so much longer was disturbed.
 _ODD = 1.25
+# A comparison counts its time with loading, and each pair loads both models.
+_LOADING = 3.0
+_MARGIN = 0.01
 
 
 def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
@@ -187,11 +190,6 @@ def _verified(request: Request, profile: Profile, listener: Listener) -> Profile
         listener,
     )
     return replace(profile, estimate=verified)
-
-
-# A comparison counts its time with loading, and each pair loads both models.
-_LOADING = 3.0
-_MARGIN = 0.01
 
 
 def can_verify(estimate: PruningEstimate | None) -> bool:

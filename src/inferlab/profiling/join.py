@@ -34,6 +34,13 @@ _FOLLOWING = _LAYOUT | {
 _WITH_BODIES = {"If", "Loop", "Scan"}
 #: Layers without names that stand for nodes of these types.
 _STANDS_FOR = {"gather": {"Gather"}, "shuffle": _LAYOUT}
+# A node in the blocked layout is called after the output that it had before, which is now called "reorder…";
+# a number makes a second node of that name unique.
+_BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
+_TOKEN = re.compile(r"_token_\d+$")
+_REORDERS = {"ReorderInput", "ReorderOutput"}
+# The tensor that a fused convolution adds to its result.
+_ADDEND = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,15 +253,6 @@ def _behind(starts: Sequence[int], graph: NodeGraph, owner: Mapping[int, int]) -
                 following[each] = None
                 waiting.append(each)
     return sorted(following)
-
-
-# A node in the blocked layout is called after the output that it had before, which is now called "reorder…";
-# a number makes a second node of that name unique.
-_BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
-_TOKEN = re.compile(r"_token_\d+$")
-_REORDERS = {"ReorderInput", "ReorderOutput"}
-# The tensor that a fused convolution adds to its result.
-_ADDEND = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ from inferlab.records.profile import Interval, Layer, PerformanceProfile, level_
 from inferlab.transform.prune import prune
 
 _HEAVY = 0.25
+# A copy is measured in so many processes: the baseline's interval says how much they differ.
+_PROCESSES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +259,6 @@ def _shortened(before_ms: float, after_ms: float, within: float) -> float:
 
 def _medians(times_ms: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {level: statistics.median(times_ms[level]) for level in sorted(times_ms, key=float)}
-
-
-# A copy is measured in so many processes: the baseline's interval says how much they differ.
-_PROCESSES = 2
 
 
 def measure_levels(
