@@ -34,11 +34,6 @@ from inferlab.records.optimization import Recipe, Schedule
 from inferlab.transform.patterns import as_floats, mask, parse_groups
 from inferlab.units import plural
 
-# An epoch is a count of steps over the steps of an epoch: 3 × 0.1 shall not come before 0.3.
-_SLACK = 1e-9
-Array = np.ndarray[Any, Any]
-_MOST_NAMED = 5
-
 
 @dataclass(slots=True)
 class _Pruned:
@@ -49,7 +44,7 @@ class _Pruned:
     final: float
     #: The places of its elements, a row for each sum that gives an output, as patterns go.
     places: Any
-    #: Of the last raise; masks are computed again only where it changes.
+    #: Of the last raise; masks are found anew only where it changes.
     level: float = 0.0
     zeros: Any = None
 
@@ -251,6 +246,10 @@ def _pattern_at(pattern: str, level: float, final: float) -> str | None:
     return f"{zeros}:{groups[1]}" if zeros else None
 
 
+# An epoch is a count of steps over the steps of an epoch: 3 × 0.1 shall not come before 0.3.
+_SLACK = 1e-9
+
+
 def sparsity_at(schedule: Schedule, final: float, epoch: float) -> float:
     """The share of zeros that a layer shall have at an epoch whose last share is `final`.
 
@@ -271,6 +270,11 @@ def learning_rate_at(schedule: Schedule, epoch: float) -> float | None:
     """The learning rate at an epoch; None where the schedule leaves it to the training code."""
     begun = [(start, rate) for start, rate in schedule.learning_rates if start <= epoch + _SLACK]
     return max(begun)[1] if begun else None
+
+
+Array = np.ndarray[Any, Any]
+
+_MOST_NAMED = 5
 
 
 def match_weights(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from onnx import NodeProto, TensorProto, helper
 
 from inferlab.model.flops.costs import NodeCost
-from inferlab.profiling.join import ExecutedLayer, JoinResult, NodeGraph, join, optimised_seeds, read_layers
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult, join, optimised_seeds, read_layers
 
 
-def graph(*nodes: tuple[str, str, str], kept: Sequence[str] = ("y",), named: bool = True) -> NodeGraph:
+def graph(*nodes: tuple[str, str, str], kept: Sequence[str] = ("y",), named: bool = True) -> Graph:
     """Nodes as (operator, inputs, outputs); the model is fed x, all else that no node makes is constant."""
     made = [
         NodeCost(
@@ -23,10 +23,10 @@ def graph(*nodes: tuple[str, str, str], kept: Sequence[str] = ("y",), named: boo
         )
         for number, (kind, inputs, outputs) in enumerate(nodes)
     ]
-    return NodeGraph(made, {"x"}, kept)
+    return Graph(made, {"x"}, kept)
 
 
-def ids(joined: JoinResult, of: NodeGraph) -> list[list[str]]:
+def ids(joined: JoinResult, of: Graph) -> list[list[str]]:
     return [[of.nodes[number].id for number in members] for members in joined.nodes]
 
 
@@ -76,7 +76,7 @@ def test_a_name_that_two_nodes_share_stands_for_neither() -> None:
         NodeCost(0, "a", "Relu", ("x",), ("a",), name="same"),
         NodeCost(1, "y", "Tanh", ("a",), ("y",), name="same"),
     ]
-    model = NodeGraph(nodes, {"x"}, {"y"})
+    model = Graph(nodes, {"x"}, {"y"})
     assert model.named(["same", "y", "a"]) == [1, 0]
 
 

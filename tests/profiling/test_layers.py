@@ -7,7 +7,7 @@ import math
 import pytest
 
 from inferlab.model.flops.costs import NodeCost
-from inferlab.profiling.join import ExecutedLayer, JoinResult, NodeGraph
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult
 from inferlab.profiling.layers import TimedLayer, align, apportion, layer_bytes, layer_records, time_layers
 
 NODES = (
@@ -48,7 +48,7 @@ NODES = (
         write_bytes=8,
     ),
 )
-GRAPH = NodeGraph(NODES, {"x"}, {"y"})
+GRAPH = Graph(NODES, {"x"}, {"y"})
 FOUND = (
     TimedLayer(ExecutedLayer("reorder", "Reorder"), (), (1.0, 1.0, 4.0)),
     TimedLayer(ExecutedLayer("conv", "Convolution", "brgconv"), (0, 1), (6.0, 5.0, 6.0)),
@@ -104,7 +104,7 @@ def test_tensors_between_fused_nodes_are_not_moved() -> None:
 
 
 def test_an_output_of_the_model_is_written_whoever_reads_it() -> None:
-    graph = NodeGraph(NODES, {"x"}, {"y", "c"})
+    graph = Graph(NODES, {"x"}, {"y", "c"})
     assert layer_bytes((0, 1), graph) == 40 + 400 + 80 + 80
 
 

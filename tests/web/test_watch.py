@@ -55,3 +55,19 @@ def test_a_look_that_ends_late_does_not_bring_back_what_it_read_before_a_newer_o
 
 def _queue_one(watch: _SlowFirst) -> None:
     watch._workspace.store.jobs.add("install", None, {"engine": "deepsparse"})
+
+
+def test_who_follows_is_told_of_every_change_and_of_none_after_that(tmp_path: Path) -> None:
+    told: list[int] = []
+    with open_store(str(tmp_path / "lab.db")) as store:
+        watch = Watch(Workspace(store))
+        stop = watch.follow(lambda: told.append(len(watch.snapshot.jobs)))
+        asyncio.run(watch.refresh())
+        store.jobs.add("install", None, {"engine": "deepsparse"})
+        asyncio.run(watch.refresh())
+        asyncio.run(watch.refresh())
+        stop()
+        store.jobs.add("install", None, {"engine": "executor"})
+        asyncio.run(watch.refresh())
+        assert len(watch.snapshot.jobs) == 2
+    assert told == [0, 1]

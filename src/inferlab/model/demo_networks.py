@@ -16,11 +16,6 @@ Dims = Sequence[int | str]
 # The newest that DeepSparse 1.8 loads.
 _IR_VERSION = 8
 _OPSET = 13
-_RELU_GAIN = math.sqrt(2)  # half of what enters a ReLU is lost
-_BRANCH_GAIN = 0.7  # of the last convolution in a residual branch, so that sums do not grow block by block
-_VOCABULARY = 30522
-_POSITIONS = 512
-_HIDDEN_STATE = "last_hidden_state"
 
 
 class Graph:
@@ -83,6 +78,9 @@ class Graph:
             helper.make_tensor_value_info(key, TensorProto.FLOAT, dims) for key, dims in outputs.items()
         )
         return self._model
+
+
+_RELU_GAIN = math.sqrt(2)  # half of what enters a ReLU is lost
 
 
 def mlp(widths: Sequence[int]) -> ModelProto:
@@ -162,6 +160,9 @@ def _bottleneck(net: _ConvNet, start: str, width: int, inner: int, stride: int, 
     return net.graph.node("Relu", net.graph.node("Add", value, start))
 
 
+_BRANCH_GAIN = 0.7  # of the last convolution in a residual branch, so that sums do not grow block by block
+
+
 class _ConvNet:
     """Convolutions with their BatchNormalization folded into weight and bias, as an exporter leaves them.
 
@@ -217,6 +218,11 @@ class _ConvNet:
         self.graph.node("Gemm", value, weight, bias, transB=1, name="logits")
         image: Dims = ("batch", 3, 224, 224)
         return self.graph.finish(name, {"input": (TensorProto.FLOAT, image)}, {"logits": ("batch", 1000)})
+
+
+_VOCABULARY = 30522
+_POSITIONS = 512
+_HIDDEN_STATE = "last_hidden_state"
 
 
 def bert(*, layers: int, hidden: int, heads: int) -> ModelProto:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from inferlab.child import protocol
 from inferlab.errors import BadInput, InferlabError
-from inferlab.model.reading import need_torch
+from inferlab.model.reading import need_torch, tensor_spec
 from inferlab.records import Event, Listener, TensorSpec, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.worker import Worker
@@ -116,8 +114,8 @@ def export_to_onnx(
     return Exported(
         path=str(out),
         opset=answer["opset"],
-        inputs=msgspec.convert(answer["inputs"], tuple[TensorSpec, ...]),
-        outputs=msgspec.convert(answer["outputs"], tuple[TensorSpec, ...]),
+        inputs=tuple(tensor_spec(spec) for spec in answer["inputs"]),
+        outputs=tuple(tensor_spec(spec) for spec in answer["outputs"]),
         error=answer["error"],
         precision=answer["precision"],
         exporter=answer["exporter"],

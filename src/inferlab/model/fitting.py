@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from inferlab.atomic import whole_file
 from inferlab.errors import BadInput, EngineFailed
@@ -81,8 +80,9 @@ def _fill(spec: TensorSpec) -> int:
 def _cached_shapes(file: Path, model: Model) -> dict[str, Shape] | None:
     """What was found for this model, if it still fits its inputs."""
     try:
-        shapes = msgspec.json.decode(file.read_bytes(), type=dict[str, Shape])
-    except (OSError, ValueError):
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        shapes = {str(name): tuple(int(size) for size in shape) for name, shape in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
     ranks = {spec.name: len(spec.dims or ()) for spec in model.inputs}
     fits = all(len(shape) == ranks.get(name) and min(shape, default=1) > 0 for name, shape in shapes.items())

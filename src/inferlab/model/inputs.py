@@ -23,16 +23,6 @@ _NUMBERS = {
     "float16", "float32", "float64", "bool",
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 }  # fmt: skip
-#: So many entries an archive may have.
-MOST_ARRAYS = 10_000
-# Numbers, text and truth values; no objects, which are pickles.
-_KINDS = frozenset("biufcSU")
-_BLOCK = 1 << 24
-# What zipfile and NumPy raise at an .npz file that is none, is cut off or damaged.
-_UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, TypeError, OverflowError, RecursionError),
-)
 
 
 def make_inputs(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
@@ -207,6 +197,18 @@ def _slice(value: Array, axis: int | None, start: int, count: int) -> Array:
         return value
     part = value[(slice(None),) * axis + (slice(start, start + count),)]
     return np.ascontiguousarray(part)
+
+
+#: So many entries an archive may have.
+MOST_ARRAYS = 10_000
+# Numbers, text and truth values; no objects, which are pickles.
+_KINDS = frozenset("biufcSU")
+_BLOCK = 1 << 24
+# What zipfile and NumPy raise at an .npz file that is none, is cut off or damaged.
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, TypeError, OverflowError, RecursionError),
+)
 
 
 def memory_limit() -> int:

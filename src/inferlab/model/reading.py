@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.fitting import with_fitted_shapes
@@ -22,8 +20,6 @@ from inferlab.worker import Launch, Worker
 # Weights that inferlab quantised; transformers, and so an export, does not load them.
 _INT8_WEIGHTS = "model.int8.safetensors"
 _NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
-OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
-TORCH = Launch("torch", {"builtin": "torch", "class": "Torch"})
 
 
 def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
@@ -45,6 +41,10 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
     return inspect_foreign(located.path, located.kind, name)
 
 
+OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
+TORCH = Launch("torch", {"builtin": "torch", "class": "Torch"})
+
+
 def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
     """The model in an OpenVINO, torch.export or TorchScript file, or in a Hugging Face folder."""
     files = [located_path]
@@ -61,8 +61,8 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
         source=source,
         path=str(located_path),
         digest=digest,
-        inputs=msgspec.convert(answer["inputs"], tuple[TensorSpec, ...]),
-        outputs=msgspec.convert(answer["outputs"], tuple[TensorSpec, ...]),
+        inputs=tuple(tensor_spec(spec) for spec in answer["inputs"]),
+        outputs=tuple(tensor_spec(spec) for spec in answer["outputs"]),
         size_bytes=sum(file.stat().st_size for file in files),
         parameters=answer["parameters"],
         zero_fraction=answer["zero_fraction"],
@@ -115,3 +115,11 @@ def need_torch() -> Launch:
             "This needs PyTorch, which is not installed. Install it with: pip install 'inferlab[torch]'"
         )
     return TORCH
+
+
+def tensor_spec(described: dict[str, Any]) -> TensorSpec:
+    """A child's description of an input or output as a record."""
+    dims = described["dims"]
+    return TensorSpec(
+        described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
+    )

@@ -20,10 +20,6 @@ from inferlab.records import Event, Kind, Listener, ignore
 from inferlab.settings import cache_folder, config_file, download_limits, zoo_mirror
 
 _TORCH_ENDINGS = frozenset({".pt", ".pth", ".pt2", ".torchscript", ".ts"})
-# What transformers needs to build a model again. Pickled weights and Python code are left where they are.
-_TRANSFORMERS_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
-_PREFERRED = ("model.onnx", "onnx/model.onnx")
-_UNREACHABLE = "the Hugging Face Hub cannot be reached. Check the network."
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +214,12 @@ def _not_found(source: str, stub: str, mirror: str | None) -> str:
         f"resolves only in a mirror or in SparseZoo's own cache; {looked} {_sparsezoo_cache()} {has} it. "
         f"Name a folder or URL that has {stub}/model.onnx in {_where_to_name_it()}."
     )
+
+
+# What transformers needs to build a model again. Pickled weights and Python code are left where they are.
+_TRANSFORMERS_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
+_PREFERRED = ("model.onnx", "onnx/model.onnx")
+_UNREACHABLE = "the Hugging Face Hub cannot be reached. Check the network."
 
 
 def fetch_onnx(source: str, listener: Listener = ignore) -> Path:

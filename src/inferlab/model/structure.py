@@ -14,7 +14,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from inferlab.errors import Damaged
 from inferlab.model.onnx_graph import Body, all_nodes, all_tensors, bodies, subgraphs, type_name
-from inferlab.model.weights import bit_width, data_field, tensor_bytes
+from inferlab.model.weights import bit_width, tensor_bytes
 
 #: Nodes, and bytes of them, that a model may have once its functions stand in the place of their calls.
 MOST_NODES = 250_000
@@ -124,7 +124,15 @@ def _stored_values(tensor: TensorProto, kind: str) -> tuple[int, int] | None:
         return len(tensor.raw_data) // width if len(tensor.raw_data) != tensor_bytes(tensor) else count, count
     packed = 8 // (bit_width(kind) or 8) if (bit_width(kind) or 8) < 8 else 1
     needed = -(-count // packed)
-    return len(getattr(tensor, data_field(kind))), needed * (2 if kind.startswith("COMPLEX") else 1)
+    if kind in ("FLOAT", "COMPLEX64"):
+        return len(tensor.float_data), needed * (2 if kind == "COMPLEX64" else 1)
+    if kind in ("DOUBLE", "COMPLEX128"):
+        return len(tensor.double_data), needed * (2 if kind == "COMPLEX128" else 1)
+    if kind == "INT64":
+        return len(tensor.int64_data), needed
+    if kind in ("UINT32", "UINT64"):
+        return len(tensor.uint64_data), needed
+    return len(tensor.int32_data), needed
 
 
 def _check_node(node: NodeProto, opsets: dict[str, int], functions: dict[_Key, FunctionProto]) -> None:

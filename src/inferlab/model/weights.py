@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,11 @@ from inferlab.model.onnx_graph import all_tensors, attribute, bodies, graphs, ty
 FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
 
 _CHUNK = 1 << 22
-# How elements are stored; several of the smallest types share a byte, the types NumPy lacks are read as bits.
+# How elements are stored; several of the smallest types share a byte, the types NumPy lacks are kept as bits.
 _STORED = {
     "FLOAT": "<f4", "DOUBLE": "<f8", "FLOAT16": "<f2", "BFLOAT16": "<u2",
     "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "UINT16": "<u2", "INT32": "<i4", "UINT32": "<u4",
     "INT64": "<i8", "UINT64": "<u8", "BOOL": "u1", "COMPLEX64": "<c8", "COMPLEX128": "<c16",
-}  # fmt: skip
-_FIELDS = {
-    "FLOAT": "float_data", "COMPLEX64": "float_data", "DOUBLE": "double_data", "COMPLEX128": "double_data",
-    "INT64": "int64_data", "UINT32": "uint64_data", "UINT64": "uint64_data",
-}  # fmt: skip
-_FIELD_TYPES = {
-    "float_data": "<f4", "double_data": "<f8", "int64_data": "<i8", "uint64_data": "<u8", "int32_data": "<i4",
 }  # fmt: skip
 _NO_WEIGHTS = {"INT64", "UINT64", "BOOL", "STRING", "UNDEFINED"}
 # Where an operator that takes a quantised weight at one place takes its zero point, and the axis of that
@@ -93,7 +85,9 @@ def packed_weights(model: ModelProto) -> dict[str, int]:
 def external_files(model: ModelProto, folder: Path, model_file: Path | None = None) -> list[Path]:
     """The files beside the model that hold its weights, each found to be there, inside and long enough."""
     files: dict[str, Path] = {}
-    for tensor in external_tensors(model):
+    for tensor in all_tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
         location, offset, length = data_place(tensor)
         if location not in files:
             files[location] = data_file_inside(location, folder, model_file)
@@ -114,12 +108,9 @@ def external_files(model: ModelProto, folder: Path, model_file: Path | None = No
 
 def external_names(model: ModelProto) -> list[str]:
     """What the model calls the files of `external_files`, in the same order."""
-    return sorted({data_place(tensor)[0] for tensor in external_tensors(model)})
-
-
-def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """The tensors whose data is in another file."""
-    return (tensor for tensor in all_tensors(model) if tensor.data_location == TensorProto.EXTERNAL)
+    return sorted(
+        {data_place(tensor)[0] for tensor in all_tensors(model) if tensor.data_location == TensorProto.EXTERNAL}
+    )
 
 
 def stored_values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
@@ -134,28 +125,21 @@ def stored_values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
         return np.memmap(folder / location, dtype, "r", offset, (count,))
     if tensor.HasField("raw_data"):
         flat = np.frombuffer(tensor.raw_data, dtype)
+    elif kind in ("FLOAT", "COMPLEX64"):
+        flat = np.array(tensor.float_data, "<f4").view(dtype)
+    elif kind in ("DOUBLE", "COMPLEX128"):
+        flat = np.array(tensor.double_data, "<f8").view(dtype)
+    elif kind == "INT64":
+        flat = np.array(tensor.int64_data, dtype)
+    elif kind in ("UINT32", "UINT64"):
+        flat = np.array(tensor.uint64_data, np.uint64).astype(dtype)
+    elif kind == "FLOAT16":
+        flat = np.array(tensor.int32_data, np.int32).astype(np.uint16).view(dtype)
     else:
-        field = data_field(kind)
-        flat = np.array(getattr(tensor, field), _FIELD_TYPES[field])
-        # Floats are stored as they are, half ones as the bits of whole numbers.
-        flat = flat.astype(np.uint16) if kind == "FLOAT16" else flat
-        flat = flat.view(dtype) if dtype.kind in "fc" else flat.astype(dtype)
+        flat = np.array(tensor.int32_data, np.int32).astype(dtype)
     if len(flat) != count:
         raise Damaged(f"the weight '{tensor.name}' has {len(flat)} elements where its shape needs {count}")
     return flat
-
-
-def data_field(kind: str) -> str:
-    """Which field of a tensor holds the elements of a type, where they are not stored as bytes."""
-    return _FIELDS.get(kind, "int32_data")
-
-
-def replace_data(tensor: TensorProto, content: bytes | None) -> None:
-    """Put bytes in the place of a tensor's elements, wherever they are; None leaves it without any."""
-    for field in ("raw_data", "string_data", "external_data", "data_location", *_FIELD_TYPES):
-        tensor.ClearField(field)
-    if content is not None:
-        tensor.raw_data = content
 
 
 def zero_fraction(model: ModelProto, folder: Path) -> float | None:
@@ -275,11 +259,3 @@ def data_place(tensor: TensorProto) -> tuple[str, int, int | None]:
     if offset < 0:
         raise Damaged(f"the data of the weight '{tensor.name}' begins before its file does")
     return entries.get("location", ""), offset, length
-
-
-def set_data_place(tensor: TensorProto, location: str, offset: int) -> None:
-    """Note where a tensor's data lies; with its length, for else some readers take all up to the file's end."""
-    entries = {"location": location, "offset": offset, "length": tensor_bytes(tensor)}
-    del tensor.external_data[:]
-    for key, value in entries.items():
-        tensor.external_data.add(key=key, value=str(value))

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onnx import ModelProto, TensorProto
+
 from inferlab.confined import confined
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.datasets import Data
 from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
-from inferlab.model.weights import data_place, external_files, external_tensors, list_weights, set_data_place
+from inferlab.model.onnx_graph import all_tensors
+from inferlab.model.weights import data_place, external_files, list_weights
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.changes import changed_layers, fell_short
@@ -31,8 +34,6 @@ DISTANCE_LIMIT, ACCURACY_LIMIT = 0.25, 0.1
 #: The finding that says so.
 FAR_OFF = "outputs-far-off"
 _UNUSED = "nothing used it, so the clean-up removed it"
-# Offsets at which a data file can be mapped into memory.
-_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,10 @@ def _distance(made: Model, model: Model, data: Data, num_cores: int | None) -> D
     )
 
 
+# Offsets at which a data file can be mapped into memory.
+_PAGE = 4096
+
+
 def recipe_file(target: Path) -> Path:
     """The recipe beside a model: out.onnx → out.recipe.yaml."""
     return target.with_name(f"{target.stem}.recipe.yaml")
@@ -267,9 +272,7 @@ def gather(made: Path, target: Path) -> list[Path]:
             offsets[str(file.relative_to(made.parent))] = out.tell()
             with file.open("rb") as source:
                 shutil.copyfileobj(source, out, 1 << 22)
-    for tensor in external_tensors(proto):
-        location, offset, _ = data_place(tensor)
-        set_data_place(tensor, data_file(target).name, offsets[str(Path(location))] + offset)
+    _point_to(proto, data_file(target).name, offsets)
     made.write_bytes(proto.SerializeToString())
     return [whole, made]
 
@@ -289,3 +292,14 @@ def put(files: list[Path], recipe: str, target: Path) -> None:
     for file in data:
         file.replace(target.with_name(file.name))
     model.replace(target)
+
+
+def _point_to(proto: ModelProto, name: str, offsets: dict[str, int]) -> None:
+    for tensor in all_tensors(proto):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            location, offset, length = data_place(tensor)
+            values = {"location": name, "offset": offsets[str(Path(location))] + offset, "length": length}
+            del tensor.external_data[:]
+            for key, value in values.items():
+                if value is not None:
+                    tensor.external_data.add(key=key, value=str(value))

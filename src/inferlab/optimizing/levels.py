@@ -29,14 +29,6 @@ from inferlab.version import __version__
 
 # A target counts as reached if no more than this share is missing: weights are whole.
 _NEARLY = 0.005
-FIRST = "not pruned: it is the first layer"
-LAST = "not pruned: it is the last layer"
-EXCLUDED = "not pruned: it was excluded"
-NOT_INCLUDED = "not pruned: it was not included"
-GROUPED = "not pruned: it is a grouped convolution, which gains nothing from zeros"
-Array = np.ndarray[Any, Any]
-# As many digits as tell a million weights apart, and as people can read.
-DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +203,13 @@ def _nothing(pruning: Pruning, model: Model) -> str:
     return f"No layer of {model.source} would be pruned: every level that was given is 0."
 
 
+FIRST = "not pruned: it is the first layer"
+LAST = "not pruned: it is the last layer"
+EXCLUDED = "not pruned: it was excluded"
+NOT_INCLUDED = "not pruned: it was not included"
+GROUPED = "not pruned: it is a grouped convolution, which gains nothing from zeros"
+
+
 def choose(
     pruning: Pruning, nodes: Sequence[NodeCost], everything: Sequence[NodeCost]
 ) -> tuple[list[NodeCost], dict[str, str]]:
@@ -292,6 +291,11 @@ def _meant(pattern: str, nodes: Sequence[NodeCost], key: str) -> list[NodeCost]:
 
 def _names(node: NodeCost) -> tuple[str, ...]:
     return tuple(name for name in (node.weight, node.id, node.name) if name)
+
+
+Array = np.ndarray[Any, Any]
+# As many digits as tell a million weights apart, and as people can read.
+DIGITS = 6
 
 
 @confined(reads=["model"])

@@ -23,8 +23,6 @@ from inferlab.transform.quantize import needs_reduced_range, quantize
 # Of the user's data, so many items are enough to find ranges on where nobody says.
 _MOST = 128
 _DIGITS = "demo:digits"
-# Trying a layer takes about a second on a small model, and some on a large one.
-_LONGEST_S = 180.0
 
 
 def load(name: str, model: Model) -> Data:
@@ -100,6 +98,10 @@ def _digest(name: str) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BadInput(f"The data {name} cannot be read: {error.strerror or error}.") from error
+
+
+# Trying a layer takes about a second on a small model, and some on a large one.
+_LONGEST_S = 180.0
 
 
 def keep_sensitive(

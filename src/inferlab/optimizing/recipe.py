@@ -13,18 +13,6 @@ from inferlab.optimizing.asked import CHANNEL
 from inferlab.records.optimization import Goal, Pruning, Quantization, Recipe, Schedule, Scheme
 from inferlab.transform.patterns import parse_groups
 
-_OF_PRUNING = ("pattern", "scope", "include", "minimum", "maximum", "ends")
-_OF_QUANTIZATION = ("keep_sensitive", "per_tensor")
-_NO_BF16 = (
-    "No ONNX file can be written in BF16 that ONNX Runtime would run: it has no such kernels for a CPU. "
-    "OpenVINO computes the FP32 file in BF16 where the CPU can: give it the engine option precision=bf16."
-)
-_PART = re.compile(
-    r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?P<unit>x|×|times|%)\s*(?:as\s+)?(?P<what>\w+)", re.IGNORECASE
-)
-_WORDS = {"faster": "speedup", "fast": "speedup", "smaller": "size_ratio", "small": "size_ratio"}
-_LIKE = 'Write it as "2x faster", "30% faster", "2x smaller", or several with commas between them.'
-
 
 @dataclass(frozen=True, slots=True)
 class Options(Pruning):
@@ -44,6 +32,12 @@ class Options(Pruning):
 
 
 _NOTHING = Options()
+_OF_PRUNING = ("pattern", "scope", "include", "minimum", "maximum", "ends")
+_OF_QUANTIZATION = ("keep_sensitive", "per_tensor")
+_NO_BF16 = (
+    "No ONNX file can be written in BF16 that ONNX Runtime would run: it has no such kernels for a CPU. "
+    "OpenVINO computes the FP32 file in BF16 where the CPU can: give it the engine option precision=bf16."
+)
 
 
 def recipe_of(options: Options, seed: int = 0) -> Recipe:
@@ -120,6 +114,13 @@ def _quantization(options: Options) -> Quantization | None:
         exclude=options.exclude,
         keep_sensitive=options.keep_sensitive,
     )
+
+
+_PART = re.compile(
+    r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?P<unit>x|×|times|%)\s*(?:as\s+)?(?P<what>\w+)", re.IGNORECASE
+)
+_WORDS = {"faster": "speedup", "fast": "speedup", "smaller": "size_ratio", "small": "size_ratio"}
+_LIKE = 'Write it as "2x faster", "30% faster", "2x smaller", or several with commas between them.'
 
 
 def parse_goal(text: str, max_loss: str | float = 0.01) -> Goal:

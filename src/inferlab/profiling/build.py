@@ -32,9 +32,6 @@ _FLOPS_A_CORE = 40e9
 _LOSS_LIMIT = 60.0
 # Zeros make no model slower: a level that takes so much longer was disturbed.
 _ODD = 1.25
-# A comparison counts its time with loading, and each pair loads both models.
-_LOADING = 3.0
-_MARGIN = 0.01
 
 
 def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
@@ -108,8 +105,8 @@ def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
     flops = flops_profile(costs, cell.batch_size, dict(cell.shapes))
     wanted = request.wanted
     approximated = model.kind == "onnx" and (wanted.loss or wanted.approximate)
-    loss_profile = loss.approximate(model, costs, wanted.loss_name) if approximated else None
-    return replace(profile, flops=flops, loss=loss_profile)
+    foretold = loss.approximate(model, costs, wanted.loss_name) if approximated else None
+    return replace(profile, flops=flops, loss=foretold)
 
 
 def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
@@ -192,6 +189,11 @@ def _verified(request: Request, profile: Profile, listener: Listener) -> Profile
     return replace(profile, estimate=verified)
 
 
+# A comparison counts its time with loading, and each pair loads both models.
+_LOADING = 3.0
+_MARGIN = 0.01
+
+
 def can_verify(estimate: PruningEstimate | None) -> bool:
     """Whether there is a model to make: the estimate prunes some layer, and says how long it would take."""
     return (
@@ -224,12 +226,12 @@ def verify(
     ratio = comparison.ratio
     ends = None if ratio.ends is None else (ratio.ends[0] * dense_ms, ratio.ends[1] * dense_ms)
     # Ratios, not times: the machine may have become slower since the profile was made.
-    predicted = estimate.estimated_ms_per_batch / estimate.ms_per_batch
+    foretold = estimate.estimated_ms_per_batch / estimate.ms_per_batch
     verified = Verified(
         ms_per_batch=ratio.value * dense_ms,
         ms_interval=ends,
         baseline_ms_per_batch=dense_ms,
-        error=predicted / ratio.value - 1,
+        error=foretold / ratio.value - 1,
         loss=loss,
         output_check=worst([pair.b.check for pair in comparison.pairs]),
     )

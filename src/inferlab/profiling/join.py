@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 from onnx import ModelProto
 
 from inferlab.confined import confined
@@ -34,13 +33,6 @@ _FOLLOWING = _LAYOUT | {
 _WITH_BODIES = {"If", "Loop", "Scan"}
 #: Layers without names that stand for nodes of these types.
 _STANDS_FOR = {"gather": {"Gather"}, "shuffle": _LAYOUT}
-# A node in the blocked layout is called after the output that it had before, which is now called "reorder…";
-# a number makes a second node of that name unique.
-_BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
-_TOKEN = re.compile(r"_token_\d+$")
-_REORDERS = {"ReorderInput", "ReorderOutput"}
-# The tensor that a fused convolution adds to its result.
-_ADDEND = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +60,24 @@ class JoinResult:
     folded: tuple[int, ...]
 
 
-def read_layers(answer: Iterable[Mapping[str, Any]]) -> tuple[ExecutedLayer, ...]:
+def read_layers(told: Iterable[Mapping[str, Any]]) -> tuple[ExecutedLayer, ...]:
     """The layers out of an engine's answer."""
-    return msgspec.convert(tuple(answer), tuple[ExecutedLayer, ...], strict=False)
+    return tuple(
+        ExecutedLayer(
+            name=str(layer["name"]),
+            type=str(layer.get("type", "")),
+            kernel=str(layer.get("kernel", "")),
+            covers=tuple(str(name) for name in layer.get("covers", ())),
+            fallback=bool(layer.get("fallback", False)),
+            ns=float(layer["ns"]),
+        )
+        for layer in told
+    )
 
 
 def join(
     layers: Sequence[ExecutedLayer],
-    graph: NodeGraph,
+    graph: Graph,
     unnamed: str = "after",
     seeds: Mapping[int, Sequence[int]] | None = None,
 ) -> JoinResult:
@@ -111,33 +113,33 @@ def join(
     )
 
 
-class NodeGraph:
+class Graph:
     """The edges between nodes, and what is known before any input is.
 
-    `inputs` and `outputs` are the model's. The nodes of branches and loops come behind the node that
+    `fed` are the model's inputs, `kept` its outputs. The nodes of branches and loops come behind the node that
     they are in; no edge leads out of them.
     """
 
-    def __init__(self, nodes: Sequence[NodeCost], inputs: Collection[str], outputs: Collection[str]) -> None:
+    def __init__(self, nodes: Sequence[NodeCost], fed: Collection[str], kept: Collection[str]) -> None:
         self.nodes = nodes
-        self.outputs = frozenset(outputs)
-        self.producers: dict[str, int] = {}
-        self.consumers: dict[str, list[int]] = defaultdict(list)
+        self.kept = frozenset(kept)
+        self.maker: dict[str, int] = {}
+        self.users: dict[str, list[int]] = defaultdict(list)
         self.by_name: dict[str, int] = {}
         self.fixed: set[int] = set()
         shared: set[str] = set()
         for number, node in enumerate(nodes):
             for tensor in filter(None, node.outputs):
-                self.producers.setdefault(tensor, number)
+                self.maker.setdefault(tensor, number)
             for tensor in dict.fromkeys(filter(None, node.inputs)):
-                self.consumers[tensor].append(number)
+                self.users[tensor].append(number)
             if node.name and self.by_name.setdefault(node.name, number) != number:
                 shared.add(node.name)
         for name in shared:
             del self.by_name[name]
         for number, node in enumerate(nodes):
             known = all(
-                self.producers[tensor] in self.fixed if tensor in self.producers else tensor not in inputs
+                self.maker[tensor] in self.fixed if tensor in self.maker else tensor not in fed
                 for tensor in filter(None, node.inputs)
             )
             if (known and node.type not in RANDOM) or node.type in _OF_SHAPES:
@@ -149,7 +151,7 @@ class NodeGraph:
         leading: set[int] = set()
         for number in reversed(range(len(self.nodes))):
             outputs = self.nodes[number].outputs
-            if any(tensor in self.outputs for tensor in outputs) or not leading.isdisjoint(self.after(number)):
+            if any(tensor in self.kept for tensor in outputs) or not leading.isdisjoint(self.after(number)):
                 leading.add(number)
         inner: dict[int, int] = {}
         around: int | None = None
@@ -162,7 +164,7 @@ class NodeGraph:
 
     def named(self, names: Sequence[str], outputs_first: bool = False) -> list[int]:
         """The nodes that these names stand for; engines add parts to names after a slash."""
-        tables = (self.producers, self.by_name) if outputs_first else (self.by_name, self.producers)
+        tables = (self.maker, self.by_name) if outputs_first else (self.by_name, self.maker)
         nodes: list[int] = []
         for name in filter(None, names):
             rest = name
@@ -174,15 +176,15 @@ class NodeGraph:
     def before(self, number: int) -> list[int]:
         """The nodes whose outputs a node reads."""
         inputs = filter(None, self.nodes[number].inputs)
-        return [self.producers[tensor] for tensor in inputs if tensor in self.producers]
+        return [self.maker[tensor] for tensor in inputs if tensor in self.maker]
 
     def after(self, number: int) -> list[int]:
         """The nodes that read a node's outputs."""
         outputs = filter(None, self.nodes[number].outputs)
-        return [user for tensor in outputs for user in self.consumers.get(tensor, ())]
+        return [user for tensor in outputs for user in self.users.get(tensor, ())]
 
 
-def _give_bodies(graph: NodeGraph, owner: dict[int, int]) -> None:
+def _give_bodies(graph: Graph, owner: dict[int, int]) -> None:
     """Where no layer is within a branch or loop, all its nodes are in the layer that runs it as a whole.
 
     Otherwise those without a layer are in the branch that was not taken: nobody executed them.
@@ -192,7 +194,7 @@ def _give_bodies(graph: NodeGraph, owner: dict[int, int]) -> None:
             owner[number] = owner[around]
 
 
-def _backwards(graph: NodeGraph, owner: dict[int, int]) -> None:
+def _backwards(graph: Graph, owner: dict[int, int]) -> None:
     """What nobody named was fused into the first layer that uses it."""
     for number in reversed(range(len(graph.nodes))):
         if number not in owner and number not in graph.fixed and number not in graph.inner:
@@ -201,7 +203,7 @@ def _backwards(graph: NodeGraph, owner: dict[int, int]) -> None:
                 owner[number] = min(layers)
 
 
-def _follow(graph: NodeGraph, owner: dict[int, int]) -> None:
+def _follow(graph: Graph, owner: dict[int, int]) -> None:
     """What nobody uses either was fused into the last layer that it needs."""
     for number in range(len(graph.nodes)):
         if number not in owner and number not in graph.fixed and number not in graph.inner:
@@ -210,7 +212,7 @@ def _follow(graph: NodeGraph, owner: dict[int, int]) -> None:
                 owner[number] = max(layers)
 
 
-def _forwards(layers: Sequence[ExecutedLayer], graph: NodeGraph, owner: dict[int, int]) -> None:
+def _forwards(layers: Sequence[ExecutedLayer], graph: Graph, owner: dict[int, int]) -> None:
     """What can follow within a layer does; what cannot was handed to the next layer that fell back."""
     fallbacks = [number for number, layer in enumerate(layers) if layer.fallback]
     for number, node in enumerate(graph.nodes):
@@ -227,7 +229,7 @@ def _forwards(layers: Sequence[ExecutedLayer], graph: NodeGraph, owner: dict[int
                 owner[number] = at
 
 
-def _adopt(layers: Sequence[ExecutedLayer], graph: NodeGraph, owner: dict[int, int]) -> None:
+def _adopt(layers: Sequence[ExecutedLayer], graph: Graph, owner: dict[int, int]) -> None:
     """Give layers that name nothing the nodes of their kind: the next in the graph, or behind the layer before."""
     for number, layer in enumerate(layers):
         types = _STANDS_FOR.get(layer.type, set())
@@ -243,7 +245,7 @@ def _adopt(layers: Sequence[ExecutedLayer], graph: NodeGraph, owner: dict[int, i
             owner[node] = number
 
 
-def _behind(starts: Sequence[int], graph: NodeGraph, owner: Mapping[int, int]) -> list[int]:
+def _behind(starts: Sequence[int], graph: Graph, owner: Mapping[int, int]) -> list[int]:
     """The free nodes that follow within a layer."""
     following: dict[int, None] = {}
     waiting = list(starts)
@@ -255,8 +257,17 @@ def _behind(starts: Sequence[int], graph: NodeGraph, owner: Mapping[int, int]) -
     return sorted(following)
 
 
+# A node in the blocked layout is called after the output that it had before, which is now called "reorder…";
+# a number makes a second node of that name unique.
+_BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
+_TOKEN = re.compile(r"_token_\d+$")
+_REORDERS = {"ReorderInput", "ReorderOutput"}
+# The tensor that a fused convolution adds to its result.
+_ADDEND = 3
+
+
 @dataclass(frozen=True, slots=True)
-class OptimisedNode:
+class Optimised:
     """A node of the graph that an engine made of the model."""
 
     name: str
@@ -269,38 +280,38 @@ class OptimisedNode:
 
 
 def optimised_seeds(
-    layers: Sequence[ExecutedLayer], content: bytes, graph: NodeGraph
+    layers: Sequence[ExecutedLayer], content: bytes, graph: Graph
 ) -> tuple[tuple[ExecutedLayer, ...], dict[int, list[int]]]:
     """The layers with their kernels, and for each the nodes that it is known to cover.
 
     `content` is the optimised graph; its nodes have the names of the layers.
     """
-    optimised = _read_nodes(content)
-    known = _known_nodes(optimised, graph)
+    made = _read_nodes(content)
+    known = _known_nodes(made, graph)
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, node in enumerate(optimised):
+    for place, node in enumerate(made):
         places[node.name, node.op_type].append(place)
     seeds: dict[int, list[int]] = {}
-    with_kernels: list[ExecutedLayer] = []
+    told: list[ExecutedLayer] = []
     for number, layer in enumerate(layers):
         here = places.get((layer.name, layer.type))
         if not here:
-            with_kernels.append(layer)
+            told.append(layer)
             continue
         place = here.pop(0) if len(here) > 1 else here[0]
-        domain = optimised[place].domain
-        with_kernels.append(replace(layer, kernel=f"{domain}.{layer.type}" if domain else layer.type))
+        domain = made[place].domain
+        told.append(replace(layer, kernel=f"{domain}.{layer.type}" if domain else layer.type))
         seeds[number] = known[place]
-    return tuple(with_kernels), seeds
+    return tuple(told), seeds
 
 
 @confined(reads=[])
-def _read_nodes(content: bytes) -> list[OptimisedNode]:
+def _read_nodes(content: bytes) -> list[Optimised]:
     """The nodes of an optimised graph, in order."""
     proto = ModelProto.FromString(content)
     structure.check_text(proto)
     return [
-        OptimisedNode(
+        Optimised(
             node.name,
             node.op_type,
             node.domain,
@@ -314,29 +325,29 @@ def _read_nodes(content: bytes) -> list[OptimisedNode]:
     ]
 
 
-def _known_nodes(optimised: Sequence[OptimisedNode], graph: NodeGraph) -> list[list[int]]:
+def _known_nodes(made: Sequence[Optimised], graph: Graph) -> list[list[int]]:
     """For each optimised node those of the model that its name, its outputs and its extra inputs tell of."""
-    same = [_same_node(node, graph) for node in optimised]
+    same = [_same_node(node, graph) for node in made]
     taken = {number for number in same if number is not None}
     # What a tensor of the optimised graph was called in the model.
     was: dict[str, str] = {}
     known: list[list[int]] = []
-    for node, number in zip(optimised, same, strict=True):
+    for node, number in zip(made, same, strict=True):
         if node.op_type in _REORDERS and node.output:
             was[node.output[0]] = was.get(node.input[0], node.input[0]) if node.input else ""
             known.append([])
             continue
-        kept = [name for name in node.output if name in graph.producers]
+        kept = [name for name in node.output if name in graph.maker]
         # An output whose node is still there belongs to a copy that was put behind it.
         own = [
-            graph.producers[output]
+            graph.maker[output]
             for output in kept
-            if graph.producers[output] == number or graph.producers[output] not in taken
+            if graph.maker[output] == number or graph.maker[output] not in taken
         ]
         covered = [] if number is None else [number]
         covered += [place for place in dict.fromkeys(own) if place != number]
         before = _BLOCKED.sub("", node.name) if _BLOCKED.search(node.name) else ""
-        if not kept and before in graph.producers:
+        if not kept and before in graph.maker:
             covered += _extended(node, before, graph, was)
         elif not kept and number is not None and node.output:
             was[node.output[0]] = graph.nodes[number].outputs[0]
@@ -344,25 +355,25 @@ def _known_nodes(optimised: Sequence[OptimisedNode], graph: NodeGraph) -> list[l
     return known
 
 
-def _same_node(node: OptimisedNode, graph: NodeGraph) -> int | None:
+def _same_node(node: Optimised, graph: Graph) -> int | None:
     """The model's node that this one still is, in another layout or in INT8 (QLinearConv), by its name."""
     number = graph.by_name.get(node.name, graph.by_name.get(_TOKEN.sub("", node.name)))
     return number if number is not None and node.op_type.endswith(graph.nodes[number].type) else None
 
 
-def _extended(node: OptimisedNode, tensor: str, graph: NodeGraph, was: dict[str, str]) -> list[int]:
+def _extended(node: Optimised, tensor: str, graph: Graph, was: dict[str, str]) -> list[int]:
     """The nodes from the one that computed `tensor` on that were fused into a blocked one behind it.
 
     The addition shows as an input, the activation as an attribute.
     """
-    covered = [graph.producers[tensor]]
+    covered = [graph.maker[tensor]]
     activation = node.activation
     if graph.nodes[covered[0]].type == activation:
         activation = ""
     addend = node.input[_ADDEND] if node.op_type == "Conv" and len(node.input) > _ADDEND else ""
     for wanted, other in (("Add", was.get(addend, addend)), (activation, "")):
         last = graph.nodes[covered[-1]].outputs[0]
-        for user in graph.consumers.get(last, ()) if wanted and (other or wanted != "Add") else ():
+        for user in graph.users.get(last, ()) if wanted and (other or wanted != "Add") else ():
             types = ("Add", "Sum") if wanted == "Add" else (wanted,)
             if graph.nodes[user].type in types and (not other or other in graph.nodes[user].inputs):
                 covered.append(user)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferlab.model.flops.costs import NodeCost
-from inferlab.profiling.join import ExecutedLayer, JoinResult, NodeGraph
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult
 from inferlab.records.profile import Layer
 
 FALLBACK = "ORT"
@@ -56,7 +56,7 @@ def align(passes: Sequence[Sequence[ExecutedLayer]]) -> tuple[list[ExecutedLayer
 
 
 def layer_records(
-    timed_layers: Sequence[TimedLayer], clean_ms: Sequence[float], ms_per_batch: float, graph: NodeGraph
+    timed_layers: Sequence[TimedLayer], clean_ms: Sequence[float], ms_per_batch: float, graph: Graph
 ) -> tuple[Layer, ...]:
     """The layers, rescaled in each process to its clean time, and as a whole to the model's."""
     factors = [
@@ -83,7 +83,7 @@ def _record(
     times_ms: tuple[float, ...],
     ms: float,
     whole_ms: float,
-    graph: NodeGraph,
+    graph: Graph,
     taken: set[str],
 ) -> Layer:
     nodes = [graph.nodes[number] for number in layer.nodes]
@@ -150,7 +150,7 @@ def _zero_fraction(nodes: Sequence[NodeCost]) -> float | None:
     return sum(zeros * size for zeros, size in counted) / elements if elements else None
 
 
-def layer_bytes(members: Sequence[int], graph: NodeGraph) -> int | None:
+def layer_bytes(members: Sequence[int], graph: Graph) -> int | None:
     """What a layer reads and writes; tensors that only its own nodes see stay in registers or caches."""
     inside = set(members)
     total = 0
@@ -158,27 +158,25 @@ def layer_bytes(members: Sequence[int], graph: NodeGraph) -> int | None:
         node = graph.nodes[number]
         if node.read_bytes is None or node.write_bytes is None:
             return None
-        internal = [tensor for tensor in node.inputs if graph.producers.get(tensor) in inside]
+        internal = [tensor for tensor in node.inputs if graph.maker.get(tensor) in inside]
         read = sum(_size(tensor, graph) for tensor in internal)
         outputs = [tensor for tensor in node.outputs if tensor]
         hidden = [
             tensor
             for tensor in outputs
-            if tensor not in graph.outputs
-            and graph.consumers.get(tensor)
-            and set(graph.consumers[tensor]) <= inside
+            if tensor not in graph.kept and graph.users.get(tensor) and set(graph.users[tensor]) <= inside
         ]
         written = node.write_bytes * (len(outputs) - len(hidden)) // max(1, len(outputs))
         total += max(0, node.read_bytes - read) + node.weight_bytes + written
     return total if members else None
 
 
-def _size(tensor: str, graph: NodeGraph) -> int:
+def _size(tensor: str, graph: Graph) -> int:
     """The bytes of a tensor that a node made; a view has those of what it looks at."""
     seen: set[str] = set()
-    while tensor in graph.producers and tensor not in seen:
+    while tensor in graph.maker and tensor not in seen:
         seen.add(tensor)
-        node = graph.nodes[graph.producers[tensor]]
+        node = graph.nodes[graph.maker[tensor]]
         if node.write_bytes:
             return node.write_bytes // max(1, len([tensor for tensor in node.outputs if tensor]))
         tensor = next(filter(None, node.inputs), "")

@@ -1,4 +1,4 @@
-"""What pruning each layer alone costs: approximated from the weights, or tried on inputs."""
+"""What pruning each layer alone costs: foretold from the weights, or tried on inputs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _energies(model: Model, names: Sequence[str]) -> dict[str, _Energy]:
 
 
 def approximate(model: Model, costs: Costs, name: str = "baseline") -> LossProfile:
-    """From the weights alone: a layer's loss is the share of its weight's energy that pruning removes."""
+    """Foretell from the weights alone: a layer's loss is the share of its weight's energy that pruning removes."""
     _refuse_other_kinds(model)
     started = time.monotonic()
     chosen = layers_to_prune(costs)

@@ -22,7 +22,7 @@ from inferlab.measure.prepare import Job, capabilities_for
 from inferlab.measure.stats import summarize
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs as count
-from inferlab.profiling.join import ExecutedLayer, JoinResult, NodeGraph, join, optimised_seeds, read_layers
+from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult, join, optimised_seeds, read_layers
 from inferlab.profiling.layers import TimedLayer, align, apportion, layer_records, time_layers
 from inferlab.profiling.loss import layers_to_prune
 from inferlab.profiling.passes import LayerReport, Passes, engine_nodes, measure_passes
@@ -31,8 +31,6 @@ from inferlab.records.profile import Interval, Layer, PerformanceProfile, level_
 from inferlab.transform.prune import prune
 
 _HEAVY = 0.25
-# A copy is measured in so many processes: the baseline's interval says how much they differ.
-_PROCESSES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +68,13 @@ def measure(
     passes = measure_passes(job, time_s, levels, listener, processes)
     runs = [process.run for process in passes]
     summary = _summary(job, passes)
-    reporting = [process for process in passes if process.layers is not None]
+    told = [process for process in passes if process.layers is not None]
     graph = _graph(job.model, costs, job)
-    timed_layers = _timed(job, [process.layers for process in reporting if process.layers is not None], graph)
+    timed_layers = _timed(job, [process.layers for process in told if process.layers is not None], graph)
     ms_per_batch = summary.median_ms.value
-    clean_ms = [process.clean_ms for process in reporting]
-    layers = layer_records(timed_layers, clean_ms, ms_per_batch, graph) if reporting else ()
-    overheads = [_wall_ms(process) / process.clean_ms - 1.0 for process in reporting]
+    clean_ms = [process.clean_ms for process in told]
+    layers = layer_records(timed_layers, clean_ms, ms_per_batch, graph) if told else ()
+    overheads = [_wall_ms(process) / process.clean_ms - 1.0 for process in told]
     profile = PerformanceProfile(
         name=name,
         engine=job.cell.engine,
@@ -102,7 +100,7 @@ def measure(
         problems=tuple(problem for process in passes for problem in process.problems),
         overhead_interval=_overhead_interval(overheads),
     )
-    return _with_imposed(profile, reporting, graph, job) if levels else profile
+    return _with_imposed(profile, told, graph, job) if levels else profile
 
 
 def measure_variant(
@@ -122,16 +120,14 @@ def measure_variant(
     changed = replace(job, model=variant, cell=replace(job.cell, model_digest=variant.digest))
     passes = measure_passes(changed, time_s, (), listener, processes)
     summary = _summary(changed, passes)
-    reporting = [process for process in passes if process.layers is not None]
+    told = [process for process in passes if process.layers is not None]
     layers_ms: dict[str, float] = {}
-    if reporting and baseline.layers:
+    if told and baseline.layers:
         graph = _graph(variant, count(variant, dict(job.cell.shapes)), changed)
-        timed_layers = _timed(
-            changed, [process.layers for process in reporting if process.layers is not None], graph
-        )
+        timed_layers = _timed(changed, [process.layers for process in told if process.layers is not None], graph)
         original = {node.id for node in costs.nodes}
         records = layer_records(
-            timed_layers, [process.clean_ms for process in reporting], summary.median_ms.value, graph
+            timed_layers, [process.clean_ms for process in told], summary.median_ms.value, graph
         )
         served = [
             (_originals(layer.nodes, graph, original), record.ms)
@@ -170,29 +166,29 @@ def _refuse_silent(job: Job) -> None:
     )
 
 
-def _graph(model: Model, costs: Costs, job: Job) -> NodeGraph:
+def _graph(model: Model, costs: Costs, job: Job) -> Graph:
     """The graph with the names that the engine's file gives its nodes."""
     writes_model = registry.launch(job.cell.engine).writes_model
     nodes = engine_nodes(costs.nodes, model, writes_model)
-    return NodeGraph(nodes, {spec.name for spec in model.inputs}, {spec.name for spec in model.outputs})
+    return Graph(nodes, {spec.name for spec in model.inputs}, {spec.name for spec in model.outputs})
 
 
-def _timed(job: Job, reports: Sequence[LayerReport], graph: NodeGraph) -> tuple[TimedLayer, ...]:
+def _timed(job: Job, told: Sequence[LayerReport], graph: Graph) -> tuple[TimedLayer, ...]:
     """The layers of all processes, joined with the nodes."""
-    if not reports:
+    if not told:
         return ()
-    layers, times = align([read_layers(report.data["layers"]) for report in reports])
-    layers, joined = _join(layers, reports[0], graph)
+    layers, times = align([read_layers(process.data["layers"]) for process in told])
+    layers, joined = _join(layers, told[0], graph)
     return time_layers(layers, joined, times)
 
 
 def _join(
-    layers: Sequence[ExecutedLayer], report: LayerReport, graph: NodeGraph
+    layers: Sequence[ExecutedLayer], told: LayerReport, graph: Graph
 ) -> tuple[list[ExecutedLayer], JoinResult]:
     seeds = None
-    if report.graph is not None:
-        layers, seeds = optimised_seeds(layers, report.graph, graph)
-    return list(layers), join(layers, graph, str(report.data.get("unnamed", "after")), seeds)
+    if told.graph is not None:
+        layers, seeds = optimised_seeds(layers, told.graph, graph)
+    return list(layers), join(layers, graph, str(told.data.get("unnamed", "after")), seeds)
 
 
 def _wall_ms(passes: Passes) -> float:
@@ -211,7 +207,7 @@ def _summary(job: Job, passes: Sequence[Passes]) -> Summary:
     return summary
 
 
-def _originals(members: Sequence[int], graph: NodeGraph, original: set[str]) -> list[str]:
+def _originals(members: Sequence[int], graph: Graph, original: set[str]) -> list[str]:
     """The nodes of the original that a layer covers, or the next ones that use what it quantises."""
     own = [graph.nodes[number].id for number in members if graph.nodes[number].id in original]
     waiting, seen = list(members), set(members)
@@ -224,7 +220,7 @@ def _originals(members: Sequence[int], graph: NodeGraph, original: set[str]) -> 
 
 
 def _with_imposed(
-    profile: PerformanceProfile, reporting: Sequence[Passes], graph: NodeGraph, job: Job
+    profile: PerformanceProfile, told: Sequence[Passes], graph: Graph, job: Job
 ) -> PerformanceProfile:
     """The profile with the times at each level, held to what the same process took without sparsity.
 
@@ -234,7 +230,7 @@ def _with_imposed(
     flops = {node.id: node.flops or 0 for node in graph.nodes}
     by_layer: dict[str, dict[str, list[float]]] = {layer.id: {} for layer in profile.layers}
     model: dict[str, list[float]] = {}
-    for process in reporting:
+    for process in told:
         assert process.layers is not None
         sum_ms = sum(each.ns for each in read_layers(process.layers.data["layers"])) / 1e6
         scale, within = profile.ms_per_batch / sum_ms, min(1.0, sum_ms / process.clean_ms)
@@ -259,6 +255,10 @@ def _shortened(before_ms: float, after_ms: float, within: float) -> float:
 
 def _medians(times_ms: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {level: statistics.median(times_ms[level]) for level in sorted(times_ms, key=float)}
+
+
+# A copy is measured in so many processes: the baseline's interval says how much they differ.
+_PROCESSES = 2
 
 
 def measure_levels(

@@ -14,8 +14,8 @@ from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.onnx_file import parse_onnx
-from inferlab.model.onnx_graph import bodies, constant_tensor, fed_inputs
-from inferlab.model.weights import element_count, external_tensors, tensor_bytes
+from inferlab.model.onnx_graph import all_tensors, bodies, constant_tensor, fed_inputs
+from inferlab.model.weights import element_count, tensor_bytes
 from inferlab.records import Event, Listener, Model, ignore
 from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import LARGE_BYTES, Copy, bring_in, target_of, write
@@ -91,7 +91,9 @@ def _light(proto: ModelProto, original: Path) -> tuple[ModelProto, set[str]]:
     graph.input.extend(fed)
     graph.input.extend(helper.make_tensor_value_info(*shape) for shape in shapes)
     graph.initializer.extend(kept)
-    outside = sum(tensor_bytes(tensor) for tensor in external_tensors(light))
+    outside = sum(
+        tensor_bytes(tensor) for tensor in all_tensors(light) if tensor.data_location == TensorProto.EXTERNAL
+    )
     if outside > LARGE_BYTES:
         raise BadInput(
             f"{original.name} keeps more than {LARGE_BYTES / 1e9:g} GB of weights in branches or loops, "

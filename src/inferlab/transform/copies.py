@@ -18,14 +18,7 @@ from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import parse_onnx, read_onnx
 from inferlab.model.onnx_graph import all_tensors, type_name
-from inferlab.model.weights import (
-    FLOATS,
-    external_files,
-    external_tensors,
-    list_weights,
-    replace_data,
-    stored_values,
-)
+from inferlab.model.weights import FLOATS, external_files, list_weights, stored_values
 from inferlab.records import Model
 
 # Protobuf holds no more than 2 GB in one message.
@@ -77,8 +70,12 @@ def write(proto: ModelProto, original: Path, target: Path, what: str) -> Model:
 
 def bring_in(proto: ModelProto, original: Path) -> None:
     """Take what the tensors of a model have in other files into the graph itself."""
-    for tensor in external_tensors(proto):
-        replace_data(tensor, stored_values(tensor, original.parent).tobytes())
+    for tensor in all_tensors(proto):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            content = stored_values(tensor, original.parent).tobytes()
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = content
 
 
 def save(proto: ModelProto, path: Path) -> None:

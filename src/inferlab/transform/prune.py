@@ -17,16 +17,8 @@ from inferlab.child.pruning import count_nan
 from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import parse_onnx, read_onnx
-from inferlab.model.onnx_graph import SAME_VALUES, attribute, graphs
-from inferlab.model.weights import (
-    data_place,
-    external_files,
-    external_tensors,
-    replace_data,
-    set_data_place,
-    stored_values,
-    tensor_bytes,
-)
+from inferlab.model.onnx_graph import SAME_VALUES, all_tensors, attribute, graphs
+from inferlab.model.weights import data_place, external_files, stored_values, tensor_bytes
 from inferlab.records import Model
 from inferlab.transform.copies import check_prunable, not_a_number, target_of, writing
 from inferlab.transform.patterns import mask, parse_groups
@@ -54,10 +46,11 @@ def prune(model: Model, levels: Mapping[str, float], folder: Path, pattern: str 
     data = {file.relative_to(original.parent): file for file in external_files(proto, original.parent, original)}
     chosen = _chosen(proto, levels, parse_groups(pattern))
     layouts = ProductRows(proto)
-    external = list(external_tensors(proto))
+    external = [tensor for tensor in all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL]
     spans = [_span(tensor) for tensor in external]
     for tensor in external:
-        set_data_place(tensor, *data_place(tensor)[:2])
+        # With its length: without one, some readers take all up to the file's end.
+        _set_place(tensor, data_place(tensor)[1])
     with writing(folder, "pruned"):
         with ExitStack() as stack:
             copies = _copied(data, folder, stack)
@@ -109,14 +102,16 @@ def _put(
 ) -> None:
     """Write the new elements of a weight into the graph or into the copy of its data file."""
     if tensor.data_location != TensorProto.EXTERNAL:
-        replace_data(tensor, stored.tobytes())
+        for field in ("float_data", "double_data", "int32_data"):
+            tensor.ClearField(field)
+        tensor.raw_data = stored.tobytes()
         return
     span = _span(tensor)
     file, offset = copies[Path(span[0])], span[1]
     if _shared(span, spans):
         # Others read the same bytes: the pruned ones come to stand at the end.
         offset = file.seek(0, os.SEEK_END)
-        set_data_place(tensor, span[0], offset)
+        _set_place(tensor, offset)
     file.seek(offset)
     file.write(stored.data)
 
@@ -130,7 +125,15 @@ def _span(tensor: TensorProto) -> Span:
 def _shared(span: Span, spans: Sequence[Span]) -> bool:
     """Whether more than one tensor reads some of these bytes."""
     location, begin, end = span
-    return sum(other[0] == location and other[1] < end and begin < other[2] for other in spans) > 1
+    return sum(span[0] == location and span[1] < end and begin < span[2] for span in spans) > 1
+
+
+def _set_place(tensor: TensorProto, offset: int) -> None:
+    location, _, _ = data_place(tensor)
+    size = tensor_bytes(tensor)
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", size)):
+        tensor.external_data.add(key=key, value=str(value))
 
 
 class ProductRows:

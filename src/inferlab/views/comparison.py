@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from inferlab.measure.check import deviates, worst
@@ -64,8 +65,8 @@ def _measured(comparison: Comparison) -> str:
     return f"unpaired, {len(comparison.times_ms[0])} and {len(comparison.times_ms[1])} processes of saved results"
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What disturbed it and what else differs."""
+def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
+    """What disturbed it and what else differs; `names` are what its arms are called."""
     found = [f"the results also differ in {one}." for one in comparison.differences]
     if not comparison.pairs:
         found.append(_OF_MACHINES if _of_machines(comparison) else _OF_MOMENTS)
@@ -75,7 +76,7 @@ def notes(comparison: Comparison) -> list[str]:
             f"the outputs of A and B deviate from each other{error}. "
             "That is within what rounding to few bits may change; check the accuracy on data before you use it."
         )
-    for name, found_here in zip("AB", arm_findings(comparison), strict=True):
+    for name, found_here in zip(names, arm_findings(comparison), strict=True):
         found += [f"{name}: {finding(one)}" for one in found_here]
     if comparison.interrupted:
         found.append("it was interrupted; the pairs that were complete are kept.")
@@ -84,11 +85,11 @@ def notes(comparison: Comparison) -> list[str]:
 
 _OF_MOMENTS = (
     "saved results were not measured in turns, so a change of the machine between them counts as a difference. "
-    "For a verdict that holds, compare the models: inferlab compare MODEL_A MODEL_B"
+    "For a verdict that holds, compare the models themselves."
 )
 _OF_MACHINES = (
     "results of two machines cannot be measured in turns, so that the verdict is about these two machines at "
-    "those moments. How much machines of one type differ is told by: inferlab benchmark --cluster … --nodes N"
+    "those moments. Measure several machines of each type to see how much those differ."
 )
 
 

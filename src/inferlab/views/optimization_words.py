@@ -116,9 +116,7 @@ def _far_off(data: Mapping[str, Any]) -> str:
             f"the accuracy fell from {share(data['original_accuracy'])} to {share(data['accuracy'])}, by more "
             f"than {share(data['limit'])}: the model does not do its work any more. {_LESS}"
         )
-    generated = (
-        " These were generated inputs: look at it on your own (--data file.npz)." if data["generated"] else ""
-    )
+    generated = " These were generated inputs: look at it on your own data." if data["generated"] else ""
     return (
         f"the outputs are far from the original's: the output distance of {data['distance']:.3g} is above "
         f"{data['limit']:g}, so the model does not do its work any more. {_LESS}{generated}"
@@ -133,7 +131,7 @@ def _no_faster(data: Mapping[str, Any]) -> str:
 
 
 _LESS = "Prune less, leave layers out, or train it again."
-_GAIN = " deepsparse gains from zeros; --pattern channel takes them out, so that every engine gains."
+_GAIN = " deepsparse gains from zeros; the pattern 'channel' takes them out, so that every engine gains."
 _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     FAR_OFF: _far_off,
     "generated-inputs": lambda d: (

@@ -35,16 +35,17 @@ def follow(
     then.
     """
     slot, client = ui.context.slot, ui.context.client
+    part = slot.parent
     last, ticks, busy = desk.watch.snapshot, desk.watch.ticks, False
 
     async def catch_up() -> None:
         nonlocal last, ticks, busy
-        if busy or not client.has_socket_connection:
+        if busy or part.is_deleted or not client.has_socket_connection:
             return
         busy = True
         try:
             with slot:
-                while desk.watch.snapshot != last and not slot.parent.is_deleted:
+                while desk.watch.snapshot != last and not part.is_deleted:
                     before, last = last, desk.watch.snapshot
                     await _done(changed(before, last))
                 if renew is not None and ticks != desk.watch.ticks:
@@ -57,7 +58,7 @@ def follow(
             busy = False
 
     def tell() -> None:
-        if slot.parent.is_deleted:
+        if part.is_deleted:
             stop()
         else:
             background_tasks.create(catch_up(), name="follow")

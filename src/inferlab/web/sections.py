@@ -42,7 +42,7 @@ def losses(profiles: Sequence[Entry]) -> list[Entry]:
 
 
 def approximated(profiles: Sequence[Entry]) -> Entry | None:
-    """The oldest profile whose losses were foretold from the weights: the one that the project began with."""
+    """The oldest profile whose losses were estimated from the weights: the one that the project began with."""
     return next((one for one in reversed(profiles) if _method(one) == "approximated"), None)
 
 

@@ -200,15 +200,20 @@ def stats(classes: str = "") -> Element:
     return grid
 
 
-def stat(label: str, value: str, detail: str = "") -> Element:
-    """A number with its name above and its interval, or what else qualifies it, below."""
+def stat(label: str, value: str, detail: str = "", name: str = "") -> Element:
+    """A number with its name above and its interval, or what else qualifies it, below; tests find it by `name`."""
     with html.div().classes("il-stat") as whole:
         html.div(label).classes("il-stat-label")
         html.div(value).classes("il-stat-value")
         if detail:
             html.div(detail).classes("il-stat-detail")
-    element: Element = whole
+    element: Element = whole.props(f'data-testid="{name}"' if name else "")
     return element
+
+
+def fact(label: str, value: str, name: str) -> Element:
+    """A stat that is words rather than a number."""
+    return stat(label, value, name=name).classes("il-stat-words")
 
 
 Kind = Literal["ok", "warn", "wrong", "muted", "info"]

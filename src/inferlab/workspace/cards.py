@@ -228,12 +228,13 @@ def _of_comparison(found: Document, original: str) -> Card:
         Arm(side(label, original), outcomes[0].cell.engine if outcomes else label, tuple(outcomes))
         for label, outcomes in ((label_b, found.outcomes[1::2]), (label_a, found.outcomes[0::2]))
     )
+    duels = tuple(_duel(one, (arms[1].label, arms[0].label)) for one in sweep.results)
     failures = tuple(failure.message for failure in sweep.failures)
     text = () if found.outcomes else tuple(stored.lines(found))
-    return Card(found.id, found.kind, arms, tuple(map(_duel, sweep.results)), failures, text, sweep.results)
+    return Card(found.id, found.kind, arms, duels, failures, text, sweep.results)
 
 
-def _duel(compared: Comparison) -> Duel:
+def _duel(compared: Comparison, labels: tuple[str, str]) -> Duel:
     cell = compared.cells[0] if compared.cells else None
     return Duel(
         1,
@@ -243,7 +244,7 @@ def _duel(compared: Comparison) -> Duel:
         compared.verdict,
         bool(compared.pairs),
         compared.outputs_match,
-        tuple(comparison.notes(compared)),
+        tuple(comparison.notes(compared, labels)),
     )
 
 
@@ -303,7 +304,7 @@ def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: i
                 found.verdict,
                 False,
                 found.outputs_match,
-                tuple(comparison.notes(found)),
+                tuple(comparison.notes(found, (other.label, arm.label))),
             )
         )
     return duels

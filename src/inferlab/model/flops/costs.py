@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import msgspec
+from typing import Any
 
 from inferlab.child import protocol
 from inferlab.model.inputs import Array
@@ -80,4 +79,17 @@ def torch_costs(
     }
     with Worker(need_torch()) as worker:
         nodes = worker.ask("task", blocks, task="torch_costs", arguments=arguments).data["nodes"]
-    return Costs(tuple(msgspec.convert({**node, "index": index}, NodeCost) for index, node in enumerate(nodes)))
+    return Costs(tuple(_node(index, node) for index, node in enumerate(nodes)))
+
+
+def _node(index: int, told: dict[str, Any]) -> NodeCost:
+    plain = {
+        key: value for key, value in told.items() if key not in ("kernel", "inputs", "outputs", "weight_shape")
+    }
+    return NodeCost(
+        index=index,
+        inputs=tuple(told["inputs"]),
+        outputs=tuple(told["outputs"]),
+        weight_shape=tuple(told["weight_shape"]),
+        **plain,
+    )

@@ -25,7 +25,6 @@ from inferlab.records import Model, Shape
 
 _OTHER_BRANCH = "the other branch of its If counts, which costs at least as much"
 _ROUNDS = "it is in a loop whose number of rounds depends on the data"
-_NO_TENSORS = {"sequence", "optional", "map", "sparse_tensor"}
 
 
 def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:
@@ -109,6 +108,9 @@ def _unknown(scope: Scope) -> int:
             missing += sum(tensor.shape is None and tensor.dtype not in _NO_TENSORS for tensor in tensors)
             missing += sum(_unknown(Scope(inner, scope.light, scope)) for inner in subgraphs(node))
     return missing
+
+
+_NO_TENSORS = {"sequence", "optional", "map", "sparse_tensor"}
 
 
 def _graph(scope: Scope, place: Place, light: LightModel, number: list[int]) -> list[Costed]:

@@ -19,14 +19,7 @@ from inferlab.errors import Damaged, InferlabError
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import data_files_of, parse_onnx
 from inferlab.model.onnx_graph import Tensor, all_nodes, all_tensors, bodies
-from inferlab.model.weights import (
-    element_count,
-    external_files,
-    replace_data,
-    stored_values,
-    tensor_bytes,
-    zero_counts,
-)
+from inferlab.model.weights import element_count, external_files, stored_values, tensor_bytes, zero_counts
 from inferlab.records import Model, Shape
 from inferlab.timeouts import timeout_s
 from inferlab.worker import Launch, Worker
@@ -124,10 +117,19 @@ def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, NodeTrace]:
 
 def _lighten(tensor: TensorProto, folder: Path) -> None:
     """Drop the values of a large tensor; bring those of a small one in."""
-    if element_count(tensor) > _FEW:
-        replace_data(tensor, None)
-    elif tensor.data_location == TensorProto.EXTERNAL:
-        replace_data(tensor, stored_values(tensor, folder).tobytes())
+    if element_count(tensor) <= _FEW:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            values = stored_values(tensor, folder).tobytes()
+            _drop(tensor)
+            tensor.raw_data = values
+        return
+    _drop(tensor)
+
+
+def _drop(tensor: TensorProto) -> None:
+    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+                  "string_data", "external_data", "data_location"):  # fmt: skip
+        tensor.ClearField(field)
 
 
 def _fix_inputs(proto: ModelProto, shapes: Mapping[str, Shape]) -> None:

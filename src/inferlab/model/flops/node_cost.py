@@ -27,9 +27,6 @@ _INTEGER = {"ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuan
 
 Costed = tuple[NodeCost, tuple[Parameter, ...]]
 
-# They pick rows of their tables.
-_TABLES = {"EmbedLayerNormalization", "QEmbedLayerNormalization"}
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -161,6 +158,10 @@ def _with_bytes(
         else:
             weights += size or 0
     return replace(cost, read_bytes=_sum(read), write_bytes=written, weight_bytes=weights)
+
+
+# They pick rows of their tables.
+_TABLES = {"EmbedLayerNormalization", "QEmbedLayerNormalization"}
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends
 
-from inferlab.web.api import (
-    benchmarks,
-    engines,
-    entries,
-    jobs,
-    profiles,
-    projects,
-    system,
-    uploads,
-    versions,
-)
+from inferlab.web.api import benchmarks, engines, entries, jobs, profiles, projects, system, uploads, versions
 from inferlab.web.api.common import PROBLEMS, giving, only_known
 
 if TYPE_CHECKING:

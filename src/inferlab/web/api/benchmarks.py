@@ -15,17 +15,7 @@ from inferlab.views import files
 from inferlab.views.charts.timeline import Track, tracks
 from inferlab.views.text import output_check
 from inferlab.web.api.asking import BenchmarkAsking
-from inferlab.web.api.common import (
-    CONFLICT,
-    NOT_THERE,
-    SHOWN,
-    EntryId,
-    ProjectId,
-    SmallBody,
-    SomeId,
-    TheWorkspace,
-    queued,
-)
+from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, EntryFacts, EntryLine, Estimate, Failure, JobFacts, of_cell
 from inferlab.workspace import cards
 from inferlab.workspace.entries import entry_of
@@ -185,7 +175,7 @@ class IterationFacts(Answer):
 router = APIRouter(tags=["benchmarks"], route_class=SmallBody)
 
 
-@router.get("/projects/{project_id}/benchmarks", summary="A project's benchmarks", responses=NOT_THERE)
+@router.get("/projects/{project_id}/benchmarks", summary="A project's benchmarks")
 def list_benchmarks(
     workspace: TheWorkspace,
     project_id: ProjectId,
@@ -201,7 +191,6 @@ def list_benchmarks(
     "/projects/{project_id}/benchmarks",
     status_code=202,
     summary="Ask for a benchmark",
-    responses=NOT_THERE,
     dependencies=SHOWN,
 )
 def add_benchmark(
@@ -211,7 +200,7 @@ def add_benchmark(
     return queued(workspace.add_benchmark(project_id, asking.form()), workspace, response)
 
 
-@router.get("/benchmarks/{entry_id}", summary="One benchmark", responses=NOT_THERE)
+@router.get("/benchmarks/{entry_id}", summary="One benchmark")
 def read_benchmark(workspace: TheWorkspace, entry_id: EntryId) -> CardFacts:
     """All of a benchmark or comparison: arms, cells with intervals, findings, output checks, verdicts.
 
@@ -221,7 +210,7 @@ def read_benchmark(workspace: TheWorkspace, entry_id: EntryId) -> CardFacts:
     return CardFacts.of(workspace.card(entry_id), EntryFacts.of(entry, workspace.sources))
 
 
-@router.get("/benchmarks/{entry_id}/iterations", summary="Every iteration of a cell", responses=NOT_THERE)
+@router.get("/benchmarks/{entry_id}/iterations", summary="Every iteration of a cell")
 def read_iterations(
     workspace: TheWorkspace,
     entry_id: EntryId,
@@ -238,13 +227,7 @@ def read_iterations(
     return IterationFacts.of(tracks([outcome])[0])
 
 
-@router.post(
-    "/benchmarks/{entry_id}/rerun",
-    status_code=202,
-    summary="Measure again",
-    responses=NOT_THERE,
-    dependencies=SHOWN,
-)
+@router.post("/benchmarks/{entry_id}/rerun", status_code=202, summary="Measure again", dependencies=SHOWN)
 def rerun_benchmark(workspace: TheWorkspace, entry_id: EntryId, response: Response) -> JobFacts:
     """Queue the same once more, under the same conditions, as a new entry."""
     _entry(workspace, entry_id)
@@ -255,7 +238,7 @@ def rerun_benchmark(workspace: TheWorkspace, entry_id: EntryId, response: Respon
     "/benchmarks/{entry_id}",
     status_code=204,
     summary="Remove a benchmark",
-    responses={**NOT_THERE, **CONFLICT},
+    responses=CONFLICT,
     dependencies=SHOWN,
 )
 def remove_benchmark(workspace: TheWorkspace, entry_id: EntryId) -> None:

@@ -30,10 +30,10 @@ _LOOK_S = 0.5
 #: What any route may answer beside what it is for.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "This cannot be done, for the reason that is given."},
+    404: {"model": Problem, "description": "What is named is not there."},
     422: {"model": Problem, "description": "A field is missing, not known, or of another type."},
 }
-#: And those that name something.
-NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is no such thing."}}
+#: And some of them.
 CONFLICT: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "Not in the state that it is in."}
 }

@@ -11,7 +11,7 @@ from inferlab.engines.environments import SPECS
 from inferlab.errors import BadInput, NotThere
 from inferlab.records import EngineInfo
 from inferlab.web.api.asking import Agreement
-from inferlab.web.api.common import CONFLICT, NOT_THERE, SHOWN, ProjectId, SmallBody, TheWorkspace, queued
+from inferlab.web.api.common import CONFLICT, SHOWN, ProjectId, SmallBody, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, JobFacts, LicenceFacts
 from inferlab.workspace.engines import can_install, licence_of, title
 
@@ -53,7 +53,7 @@ def list_engines(workspace: TheWorkspace) -> list[EngineFacts]:
     return [EngineFacts.of(one) for one in workspace.engines.all()]
 
 
-@router.get("/projects/{project_id}/engines", summary="Engines for a project's model", responses=NOT_THERE)
+@router.get("/projects/{project_id}/engines", summary="Engines for a project's model")
 def list_choices(
     workspace: TheWorkspace,
     project_id: ProjectId,
@@ -69,7 +69,7 @@ def list_choices(
     "/engines/{name}/install",
     status_code=202,
     summary="Install an engine",
-    responses={**NOT_THERE, **CONFLICT},
+    responses=CONFLICT,
     dependencies=SHOWN,
 )
 def install_engine(

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from inferlab.web.answers import attachment
 from inferlab.web.api.asking import EntryChange
-from inferlab.web.api.common import CONFLICT, NOT_THERE, SHOWN, EntryId, SmallBody, TheWorkspace
+from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, SmallBody, TheWorkspace
 from inferlab.web.api.schemas import Answer, EntryLine
 
 router = APIRouter(tags=["entries"], route_class=SmallBody)
@@ -21,19 +21,14 @@ class CommandFacts(Answer):
     command: str = Field(description="What a shell takes to measure the same.")
 
 
-@router.post("/entries/{entry_id}/restore", summary="Undo a removal", responses=NOT_THERE, dependencies=SHOWN)
+@router.post("/entries/{entry_id}/restore", summary="Undo a removal", dependencies=SHOWN)
 def restore_entry(workspace: TheWorkspace, entry_id: EntryId) -> EntryLine:
     """Put back what was removed less than ten minutes ago."""
     workspace.put_back(entry_id)
     return EntryLine.of(workspace.store.entry(entry_id), workspace.sources)
 
 
-@router.patch(
-    "/entries/{entry_id}",
-    summary="Rename an entry",
-    responses={**NOT_THERE, **CONFLICT},
-    dependencies=SHOWN,
-)
+@router.patch("/entries/{entry_id}", summary="Rename an entry", responses=CONFLICT, dependencies=SHOWN)
 def rename_entry(workspace: TheWorkspace, entry_id: EntryId, change: EntryChange) -> EntryLine:
     """Call a benchmark, a comparison, a profile or a version something else."""
     return EntryLine.of(workspace.rename(entry_id, change.name), workspace.sources)
@@ -44,7 +39,6 @@ def rename_entry(workspace: TheWorkspace, entry_id: EntryId, change: EntryChange
     summary="An entry as a file",
     response_class=Response,
     responses={
-        **NOT_THERE,
         200: {
             "description": "The file, as an attachment with a name.",
             "content": {kind: {} for kind in ("application/json", "text/csv", "text/html")},
@@ -61,7 +55,7 @@ def export_entry(
     return Response(found.text, media_type=found.media_type, headers=attachment(found.name))
 
 
-@router.get("/entries/{entry_id}/command", summary="An entry as a command line", responses=NOT_THERE)
+@router.get("/entries/{entry_id}/command", summary="An entry as a command line")
 def read_command(workspace: TheWorkspace, entry_id: EntryId) -> CommandFacts:
     """The command line that measures the same."""
     return CommandFacts(command=workspace.command(entry_id))

@@ -12,17 +12,7 @@ from pydantic import Field
 
 from inferlab.errors import NotThere
 from inferlab.store.entries import QueuedJob
-from inferlab.web.api.common import (
-    CONFLICT,
-    NOT_THERE,
-    PROBLEMS,
-    SHOWN,
-    JobId,
-    SmallBody,
-    TheDesk,
-    TheWorkspace,
-    as_json,
-)
+from inferlab.web.api.common import CONFLICT, PROBLEMS, SHOWN, JobId, SmallBody, TheDesk, TheWorkspace, as_json
 from inferlab.web.api.schemas import Answer, JobDetails, JobFacts
 from inferlab.workspace.workspace import Workspace
 
@@ -61,7 +51,7 @@ async def follow_jobs(desk: TheDesk) -> AsyncIterable[ServerSentEvent]:
         yield ServerSentEvent(event="queue", data=QueueFacts(jobs=_queue(snapshot.jobs)))
 
 
-@router.get("/jobs/{job_id}", summary="One job", responses=NOT_THERE)
+@router.get("/jobs/{job_id}", summary="One job")
 def read_job(workspace: TheWorkspace, job_id: JobId) -> JobDetails:
     """A job with its log."""
     return _details(workspace, job_id)
@@ -76,7 +66,7 @@ def _there(workspace: TheWorkspace, job_id: JobId) -> None:
     "/jobs/{job_id}/events",
     summary="Follow a job",
     response_class=EventSourceResponse,
-    responses=as_json({**PROBLEMS, **NOT_THERE}),
+    responses=as_json(PROBLEMS),
     dependencies=[Depends(_there)],
 )
 async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEvent]:
@@ -101,29 +91,21 @@ async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEv
             yield ServerSentEvent(event="progress", data=found)
 
 
-@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", responses=NOT_THERE, dependencies=SHOWN)
+@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", dependencies=SHOWN)
 def cancel_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Take a job out of the queue, or ask a running one to end; what is measured is kept."""
     found = workspace.cancel(job_id)
     return JobFacts.of(found, workspace.position(found))
 
 
-@router.post(
-    "/jobs/{job_id}/resume", summary="Resume a job", responses={**NOT_THERE, **CONFLICT}, dependencies=SHOWN
-)
+@router.post("/jobs/{job_id}/resume", summary="Resume a job", responses=CONFLICT, dependencies=SHOWN)
 def resume_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Queue a job again that was cancelled or interrupted; what is done is not measured again."""
     found = workspace.resume(job_id)
     return JobFacts.of(found, workspace.position(found))
 
 
-@router.delete(
-    "/jobs/{job_id}",
-    status_code=204,
-    summary="Forget a job",
-    responses={**NOT_THERE, **CONFLICT},
-    dependencies=SHOWN,
-)
+@router.delete("/jobs/{job_id}", status_code=204, summary="Forget a job", responses=CONFLICT, dependencies=SHOWN)
 def remove_job(workspace: TheWorkspace, job_id: JobId) -> None:
     """Forget a job that has ended; its entry stays."""
     workspace.store.jobs.remove(job_id)

@@ -13,17 +13,7 @@ from inferlab.profiling.estimate import BUDGET
 from inferlab.records import profile as profiled
 from inferlab.store.entries import Entry
 from inferlab.web.api.asking import ProfileAsking
-from inferlab.web.api.common import (
-    CONFLICT,
-    NOT_THERE,
-    SHOWN,
-    EntryId,
-    ProjectId,
-    SmallBody,
-    SomeId,
-    TheWorkspace,
-    queued,
-)
+from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, Estimate, JobFacts, ModelFacts
 from inferlab.workspace.entries import entry_of
 from inferlab.workspace.sources import Sources
@@ -140,20 +130,14 @@ Budget = Annotated[float, Query(allow_inf_nan=False, description="The loss that 
 router = APIRouter(tags=["profiles"], route_class=SmallBody)
 
 
-@router.get("/projects/{project_id}/profiles", summary="A project's profiles", responses=NOT_THERE)
+@router.get("/projects/{project_id}/profiles", summary="A project's profiles")
 def list_profiles(workspace: TheWorkspace, project_id: ProjectId) -> list[ProfileLine]:
     """All profiles of a project, newest first, without opening them."""
     workspace.project(project_id)
     return [ProfileLine.of(one, workspace.sources) for one in workspace.profiles(project_id)]
 
 
-@router.post(
-    "/projects/{project_id}/profiles",
-    status_code=202,
-    summary="Ask for profiles",
-    responses=NOT_THERE,
-    dependencies=SHOWN,
-)
+@router.post("/projects/{project_id}/profiles", status_code=202, summary="Ask for profiles", dependencies=SHOWN)
 def add_profile(
     workspace: TheWorkspace, project_id: ProjectId, asking: ProfileAsking, response: Response
 ) -> JobFacts:
@@ -161,7 +145,7 @@ def add_profile(
     return queued(workspace.add_profile(project_id, asking.form()), workspace, response)
 
 
-@router.get("/profiles/{entry_id}", summary="One profile", responses=NOT_THERE)
+@router.get("/profiles/{entry_id}", summary="One profile")
 def read_profile(
     workspace: TheWorkspace,
     entry_id: EntryId,
@@ -174,14 +158,14 @@ def read_profile(
     return ProfileFacts.of(workspace.profile(entry_id, loss, budget), workspace.sources)
 
 
-@router.get("/profiles/{entry_id}/loss", summary="The losses of a profile alone", responses=NOT_THERE)
+@router.get("/profiles/{entry_id}/loss", summary="The losses of a profile alone")
 def read_losses(workspace: TheWorkspace, entry_id: EntryId, budget: Budget = BUDGET) -> ProfileFacts:
     """The losses of a profile, with what pruning by them within a budget does to the parameters."""
     _refuse_others(workspace, entry_id)
     return ProfileFacts.of(workspace.loss_profile(entry_id, budget), workspace.sources)
 
 
-@router.get("/profiles/{entry_id}/diff", summary="Compare with another profile", responses=NOT_THERE)
+@router.get("/profiles/{entry_id}/diff", summary="Compare with another profile")
 def compare_profiles(
     workspace: TheWorkspace,
     entry_id: EntryId,
@@ -197,7 +181,7 @@ def compare_profiles(
     "/profiles/{entry_id}",
     status_code=204,
     summary="Remove a profile",
-    responses={**NOT_THERE, **CONFLICT},
+    responses=CONFLICT,
     dependencies=SHOWN,
 )
 def remove_profile(workspace: TheWorkspace, entry_id: EntryId) -> None:

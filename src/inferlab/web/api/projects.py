@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request, Response
 
 from inferlab.web.api.asking import ModelAsking, ProjectAsking, ProjectChange
 from inferlab.web.api.common import (
-    NOT_THERE,
     PREFIX,
     SHOWN,
     TOO_LARGE,
@@ -25,12 +24,7 @@ from inferlab.web.api.schemas import JobFacts, ModelFacts, ProjectFacts, Project
 router = APIRouter(tags=["projects"], route_class=SmallBody)
 
 
-@router.post(
-    "/models/analyse",
-    tags=["models"],
-    summary="What a model is",
-    responses={**NOT_THERE, **TOO_LARGE, **TOO_MANY},
-)
+@router.post("/models/analyse", tags=["models"], summary="What a model is", responses={**TOO_LARGE, **TOO_MANY})
 async def analyse_model(desk: TheDesk, request: Request, asking: ModelAsking) -> ModelFacts:
     """Find a model, fetching it where needed, and read what it is; nothing is kept but a download."""
     return ModelFacts.of(await analysed(desk, request, asking.source), desk.workspace.sources)
@@ -46,7 +40,7 @@ def list_projects(workspace: TheWorkspace) -> list[ProjectSummary]:
     "/projects",
     status_code=201,
     summary="Make a project",
-    responses={**NOT_THERE, **TOO_LARGE, **TOO_MANY},
+    responses={**TOO_LARGE, **TOO_MANY},
     dependencies=SHOWN,
 )
 async def add_project(desk: TheDesk, request: Request, asking: ProjectAsking, response: Response) -> ProjectFacts:
@@ -59,13 +53,13 @@ async def add_project(desk: TheDesk, request: Request, asking: ProjectAsking, re
     return ProjectFacts.of(project, workspace.sources)
 
 
-@router.get("/projects/{project_id}", summary="One project", responses=NOT_THERE)
+@router.get("/projects/{project_id}", summary="One project")
 def read_project(workspace: TheWorkspace, project_id: ProjectId) -> ProjectFacts:
     """The name, the description and the model of a project."""
     return ProjectFacts.of(workspace.project(project_id), workspace.sources)
 
 
-@router.patch("/projects/{project_id}", summary="Change a project", responses=NOT_THERE, dependencies=SHOWN)
+@router.patch("/projects/{project_id}", summary="Change a project", dependencies=SHOWN)
 def change_project(workspace: TheWorkspace, project_id: ProjectId, change: ProjectChange) -> ProjectFacts:
     """Give a project another name, description or input shapes."""
     before = workspace.project(project_id)
@@ -75,25 +69,19 @@ def change_project(workspace: TheWorkspace, project_id: ProjectId, change: Proje
     return ProjectFacts.of(changed, workspace.sources)
 
 
-@router.delete(
-    "/projects/{project_id}",
-    status_code=204,
-    summary="Remove a project",
-    responses=NOT_THERE,
-    dependencies=SHOWN,
-)
+@router.delete("/projects/{project_id}", status_code=204, summary="Remove a project", dependencies=SHOWN)
 def remove_project(workspace: TheWorkspace, project_id: ProjectId) -> None:
     """Remove a project with all that was measured in it, and its model where that was uploaded; no way back."""
     workspace.remove_project(project_id)
 
 
-@router.get("/projects/{project_id}/theory", summary="What the architecture says", responses=NOT_THERE)
+@router.get("/projects/{project_id}/theory", summary="What the architecture says")
 def read_theory(workspace: TheWorkspace, project_id: ProjectId) -> ProfileFacts:
     """The FLOPS profile and the approximated loss profile of a project's model, which take no measuring."""
     return ProfileFacts.of(workspace.theory(project_id), workspace.sources)
 
 
-@router.get("/projects/{project_id}/jobs", summary="A project's jobs", responses=NOT_THERE)
+@router.get("/projects/{project_id}/jobs", summary="A project's jobs")
 def list_project_jobs(workspace: TheWorkspace, project_id: ProjectId) -> list[JobFacts]:
     """Jobs that wait or run, and those that ended without an entry to show; newest first."""
     workspace.project(project_id)

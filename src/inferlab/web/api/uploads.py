@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field
 
-from inferlab.web.api.common import CONFLICT, NOT_THERE, PREFIX, TOO_LARGE, TOO_MANY, TheWorkspace, UploadId
+from inferlab.web.api.common import CONFLICT, PREFIX, TOO_LARGE, TOO_MANY, TheWorkspace, UploadId
 from inferlab.web.api.schemas import Answer
 
 router = APIRouter(tags=["uploads"])
@@ -41,7 +41,7 @@ def begin_upload(workspace: TheWorkspace, response: Response) -> UploadFacts:
     "/uploads/{upload_id}/{name}",
     status_code=201,
     summary="Send a file",
-    responses={**NOT_THERE, **CONFLICT, **TOO_LARGE, **TOO_MANY},
+    responses={**CONFLICT, **TOO_LARGE, **TOO_MANY},
     openapi_extra={"requestBody": {"required": True, "description": "The bytes of the file.", **_BYTES}},
 )
 async def receive_file(
@@ -60,9 +60,7 @@ async def receive_file(
     return ReceivedFacts(name=received.path.name, size_bytes=received.size_bytes)
 
 
-@router.delete(
-    "/uploads/{upload_id}", status_code=204, summary="Remove an upload", responses={**NOT_THERE, **CONFLICT}
-)
+@router.delete("/uploads/{upload_id}", status_code=204, summary="Remove an upload", responses=CONFLICT)
 def remove_upload(workspace: TheWorkspace, upload_id: UploadId) -> None:
     """Remove the files of an upload of which no project was made."""
     workspace.remove_upload(upload_id)

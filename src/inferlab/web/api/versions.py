@@ -15,16 +15,7 @@ from inferlab.records.profile import PruningEstimate
 from inferlab.views import optimization_words as words
 from inferlab.web.answers import attachment
 from inferlab.web.api.asking import LevelsAsking, VersionAsking
-from inferlab.web.api.common import (
-    CONFLICT,
-    NOT_THERE,
-    SHOWN,
-    EntryId,
-    ProjectId,
-    SmallBody,
-    TheWorkspace,
-    queued,
-)
+from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, JobFacts, ModelFacts
 from inferlab.workspace.exports import Export, code_sample, model_file, recipe, shown_recipe
 from inferlab.workspace.sources import Sources
@@ -121,7 +112,7 @@ class VersionFacts(VersionLine):
 
 
 class EstimateFacts(Answer):
-    """What shares of zeros would give, foretold by the profiles of the original."""
+    """What shares of zeros would give, estimated by the profiles of the original."""
 
     levels: dict[str, float] = Field(description="The share of zeros of every weight that is pruned.")
     performance: str | None = Field(description="The profile that times are from; null: nothing is said of time.")
@@ -158,20 +149,14 @@ class EstimateFacts(Answer):
 router = APIRouter(tags=["versions"], route_class=SmallBody)
 
 
-@router.get("/projects/{project_id}/versions", summary="A project's versions", responses=NOT_THERE)
+@router.get("/projects/{project_id}/versions", summary="A project's versions")
 def list_versions(workspace: TheWorkspace, project_id: ProjectId) -> list[VersionLine]:
     """All versions of a project's model, newest first; also those that the command line made."""
     workspace.project(project_id)
     return [VersionLine.of(one, workspace.sources) for one in workspace.versions.of_project(project_id)]
 
 
-@router.post(
-    "/projects/{project_id}/versions",
-    status_code=202,
-    summary="Ask for a version",
-    responses=NOT_THERE,
-    dependencies=SHOWN,
-)
+@router.post("/projects/{project_id}/versions", status_code=202, summary="Ask for a version", dependencies=SHOWN)
 def create_version(
     workspace: TheWorkspace, project_id: ProjectId, asking: VersionAsking, response: Response
 ) -> JobFacts:
@@ -179,7 +164,7 @@ def create_version(
     return queued(add_version(workspace, project_id, asking.form()), workspace, response)
 
 
-@router.post("/projects/{project_id}/estimate", summary="Foretell a version", responses=NOT_THERE)
+@router.post("/projects/{project_id}/estimate", summary="Estimate a version")
 def estimate_version(workspace: TheWorkspace, project_id: ProjectId, asking: LevelsAsking) -> EstimateFacts:
     """What shares of zeros would give in time, parameters and loss, by the profiles of the project's model."""
     form = asking.form()
@@ -187,7 +172,7 @@ def estimate_version(workspace: TheWorkspace, project_id: ProjectId, asking: Lev
     return EstimateFacts.of(basis.foretold(levels_of(form, basis) if form.prunes else {}), basis)
 
 
-@router.get("/versions/{entry_id}", summary="One version", responses=NOT_THERE)
+@router.get("/versions/{entry_id}", summary="One version")
 def read_version(workspace: TheWorkspace, entry_id: EntryId) -> VersionFacts:
     """All of a version: both models, the recipe, every layer, its speed, its outputs, and what qualifies them."""
     version = workspace.versions.get(entry_id)
@@ -198,7 +183,7 @@ def read_version(workspace: TheWorkspace, entry_id: EntryId) -> VersionFacts:
     "/versions/{entry_id}/model",
     summary="The model of a version",
     response_class=FileResponse,
-    responses={**NOT_THERE, 200: {"description": "The ONNX file.", "content": {"application/octet-stream": {}}}},
+    responses={200: {"description": "The ONNX file.", "content": {"application/octet-stream": {}}}},
 )
 def download_model(
     workspace: TheWorkspace,
@@ -216,7 +201,7 @@ def download_model(
     "/versions/{entry_id}/recipe",
     summary="The recipe of a version",
     response_class=Response,
-    responses={**NOT_THERE, 200: {"description": "The recipe.", "content": {"application/yaml": {}}}},
+    responses={200: {"description": "The recipe.", "content": {"application/yaml": {}}}},
 )
 def download_recipe(workspace: TheWorkspace, entry_id: EntryId) -> Response:
     """All that was done, as YAML that `inferlab optimize --recipe` repeats."""
@@ -227,7 +212,7 @@ def download_recipe(workspace: TheWorkspace, entry_id: EntryId) -> Response:
     "/versions/{entry_id}/code",
     summary="Code that runs a version",
     response_class=Response,
-    responses={**NOT_THERE, 200: {"description": "A program.", "content": {"text/x-python": {}}}},
+    responses={200: {"description": "A program.", "content": {"text/x-python": {}}}},
 )
 def download_code(
     workspace: TheWorkspace,
@@ -242,7 +227,7 @@ def download_code(
     "/versions/{entry_id}",
     status_code=204,
     summary="Remove a version",
-    responses={**NOT_THERE, **CONFLICT},
+    responses=CONFLICT,
     dependencies=SHOWN,
 )
 def remove_version(workspace: TheWorkspace, entry_id: EntryId) -> None:

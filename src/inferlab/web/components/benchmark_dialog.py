@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from nicegui import html, ui
 
@@ -17,7 +16,15 @@ from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
 from inferlab.views.history import age
 from inferlab.web.components.dialogs import Foot
-from inferlab.web.components.fields import EngineSelect, NumberChips, VersionSelect, number, shapes_field, whole
+from inferlab.web.components.fields import (
+    EngineSelect,
+    NumberChips,
+    ReasonSelect,
+    VersionSelect,
+    number,
+    shapes_field,
+    whole,
+)
 from inferlab.web.components.jobs import duration
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
@@ -41,39 +48,6 @@ _MOST_CHIPS = 16
 _RECENT = 50
 _TAKEN = "As in {}"
 _ONLY = "Its core counts, batch sizes and scenario are taken: only the same can be compared."
-_OPTION = """
-<q-item v-bind="props.itemProps" :data-testid="'scenario-' + props.opt.name">
-  <q-item-section>
-    <q-item-label>{{ props.opt.label }}</q-item-label>
-    <q-item-label caption>{{ props.opt.caption }}</q-item-label>
-  </q-item-section>
-</q-item>
-"""
-
-
-class ScenarioSelect(ui.select):
-    """Scenarios with what they are; those that cannot be chosen say why."""
-
-    def __init__(self, changed: Callable[[], Awaitable[None]]) -> None:
-        self._reasons: dict[str, str] = {}
-        super().__init__(list(SCENARIOS), label="Scenario", value="sync", on_change=changed)
-        self.add_slot("option", _OPTION)
-
-    def refuse(self, reasons: dict[str, str]) -> None:
-        """Disable these, for these reasons."""
-        if reasons == self._reasons:
-            return
-        self._reasons = reasons
-        if self.value in reasons:
-            self.value = "sync"
-        self.update()
-
-    def _update_options(self) -> None:
-        super()._update_options()
-        shown: list[dict[str, Any]] = self._props["options"]
-        for option, (name, meaning) in zip(shown, SCENARIOS.items(), strict=True):
-            reason = self._reasons.get(name, "")
-            option |= {"name": name, "caption": reason or meaning, "disable": bool(reason)}
 
 
 class BenchmarkDialog:
@@ -157,7 +131,9 @@ class BenchmarkDialog:
 
     def _how(self) -> None:
         with html.div().classes("il-fields-3"):
-            self._scenario = ScenarioSelect(self._changed).props('data-testid="scenario"')
+            names = {name: name for name in SCENARIOS}
+            self._scenario = ReasonSelect("scenario", "Scenario", names, "sync", {}, SCENARIOS)
+            self._scenario.props('data-testid="scenario"').on_value_change(self._changed)
             self._streams = number("Streams", "streams", self._changed, props="precision=0")
             self._rate = number("Requests a Second", "rate", self._changed)
         with html.div().classes("il-fields-3"):
@@ -227,7 +203,7 @@ class BenchmarkDialog:
         refused = {}
         if compares and like is None and self._rival.value == "engine":
             refused["server"] = "engines are compared at full load, not at a rate of requests"
-        self._scenario.refuse(refused)
+        self._scenario.refuse(refused, "sync")
         if like is not None:
             self._scenario.value = like.cells[0].cell.scenario
         scenario, taken = self._scenario.value, _TAKEN.format(reference_to(like)) if like else ""

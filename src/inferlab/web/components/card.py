@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from nicegui import html, ui
 from nicegui.element import Element
-from nicegui.events import ValueChangeEventArguments
 
 from inferlab.errors import InferlabError
-from inferlab.measure.headline import statistic
-from inferlab.measure.intervals import LEVEL
-from inferlab.records import Comparison, Estimate
-from inferlab.store.entries import CellEntry, QueuedJob
-from inferlab.units import count, plural, share
-from inferlab.views.charts.cards import HEIGHT, best_and_worst
-from inferlab.views.charts.points import Point
-from inferlab.views.intervals import between, useful
-from inferlab.views.text import output_error
+from inferlab.store.entries import QueuedJob
 from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
-from inferlab.web.components.cards import CardCache, CardContent, CardView, CellContent, Drawing, Place
-from inferlab.web.components.dialogs import dialog
+from inferlab.web.components.card_body import CardBody, Chosen, cached_stats, show_stats
+from inferlab.web.components.cards import CardCache, CardView
 from inferlab.web.components.entries import EntryActions
 from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.live import aged
-from inferlab.workspace.cards import Duel, ms_per_item
 
-_VIEWS = {"baseline": "Baseline", "cores": "Core scaling", "batches": "Batch size scaling"}
-_STATES = {
-    "pending": "Not measured yet.",
-    "cancelled": "Cancelled before it was measured.",
-    "done": "Nothing was measured.",
-    "failed": "It failed without a reason.",
-}
 _ENDS = {
     "cancelled": "Cancelled.",
     "interrupted": "Interrupted: inferlab was stopped while this was measured.",
     "failed": "Failed.",
 }
 _ELSEWHERE = "Not finished: it is being measured on the command line, or was cut off there."
-_DIFFERENT = (
-    "Both sides are different models, and their outputs differ: what is faster has its price. The page of a "
-    "version says how far its outputs are off."
-)
-_WORTHLESS = "Wrong outputs: this speed is worth nothing."
-_PAIRED = "measured in turns"
-_UNPAIRED = "not measured in turns: less sure"
-_OPPOSITE = {"faster": "slower", "slower": "faster"}
 
 
 class BenchmarkCard:
@@ -187,7 +159,7 @@ class BenchmarkCard:
             if content.card.lines or not content.cells:
                 html.pre("\n".join(content.card.lines)).classes("il-lines").props('data-testid="lines"')
             if any(content.cells):
-                await _CardBody(self._cache, content, mark, self._chosen).draw()
+                await CardBody(self._cache, content, mark, self._chosen).draw()
             if view.entry.note:
                 html.div(f"Note: {view.entry.note}").classes("il-muted il-small")
 
@@ -202,7 +174,7 @@ class BenchmarkCard:
         with self._body, html.div().classes("il-bench-body"), html.div().classes("il-bench-grid"):
             if first is not None:
                 with html.div().classes("il-bench-stats"):
-                    _stats(_cached(first), first.cell.scenario, first.wrong)
+                    show_stats(cached_stats(first), first.cell.scenario, first.wrong)
             html.div().classes("il-bench-chart il-bench-empty")
 
 
@@ -221,341 +193,3 @@ def _why_not_whole(view: CardView) -> str:
         part = entry is not None and any(one.status != "done" and one.runs for one in entry.cells)
         words.append(f"{done} of {planned} combinations were measured{', one more in part' if part else ''}.")
     return "\n".join(words)
-
-
-@dataclass(slots=True)
-class Chosen:
-    """What the user chose to see of a card; it outlives the card's being drawn again."""
-
-    arm: int = 0
-    view: str = "baseline"
-    num_cores: int = 0
-    batch_size: int = 0
-    #: The machine of a cluster whose arms are shown.
-    machine: str = ""
-
-    @property
-    def place(self) -> Place:
-        """The cell of an arm."""
-        return self.num_cores, self.batch_size
-
-    def fit(self, content: CardContent) -> None:
-        """Choose something else where a card does not have what was chosen."""
-        card = content.card
-        if self.arm >= len(content.cells):
-            self.arm = 0
-        self.machine = card.arms[self.arm].machine
-        if self.view not in _views_of(content):
-            self.view = "baseline"
-        if self.num_cores not in card.core_counts or self.batch_size not in card.batch_sizes:
-            self.num_cores, self.batch_size = content.first()
-
-
-def _views_of(content: CardContent) -> list[str]:
-    """What there is to see: scaling only of what varies."""
-    several = {"cores": len(content.card.core_counts) > 1, "batches": len(content.card.batch_sizes) > 1}
-    return [one for one in _VIEWS if several.get(one, True)]
-
-
-class _CardBody:
-    """The opened part of a card: its engines, its views, the numbers and the chart of what is chosen.
-
-    Made within the element that shall show it; `draw` fills it, and does so again when something is chosen.
-    """
-
-    def __init__(self, cache: CardCache, content: CardContent, mark: tuple[object, ...], chosen: Chosen) -> None:
-        self._cache, self._content, self._mark, self._chosen = cache, content, mark, chosen
-        self._turn = 0
-        chosen.fit(content)
-        with html.div().classes("il-bench-body") as self._root:
-            self._alert: Element = html.div().classes("il-bench-alert")
-            with html.div().classes("il-bench-choices"):
-                self._tab_slot: Element = html.div().classes("il-bench-tabs")
-                self._selectors()
-            with html.div().classes("il-bench-grid"):
-                self._stats: Element = html.div().classes("il-bench-stats")
-                with html.div().classes("il-bench-chart"):
-                    self._frame: Element = html.div().style(f"min-height: {HEIGHT}px")
-                    self._more: Element = html.div()
-                self._plot: ui.plotly | None = None
-            self._below: Element = html.div().classes("il-bench-below")
-        _fill(self._tab_slot, self._tabs)
-
-    async def draw(self) -> None:
-        """Show what is chosen: the numbers at once, the chart as soon as it is made."""
-        self._turn += 1
-        turn = self._turn
-        for select, view in ((self._cores, "cores"), (self._batch, "batches")):
-            if select is not None:
-                select.set_visibility(self._chosen.view != view)
-        _fill(self._stats, self._fill_stats)
-        _fill(self._more, self._fill_more)
-        _fill(self._below, self._fill_below)
-        _fill(self._alert, self._fill_alert)
-        drawing = await self._drawing()
-        # Something else may have been chosen meanwhile, or the card is gone.
-        if turn == self._turn and not self._root.is_deleted:
-            self._show(drawing)
-
-    # What can be chosen.
-
-    def _tabs(self) -> None:
-        every, views = self._content.card.arms, _views_of(self._content)
-        arms = {str(index): arm.label for index, arm in enumerate(every) if arm.machine == self._chosen.machine}
-        if len(arms) > 1:
-            self._tab_row(arms, str(self._chosen.arm), "arm", int)
-        if len(views) > 1:
-            self._tab_row({one: _VIEWS[one] for one in views}, self._chosen.view, "view", str)
-
-    def _tab_row(self, names: dict[str, str], value: str, what: str, kind: Callable[[str], int | str]) -> None:
-        tabs = ui.tabs(on_change=lambda event: self._choose(what, kind(event.value))).props("outside-arrows")
-        with tabs:
-            for name, label in names.items():
-                ui.tab(name, label).props(f'data-testid="{what}-{name}"')
-        tabs.set_value(value)
-
-    def _selectors(self) -> None:
-        card, chosen = self._content.card, self._chosen
-        with html.div().classes("il-bench-selectors"):
-            if len(card.machines) > 1:
-                select = ui.select(card.machines, label="Machine", value=chosen.machine)
-                select.props('data-testid="select-machine"').on_value_change(self._choose_machine)
-            self._cores = self._number_select(card.core_counts, "Cores", "num_cores", "select-cores")
-            self._batch = self._number_select(card.batch_sizes, "Batch Size", "batch_size", "select-batch")
-
-    def _number_select(self, values: list[int], label: str, what: str, name: str) -> ui.select | None:
-        if len(values) == 1:
-            return None
-        select = ui.select(values, label=label, value=getattr(self._chosen, what))
-        select.on_value_change(lambda event: self._choose(what, int(event.value)))
-        return select.props(f'data-testid="{name}"')
-
-    async def _choose_machine(self, event: ValueChangeEventArguments[Any]) -> None:
-        """Show another machine, by the same engine where it has it."""
-        arms, machine = self._content.card.arms, str(event.value)
-        if machine == self._chosen.machine:
-            return
-        engine = arms[self._chosen.arm].engine
-        there = [index for index, arm in enumerate(arms) if arm.machine == machine]
-        self._chosen.arm = next((one for one in there if arms[one].engine == engine), there[0])
-        self._chosen.machine = machine
-        _fill(self._tab_slot, self._tabs)
-        await self.draw()
-
-    def _choose(self, name: str, value: int | str) -> Awaitable[None] | None:
-        if getattr(self._chosen, name) == value:
-            return None
-        setattr(self._chosen, name, value)
-        return self.draw()
-
-    # What is shown of it.
-
-    @property
-    def _cell(self) -> CellContent | None:
-        return self._content.cell(self._chosen.arm, self._chosen.place)
-
-    @property
-    def _duel(self) -> Duel | None:
-        return self._content.card.duel(self._chosen.arm, *self._chosen.place)
-
-    def _fill_stats(self) -> None:
-        chosen, arms = self._chosen, self._content.card.arms
-        if chosen.view != "baseline":
-            by_cores = chosen.view == "cores"
-            where = {"batch_size": chosen.batch_size} if by_cores else {"num_cores": chosen.num_cores}
-            _scaling(self._content.points(chosen.arm, **where), by_cores)
-            return
-        cell, duel = self._cell, self._duel
-        if cell is None or cell.numbers is None:
-            _stats(None)
-            return
-        if duel is not None:
-            _speedup(duel, chosen.arm, arms[duel.other if chosen.arm == 0 else 0].label)
-        found = cell.numbers
-        values = (found.ms_per_item, found.ms_per_batch, found.items_per_second)
-        _stats(values, cell.point.scenario, found.wrong)
-        html.div(
-            f"{plural(found.processes, 'process', 'processes')}, {plural(found.iterations, 'batch', 'batches')}"
-        ).classes("il-stat-detail")
-
-    def _fill_alert(self) -> None:
-        for problem in self._content.card.problems:
-            shell.banner("warn", problem)
-        text, kind = self._wrong_outputs()
-        if text:
-            name = "wrong-outputs" if kind == "wrong" else "different-outputs"
-            shell.banner(kind, text).props(f'data-testid="{name}"')
-
-    def _wrong_outputs(self) -> tuple[str, shell.Kind]:
-        """What must not be missed of the outputs; empty where they are right."""
-        if self._chosen.view != "baseline":
-            points = [one for arm in range(len(self._content.cells)) for one in self._content.points(arm)]
-            wrong = sum(one.wrong for one in points)
-            told = (
-                f"{plural(wrong, 'cell')} of {len(points)} computed wrong outputs: their speed is worth nothing."
-            )
-            return told if wrong else "", "wrong"
-        cell, duel = self._cell, self._duel
-        if cell is not None and cell.numbers is not None and cell.numbers.wrong:
-            return f"{_WORTHLESS} {_sentence(output_error(cell.numbers.check))}", "wrong"
-        if duel is None or duel.outputs_match is not False:
-            return "", "wrong"
-        if self._content.card.of_different_models:
-            return _DIFFERENT, "warn"
-        return "The outputs of both sides DIFFER: a speed-up of something else is worth nothing.", "wrong"
-
-    def _fill_more(self) -> None:
-        if self._chosen.view == "baseline" and self._comparison() is not None:
-            button = ui.button("Ratio of every pair", icon="scatter_plot", on_click=self._show_ratios)
-            button.props('flat dense data-testid="ratios"')
-
-    def _fill_below(self) -> None:
-        if self._chosen.view != "baseline":
-            return
-        duel, cell = self._duel, self._cell
-        lines = self._notes(duel) if duel else []
-        for line in cell.numbers.findings if cell and cell.numbers else ():
-            # The notes of a comparison have it with the name of its side.
-            if not any(note.endswith(line) for note in lines):
-                lines.append(line)
-        shell.findings(list(dict.fromkeys(map(_sentence, lines))))
-
-    def _notes(self, duel: Duel) -> list[str]:
-        """What is to be said of a comparison, its sides by their names."""
-        arms = self._content.card.arms
-        names = {"A: ": f"{arms[duel.other].label}: ", "B: ": f"{arms[0].label}: "}
-        return [f"{names[one[:3]]}{one[3:]}" if one[:3] in names else one for one in duel.notes]
-
-    # The chart.
-
-    async def _drawing(self) -> Drawing | None:
-        chosen, cache = self._chosen, self._cache
-        if chosen.view == "cores":
-            return await cache.core_scaling(self._content, chosen.arm, chosen.batch_size)
-        if chosen.view == "batches":
-            return await cache.batch_scaling(self._content, chosen.arm, chosen.num_cores)
-        return await cache.iterations(self._content.card.id, self._mark, chosen.arm, chosen.place)
-
-    def _show(self, drawing: Drawing | None) -> None:
-        if drawing is not None and self._plot is not None:
-            self._plot.update_figure(drawing)
-            return
-        self._frame.clear()
-        self._plot = None
-        with self._frame:
-            if drawing is not None:
-                self._plot = ui.plotly(drawing).classes("il-bench-plot").props('data-testid="chart"')
-            else:
-                self._fill_cause()
-
-    def _fill_cause(self) -> None:
-        """Why there is no chart."""
-        cell = self._cell
-        if self._chosen.view != "baseline":
-            text = "No combination was measured that could be drawn."
-        else:
-            text = "Not planned on this side." if cell is None else on_pages(cell.failure) or _STATES[cell.status]
-        with html.div().classes("il-bench-cause").props('data-testid="cause"'):
-            if cell is not None and cell.status == "failed":
-                shell.chip("failed", "wrong")
-            html.div(text).classes("il-bench-cause-text")
-
-    def _comparison(self) -> Comparison | None:
-        """The comparison at the chosen place, where its pairs are kept."""
-        card = self._content.card
-        places = ((one.num_cores, one.batch_size) for one in card.duels)
-        return next(
-            (told for place, told in zip(places, card.results, strict=False) if place == self._chosen.place), None
-        )
-
-    async def _show_ratios(self) -> None:
-        comparison = self._comparison()
-        drawing = await self._cache.ratios(comparison) if comparison else None
-        with dialog("Ratio of every pair", "il-log-dialog", self._root.client) as opened:
-            if drawing is None:
-                html.div("The ratios of this comparison cannot be drawn.")
-            else:
-                ui.plotly(drawing).classes("il-bench-plot").props('data-testid="ratios-chart"')
-            with html.div().classes("il-dialog-actions"):
-                ui.button("Close", on_click=opened.close).props("flat")
-
-
-def _fill(slot: Element, fill: Callable[[], None]) -> None:
-    slot.clear()
-    with slot:
-        fill()
-
-
-# The numbers, each with its interval.
-
-
-def _stats(values: tuple[Estimate, Estimate, Estimate] | None, scenario: str = "", struck: bool = False) -> None:
-    """Time an item, time a batch, items a second; struck out where they are worth nothing, dashes for nothing."""
-    names = {"MS per item": statistic(scenario), "MS per batch": "median", "Items per second": "mean"}
-    for (name, told), value in zip(names.items(), values or (None,) * 3, strict=True):
-        if value is None:
-            shell.stat(name, "–")
-            continue
-        text = count(value.value) if name.startswith("Items") else _three(value.value)
-        whole = shell.stat(f"{name} ({told})", text, _interval(value))
-        whole.classes("il-struck" if struck else "").props(f'data-testid="{name.lower().replace(" ", "-")}"')
-
-
-def _cached(one: CellEntry) -> tuple[Estimate, Estimate, Estimate] | None:
-    """Time an item, time a batch and items a second as the store has them cached; None where it has not."""
-    if one.median_ms is None or not one.items_per_sec:
-        return None
-    batch = Estimate(one.median_ms, one.median_ms_low, one.median_ms_high, LEVEL, "student")
-    rate = Estimate(one.items_per_sec, one.items_per_sec_low, one.items_per_sec_high, LEVEL, "student")
-    return ms_per_item(one.cell, batch, rate), batch, rate
-
-
-def _speedup(duel: Duel, arm: int, other: str) -> None:
-    """How many times as fast an arm is as the other, which has a name, and whether that is sure."""
-    value, verdict = duel.speedup, duel.verdict
-    if arm != 0:
-        value, verdict = duel.ratio, _OPPOSITE.get(duel.verdict, duel.verdict)
-    with html.div().classes("il-stat").props('data-testid="speedup"'):
-        html.div(f"Speed-up over {other}").classes("il-stat-label")
-        with html.div().classes("il-bench-verdict"):
-            html.span(f"{_three(value.value)}×").classes("il-stat-value")
-            shell.verdict(verdict)
-        html.div(_interval(value, "×")).classes("il-stat-detail")
-        html.div(_PAIRED if duel.paired else _UNPAIRED).classes("il-stat-detail")
-
-
-def _scaling(points: Sequence[Point], by_cores: bool) -> None:
-    """The best and the worst of some cells along core counts, or along batch sizes."""
-    what, name = ("core count", "num_cores") if by_cores else ("batch size", "batch_size")
-    found = best_and_worst(points)
-    if found is None:
-        html.div("No cell has a result that counts.").classes("il-muted")
-        return
-    best, worst = found
-    low, high = best.ends("ms_per_item") or (None, None)
-    took = Estimate(best.ms_per_item or 0.0, low, high, LEVEL, "student")
-    shell.stat(f"Best {what}", str(getattr(best, name))).props('data-testid="best"')
-    shell.stat(f"MS per item ({statistic(best.scenario)})", _three(took.value), _interval(took))
-    detail = f"{_three(worst.ms_per_item or 0.0)} ms per item"
-    shell.stat(f"Worst {what}", str(getattr(worst, name)), detail).props('data-testid="worst"')
-
-
-def _three(value: float) -> str:
-    """Three digits, or all before the point, never as a power of ten."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    places = 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.{max(places, 0)}f}"
-
-
-def _interval(found: Estimate, unit: str = "") -> str:
-    """Both ends of an interval, with what it was made for."""
-    if found.ends is None or not useful(found.ends):
-        return between(found.ends)
-    return f"{between(found.ends)}{unit} ({share(found.level)})"
-
-
-def _sentence(text: str) -> str:
-    """Text that begins with a capital letter and ends with a point."""
-    clean = text.strip()
-    return f"{clean[:1].upper()}{clean[1:]}{'' if clean.endswith(('.', '!', '?')) else '.'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,84 +60,89 @@ def whole(value: float | None, what: str) -> int | None:
     return int(value)
 
 
-_ENGINE_OPTION = """
-<q-item v-bind="props.itemProps" :data-testid="'engine-' + props.opt.engine">
+_OPTION = """
+<q-item v-bind="props.itemProps" :data-testid="'%s-' + props.opt.name">
   <q-item-section>
     <q-item-label>{{ props.opt.label }}</q-item-label>
-    <q-item-label v-if="props.opt.reason" caption>{{ props.opt.reason }}</q-item-label>
+    <q-item-label v-if="props.opt.caption" caption>{{ props.opt.caption }}</q-item-label>
   </q-item-section>
 </q-item>
 """
+_REASONS = {"gone": "its file is gone", "changed": "its file has changed"}
 
 
-class EngineSelect(ui.select):
+class ReasonSelect(ui.select):
+    """A list whose options may have captions; those that cannot be chosen say why."""
+
+    def __init__(
+        self,
+        name: str,
+        label: str,
+        titles: Mapping[str, str],
+        value: str | None,
+        refused: Mapping[str, str],
+        captions: Mapping[str, str] | None = None,
+    ) -> None:
+        self._refused, self._captions = dict(refused), dict(captions or {})
+        super().__init__(dict(titles), label=label, value=value)
+        self.props('popup-content-class="il-options"').add_slot("option", _OPTION % name)
+
+    def refuse(self, refused: Mapping[str, str], otherwise: str) -> None:
+        """Disable these, for these reasons; where one of them was chosen, choose another."""
+        if refused != self._refused:
+            self._refused = dict(refused)
+            if self.value in refused:
+                self.value = otherwise
+            self.update()
+
+    def _update_options(self) -> None:
+        super()._update_options()
+        shown: list[dict[str, Any]] = self._props["options"]
+        for option, key in zip(shown, self.options, strict=True):
+            reason = self._refused.get(key, "")
+            caption = reason or self._captions.get(key, "")
+            option |= {"name": key or "original", "caption": caption, "disable": bool(reason)}
+
+
+class EngineSelect(ReasonSelect):
     """Engines by their titles; its value is the name of one that can be chosen, or None where none can."""
 
     def __init__(
         self, choices: Sequence[EngineChoice] = (), label: str = "Engine", value: str | None = None
     ) -> None:
-        self._choices = tuple(choices)
-        super().__init__(_titles(choices), label=label, value=_chosen(choices, value))
-        self.props('popup-content-class="il-options"').add_slot("option", _ENGINE_OPTION)
+        refused = {one.name: one.reason for one in choices if one.reason}
+        super().__init__("engine", label, _titles(choices), _chosen(choices, value), refused)
 
     def offer(self, choices: Sequence[EngineChoice], value: str | None = None) -> None:
         """Show other choices; the value stays where it can, else it is `value`, else the first that can be."""
-        self._choices = tuple(choices)
-        kept = self.value if self.value in _possible(choices) else _chosen(choices, value)
-        self.set_options(_titles(choices), value=kept)
-
-    def _update_options(self) -> None:
-        super()._update_options()
-        shown: list[dict[str, Any]] = self._props["options"]
-        for option, choice in zip(shown, self._choices, strict=True):
-            option |= {"engine": choice.name, "reason": choice.reason, "disable": bool(choice.reason)}
+        self._refused = {one.name: one.reason for one in choices if one.reason}
+        chosen = _chosen(choices, value)
+        stays = self.value in _titles(choices) and self.value not in self._refused
+        self.set_options(_titles(choices), value=self.value if stays else chosen)
 
 
 def _titles(choices: Sequence[EngineChoice]) -> dict[str, str]:
     return {one.name: one.title for one in choices}
 
 
-def _possible(choices: Sequence[EngineChoice]) -> list[str]:
-    return [one.name for one in choices if not one.reason]
-
-
 def _chosen(choices: Sequence[EngineChoice], wanted: str | None) -> str | None:
-    possible = _possible(choices)
+    possible = [one.name for one in choices if not one.reason]
     return wanted if wanted in possible else next(iter(possible), None)
 
 
-_VERSION_OPTION = """
-<q-item v-bind="props.itemProps" :data-testid="'version-option-' + (props.opt.id || 'original')">
-  <q-item-section>
-    <q-item-label>{{ props.opt.label }}</q-item-label>
-    <q-item-label v-if="props.opt.reason" caption>{{ props.opt.reason }}</q-item-label>
-  </q-item-section>
-</q-item>
-"""
-_REASONS = {"there": "", "gone": "its file is gone", "changed": "its file has changed"}
-
-
-class VersionSelect(ui.select):
-    """Versions by their names; `chosen` is the id of one, or None for the model as it is."""
+class VersionSelect(ReasonSelect):
+    """Versions by their names, the original first; `chosen` is the id of one, or None for the model as it is."""
 
     def __init__(self, versions: Sequence[Version], value: str | None = None) -> None:
-        self._versions = tuple(versions)
         names = {"": "Original", **{one.id: one.name for one in versions}}
-        super().__init__(names, label="Optimization Version", value=value if value in names else "")
-        self.add_slot("option", _VERSION_OPTION)
+        refused = {one.id: _REASONS[one.file] for one in versions if one.file != "there"}
+        value = value if value in names else ""
+        super().__init__("version-option", "Optimization Version", names, value, refused)
 
     @property
     def chosen(self) -> str | None:
         """The id of the version that is chosen."""
         return str(self.value) if self.value else None
-
-    def _update_options(self) -> None:
-        super()._update_options()
-        shown: list[dict[str, Any]] = self._props["options"]
-        shown[0] |= {"id": ""}
-        for option, one in zip(shown[1:], self._versions, strict=True):
-            reason = _REASONS[one.file]
-            option |= {"id": one.id, "reason": reason, "disable": bool(reason)}
 
 
 class NumberChips:

@@ -29,7 +29,7 @@ export default {
         <template v-slot:body="props">
           <tr :data-row="props.row.at">
             <td v-for="head in props.cols" :key="head.name" :class="[head.numeric ? 'il-right' : 'il-name', head.frozen, head.bar]"
-              :style="[head.place, head.bar ? { '--share': head.field(props.row) ?? 0 } : {}]"
+              :style="[head.place, head.bar ? { '--share': (100 * (head.field(props.row) ?? 0)) / head.most } : {}]"
               :title="head.numeric ? undefined : texts(head, props.row)" >{{ shown(head, props.row) }}</td>
           </tr>
         </template>
@@ -54,6 +54,7 @@ export default {
           place,
           width: one.width,
           bar: one.title === SHARE ? "il-share-bar" : "",
+          most: one.title === SHARE ? numbers.reduce((most, value) => Math.max(most, value ?? 0), 0) || 1 : 1,
           name: one.title,
           label: one.title,
           align: numbers ? "right" : "left",

@@ -1,23 +1,30 @@
-"""The Model Summary of a measured profile: what was measured, how fast it is, and how fast it could be."""
+"""The Model Summary of a profile: how fast it is, and what pruning would give within a loss budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from nicegui import html, ui
 from nicegui.element import Element
 
+from inferlab.profiling.estimate import BUDGET
+from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Shape
-from inferlab.records.profile import Interval, PerformanceProfile, Profile
-from inferlab.units import count, decimal, share
+from inferlab.records.optimization import Scheme
+from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate
+from inferlab.units import count, decimal, plural, share
 from inferlab.views import profile as words
 from inferlab.views import text
 from inferlab.views.intervals import between_at
 from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
-from inferlab.web.components.estimates import foretold
+from inferlab.web.components.fields import help_icon
 from inferlab.workspace.engines import title
+from inferlab.workspace.version_forms import Basis
 
 # A speed-up that is worth the work.
 _WORTH_SAYING = 1.01
@@ -51,14 +58,14 @@ def setting(performance: PerformanceProfile) -> None:
     """Under which conditions it was measured."""
     version = performance.versions.get(performance.engine, "")
     with shell.stats("il-summary-facts"):
-        _words("Name", performance.name, "name")
-        _words("Engine", f"{title(performance.engine)} {version}".rstrip(), "engine")
-        _words("Batch Size", str(performance.batch_size), "batch-size")
-        _words("Core Count", str(performance.num_cores), "num-cores")
+        shell.fact("Name", performance.name, "name")
+        shell.fact("Engine", f"{title(performance.engine)} {version}".rstrip(), "engine")
+        shell.fact("Batch Size", str(performance.batch_size), "batch-size")
+        shell.fact("Core Count", str(performance.num_cores), "num-cores")
         input_shapes(performance.shapes)
         sets = ", ".join(one.upper().replace("_", ".") for one in performance.instruction_sets)
-        _words("Measured", moment(performance.measured_at), "measured-at")
-        _words("Instruction Sets", sets or "unknown", "instruction-sets").classes("il-whole-row")
+        shell.fact("Measured", moment(performance.measured_at), "measured-at")
+        shell.fact("Instruction Sets", sets or "unknown", "instruction-sets").classes("il-whole-row")
 
 
 def input_shapes(shapes: Mapping[str, Shape]) -> None:
@@ -73,11 +80,15 @@ def measured(performance: PerformanceProfile) -> None:
     with shell.stats("il-summary-numbers"):
         ms, items = performance.ms_per_batch, performance.items_per_second
         ms_ends, items_ends = performance.ms_interval, performance.items_interval
-        _stat("MS per Batch (median)", decimal(ms, 3), _ends(ms_ends, lambda one: decimal(one, 3)), "ms-per-batch")
-        _stat("Items per Second (mean)", count(items), _ends(items_ends, count), "items-per-second")
+        shell.stat(
+            "MS per Batch (median)", decimal(ms, 3), _ends(ms_ends, lambda one: decimal(one, 3)), "ms-per-batch"
+        )
+        shell.stat("Items per Second (mean)", count(items), _ends(items_ends, count), "items-per-second")
         if performance.int8_ms_per_batch:
             int8_ms = performance.int8_ms_per_batch
-            _stat("INT8 MS per Batch", decimal(int8_ms, 3), f"{ms / int8_ms:.2f} × as fast", "int8-ms-per-batch")
+            shell.stat(
+                "INT8 MS per Batch", decimal(int8_ms, 3), f"{ms / int8_ms:.2f} × as fast", "int8-ms-per-batch"
+            )
     check = performance.output_check
     kind: shell.Kind = {"match": "ok", "mismatch": "wrong"}.get(check.status, "warn")  # type: ignore[assignment]
     with html.div().classes("il-chips"):
@@ -89,12 +100,12 @@ def measured(performance: PerformanceProfile) -> None:
 
 def estimated(slot: Element, profile: Profile) -> None:
     """How fast it could be, within the budget."""
-    found = foretold(profile)
+    found = estimate_text(profile)
     slot.clear()
     with slot:
         with shell.stats("il-summary-numbers"):
-            _stat("Estimated MS per Batch", found.ms_per_batch, found.spent, "estimated-ms")
-            _stat("Estimated Speed-up", found.speedup, found.reduction_share, "estimated-speedup")
+            shell.stat("Estimated MS per Batch", found.ms_per_batch, found.spent, "estimated-ms")
+            shell.stat("Estimated Speed-up", found.speedup, found.reduction_share, "estimated-speedup")
         html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
 
 
@@ -112,9 +123,234 @@ def _ends(ends: Interval | None, told: Callable[[float], str]) -> str:
     return between_at(ends, 0.95, told)
 
 
-def _stat(label: str, value: str, detail: str, name: str) -> None:
-    shell.stat(label, value, detail).props(f'data-testid="{name}"')
+UNKNOWN = "–"
 
 
-def _words(label: str, value: str, name: str) -> Element:
-    return shell.stat(label, value).classes("il-stat-words").props(f'data-testid="{name}"')
+@dataclass(frozen=True, slots=True)
+class EstimateText:
+    """The estimate of a profile: numbers, or why there are none."""
+
+    ms_per_batch: str
+    speedup: str
+    reduction: str
+    reduction_share: str
+    recovery: str
+    #: How much of the budget it takes.
+    spent: str
+    note: str
+
+
+def estimate_text(profile: Profile) -> EstimateText:
+    """The estimate that a profile has."""
+    found = profile.estimate
+    if found is None:
+        return EstimateText(UNKNOWN, UNKNOWN, UNKNOWN, "", UNKNOWN, "", _why_none(profile))
+    ms, speedup = found.estimated_ms_per_batch, found.estimated_speedup
+    left = 1 - found.parameter_reduction
+    return EstimateText(
+        ms_per_batch=UNKNOWN if ms is None else decimal(ms, 3),
+        speedup=UNKNOWN if speedup is None else f"{speedup:.2f} ×",
+        reduction=f"{1 / left:.2f} ×" if left > 0 else UNKNOWN,
+        reduction_share=f"{share(found.parameter_reduction)} of the parameters become zero",
+        recovery=UNKNOWN if found.recovery is None else share(found.recovery),
+        spent=f"loss {found.loss:.3g} of {found.budget:g}",
+        note=_note(profile),
+    )
+
+
+def _why_none(profile: Profile) -> str:
+    if profile.loss is None:
+        return "There is no loss profile of this model, so nothing can be estimated of pruning."
+    return "No layer of this model can be pruned: nothing can be estimated."
+
+
+def _note(profile: Profile) -> str:
+    found, performance = profile.estimate, profile.performance
+    assert found is not None
+    if performance is not None and found.gained == "parameters":
+        return (
+            "No times at levels of pruning were measured, so no speed-up can be told. Add a performance profile "
+            "with “Times of pruned copies”, or on an engine that imposes sparsity."
+        )
+    if performance is not None and not gains_from_zeros(performance):
+        return (
+            f"Zeros in the weights gain nothing on {title(performance.engine)}: pruning would not make this model "
+            "faster here."
+        )
+    if not found.levels:
+        return "Nothing is pruned: no layer gains enough for what it would cost. Allow more loss."
+    levels = sorted(found.levels.values())
+    span = f"{levels[0]:g}" if levels[0] == levels[-1] else f"{levels[0]:g} to {levels[-1]:g}"
+    return f"{plural(len(levels), 'weight')} pruned, to {span} zeros."
+
+
+def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> None:
+    """The numbers of an estimate, and a note on each thing that it cannot know."""
+    performance = basis.profile.performance
+    ms, speedup = _times(basis, found, scheme) if pattern != "channel" or not found.levels else (None, None)
+    with shell.stats("il-summary-numbers"):
+        if performance is not None:
+            where = f"{title(performance.engine)}, batch {performance.batch_size}, now"
+            shell.stat("MS per Batch", decimal(performance.ms_per_batch, 3), where, "ms-per-batch")
+        shell.stat("Estimated MS per Batch", UNKNOWN if ms is None else decimal(ms, 3), "", "estimated-ms")
+        shell.stat(
+            "Estimated Speed-up", UNKNOWN if speedup is None else f"{speedup:.2f} ×", "", "estimated-speedup"
+        )
+        zeros = _zeros(basis, found)
+        shell.stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
+        loss = "outputs are no numbers" if math.isinf(found.loss) else f"loss {found.loss:.3g}"
+        recovery = UNKNOWN if found.recovery is None else share(found.recovery)
+        if unmeasured := basis.unmeasured(found.levels):
+            recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"
+        shell.stat("Estimated Recovery", recovery, f"{loss}, before retraining", "estimated-recovery")
+    for note in notes(basis, found, scheme, pattern):
+        html.p(note).classes("il-caption").props('data-testid="estimate-note"')
+
+
+def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
+    """What the numbers rest on, and what they do not say."""
+    performance, told = basis.profile.performance, []
+    if found.levels and pattern == "channel":
+        told.append(
+            "The profiles tried zeros anywhere: whole channels cost more, and what they gain in time is measured "
+            "when the version is made."
+        )
+    elif found.levels and pattern != "unstructured":
+        told.append("The profiles tried zeros anywhere: zeros in a pattern cost more, and may gain otherwise.")
+    if unmeasured := basis.unmeasured():
+        told.append(
+            f"The losses of {len(unmeasured)} of {plural(len(basis.loss.layers), 'layer')} were not measured: a "
+            "budget leaves them alone. Choose “Approximated” to prune by estimated losses, or add a loss profile "
+            "with more time."
+        )
+    if performance is None:
+        told.append("No layer was timed yet, so nothing is said of time: add a performance profile.")
+    elif found.gained == "parameters" and found.levels and pattern != "channel":
+        told.append(
+            "Times of pruned copies were not measured, so nothing is said of what pruning gains in time: add a "
+            "performance profile with “Times of pruned copies”, or on DeepSparse."
+        )
+    elif found.levels and pattern != "channel" and not gains_from_zeros(performance):
+        told.append(
+            f"{title(performance.engine)} gains nothing from zeros in the weights: pruning would not make this "
+            "model faster there."
+        )
+    if found.levels and basis.loss.method == "approximated":
+        told.append("Losses are only approximated from the weights: add a loss profile for measured ones.")
+    if scheme == "static" and performance is not None:
+        told.append(_of_int8(basis, found))
+    elif scheme is not None:
+        told.append("What this precision gains and costs is measured when the version is made.")
+    return told
+
+
+def _of_int8(basis: Basis, found: PruningEstimate) -> str:
+    gain = basis.int8_speedup()
+    costs = "What it costs in outputs is measured when the version is made."
+    if gain is None:
+        return f"No INT8 copy was timed: add a performance profile with “INT8 copy”. {costs}"
+    told = f"An INT8 copy was {gain:.2f} × as fast in the profile"
+    together = "; together with pruning, both gains are multiplied" if found.levels else ""
+    return f"{told}{together}. {costs}"
+
+
+def _times(basis: Basis, found: PruningEstimate, scheme: Scheme | None) -> tuple[float | None, float | None]:
+    """The estimated time and speed-up; None where something that matters was not timed."""
+    performance = basis.profile.performance
+    if performance is None:
+        return None, None
+    speedup = found.estimated_speedup if found.levels else 1.0
+    if scheme is not None:
+        gain = basis.int8_speedup() if scheme == "static" else None
+        speedup = None if gain is None or speedup is None else speedup * gain
+    return (None, None) if speedup is None else (performance.ms_per_batch / speedup, speedup)
+
+
+def _zeros(basis: Basis, found: PruningEstimate) -> float:
+    """The share of all parameters that are zero afterwards."""
+    loss = basis.loss
+    weights = {one.weight: one for one in loss.layers}
+    before = sum(one.params * one.zero_fraction for one in weights.values())
+    return found.parameter_reduction + (before / loss.params if loss.params else 0.0)
+
+
+# The slider goes by powers of ten, in steps that change what is chosen but little.
+_LOW, _HIGH, _STEP = -3.0, 1.0, 0.05
+_MARKS = [{"value": power, "label": f"{10.0**power:g}"} for power in range(-3, 2)]
+# Who drags a slider passes many values on the way.
+_SETTLED_S = 0.25
+_HELP = (
+    "How much loss the pruning of all layers together may cost, before any retraining. The losses of single "
+    "layers are added up: 0.1 leaves 90 % of the outputs' power, or is a rise of the cross-entropy by 0.1."
+)
+
+
+class BudgetControl:
+    """A slider, a number and, where there are several, the loss profiles to go by."""
+
+    def __init__(
+        self,
+        changed: Callable[[], Awaitable[None]],
+        budget: float = BUDGET,
+        losses: Mapping[str, str] | None = None,
+        chosen: str | None = None,
+    ) -> None:
+        self._changed, self._turn = changed, 0
+        self._setting = False
+        with html.div().classes("il-budget"):
+            with html.div().classes("il-stat-label"):
+                html.span("Loss Budget")
+                help_icon(_HELP)
+            with html.div().classes("il-budget-row"):
+                self._slider = ui.slider(min=_LOW, max=_HIGH, step=_STEP, value=_place(budget))
+                self._slider.props(
+                    f':marker-labels="{_MARKS}" data-testid="budget-slider" aria-label="Loss Budget"'
+                )
+                self._number = ui.number(value=budget, min=0, step=0.01)
+                self._number.props('data-testid="budget" aria-label="Loss Budget"')
+            self._loss = ui.select(dict(losses or {}), label="Loss Profile", value=chosen)
+            self._loss.props('data-testid="budget-loss"').set_visibility(bool(losses))
+        self._slider.on_value_change(self._slid)
+        self._number.on_value_change(self._typed)
+        self._loss.on_value_change(self._settle)
+
+    @property
+    def budget(self) -> float:
+        """The loss that may be spent."""
+        return max(0.0, float(self._number.value or 0.0))
+
+    @property
+    def loss_id(self) -> str | None:
+        """The entry whose losses are gone by; None for the profile's own."""
+        return None if self._loss.value is None else str(self._loss.value)
+
+    # Not themselves asynchronous: such handlers run when what `_set` set is over.
+    def _slid(self) -> Awaitable[None] | None:
+        if self._setting:
+            return None
+        self._set(lambda: self._number.set_value(float(f"{10**self._slider.value:.2g}")))
+        return self._settle()
+
+    def _typed(self) -> Awaitable[None] | None:
+        if self._setting or self._number.value is None:
+            return None
+        self._set(lambda: self._slider.set_value(_place(self.budget)))
+        return self._settle()
+
+    def _set(self, change: Callable[[], object]) -> None:
+        """Let one field follow the other without an answer."""
+        self._setting = True
+        change()
+        self._setting = False
+
+    async def _settle(self) -> None:
+        self._turn += 1
+        turn = self._turn
+        await asyncio.sleep(_SETTLED_S)
+        if turn == self._turn:
+            await self._changed()
+
+
+def _place(budget: float) -> float:
+    """Where a budget is on the slider, or the end that is nearest."""
+    return min(_HIGH, max(_LOW, math.log10(budget))) if budget > 0 else _LOW

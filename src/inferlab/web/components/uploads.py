@@ -29,7 +29,7 @@ def limits(sources: Sources, endings: Sequence[str] = ()) -> str:
     most = sources.most_bytes
     too_large = (
         f"These files are too large: an upload may have {size(most)}. Name a path on this machine instead, or "
-        "start with: inferlab serve --max-upload 16G"
+        "start the server with a larger limit."
     )
     return json.dumps({"mostBytes": most, "tooLarge": too_large, "endings": list(endings)})
 
@@ -224,7 +224,7 @@ class PathBrowser:
         folders = self._sources.folders
         with self._box:
             if not folders:
-                html.div("No folder may be opened. Start with: inferlab serve --folder DIR").classes("il-muted")
+                html.div("No folder may be opened: the server was started without one.").classes("il-muted")
         if len(folders) == 1:
             ui.timer(0.0, lambda: self.open(str(folders[0])), once=True)
         elif folders:

@@ -19,9 +19,9 @@ from inferlab.units import shortened
 from inferlab.views.charts.layer_curves import layer_curves
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart
-from inferlab.web.components.estimates import BudgetControl, show_estimate
 from inferlab.web.components.fields import help_icon
 from inferlab.web.components.layers import LayerEditor
+from inferlab.web.components.profile_summary import BudgetControl, show_estimate
 from inferlab.workspace.version_forms import PATTERNS, SCHEMES, Basis, VersionForm, group_share
 
 #: Where the shares of zeros come from: nowhere, one slider, the loss budget, or each layer's own slider.
@@ -156,7 +156,7 @@ class VersionEditor:
                 self._slider = ui.slider(min=0, max=99, step=1, value=100 * _USUAL)
                 self._slider.props(f':marker-labels="{marks}" data-testid="sparsity-slider" aria-label="Sparsity"')
                 self._number = ui.number(value=100 * _USUAL, min=0, max=99, step=1).props(
-                    'suffix="%" data-testid="sparsity"'
+                    'suffix="%" data-testid="sparsity" aria-label="Sparsity"'
                 )
         self._slider.on_value_change(lambda: self._slid(self._slider.value, self._number))
         self._number.on_value_change(lambda: self._slid(self._number.value, self._slider))

@@ -1,4 +1,4 @@
-"""The pages of loss profiles: as measured, and as foretold from the weights."""
+"""The pages of loss profiles: as measured, and as estimated from the weights."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.charts import Chart, ChosenChart, loaded
 from inferlab.web.components.entries import no_profile, offer_undo, page_actions
-from inferlab.web.components.estimates import BudgetControl, foretold
 from inferlab.web.components.jobs import profile_jobs
 from inferlab.web.components.layers import LayerTable, content
+from inferlab.web.components.profile_summary import BudgetControl, estimate_text
 from inferlab.web.desk import Desk
 from inferlab.web.sections import Opened, approximated, losses, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
@@ -70,7 +70,7 @@ class _Losses:
         age = (
             summary.moment(entry.created_at.isoformat())
             if entry and self._measured
-            else "foretold from the weights"
+            else "estimated from the weights"
         )
         with shell.titled("Loss Profile", age):
             if entry is not None and self._measured:
@@ -107,13 +107,13 @@ class _Losses:
         shell.section("Model Summary")
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
-                _words("Name", loss.name if self._measured else "Approximated", "name")
-                _words("Pruning Settings", "weight magnitude, unstructured", "pruning-settings").classes(
+                shell.fact("Name", loss.name if self._measured else "Approximated", "name")
+                shell.fact("Pruning Settings", "weight magnitude, unstructured", "pruning-settings").classes(
                     "il-whole-row"
                 )
                 method = words.method(loss)
-                _words("Method", f"{method[:1].upper()}{method[1:]}.", "method").classes("il-whole-row")
-                _words("Loss", words.metric(loss), "metric").classes("il-whole-row")
+                shell.fact("Method", f"{method[:1].upper()}{method[1:]}.", "method").classes("il-whole-row")
+                shell.fact("Loss", words.metric(loss), "metric").classes("il-whole-row")
                 if self._profile.flops is not None:
                     summary.input_shapes(self._profile.flops.shapes)
             with html.div().classes("il-summary-part"):
@@ -129,21 +129,23 @@ class _Losses:
     def _numbers(self, loss: LossProfile) -> None:
         known = loss.average_sensitivity
         with shell.stats("il-summary-numbers"):
-            _stat("Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned", "params")
+            shell.stat(
+                "Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned", "params"
+            )
             average = "unknown" if known is None else f"{known:.3g}"
-            _stat("Average Sensitivity", average, "mean loss over all shares of zeros", "sensitivity")
+            shell.stat("Average Sensitivity", average, "mean loss over all shares of zeros", "sensitivity")
             if loss.dense_accuracy is not None:
-                _stat("Dense Accuracy", share(loss.dense_accuracy), "before any pruning", "dense-accuracy")
+                shell.stat("Dense Accuracy", share(loss.dense_accuracy), "before any pruning", "dense-accuracy")
             if loss.dense_loss is not None:
-                _stat("Dense Loss", f"{loss.dense_loss:.4g}", "cross-entropy, in nats", "dense-loss")
+                shell.stat("Dense Loss", f"{loss.dense_loss:.4g}", "cross-entropy, in nats", "dense-loss")
 
     def _show_estimate(self) -> None:
-        found = foretold(self._profile)
+        found = estimate_text(self._profile)
         self._estimated.clear()
         with self._estimated:
             with shell.stats("il-summary-numbers"):
-                _stat("Estimated Reduction", found.reduction, found.reduction_share, "reduction")
-                _stat("Estimated Recovery", found.recovery, found.spent, "recovery")
+                shell.stat("Estimated Reduction", found.reduction, found.reduction_share, "reduction")
+                shell.stat("Estimated Recovery", found.recovery, found.spent, "recovery")
             html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
 
     async def _recompute(self) -> None:
@@ -173,11 +175,3 @@ class _Losses:
         await curves.show(lambda: charts.loss_curves(profile))
         await parameters.refresh()
         table.fill(await asyncio.to_thread(lambda: content(loss_columns(loss))))
-
-
-def _stat(label: str, value: str, detail: str, name: str) -> None:
-    shell.stat(label, value, detail).props(f'data-testid="{name}"')
-
-
-def _words(label: str, value: str, name: str) -> Element:
-    return shell.stat(label, value).classes("il-stat-words").props(f'data-testid="{name}"')

@@ -1,4 +1,4 @@
-"""Optimization: the versions of a project's model, the next one with what is foretold of it, and each as it is."""
+"""Optimization: the versions of a project's model, the next one with its estimates, and each as it is."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Overview:
         table.show(found.versions)
         self._jobs = version_jobs(self._desk, self._project.id, self._base, found.versions, table.show)
         await self._jobs.refresh()
-        shell.section("New Version", "what is foretold follows the sliders")
+        shell.section("New Version", "estimates follow the sliders")
         if found.basis is None:
             self._precision(found.problem)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 from nicegui import html, ui
 from starlette.responses import RedirectResponse, Response
@@ -24,9 +23,9 @@ from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.charts import Chart, ChosenChart, loaded
 from inferlab.web.components.entries import export_address, no_profile, offer_undo, page_actions
-from inferlab.web.components.estimates import BudgetControl
 from inferlab.web.components.jobs import profile_jobs
 from inferlab.web.components.layers import DiffSection, LayerTable, content
+from inferlab.web.components.profile_summary import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
@@ -250,17 +249,13 @@ class _Theory:
         shell.section("Model Summary", f"batch {flops.batch_size}")
         with shell.card(), shell.stats():
             by_type = ", ".join(f"{scaled(one.flops, 'FLOP')} in {name}" for name, one in flops.by_dtype.items())
-            _stat("FLOPs", scaled(flops.flops, "FLOP"), by_type, "flops")
-            _stat("Multiply-adds", scaled(flops.macs, "MAC"), "", "macs")
-            _stat("Parameters", scaled(flops.params), size(flops.weight_bytes), "params")
-            _stat("Activations", size(flops.activation_bytes), "read and written", "activations")
+            shell.stat("FLOPs", scaled(flops.flops, "FLOP"), by_type, "flops")
+            shell.stat("Multiply-adds", scaled(flops.macs, "MAC"), "", "macs")
+            shell.stat("Parameters", scaled(flops.params), size(flops.weight_bytes), "params")
+            shell.stat("Activations", size(flops.activation_bytes), "read and written", "activations")
             intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
-            _stat("Intensity", intensity, "FLOPs a byte", "intensity")
+            shell.stat("Intensity", intensity, "FLOPs a byte", "intensity")
             summary.input_shapes(flops.shapes)
         if flops.uncounted:
             told = [f"Not counted: {one.count} × {one.type}: {one.reason}." for one in flops.uncounted]
             shell.banner("warn", "\n".join(told)).props('data-testid="uncounted"')
-
-
-def _stat(label: str, value: str, detail: str, name: str) -> Any:
-    return shell.stat(label, value, detail).props(f'data-testid="{name}"')

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from nicegui import html, ui
-from nicegui.element import Element
 
 from inferlab.codec import plain
 from inferlab.errors import InferlabError
@@ -88,14 +87,14 @@ class VersionPage:
         shell.section("Model Summary")
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
-                _words("Recipe", _sentence(words.recipe(found.recipe)), "recipe-told").classes("il-whole-row")
-                _words("Made of", model_facts.source(before), "made-of")
-                _words("Precision", model_facts.precision(after), "precision")
+                shell.fact("Recipe", _sentence(words.recipe(found.recipe)), "recipe-told").classes("il-whole-row")
+                shell.fact("Made of", model_facts.source(before), "made-of")
+                shell.fact("Precision", model_facts.precision(after), "precision")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
-                _stat("Size", size(after.size_bytes), f"original {size(before.size_bytes)}", "size")
+                shell.stat("Size", size(after.size_bytes), f"original {size(before.size_bytes)}", "size")
                 known = "" if before.parameters is None else f"original {scaled(before.parameters)}"
-                _stat("Parameters", model_facts.parameters(after), known, "parameters")
-                _stat("Zeros", model_facts.zeros(after), f"original {model_facts.zeros(before)}", "zeros")
+                shell.stat("Parameters", model_facts.parameters(after), known, "parameters")
+                shell.stat("Zeros", model_facts.zeros(after), f"original {model_facts.zeros(before)}", "zeros")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
                 _fidelity(found, foretold)
 
@@ -163,18 +162,18 @@ def _fidelity(found: Optimization, foretold: float | None) -> None:
     distance = found.distance
     value, *details = fidelity(None if distance is None else plain(distance))
     labelled = distance is not None and distance.accuracy is not None
-    _stat(
+    shell.stat(
         "Accuracy" if labelled else "Output Distance", value, ", ".join(filter(None, details)), "fidelity"
     ).classes("il-whole-row")
     if distance is not None and labelled and distance.relative_power is not None:
         power = f"{distance.relative_power:.3g}"
-        _stat("Output Distance", power, "relative power of the change", "distance")
+        shell.stat("Output Distance", power, "relative power of the change", "distance")
     if distance is not None and distance.loss_rise is not None:
-        _stat("Cross-entropy", f"{distance.loss_rise:+.3g}", "over the original's", "loss-rise")
+        shell.stat("Cross-entropy", f"{distance.loss_rise:+.3g}", "over the original's", "loss-rise")
     if distance is not None and foretold is not None:
         measured = _recovery(distance)
         told = "" if measured is None else f"measured {share(measured)}"
-        _stat("Estimated Recovery", share(foretold), told, "estimated-recovery")
+        shell.stat("Estimated Recovery", share(foretold), told, "estimated-recovery")
 
 
 def _recovery(distance: Distance) -> float | None:
@@ -207,11 +206,3 @@ def _sentence(text: str) -> str:
     """A note as a sentence: engines as people call them, else a capital letter first."""
     engine = next((one for one in TITLES if text.startswith((f"{one} ", f"{one}: "))), "")
     return f"{title(engine)}{text.removeprefix(engine)}" if engine else f"{text[:1].upper()}{text[1:]}"
-
-
-def _stat(label: str, value: str, detail: str, name: str) -> Element:
-    return shell.stat(label, value, detail).props(f'data-testid="{name}"')
-
-
-def _words(label: str, value: str, name: str) -> Element:
-    return shell.stat(label, value).classes("il-stat-words").props(f'data-testid="{name}"')
