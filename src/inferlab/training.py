@@ -75,8 +75,8 @@ class Pruner:
         self._schedule = recipe.schedule or Schedule()
         self._pattern, levels = _levels_of(recipe)
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        found = match_weights(
-            {name: tuple(one.shape) for name, one in parameters.items()},
+        names_in_module = match_weights(
+            {name: tuple(parameter.shape) for name, parameter in parameters.items()},
             lambda name: parameters[name].detach().float().cpu().numpy(),
             tuple(levels),
             names or {},
@@ -85,12 +85,12 @@ class Pruner:
         owners = _owners(module)
         self._weights = []
         for name, level in levels.items():
-            parameter = parameters[found[name]]
-            places = _places(name, self._pattern, owners[found[name]], parameter)
+            parameter = parameters[names_in_module[name]]
+            places = _places(name, self._pattern, owners[names_in_module[name]], parameter)
             self._weights.append(_Pruned(name, parameter, level, places))
         self._optimizer = optimizer
         self._steps, self._steps_per_epoch = 0, steps_per_epoch
-        self._hooks = [one.parameter.register_hook(_Silence(one)) for one in self._weights]
+        self._hooks = [weight.parameter.register_hook(_Silence(weight)) for weight in self._weights]
         self._follow()
 
     @property
@@ -106,7 +106,7 @@ class Pruner:
     @property
     def sparsities(self) -> dict[str, float]:
         """The share of zeros that each weight has now, counted."""
-        return {one.name: float((one.parameter == 0).float().mean()) for one in self._weights}
+        return {weight.name: float((weight.parameter == 0).float().mean()) for weight in self._weights}
 
     def step(self) -> None:
         """Call it after each step of the optimiser: raise the sparsity where it is due, keep zeros at zero."""
@@ -118,8 +118,8 @@ class Pruner:
 
         Training that followed the schedule to its end is there already, and nothing changes.
         """
-        for one in self._weights:
-            self._raise(one, one.final)
+        for weight in self._weights:
+            self._raise(weight, weight.final)
         self._apply()
         self._let_go()
         return self.sparsities
@@ -138,38 +138,40 @@ class Pruner:
 
     def _follow(self) -> None:
         """Do what the schedule says of this epoch."""
-        for one in self._weights:
-            self._raise(one, sparsity_at(self._schedule, one.final, self.epoch))
+        for weight in self._weights:
+            self._raise(weight, sparsity_at(self._schedule, weight.final, self.epoch))
         self._apply()
         rate = learning_rate_at(self._schedule, self.epoch)
         if rate is not None and self._optimizer is not None:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
 
-    def _raise(self, one: _Pruned, level: float) -> None:
+    def _raise(self, weight: _Pruned, level: float) -> None:
         """Find the mask of a higher level; what is zero by now is smallest, so it stays in it."""
-        if level <= one.level:
+        if level <= weight.level:
             return
         import torch
 
-        one.level = level
-        pattern = _pattern_at(self._pattern, level, one.final)
+        weight.level = level
+        pattern = _pattern_at(self._pattern, level, weight.final)
         if pattern is None:
             return
-        values = one.parameter.detach().float().cpu().numpy()
+        values = weight.parameter.detach().float().cpu().numpy()
         flat = np.zeros(values.size, bool)
-        flat[one.places.reshape(-1)] = mask(values.reshape(-1)[one.places], level, pattern)
-        one.zeros = torch.from_numpy(flat.reshape(values.shape)).to(one.parameter.device)
+        flat[weight.places.reshape(-1)] = mask(values.reshape(-1)[weight.places], level, pattern)
+        weight.zeros = torch.from_numpy(flat.reshape(values.shape)).to(weight.parameter.device)
 
     def _apply(self) -> None:
-        for one in self._weights:
-            if one.zeros is None:
+        for weight in self._weights:
+            if weight.zeros is None:
                 continue
-            one.parameter.data.masked_fill_(one.zeros, 0)
+            weight.parameter.data.masked_fill_(weight.zeros, 0)
             # A momentum from before would go on moving what is pruned.
-            for kept in () if self._optimizer is None else self._optimizer.state.get(one.parameter, {}).values():
-                if getattr(kept, "shape", None) == one.parameter.shape:
-                    kept.masked_fill_(one.zeros, 0)
+            for state in (
+                () if self._optimizer is None else self._optimizer.state.get(weight.parameter, {}).values()
+            ):
+                if getattr(state, "shape", None) == weight.parameter.shape:
+                    state.masked_fill_(weight.zeros, 0)
 
     def _let_go(self) -> None:
         for hook in self._hooks:
@@ -214,9 +216,9 @@ def _levels_of(recipe: Recipe) -> tuple[str, dict[str, float]]:
 def _owners(module: Any) -> dict[str, Any]:
     """The module that each parameter is an attribute of."""
     return {
-        f"{path}.{own}".removeprefix("."): one
-        for path, one in module.named_modules(remove_duplicate=False)
-        for own, _ in one.named_parameters(recurse=False, remove_duplicate=False)
+        f"{path}.{own}".removeprefix("."): child
+        for path, child in module.named_modules(remove_duplicate=False)
+        for own, _ in child.named_parameters(recurse=False, remove_duplicate=False)
     }
 
 
@@ -282,25 +284,25 @@ def match_weights(
     values_of: Callable[[str], Array],
     wanted: Sequence[str],
     names: Mapping[str, str],
-    read_stored: Mapping[str, Array],
+    stored: Mapping[str, Array],
 ) -> dict[str, str]:
     """The module's name of each wanted weight, or one error that lists all that have none.
 
     `shapes` are those of the module's parameters, by name. A weight is the parameter that `names` gives it, the
-    one of the same name, the only one whose name ends alike, or, where it is among the `read_stored` values of the
+    one of the same name, the only one whose name ends alike, or, where it is among the `stored` values of the
     exported model, the one of its shape and values, as it is or transposed.
     """
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for name in wanted:
         called = names.get(name, name)
-        alike = [one for one in shapes if one.endswith(f".{called}") or called.endswith(f".{one}")]
+        alike = [own for own in shapes if own.endswith(f".{called}") or called.endswith(f".{own}")]
         if called in shapes:
-            found[name] = called
+            matches[name] = called
         elif len(alike) == 1:
-            found[name] = alike[0]
-        elif name in read_stored and (same := _same_parameter(shapes, values_of, read_stored[name])) is not None:
-            found[name] = same
-    missing = [name for name in wanted if name not in found]
+            matches[name] = alike[0]
+        elif name in stored and (same := _same_parameter(shapes, values_of, stored[name])) is not None:
+            matches[name] = same
+    missing = [name for name in wanted if name not in matches]
     if missing:
         listed = ", ".join(missing[:_MOST_NAMED]) + (", …" if len(missing) > _MOST_NAMED else "")
         raise BadInput(
@@ -308,16 +310,16 @@ def match_weights(
             "ONNX file that was exported from it (model='model.onnx'), or say what the module calls them: "
             "names={'name in the recipe': 'name in the module'}."
         )
-    return found
+    return matches
 
 
 @confined(reads=["path"])
 def read_stored(path: Path, wanted: Collection[str]) -> dict[str, Array]:
     """The values of these weights in an ONNX file, as floats."""
-    found = {one.name: one for one in list_weights(parse_onnx(path)) if one.name in wanted}
+    kept = {weight.name: weight for weight in list_weights(parse_onnx(path)) if weight.name in wanted}
     return {
         name: as_floats(stored_values(weight.stored, path.parent)).astype(np.float32).reshape(weight.dims)
-        for name, weight in found.items()
+        for name, weight in kept.items()
     }
 
 
@@ -328,6 +330,6 @@ def _same_parameter(shapes: Mapping[str, Shape], values_of: Callable[[str], Arra
         return fitting[0]
     for name in fitting:
         own = values_of(name)
-        if any(np.array_equal(one, held) for one in (own, own.T) if one.shape == held.shape):
+        if any(np.array_equal(values, held) for values in (own, own.T) if values.shape == held.shape):
             return name
     return None
