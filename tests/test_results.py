@@ -136,13 +136,16 @@ def test_a_result_is_saved_by_the_ending_of_the_name(tmp_path: Path) -> None:
     assert "Throughput of 4 cells" in (tmp_path / "out.html").read_text()
 
 
-def test_a_comparison_is_saved_as_json_or_as_its_chart(tmp_path: Path) -> None:
+def test_a_comparison_is_saved_as_its_numbers_or_as_its_chart(tmp_path: Path) -> None:
     result = ComparisonResult(a_comparison(1.25, 1.5))
     result.save(tmp_path / "out.json")
     result.save(str(tmp_path / "out.html"))
     assert json.loads((tmp_path / "out.json").read_text())["verdict"] == "slower"
-    with pytest.raises(BadInput, match=r"A result is saved as .json, .html or .png, by the ending"):
-        result.save(tmp_path / "out.csv")
+    result.save(tmp_path / "out.csv")
+    head, row = (tmp_path / "out.csv").read_text().splitlines()
+    assert dict(zip(head.split(","), row.split(","), strict=True))["verdict"] == "slower"
+    with pytest.raises(BadInput, match=r"A result is saved as .json, .csv, .md, .html or .png, by the ending"):
+        result.save(tmp_path / "out.xlsx")
 
 
 def test_a_name_or_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from inferlab import views
 from inferlab.escaping import escape_controls
 from inferlab.measure.capacity import max_rate
 from inferlab.results import checked_path
-from inferlab.views import capacity as render_capacity
 from inferlab.views import doctor as render_doctor
-from inferlab.views import files, html
-from inferlab.views import recommend as render_recommend
+from inferlab.views import files, results, tables
 
 if TYPE_CHECKING:
     from inferlab.machine_state import Fact
     from inferlab.records import Capacity, Recommendation
     from inferlab.results import StrPath
 
+R = TypeVar("R", Recommendation, Capacity)
 
-class _Told:
-    """An answer that is told as lines and as JSON."""
 
-    def __init__(self, lines: Callable[[], Sequence[str]], to_json: Callable[[], str]) -> None:
-        self._lines, self._to_json = lines, to_json
+class _Answer(Generic[R]):
+    """An answer that is shown as blocks and written in every format."""
+
+    def __init__(self, record: R) -> None:
+        #: All that is known, as frozen records.
+        self.record: R = record
 
     def __str__(self) -> str:
         return escape_controls(self.table())
 
     def table(self) -> str:
         """What the command line prints."""
-        return "\n".join(self._lines())
+        return "\n".join(tables.text(results.view_of(self.record).blocks()))
 
     def to_dict(self) -> dict[str, Any]:
         """All that is known, as JSON values."""
@@ -40,24 +41,18 @@ class _Told:
 
     def to_json(self) -> str:
         """The same text that the command line writes with -x."""
-        return self._to_json()
+        return results.render(self.record, ".json")
 
     def save(self, path: StrPath) -> None:
-        """Write it to a .json file."""
-        files.write(checked_path(path, (".json",)), self.to_json())
+        """Write it to a file: .json, .csv, .md, or .html for a report that opens offline."""
+        views.write(self.record, checked_path(path, files.ENDINGS))
 
     def _repr_html_(self) -> str:
-        pairs, notes = html.split(list(self._lines()))
-        return html.lines(pairs, notes, ())
+        return tables.notebook(results.view_of(self.record).blocks())
 
 
-class RecommendationResult(_Told):
+class RecommendationResult(_Answer[Recommendation]):
     """The best configuration of a model on this machine, and the evidence for it."""
-
-    def __init__(self, record: Recommendation) -> None:
-        #: All that is known, as frozen records.
-        self.record = record
-        super().__init__(lambda: render_recommend.lines(record), lambda: render_recommend.to_json(record))
 
     def __repr__(self) -> str:
         return f"<RecommendationResult of {self.record.model.source}: {self.recommended}>"
@@ -79,13 +74,8 @@ class RecommendationResult(_Told):
         return found
 
 
-class CapacityResult(_Told):
+class CapacityResult(_Answer[Capacity]):
     """The highest rate of requests at which a model keeps a latency objective."""
-
-    def __init__(self, record: Capacity) -> None:
-        #: All that is known, as frozen records.
-        self.record = record
-        super().__init__(lambda: render_capacity.lines(record), lambda: render_capacity.to_json(record))
 
     def __repr__(self) -> str:
         objective = self.record.objective.text
@@ -107,15 +97,35 @@ class CapacityResult(_Told):
         return found
 
 
-class DoctorResult(_Told):
+class DoctorResult:
     """Whether this machine is fit for measuring."""
 
     def __init__(self, facts: tuple[Fact, ...]) -> None:
         #: What is known of the machine: a code, a state (good, warn, unknown, info) and numbers each.
         self.facts = facts
-        super().__init__(
-            lambda: render_doctor.lines(facts, None, lambda _, word: word), lambda: render_doctor.to_json(facts)
-        )
+
+    def __str__(self) -> str:
+        return escape_controls(self.table())
+
+    def table(self) -> str:
+        """What the command line prints."""
+        return "\n".join(render_doctor.lines(self.facts, None, lambda _, word: word))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is known, as JSON values."""
+        found: dict[str, Any] = json.loads(self.to_json())
+        return found
+
+    def to_json(self) -> str:
+        """The same text that the command line writes with -x."""
+        return render_doctor.to_json(self.facts)
+
+    def save(self, path: StrPath) -> None:
+        """Write it to a .json file."""
+        files.write(checked_path(path, (".json",)), self.to_json())
+
+    def _repr_html_(self) -> str:
+        return tables.notebook(render_doctor.blocks(self.facts))
 
     def __repr__(self) -> str:
         return f"<DoctorResult: {self.verdict}>"

@@ -6,14 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferlab import views
 from inferlab.escaping import escape_controls
 from inferlab.optimizing import yaml
 from inferlab.records.optimization import Front, Optimization
 from inferlab.results import checked_path, frame
 from inferlab.store.record_files import VERSIONS
-from inferlab.views import files, html
+from inferlab.views import files, tables
 from inferlab.views import optimization as render
-from inferlab.views import optimization_words as words
 
 if TYPE_CHECKING:
     from inferlab.results import StrPath
@@ -85,9 +85,8 @@ class OptimizationResult:
         return VERSIONS.to_json(self.record)
 
     def save(self, path: StrPath) -> None:
-        """Write the report to a .json file; the model has been written already."""
-        files.write(checked_path(path, (".json",)), self.to_json())
+        """Write the report to a .json, .csv, .md or .html file; the model has been written already."""
+        views.write(self.record, checked_path(path, files.ENDINGS))
 
     def _repr_html_(self) -> str:
-        strong = [f"Speed on {engine}" for engine in self.speedups]
-        return html.lines(render.pairs(self.record), words.notes(self.record), strong)
+        return tables.notebook(render.summary(self.record))

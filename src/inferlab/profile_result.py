@@ -6,14 +6,15 @@ from dataclasses import asdict
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.escaping import escape_controls
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.estimate import BUDGET, estimated_ms, with_estimate
+from inferlab.profiling.estimate import BUDGET, with_estimate
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.results import checked_path, frame
 from inferlab.store.record_files import PROFILES
-from inferlab.views import files, html, profile_report
+from inferlab.views import files, profile_tables, tables
 from inferlab.views import profile as render
 from inferlab.views.charts import profiles as charts
 
@@ -61,22 +62,7 @@ class ProfileResult:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer: those that the engine executed, or the graph's nodes where nothing was measured."""
-        profile = self.record
-        if profile.performance is not None and profile.performance.layers:
-            estimated = estimated_ms(profile)
-            rows = []
-            for layer in profile.performance.layers:
-                row = asdict(layer)
-                pruned = row.pop("pruned")
-                rows.append(
-                    {
-                        **row,
-                        **{f"pruned_{level}_ms": ms for level, ms in pruned.items()},
-                        "estimated_ms": estimated[layer.index],
-                    }
-                )
-            return rows
-        return [asdict(layer) for layer in profile.flops.layers] if profile.flops else []
+        return profile_tables.layer_rows(self.record)
 
     def loss_rows(self) -> list[dict[str, Any]]:
         """One row a layer that can be pruned."""
@@ -105,10 +91,8 @@ class ProfileResult:
         return PROFILES.to_json(self.record)
 
     def save(self, path: StrPath) -> None:
-        """Write it to a file: .json has all of it, .html is the report."""
-        target = checked_path(path, (".json", ".html"))
-        whole = self.to_json() if target.suffix.lower() == ".json" else profile_report.report(self.record)
-        files.write(target, whole)
+        """Write it to a file: .json has all of it, .html is the report, .md what is printed, .csv the layers."""
+        views.write(self.record, checked_path(path, files.ENDINGS))
 
     def estimate(self, budget: float = BUDGET) -> PruningEstimate | None:
         """Which sparsity each layer takes under a loss budget, and what time that gives."""
@@ -141,5 +125,4 @@ class ProfileResult:
         return charts.roofline(self.record)
 
     def _repr_html_(self) -> str:
-        pairs, notes = html.split(render.lines(self.record, shown=0))
-        return html.lines(pairs, [line for line in notes if line], ("Median Time (ms/batch)", "Estimate"))
+        return tables.notebook(render.blocks(self.record, shown=0))

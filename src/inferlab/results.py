@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.escaping import escape_controls
 from inferlab.measure.check import worst
@@ -18,7 +19,7 @@ from inferlab.records import Benchmark, Comparison, Finding, Outcome, Status, Su
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal
 from inferlab.views import benchmark as view
-from inferlab.views import charts, files, flat, html, tables, text
+from inferlab.views import charts, files, flat, tables, text
 from inferlab.views import comparison as render_comparison
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class BenchmarkResult:
         """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
         target = checked_path(path, (*_TABLES, *charts.ENDINGS))
         if target.suffix.lower() in _TABLES:
-            files.export(target, self.record)
+            views.write(self.record, target)
         else:
             charts.save(self.plot(), target)
 
@@ -221,10 +222,10 @@ class ComparisonResult:
         return render_comparison.to_json(self.record)
 
     def save(self, path: StrPath) -> None:
-        """Write it to a file: .json has the numbers, .html and .png the chart."""
-        target = checked_path(path, (".json", *charts.ENDINGS))
-        if target.suffix.lower() == ".json":
-            files.write(target, self.to_json())
+        """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
+        target = checked_path(path, (*_TABLES, *charts.ENDINGS))
+        if target.suffix.lower() in _TABLES:
+            views.write(self.record, target)
         else:
             charts.save(self.plot(), target)
 
@@ -233,8 +234,7 @@ class ComparisonResult:
         return charts.ratios(charts.of_comparison(self.record))
 
     def _repr_html_(self) -> str:
-        pairs, notes = html.split(render_comparison.lines(self.record))
-        return html.lines(pairs, notes, ("Verdict",))
+        return tables.notebook(render_comparison.blocks(self.record))
 
 
 def _outputs(outcome: Outcome) -> bool | None:

@@ -220,7 +220,6 @@ def test_ctrl_c_keeps_what_is_known(linear: Path, engines: Path, environment: di
         (("-b", "1,x"), "'x' is not a whole number"),
         (("-b", "0"), "must be at least 1, not 0"),
         (("-nstreams", "0"), "must be at least 1, not 0"),
-        (("-x", "out.csv"), "exported as JSON"),
         (("-t", "0"), "must be more than 0 seconds"),
         (("-e", "torch"), "does not run models of kind onnx"),
         (("-e", "nonsense"), "There is no engine 'nonsense'"),

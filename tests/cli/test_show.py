@@ -91,7 +91,7 @@ def test_a_shown_benchmark_is_written_by_the_ending_of_the_file(
     assert out["md"].read_text().startswith(f"## {lab.model}")
 
 
-def test_a_document_is_written_as_json_alone(inferlab_here: Run, tmp_path: Path) -> None:
+def test_a_document_of_an_unknown_format_is_written_as_json_alone(inferlab_here: Run, tmp_path: Path) -> None:
     path = tmp_path / "lab.db"
     with open_store(str(path)) as store:
         entry_id = store.add_document("comparison", "A / B", {"ratio": 1.5, "labels": ["A", "B"]})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Failure, Outcome, OutputCheck
 from inferlab.views import files
@@ -232,11 +233,11 @@ def test_benchmarks_with_gaps_make_a_page_whose_data_can_be_read(name: str) -> N
 
 def test_a_benchmark_is_exported_as_html_by_the_ending_of_the_name(tmp_path: Path) -> None:
     path = tmp_path / "result.HTML"
-    files.check_writable(path, tables=True)
-    files.export(path, ONE)
+    files.check_writable(path)
+    views.write(ONE, path)
     assert path.read_text(encoding="utf-8") == report(ONE)
     with pytest.raises(BadInput, match=r"This is exported as JSON, not as .html"):
-        files.check_writable(tmp_path / "comparison.html")
+        files.check_writable(tmp_path / "doctor.html", only_json=True)
 
 
 SCRIPT = """

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome
-from inferlab.views import charts, files, flat
+from inferlab.views import charts, flat
 from inferlab.views import comparison as render_comparison
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import labels, series, short_names, telling
@@ -62,7 +63,7 @@ def test_a_point_has_the_numbers_of_its_cell_and_their_intervals() -> None:
 @pytest.mark.parametrize("ending", [".json", ".csv", ".md"])
 def test_points_of_a_file_are_those_of_the_benchmark_that_was_saved(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"sweep{ending}"
-    files.export(path, TWO_ENGINES)
+    views.write(TWO_ENGINES, path)
     assert [charts.from_row(row, "file0") for row in flat.read(path)] == points(TWO_ENGINES)
 
 

@@ -7,25 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from inferlab.codec import dumps
 from inferlab.errors import BadInput
 from inferlab.fleet.search import fleet_recommendation
-from inferlab.measure.capacity import capacity_of
-from inferlab.measure.explore import Record as Tried
-from inferlab.measure.prepare import Layout
 from inferlab.measure.queueing import parse_objective
-from inferlab.measure.rate_search import Reading, Trial
-from inferlab.measure.recommend import contender, paired_ratio
+from inferlab.measure.rate_search import Trial
 from inferlab.parsing import parse_json
 from inferlab.records import (
-    Candidate,
-    Capacity,
     Comparison,
     ComparisonSweep,
-    Deployment,
     Failure,
     LoneRequest,
     Outcome,
@@ -38,8 +30,8 @@ from inferlab.views import capacity as render_capacity
 from inferlab.views import comparison as render_comparison
 from inferlab.views import fleet_recommend, stored
 from inferlab.views import recommend as render_recommend
+from tests.helpers.answers import a_capacity, a_recommendation
 from tests.helpers.comparisons import COMPARISON, MODEL, RATIO, RUN
-from tests.helpers.runs import a_cell
 from tests.helpers.stored import a_document
 
 
@@ -91,15 +83,6 @@ def test_a_comparison_is_read_as_it_was_stored() -> None:
         record_of(replace(cut, outcomes=cut.outcomes[:1]))
 
 
-def a_capacity(*trials: Trial, **changes: Any) -> Capacity:
-    responses = np.linspace(0.002, 0.02, 1000)
-    readings = tuple(Reading(rate, responses * rate / 100, responses / 2) for rate in (50.0, 150.0))
-    trial = Trial(replace(RUN, stream_mode="threads"), readings, 200.0, 120.0, 0.9, "crossing")
-    cell = a_cell(scenario="server", num_streams=2, instances=2)
-    capacity = capacity_of(cell, MODEL, parse_objective("p95<20ms"), 130.0, trials or (trial, trial, trial))
-    return replace(capacity, **changes)
-
-
 @pytest.mark.parametrize("changes", [{}, {"lone": LoneRequest(0.03, "p95"), "predicted_rate": 0.0}])
 def test_a_capacity_is_shown_as_it_was_printed(changes: dict[str, Any]) -> None:
     capacity = a_capacity(**changes)
@@ -109,30 +92,6 @@ def test_a_capacity_is_shown_as_it_was_printed(changes: dict[str, Any]) -> None:
     for entry in (document, older):
         assert shown(entry) == render_capacity.lines(capacity)
         assert json.loads(stored.to_json(entry)) == json.loads(render_capacity.to_json(capacity))
-
-
-def a_recommendation() -> Recommendation:
-    best, second, bad = (Candidate("fake", 1, 1, batch) for batch in (8, 4, 2))
-    objective, layout = parse_objective("p95<20ms"), Layout("single", (((0,),),), 1, False, 1)
-    return Recommendation(
-        model=MODEL,
-        objective=objective,
-        contenders=(
-            contender(best, "recommended", Tried([RUN, RUN, RUN], layout=layout), objective),
-            contender(second, "runner-up", Tried([RUN], layout=layout), objective),
-            contender(bad, "failed", Tried(problem="It died.", layout=layout), objective),
-        ),
-        comparisons=(paired_ratio(replace(COMPARISON, labels=("fake, 1 core", "other"), margin=0.03)),),
-        troubles=("no time was left",),
-        simpler=True,
-        deployment=Deployment("/m.onnx", (((0,),),), "single", (("x", "float32", (8, 4)),), "", None),
-        left_out={"torch": "is not installed"},
-        time_s=60.0,
-        seconds=50.0,
-        interrupted=False,
-        machine=RUN.machine,
-        versions=RUN.versions,
-    )
 
 
 def test_a_recommendation_is_shown_as_it_was_printed() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
-from inferlab.views import files, flat, saved
+from inferlab.views import files, flat, saved, tables
 from tests.helpers.runs import a_cell, steady_run
 
 MODEL = Model("onnx", "a --> b.onnx", "/m/a.onnx", "d1", (), (), 4096, parameters=7)
@@ -50,7 +51,7 @@ def test_a_failed_cell_is_a_row_with_its_cause() -> None:
 @pytest.mark.parametrize("ending", ["json", "csv", "md"])
 def test_what_was_written_is_read_again(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"result.{ending}"
-    files.export(path, BOTH)
+    views.write(BOTH, path)
     assert flat.read(path) == flat.rows(BOTH)
 
 
@@ -66,7 +67,7 @@ def test_text_that_a_spreadsheet_would_run_is_quoted_and_read_back_as_it_was(
     failed = Outcome(cell, "failed", (), Failure("died", name))
     benchmark = Benchmark(Plan("m"), replace(MODEL, source=name), (failed,))
     path = tmp_path / f"result.{ending}"
-    files.export(path, benchmark)
+    views.write(benchmark, path)
     assert flat.read(path) == flat.rows(benchmark)
     (result,) = flat.results(path)
     assert (result["engine_options"], result["inputs"]) == ({name: name}, {name: [2, 32]})
@@ -78,33 +79,33 @@ def test_text_that_a_spreadsheet_would_run_is_quoted_and_read_back_as_it_was(
 
 
 def test_numbers_below_zero_stay_numbers() -> None:
-    assert [flat.spreadsheet_cell(one) for one in (-1.5, "-1.5", "-1e-3", 7, None)] == [
+    assert [tables.spreadsheet_cell(one) for one in (-1.5, "-1.5", "-1e-3", 7, None)] == [
         -1.5,
         "-1.5",
         "-1e-3",
         7,
         None,
     ]
-    assert [flat.spreadsheet_cell(one) for one in ("-inf", "=1", "x")] == ["'-inf", "'=1", "x"]
+    assert [tables.spreadsheet_cell(one) for one in ("-inf", "=1", "x")] == ["'-inf", "'=1", "x"]
 
 
 def test_one_cell_as_json_is_one_object_and_several_are_a_list(tmp_path: Path) -> None:
-    files.export(tmp_path / "one.json", ONE)
-    files.export(tmp_path / "both.json", BOTH)
+    views.write(ONE, tmp_path / "one.json")
+    views.write(BOTH, tmp_path / "both.json")
     one, both = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "both.json"))
     assert one["cell"] == CELL.id and one["format"] == both["format"] == files.FORMAT
     assert both["results"][0] == one
 
 
 def test_csv_has_a_head_and_a_line_a_cell(tmp_path: Path) -> None:
-    files.export(tmp_path / "both.csv", BOTH)
+    views.write(BOTH, tmp_path / "both.csv")
     lines = list(csv.DictReader(io.StringIO((tmp_path / "both.csv").read_text())))
     assert [line["batch_size"] for line in lines] == ["2", "4"]
     assert lines[1]["median_ms"] == ""
 
 
 def test_markdown_shows_a_table_and_hides_the_rest(tmp_path: Path) -> None:
-    files.export(tmp_path / "both.md", BOTH)
+    views.write(BOTH, tmp_path / "both.md")
     shown = (tmp_path / "both.md").read_text().partition("<!--")[0]
     assert "| # | engine | cores | batch |" in shown and "FAILED" in shown
     assert (tmp_path / "both.md").read_text().count("-->") == 1
@@ -115,8 +116,8 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
     slower = Benchmark(
         Plan("m"), MODEL, (replace(DONE, runs=tuple(steady_run(ms, 1000) for ms in (3.0, 3.1, 3.2))),)
     )
-    files.export(tmp_path / f"a.{first}", ONE)
-    files.export(tmp_path / f"b.{second}", slower)
+    views.write(ONE, tmp_path / f"a.{first}")
+    views.write(slower, tmp_path / f"b.{second}")
     found = Lab.compare_saved(saved.load(str(tmp_path / f"a.{first}")), saved.load(str(tmp_path / f"b.{second}")))
     assert found.verdict == "slower"
     assert found.ratio.value == pytest.approx(((3.0 * 3.1 * 3.2) / (2.0 * 2.1 * 2.2)) ** (1 / 3))
@@ -125,7 +126,7 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
 
 def test_of_several_results_one_is_named_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "both.csv"
-    files.export(path, BOTH)
+    views.write(BOTH, path)
     assert Lab.compare_saved(saved.load(f"{path}#1"), saved.load(f"{path}#1")).ratio.value == 1.0
     with pytest.raises(BadInput, match=r"has 2 results. Name one of them: .*both.csv#1 to .*both.csv#2"):
         saved.load(str(path))
@@ -155,7 +156,7 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, name: str, content: 
 
 def test_a_csv_with_a_number_that_is_none_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    files.export(path, ONE)
+    views.write(ONE, path)
     path.write_text(path.read_text().replace("2.0;2.1;2.2", "2.0;x"))
     with pytest.raises(BadInput, match="is damaged"):
         flat.read(path)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from inferlab.cli.options import MODELS, cell_options, cluster_options, plan
+from inferlab import views
+from inferlab.cli.options import EXPORT, MODELS, cell_options, cluster_options, plan
 from inferlab.cli.parameters import Share
 from inferlab.cli.planfile import plan_option
 from inferlab.cli.progress import Log
@@ -34,7 +35,6 @@ _NODES = "Machines of each type that measure every cell, for an interval that ho
 _PRECISION = "Go on until the 95 % interval is ±1% (or so) narrow; --time is then the most."
 _BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
 _RESUME = "Go on with a sweep that was cut off: the newest, or that with this id."
-_EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report that opens offline."
 # What may be said beside --resume: all else is fixed already.
 _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save", "baseline")
 
@@ -62,7 +62,7 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 @click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=_EXPORT)
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 def command(
     model: str | None,
     baseline: tuple[str, ...],
@@ -79,7 +79,7 @@ def command(
     from inferlab.views import files
 
     if export_path:
-        files.check_writable(export_path, tables=True)
+        files.check_writable(export_path)
     wanted = None if resume is not None else plan({**given, "model": _named(model)})
     if resume is not None:
         _refuse_beside_resume(click.get_current_context())
@@ -90,7 +90,7 @@ def command(
             benchmark = _measure(wanted, resume or None, baseline, store, log)
     code = show(benchmark, strict, baseline)
     if export_path:
-        log.export(export_path, lambda: files.export(export_path, benchmark))
+        log.export(export_path, lambda: views.write(benchmark, export_path))
     if benchmark.id and log.all_saved:
         log.say(f"Kept as {benchmark.id}: inferlab show {benchmark.id}")
     if (next_command := _suggestion(benchmark)) and code in (0, 130):

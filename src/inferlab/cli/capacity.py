@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab import views
+from inferlab.cli.options import EXPORT, MODELS, cell_options, plan
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+from inferlab.cli.terminal import show_blocks
 
 if TYPE_CHECKING:
     from inferlab.records import Capacity
@@ -36,7 +38,7 @@ _PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [defaul
 @click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the result in a JSON file.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 def command(
     slo: str,
     export_path: Path | None,
@@ -57,10 +59,9 @@ def command(
         files.check_writable(export_path)
     with Log(quiet) as log, saving(store_url, no_save, log) as store:
         capacity = Lab(store).capacity(plan(given), objective, log, live=log.live)
-    for line in render.lines(capacity):
-        click.echo(line)
+    show_blocks(render.blocks(capacity))
     if export_path:
-        log.export(export_path, lambda: files.write(export_path, render.to_json(capacity)))
+        log.export(export_path, lambda: views.write(capacity, export_path))
     code = _exit_code(capacity, strict)
     if code == 0:
         log.say(f"Next: {_suggestion(capacity)}")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import LISTS, MODELS, cell_options, plan
+from inferlab import views
+from inferlab.cli.options import EXPORT, LISTS, MODELS, cell_options, plan
 from inferlab.cli.parameters import Share
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
 from inferlab.records import Comparison, Plan
 
@@ -57,7 +59,7 @@ _SHORT = {"ncores": "num_cores", "nstreams": "num_streams", "shapes": "input_sha
 @click.option("--strict", is_flag=True, help="Outputs that differ are a failure (exit code 5).")
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the comparison in a JSON file.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 def command(
     models: tuple[str, ...],
     export_path: Path | None,
@@ -76,10 +78,9 @@ def command(
         files.check_writable(export_path)
     with Log(quiet) as log, saving(store_url, no_save, log) as store:
         comparison = _compare(models, given, store, log)
-    for line in render.lines(comparison):
-        click.echo(line)
+    show_blocks(render.blocks(comparison))
     if export_path:
-        log.export(export_path, lambda: files.write(export_path, render.to_json(comparison)))
+        log.export(export_path, lambda: views.write(comparison, export_path))
     return log.exit_code(_exit_code(comparison, fail_if, strict))
 
 

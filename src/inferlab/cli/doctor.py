@@ -34,7 +34,7 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     from inferlab.views import doctor, files
 
     if export_path:
-        files.check_writable(export_path)
+        files.check_writable(export_path, only_json=True)
     facts = examine()
     if measure:
         with Log(quiet) as log:

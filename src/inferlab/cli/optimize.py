@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab import views
+from inferlab.cli.options import EXPORT, MODELS, cell_options, plan
 from inferlab.cli.parameters import Levelled, Words
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ _FULL = click.FloatRange(0, 1)
 @click.option("--strict", is_flag=True, help=_STRICT)
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the report in a JSON file.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 def command(
     model: str,
     store_url: str | None,
@@ -118,8 +120,7 @@ def command(
 ) -> int:
     """Parse, optimise, show."""
     from inferlab.lab import Lab
-    from inferlab.store.record_files import VERSIONS
-    from inferlab.views import files, stored
+    from inferlab.views import files, tables
     from inferlab.views import front as render_front
     from inferlab.views import optimization as render
 
@@ -134,12 +135,11 @@ def command(
             found = Lab(store).optimize(plan({"model": model, **given}), asked, log)
         else:
             front, found = Lab(store).reach(plan({"model": model, **given}), asked, log, nearest)
-    lines = [*(render_front.lines(front) if front else []), *([""] if front and found else [])]
-    for line in [*lines, *(render.lines(found) if found else [])]:
-        click.echo(click.style(line, fg="red") if line.startswith(render.WARNING) else line)
-    if export_path:
-        told = VERSIONS.to_json(found) if found else stored.record_json(front) if front else ""
-        log.export(export_path, lambda: files.write(export_path, told))
+    shown = (render_front.blocks(front) if front else [], render.blocks(found) if found else [])
+    show_blocks(tables.spaced(*shown))
+    record = found or front
+    if export_path and record:
+        log.export(export_path, lambda: views.write(record, export_path))
     if front and plot_path:
         _draw(front, plot_path, log)
     if found:

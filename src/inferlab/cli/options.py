@@ -27,6 +27,9 @@ _STREAM_MODES = (
 _TIMEOUT = "Seconds without an answer after which an engine counts as hung; by default 300, more for long steps."
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
+#: Help of -x.
+EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report that opens offline."
+
 
 def _choice(*names: str, choices: str, help: str) -> Callable[[Any], Any]:
     """An option that is one of a few words, the first of them by default."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, cell_options, plan
+from inferlab import views
+from inferlab.cli.options import EXPORT, MODELS, cell_options, plan
 from inferlab.cli.parameters import Levels
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ _TIME = "Seconds of measuring times for each part, at most."
 @click.option("-t", "--time", "time_s", default=10.0, show_default=True, help=_TIME)
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the profile in a JSON file.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 @click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write a report that opens offline.")
 @click.pass_context
 def command(
@@ -74,8 +76,7 @@ def command(
 ) -> int:
     """Parse, profile, show."""
     from inferlab.lab import Lab
-    from inferlab.store.record_files import PROFILES
-    from inferlab.views import files
+    from inferlab.views import files, results
     from inferlab.views import profile as render
 
     if export_path:
@@ -86,20 +87,16 @@ def command(
         lab = Lab(store)
         other = lab.saved_profile(against) if against else None
         found = _read(lab, model, ctx) if lab.is_profile(model) else _made(lab, model, given, log)
-        for line in render.lines(found):
-            click.echo(line)
+        show_blocks(render.blocks(found))
         if other is not None:
-            from inferlab.views import layer_diff
+            from inferlab.views.profile_tables import diff_blocks
 
             click.echo()
-            for line in layer_diff.lines(lab.layer_diff(other, found)):
-                click.echo(line)
+            show_blocks(diff_blocks(lab.layer_diff(other, found)))
     if export_path:
-        log.export(export_path, lambda: files.write(export_path, PROFILES.to_json(found)))
+        log.export(export_path, lambda: views.write(found, export_path))
     if html_path:
-        from inferlab.views import profile_report
-
-        log.export(html_path, lambda: files.write(html_path, profile_report.report(found)), "Report written to")
+        log.export(html_path, lambda: files.write(html_path, results.render(found, ".html")), "Report written to")
     missing = found.problems or (found.performance and found.performance.problems)
     return log.exit_code(130 if found.interrupted else 3 if missing else 0)
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
-from inferlab.cli.options import MODELS, cell_options, cluster_options, plan
+from inferlab import views
+from inferlab.cli.options import EXPORT, MODELS, cell_options, cluster_options, plan
 from inferlab.cli.parameters import Numbers, Words
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+from inferlab.cli.terminal import show_blocks
 from inferlab.records import FleetRecommendation, Recommendation
 
 _OWN = (
@@ -53,7 +55,7 @@ _BATCHES = "Batch sizes to try.  [default: 1,2,4,8,16, or what the model fixes]"
 @click.option("-t", "--time", "time_s", default=120.0, show_default=True, help="Seconds in all, loading included.")
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the result in a JSON file.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 def command(
     export_path: Path | None,
     quiet: bool,
@@ -70,7 +72,7 @@ def command(
     """Parse, search, show."""
     from inferlab.lab import Lab
     from inferlab.measure.queueing import parse_objective
-    from inferlab.views import files, stored
+    from inferlab.views import files, results
 
     objective = parse_objective(slo) if slo else None
     if export_path:
@@ -78,10 +80,9 @@ def command(
     wanted = replace(plan(given), engines=engines, num_cores=cores, num_streams=streams, batch_sizes=batches)
     with Log(quiet) as log, saving(store_url, no_save, log) as store:
         found = Lab(store).recommend(wanted, objective, time_s, log)
-    for line in stored.record_lines(found):
-        click.echo(line)
+    show_blocks(results.view_of(found).blocks())
     if export_path:
-        log.export(export_path, lambda: files.write(export_path, stored.record_json(found)))
+        log.export(export_path, lambda: views.write(found, export_path))
     if found.interrupted:
         return 130
     return log.exit_code(0 if _measured(found) else 3)

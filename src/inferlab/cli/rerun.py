@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from inferlab import views
+from inferlab.cli.options import EXPORT
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import opened, store_option
 from inferlab.records import Benchmark
-
-_EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report that opens offline."
 
 
 @click.command("rerun")
@@ -18,7 +18,7 @@ _EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report t
 @click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")
 @store_option
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=_EXPORT)
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, export_path: Path | None) -> int:
     """Measure a benchmark of the store again, under the same conditions, as a new entry.
 
@@ -30,7 +30,7 @@ def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, exp
     from inferlab.views import files
 
     if export_path:
-        files.check_writable(export_path, tables=True)
+        files.check_writable(export_path)
     with Log(quiet) as log, opened(store_url) as store:
         before = store.get(entry_id)
         benchmark = Lab(store).rerun(before.id, log, live=log.live)
@@ -38,7 +38,7 @@ def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, exp
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
         log.say(f"Not all conditions are those of {before.id}: the cores or the inputs here are others.")
     if export_path:
-        log.export(export_path, lambda: files.export(export_path, benchmark))
+        log.export(export_path, lambda: views.write(benchmark, export_path))
     if benchmark.id and log.all_saved:
         log.say(f"Kept as {benchmark.id}: inferlab show {benchmark.id}")
         if any(one.status in ("cancelled", "pending") for one in benchmark.outcomes):

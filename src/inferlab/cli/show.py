@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from inferlab.cli.options import EXPORT
 from inferlab.cli.stores import opened, store_option
 
 _NOTE = 'Write a note beside it first, in place of the one it had; "" removes it.'
 _BASELINE = "The cell that speed-ups of a table refer to.  [default: the first]  May be repeated."
-_EXPORT = "Write it to a file too: .json, of a benchmark also .csv, .md or .html."
 
 
 @click.command("show")
@@ -18,7 +18,7 @@ _EXPORT = "Write it to a file too: .json, of a benchmark also .csv, .md or .html
 @click.option("--note", metavar="TEXT", help=_NOTE)
 @click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=_BASELINE)
 @store_option
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=_EXPORT)
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 def command(
     entry_id: str, note: str | None, baseline: tuple[str, ...], store_url: str | None, export_path: Path | None
 ) -> None:
@@ -27,7 +27,7 @@ def command(
     Of the ID, as inferlab history lists it, the first characters will do: four or more that no other has.
     """
     from inferlab.errors import BadInput
-    from inferlab.store import Document, Stored
+    from inferlab.store import Document
     from inferlab.views import stored
 
     with opened(store_url) as store:
@@ -37,15 +37,13 @@ def command(
         if export_path:
             from inferlab.views import files
 
-            files.check_writable(export_path, tables=isinstance(found, Stored))
+            files.check_writable(export_path)
         if note is not None:
             store.note(found.id, note)
             found = store.get(found.id)
+    whole = stored.render(found, export_path.suffix.lower()) if export_path else ""
     for line in stored.lines(found, baseline):
         click.echo(line)
     if export_path:
-        if isinstance(found, Stored):
-            files.export(export_path, found.benchmark)
-        else:
-            files.write(export_path, stored.to_json(found))
+        files.write(export_path, whole)
         click.echo(f"Saved to {export_path}", err=True)

@@ -18,7 +18,7 @@ from inferlab.transformers import tables
 from inferlab.transformers.arguments import BenchmarkArguments
 from inferlab.transformers.results import BenchmarkOutput, Measured, Table
 from inferlab.units import duration, plural
-from inferlab.views.flat import spreadsheet_cell
+from inferlab.views.tables import spreadsheet_cell
 
 _CELL = ("model", "batch_size", "sequence_length", "result")
 

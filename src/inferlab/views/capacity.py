@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from inferlab.measure import rate_search
 from inferlab.measure.capacity import max_rate, saturation_rate
 from inferlab.measure.intervals import student
 from inferlab.records import Capacity, CapacityProcess, Finding, RatePoint
-from inferlab.units import count, duration, share
-from inferlab.views import files, text
-from inferlab.views.columns import aligned
+from inferlab.units import count, duration, plural, share
+from inferlab.views import files, tables, text
+from inferlab.views.fields import Field
 from inferlab.views.intervals import interval_text, rounded
+from inferlab.views.tables import Block, Pair, Table
 
 # Version 1: the first.
 FORMAT = "inferlab-capacity/1"
@@ -24,94 +25,87 @@ _COLUMNS = ("median", "p90", "p99")
 _NOT_SAID = ("rate", "scenario", "precision", "warmup_s")
 
 
-def lines(capacity: Capacity) -> list[str]:
+def blocks(capacity: Capacity) -> list[Block]:
     """The answer, the curve, then all that qualifies them."""
     cell = capacity.cell
     streams = f"{cell.num_streams} streams ({capacity.stream_mode})" if cell.num_streams > 1 else "1 stream"
     if cell.instances > 1:
         streams = f"{cell.instances} instances of {streams}"
     return [
-        f"Original Model Path: {capacity.model.source}",
-        f"Batch Size: {cell.batch_size}",
-        f"Engine: {cell.engine}, cores: {cell.num_cores}, {streams}",
-        headline(capacity),
+        Pair("Original Model Path", capacity.model.source),
+        Pair("Batch Size", str(cell.batch_size)),
+        Pair("Engine", f"{cell.engine}, cores: {cell.num_cores}, {streams}"),
+        _headline(capacity),
         *_grounds(capacity),
-        *_table(capacity),
-        f"Output Check: {text.output_check(capacity.check)}",
-        *(f"Note: {finding(one)}" for one in capacity.findings),
+        *([curve(capacity)] if capacity.curve else []),
+        Pair("Output Check", text.output_check(capacity.check)),
+        *tables.notes(map(finding, capacity.findings)),
     ]
 
 
-def headline(capacity: Capacity) -> str:
-    """The highest rate in one sentence."""
+def lines(capacity: Capacity) -> list[str]:
+    """The same as text."""
+    return tables.text(blocks(capacity))
+
+
+def _headline(capacity: Capacity) -> Pair:
     objective, rate = capacity.objective, max_rate(capacity)
     if capacity.lone is not None:
-        return (
-            f"No rate keeps {objective.text}: even requests that come one by one take "
-            f"{duration(capacity.lone.seconds)} ({capacity.lone.statistic} of the service time)."
-        )
+        lone = f"{duration(capacity.lone.seconds)} ({capacity.lone.statistic} of the service time)."
+        return Pair(f"No rate keeps {objective.text}", f"even requests that come one by one take {lone}", True)
     if rate.value == 0:
-        return f"No rate keeps {objective.text}: the lowest that was tried misses it."
-    processes = len(capacity.processes)
-    sure = f"{processes} process{'es' if processes > 1 else ''}"
+        return Pair(f"No rate keeps {objective.text}", "the lowest that was tried misses it.", True)
+    sure = plural(len(capacity.processes), "process", "processes")
     if rate.ends is not None:
         sure = f"{interval_text(rate.ends, rate.level)}, {sure}"
-    return f"Highest rate that keeps {objective.text}: {rounded(rate.value, rate.ends, count)} requests/s ({sure})"
+    value = f"{rounded(rate.value, rate.ends, count)} requests/s ({sure})"
+    return Pair(f"Highest rate that keeps {objective.text}", value, True)
 
 
-def _grounds(capacity: Capacity) -> list[str]:
+def _grounds(capacity: Capacity) -> list[Pair]:
     """What the answer rests on."""
-    saturation = f"Saturation: {count(saturation_rate(capacity.processes))} requests/s"
+    saturation = f"{count(saturation_rate(capacity.processes))} requests/s"
     if capacity.predicted_rate:
         saturation += f"; predicted from the service times: {count(capacity.predicted_rate)} requests/s"
-    found = [saturation]
+    found = [Pair("Saturation", saturation)]
     crossed = [one for one in capacity.processes if one.reach == "crossing"]
     if crossed:
         measured = student([one.measured_rate for one in crossed]).value
         luck = student([one.luck for one in crossed]).value
         word = "kinder" if luck < 1 else "harder"
-        found.append(
-            f"Measured: {count(measured)} requests/s on arrivals that were {word} than usual, "
+        told = (
+            f"{count(measured)} requests/s on arrivals that were {word} than usual, "
             f"as a simulated queue with the same service times tells (×{luck:.3f})"
         )
+        found.append(Pair("Measured", told))
     return found
 
 
-def _table(capacity: Capacity) -> list[str]:
-    """The curve, with a line where the objective breaks."""
-    rungs = capacity.curve
-    if not rungs:
-        return []
-    own = capacity.objective.statistic
+def curve(capacity: Capacity) -> Table:
+    """Latency over rate, with a line where the objective breaks."""
+    own, rate = capacity.objective.statistic, max_rate(capacity).value
     names = [*_COLUMNS, *(() if own in _COLUMNS else (own,))]
-    head = [
-        "rate/s",
-        "of saturation",
-        *(f"response {name}" for name in names),
-        f"service {own}",
-        "unserved",
-        "requests",
-        "kept",
+    shown = [
+        Field("rate", "rate/s", lambda point: point.rate, count),
+        Field("share_of_saturation", "of saturation", lambda point: point.load, share),
+        *(Field(f"response_{name}_ms", f"response {name}", _ms("responses_s", name), count) for name in names),
+        Field(f"service_{own}_ms", f"service {own}", _ms("services_s", own), count),
+        Field("unserved_share", "unserved", lambda point: point.unserved_share, share),
+        Field("requests", "requests", lambda point: point.requests),
+        Field("kept", "kept", lambda point: kept(point.kept, point.load)),
     ]
-    rows = [head, *(_row(rung, names, own) for rung in rungs)]
-    printed = aligned(rows)
-    rate = max_rate(capacity).value
-    if rate > 0:
-        below = 1 + sum(rung.rate <= rate for rung in rungs)
-        printed.insert(below, f" highest rate that keeps {capacity.objective.text} ".center(len(printed[0]), "-"))
-    return ["Latency over rate, times in ms, all processes together:", *printed]
+    below = sum(point.rate <= rate for point in capacity.curve)
+    divider = (f"highest rate that keeps {capacity.objective.text}", below) if rate > 0 else None
+    title = "Latency over rate, times in ms, all processes together"
+    return Table(shown, capacity.curve, title, divider=divider)
 
 
-def _row(rung: RatePoint, names: Sequence[str], own: str) -> list[str]:
-    return [
-        count(rung.rate),
-        share(rung.load),
-        *(_ms(rung.responses_s[name]) for name in names),
-        _ms(rung.services_s[own]),
-        share(rung.unserved_share),
-        str(rung.requests),
-        kept(rung.kept, rung.load),
-    ]
+def _ms(name: str, statistic: str) -> Callable[[RatePoint], float | None]:
+    def get(point: RatePoint) -> float | None:
+        seconds: float | None = getattr(point, name)[statistic]
+        return None if seconds is None else seconds * 1e3
+
+    return get
 
 
 def kept(kept: bool | None, load: float) -> str:
@@ -212,7 +206,3 @@ def _process(process: CapacityProcess) -> dict[str, Any]:
         "saturation_rate": process.saturation_rate,
         "started_at": process.started_at,
     }
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else count(seconds * 1e3)

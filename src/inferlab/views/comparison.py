@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import arm_findings, arm_runs
 from inferlab.records import Cell, Comparison, ComparisonSweep
 from inferlab.units import decimal, duration, plural, share
-from inferlab.views import files
+from inferlab.views import files, tables
+from inferlab.views.fields import Field
 from inferlab.views.intervals import interval_text, rounded, would_settle
+from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import ERRORS, finding
 
 # Version 1: the first.
@@ -24,17 +26,23 @@ SEVERAL = "inferlab-comparisons/1"
 _METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
 
 
-def lines(comparison: Comparison) -> list[str]:
-    """The arms, then the verdict with all that qualifies it on one line."""
-    found = []
-    for name, label, times in zip("AB", comparison.labels, comparison.times_ms, strict=True):
-        found.append(f"{name}: {label}: {decimal(statistics.median(times))} ms ({_METRICS[comparison.metric]})")
-    found.append(f"Verdict: {comparison.verdict} ({_said(comparison)})")
-    found.append(f"Measured: {_measured(comparison)}; {duration(comparison.seconds)}")
+def blocks(comparison: Comparison) -> list[Block]:
+    """The arms, then the verdict with all that qualifies it."""
+    metric = _METRICS[comparison.metric]
+    shown: list[Block] = [
+        Pair(name, f"{label}: {decimal(statistics.median(times))} ms ({metric})")
+        for name, label, times in zip("AB", comparison.labels, comparison.times_ms, strict=True)
+    ]
+    shown.append(Pair("Verdict", f"{comparison.verdict} ({_said(comparison)})", strong=True))
+    shown.append(Pair("Measured", f"{_measured(comparison)}; {duration(comparison.seconds)}"))
     if comparison.settle_s is not None:
-        found.append(would_settle(comparison.settle_s))
-    found += [f"Note: {text}" for text in notes(comparison)]
-    return found
+        shown.append(would_settle(comparison.settle_s))
+    return shown + list(tables.notes(notes(comparison)))
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """The same as text."""
+    return tables.text(blocks(comparison))
 
 
 def _said(comparison: Comparison) -> str:
@@ -140,21 +148,45 @@ def sweep_content(sweep: ComparisonSweep) -> dict[str, Any]:
     return {"format": SEVERAL, "results": [content(one) for one in sweep.results], "failures": failures}
 
 
-def sweep_lines(sweep: ComparisonSweep) -> list[str]:
+def sweep_blocks(sweep: ComparisonSweep) -> list[Block]:
     """Every comparison, where there are several below its core count and batch size."""
     if len(sweep.results) == 1 and not sweep.failures:
-        return lines(sweep.results[0])
-    said = []
+        return blocks(sweep.results[0])
+    shown: list[list[Block]] = []
     for comparison in sweep.results:
         place = ""
         if comparison.cells:
             cell = comparison.cells[0]
             place = f"{plural(cell.num_cores, 'core')}, batch size {cell.batch_size}"
-        said += ["", place, *lines(comparison)]
+        shown.append([place, *blocks(comparison)])
     for failure in sweep.failures:
         where = f"{failure.num_cores or 'all'} cores, batch size {failure.batch_size or 'as it is'}"
-        said += ["", f"Failure ({where}): {failure.message}"]
-    return said[1:]
+        shown.append([Pair(f"Failure ({where})", failure.message)])
+    return tables.spaced(*shown)
+
+
+def table(sweep: ComparisonSweep) -> Table:
+    """A row for each comparison."""
+    shown = [
+        Field("a", "A", lambda one: one.labels[0], left=True),
+        Field("b", "B", lambda one: one.labels[1], left=True),
+        *(Field(name, name, _of_cell(name)) for name in ("num_cores", "batch_size", "scenario")),
+        Field("ratio", "B's time over A's", lambda one: one.ratio.value, decimal),
+        Field("low", "low", lambda one: one.ratio.low, decimal),
+        Field("high", "high", lambda one: one.ratio.high, decimal),
+        Field("level", "level", lambda one: one.ratio.level, share),
+        Field("verdict", "B is", lambda one: one.verdict, left=True),
+        Field("margin", "margin", lambda one: one.margin, share),
+        Field("paired", "paired", lambda one: bool(one.pairs)),
+        Field("pairs", "pairs", lambda one: len(one.pairs)),
+        Field("seconds", "seconds", lambda one: one.seconds, duration),
+        Field("outputs_match", "outputs match", lambda one: one.outputs_match),
+    ]
+    return Table(shown, sweep.results)
+
+
+def _of_cell(name: str) -> Callable[[Comparison], Any]:
+    return lambda one: getattr(one.cells[0], name) if one.cells else None
 
 
 def _arm(comparison: Comparison, index: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from inferlab.escaping import one_line
 from inferlab.machine_state import Fact, State
 from inferlab.views.doctor_prose import PROSE, sentence
+from inferlab.views.tables import Block, Pair
 
 # Version 1: the first.
 FORMAT = "inferlab-doctor/1"
@@ -33,6 +34,12 @@ def lines(facts: Sequence[Fact], width: int | None, paint: Callable[[State, str]
         printed.append(f"  {state}  {entry.label.ljust(_LABEL_WIDTH)}  {first}")
         printed += [" " * _MARGIN + line for line in rest]
     return [*printed, "", *_wrapped(verdict(facts), width)]
+
+
+def blocks(facts: Sequence[Fact]) -> list[Block]:
+    """The same as named values, for notebooks."""
+    shown: list[Block] = [Pair(PROSE[fact.code].label, f"{fact.state}: {sentence(fact)}") for fact in facts]
+    return [*shown, verdict(facts)]
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

@@ -29,6 +29,7 @@ class Field:
     left: bool = False
     #: What is longer is cut in its middle, but not in files.
     longest: int | None = None
+    suffix: str = ""
 
     def of(self, part: Callable[[Any], Any]) -> Field:
         """The same of a part of other rows."""
@@ -45,7 +46,7 @@ class Field:
         if value is None:
             return UNKNOWN
         told = self.form(value) if self.ends is None else rounded(value, self.ends(row), self.form)
-        return told if self.longest is None else shortened(told, self.longest)
+        return f"{told if self.longest is None else shortened(told, self.longest)}{self.suffix}"
 
     def values(self, row: Any) -> dict[str, Any]:
         """The value as files have it, with the ends of its interval, every digit kept."""

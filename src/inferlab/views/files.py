@@ -44,9 +44,13 @@ from inferlab.views.text import SCENARIO_NAMES, finding
 FORMAT = "inferlab-benchmark/2"
 
 
-def check_writable(path: Path, tables: bool = False) -> None:
-    """Refuse an export path before anything is measured, not after; only `tables` can be more than JSON."""
-    if path.suffix.lower() in (".csv", ".md", ".html") and not tables:
+#: What a result can be written as; any other ending gets JSON.
+ENDINGS = (".json", ".csv", ".md", ".html")
+
+
+def check_writable(path: Path, only_json: bool = False) -> None:
+    """Refuse an export path before anything is measured, not after."""
+    if only_json and path.suffix.lower() in ENDINGS[1:]:
         raise BadInput(f"This is exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json.")
     check_place(path)
 
@@ -87,25 +91,6 @@ def write(path: Path, text: str) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise NotSaved(f"The result could not be written to {path}: {error.strerror}.") from error
-
-
-def export(path: Path, benchmark: Benchmark) -> None:
-    """Write a benchmark as CSV, Markdown, an HTML report or JSON, by the file's ending."""
-    from inferlab.views import benchmark as view
-    from inferlab.views import flat, tables
-
-    ending = path.suffix.lower()
-    if ending == ".html":
-        from inferlab.views import benchmark_report  # apart: the other files need no charts
-
-        write(path, benchmark_report.report(benchmark))
-    elif ending == ".csv":
-        write(path, flat.to_csv(flat.rows(benchmark)))
-    elif ending == ".md":
-        shown = tables.markdown(view.heading(benchmark), view.table_blocks(benchmark))
-        write(path, f"{shown}\n{flat.hidden(flat.rows(benchmark))}\n")
-    else:
-        write(path, to_json(benchmark))
 
 
 def to_json(benchmark: Benchmark) -> str:

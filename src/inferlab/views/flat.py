@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from inferlab.errors import BadInput
 from inferlab.parsing import Unreadable, parse_json, read_text
 from inferlab.records import Benchmark
 from inferlab.views import files
+from inferlab.views.tables import FORMULA, csv_lines
 
 Row = dict[str, Any]
 
@@ -51,8 +51,6 @@ FIELDS: dict[str, Callable[[str], Any]] = {
 _ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 # Beyond any time in ms and any rate.
 _MOST = 1e18
-# What a spreadsheet takes for a formula; quotes before it are doubled, so that it comes back as it was.
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _HIDDEN = re.compile(r"<!-- inferlab results\n(.*?)-->", re.DOTALL)
 
 
@@ -106,34 +104,11 @@ def row(result: Mapping[str, Any]) -> Row:
 
 def to_csv(found: Iterable[Row]) -> str:
     """Rows as CSV with a head."""
-    cells = [list(FIELDS), *([spreadsheet_cell(one[name]) for name in FIELDS] for one in found)]
-    return "".join(map(_line, cells))
-
-
-def _line(cells: list[Any]) -> str:
-    # With a mere \n at its end, the writer would not quote a \r, at which readers end a line.
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\r\n").writerow(cells)
-    return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def spreadsheet_cell(value: Any) -> Any:
-    """A value as a spreadsheet takes it for what it is: text that it would run as a formula is quoted.
-
-    Numbers stay numbers; `_from_cell` gives text back as it was.
-    """
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _is_number(value) else value
+    return csv_lines([list(FIELDS), *([one[name] for name in FIELDS] for one in found)])
 
 
 def _from_cell(text: str) -> str:
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
 
 
 def hidden(found: Iterable[Row]) -> str:

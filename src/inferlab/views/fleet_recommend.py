@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from inferlab.measure.candidates import label
@@ -14,9 +15,11 @@ from inferlab.records import (
     MachineRecommendation,
 )
 from inferlab.units import count, duration
-from inferlab.views import columns, recommend
+from inferlab.views import recommend, tables
+from inferlab.views.fields import Field
 from inferlab.views.fleet import money
-from inferlab.views.intervals import advice, between, rounded
+from inferlab.views.intervals import Ends, advice, between, rounded
+from inferlab.views.tables import Block, Note, Pair, Table
 
 # Version 1: the first.
 FORMAT = "inferlab-fleet-recommendation/1"
@@ -59,12 +62,18 @@ def _best(machine: MachineRecommendation) -> tuple[Candidate, Figures, int] | No
     )
 
 
-def lines(found: FleetRecommendation) -> list[str]:
+def blocks(found: FleetRecommendation) -> list[Block]:
     """The headline, a table with a line for each machine type, and what to know of it."""
-    return [f"Original Model Path: {found.model.source}", _headline(found), "", *_table(found), "", *_notes(found)]
+    head: list[Block] = [Pair("Original Model Path", found.model.source), _headline(found)]
+    return tables.spaced(head, [table(found)], _notes(found))
 
 
-def _headline(found: FleetRecommendation) -> str:
+def lines(found: FleetRecommendation) -> list[str]:
+    """The same as text."""
+    return tables.text(blocks(found))
+
+
+def _headline(found: FleetRecommendation) -> Block:
     first = found.machines[0]
     best = _best(first)
     if best is None:
@@ -73,68 +82,93 @@ def _headline(found: FleetRecommendation) -> str:
     candidate, figures, _ = best
     rate = figures.items_per_sec
     throughput = rounded(rate.value, rate.ends, count)
-    words = [f"Recommended: {first.machine_type}: {label(candidate)}: {throughput} items/s"]
+    words = [f"{first.machine_type}: {label(candidate)}: {throughput} items/s"]
     if figures.objective_s is not None and found.objective:
         words.append(f"{found.objective.statistic} {duration(figures.objective_s)}")
     if first.cost_per_million is not None:
         words.append(f"{money(first.cost_per_million.value)} per million inferences")
-    return ", ".join(words)
+    return Pair("Recommended", ", ".join(words), strong=True)
 
 
-def _table(found: FleetRecommendation) -> list[str]:
-    statistic = found.objective.statistic if found.objective else None
-    heads = ["Machine", "Engine", "Cores", "Streams", "Batch", "Items/s", "95 % interval", "Median"]
-    heads += [statistic] if statistic and statistic != "median" else []
-    heads += ["Cost/million", "95 % interval", "Status"]
-    rows = [heads, *(_row(machine, len(heads), statistic) for machine in found.machines)]
-    return columns.aligned(rows, left=range(len(heads)))
+def _of_best(get: Callable[[Candidate, Figures], Any]) -> Callable[[MachineRecommendation], Any]:
+    """What a machine type's recommended configuration has; None where there is none."""
+    return lambda machine: None if (best := _best(machine)) is None else get(best[0], best[1])
 
 
-def _row(machine: MachineRecommendation, width: int, statistic: str | None) -> list[str]:
-    best = _best(machine)
-    if best is None:
-        return [machine.machine_type, *["-"] * (width - 2), _why_none(machine)]
-    candidate, figures, processes = best
-    cost, rate = machine.cost_per_million, figures.items_per_sec
-    wanted = statistic is not None and statistic != "median"
-    return [
-        machine.machine_type,
-        candidate.engine,
-        str(candidate.num_cores),
-        str(candidate.num_streams),
-        str(candidate.batch_size),
-        rounded(rate.value, rate.ends, count),
-        between(rate.ends, count, processes) if rate.ends else "-",
-        duration(figures.median_s),
-        *(["-" if figures.objective_s is None else duration(figures.objective_s)] if wanted else []),
-        "-" if cost is None else money(cost.value),
-        "-" if cost is None or cost.ends is None else between(cost.ends, money, processes),
-        "",
+def _between(ends: Callable[[MachineRecommendation], Ends], form: Callable[[float], str]) -> Field:
+    """Both ends of an interval, and where it says nothing, of how many processes."""
+
+    def told(machine: MachineRecommendation) -> str | None:
+        best, found = _best(machine), ends(machine)
+        return None if found is None or best is None else between(found, form, best[2])
+
+    return Field("", "95 % interval", told)
+
+
+_RATE_ENDS = _of_best(lambda _, figures: figures.items_per_sec.ends)
+
+
+def _cost_ends(machine: MachineRecommendation) -> Ends:
+    return machine.cost_per_million.ends if machine.cost_per_million else None
+
+
+def table(found: FleetRecommendation) -> Table:
+    """A row for each machine type, the cheapest first."""
+    statistic = found.objective.statistic if found.objective else "median"
+    objective = Field("objective_s", statistic, _of_best(lambda _, figures: figures.objective_s), duration)
+    shown = [
+        Field("machine_type", "Machine", lambda machine: machine.machine_type, left=True),
+        Field("engine", "Engine", _of_best(lambda candidate, _: candidate.engine), left=True),
+        Field("num_cores", "Cores", _of_best(lambda candidate, _: candidate.num_cores)),
+        Field("num_streams", "Streams", _of_best(lambda candidate, _: candidate.num_streams)),
+        Field("batch_size", "Batch", _of_best(lambda candidate, _: candidate.batch_size)),
+        Field(
+            "items_per_sec",
+            "Items/s",
+            _of_best(lambda _, figures: figures.items_per_sec.value),
+            count,
+            ends=_RATE_ENDS,
+        ),
+        _between(_RATE_ENDS, count),
+        Field("median_s", "Median", _of_best(lambda _, figures: figures.median_s), duration),
+        *([objective] if statistic != "median" else []),
+        Field("cost_per_million", "Cost/million", _cost, money),
+        _between(_cost_ends, money),
+        Field("status", "Status", _why_none, left=True),
     ]
+    return Table(shown, found.machines)
+
+
+def _cost(machine: MachineRecommendation) -> float | None:
+    return machine.cost_per_million.value if machine.cost_per_million else None
 
 
 def _why_none(machine: MachineRecommendation) -> str:
+    if _best(machine) is not None:
+        return ""
     if machine.failure:
         return f"failed: {machine.failure.message}"
     objective = machine.recommendation.objective if machine.recommendation else None
     return f"nothing keeps {objective.text}" if objective else "nothing could be measured"
 
 
-def _notes(found: FleetRecommendation) -> list[str]:
-    notes = []
+def _notes(found: FleetRecommendation) -> list[Block]:
+    notes: list[Block] = []
     first, *others = found.machines
     rivals = [machine.machine_type for machine in others if _may_be_as_cheap(machine, first)]
     if rivals:
-        notes.append(f"Note: {', '.join(rivals)} may cost as little: the intervals overlap, or there is none.")
+        notes.append(Note(f"{', '.join(rivals)} may cost as little: the intervals overlap, or there is none."))
     if others:
         notes.append(
-            "Note: one machine of each type was searched, and machines cannot take turns: another one of the same "
-            "type may differ. How much: inferlab benchmark --cluster … --nodes N"
+            Note(
+                "one machine of each type was searched, and machines cannot take turns: another one of the same "
+                "type may differ. How much: inferlab benchmark --cluster … --nodes N"
+            )
         )
     if found.interrupted:
-        notes.append("Note: interrupted; this is what was known by then.")
+        notes.append(Note("interrupted; this is what was known by then."))
     chosen = [best for machine in found.machines if (best := _best(machine)) is not None]
-    return notes + advice([figures.items_per_sec.ends for _, figures, _ in chosen])
+    return [*notes, *advice([figures.items_per_sec.ends for _, figures, _ in chosen])]
 
 
 def _may_be_as_cheap(machine: MachineRecommendation, first: MachineRecommendation) -> bool:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from inferlab.optimizing.pareto import keeps_loss, may_reach, outcome, size_ratio
 from inferlab.records.optimization import Candidate, Front, Goal
-from inferlab.units import duration, plural, share, size
-from inferlab.views.columns import aligned, shortened
-from inferlab.views.intervals import advice, between, interval_text, rounded
+from inferlab.units import duration, plural, share, shortened, size
+from inferlab.views import tables
+from inferlab.views.fields import Field, interval_of
+from inferlab.views.intervals import advice, interval_text, rounded
+from inferlab.views.tables import Block, Table
 
 _LONGEST_REASON = 100
 _QUIETER = "Close other programs (inferlab doctor tells what disturbs), or search longer with --search-time."
 
 
-def lines(found: Front) -> list[str]:
+def blocks(found: Front) -> list[Block]:
     """The goal, all that was tried as a table, and whether the goal was reached."""
-    return [_head(found), "", *_table(found), "", *verdict(found), *_notes(found)]
+    return tables.spaced([_head(found)], [table(found)], [*verdict(found), *_notes(found)])
+
+
+def lines(found: Front) -> list[str]:
+    """The same as text."""
+    return tables.text(blocks(found))
 
 
 def goal_text(goal: Goal) -> str:
@@ -92,30 +99,38 @@ def _head(found: Front) -> str:
     return f"{found.model} ({size(found.original_bytes)}) on {where}: to be {goal_text(found.goal)}"
 
 
-def _table(found: Front) -> list[str]:
-    rows = [["#", "recipe", "speed-up", "interval", "loss", "size", "smaller", ""]]
-    for number, one in enumerate(found.candidates, 1):
-        ends = one.speedup_interval
-        smaller = size_ratio(one, found.original_bytes)
-        rows.append(
-            [
-                str(number),
-                one.label,
-                "-" if one.speedup is None else rounded(one.speedup, ends, "{:.2f}".format),
-                "-" if ends is None else between(ends, "{:.2f}".format),
-                _loss(found, one),
-                "-" if one.size_bytes is None else size(one.size_bytes),
-                f"{smaller:.2f}" if smaller else "-",
-                _remark(found, number - 1),
-            ]
-        )
-    return aligned(rows, left={1, 7})
+_SPEED_UP = Field(
+    "speed_up",
+    "speed-up",
+    lambda row: row[1].speedup,
+    "{:.2f}".format,
+    ends=lambda row: row[1].speedup_interval,
+)
 
 
-def _loss(found: Front, one: Candidate) -> str:
-    if one.loss is None:
+def table(found: Front) -> Table:
+    """A row for each recipe that was tried."""
+
+    def smaller(row: tuple[int, Candidate]) -> float | None:
+        return size_ratio(row[1], found.original_bytes) or None
+
+    shown = [
+        Field("number", "#", lambda row: row[0] + 1),
+        Field("recipe", "recipe", lambda row: row[1].label, left=True),
+        *(_SPEED_UP, interval_of(_SPEED_UP, "interval")),
+        Field("loss", "loss", lambda row: row[1].loss, lambda loss: _loss_text(found, loss)),
+        Field("size_bytes", "size", lambda row: row[1].size_bytes, size),
+        Field("size_ratio", "smaller", smaller, "{:.2f}".format),
+        Field("remark", "", lambda row: _remark(found, row[0]), left=True),
+    ]
+    chosen = {found.chosen} if found.chosen is not None else set()
+    return Table(shown, list(enumerate(found.candidates)), strong=chosen)
+
+
+def _loss_text(found: Front, loss: float | None) -> str:
+    if loss is None:
         return "-"
-    return f"{100 * one.loss:.2f} %" if found.metric == "accuracy" else f"{one.loss:.2g}"
+    return f"{100 * loss:.2f} %" if found.metric == "accuracy" else f"{loss:.2g}"
 
 
 def _remark(found: Front, place: int) -> str:
@@ -136,7 +151,7 @@ def _described(found: Front, one: Candidate, place: int) -> str:
         ends = one.speedup_interval
         sure = "no interval" if ends is None else interval_text(ends, one.level or 0.0, "{:.2f}".format)
         parts.append(f"{rounded(one.speedup, ends, '{:.2f}'.format)} times as fast ({sure})")
-    parts.append(f"loss {_loss(found, one)}")
+    parts.append(f"loss {_loss_text(found, one.loss)}")
     if one.accuracy is not None and found.original_accuracy is not None:
         parts[-1] += f" (accuracy {share(one.accuracy)}, of the original {share(found.original_accuracy)})"
     parts.append(f"{size_ratio(one, found.original_bytes):.2f} times as small")

@@ -12,8 +12,8 @@ from typing import Any
 from inferlab.escaping import one_line
 from inferlab.measure.headline import statistic
 from inferlab.store.entries import CellEntry, Entry, Heading
-from inferlab.units import count, duration
-from inferlab.views import columns
+from inferlab.units import count, duration, shortened
+from inferlab.views import tables
 from inferlab.views.intervals import half_width, useful
 
 # Version 1: the first.
@@ -45,7 +45,7 @@ def lines(entries: Sequence[Entry], now: datetime, width: int | None = None) -> 
     if width is not None:
         rows = _fitted(rows, width)
     left = [index for index, head in enumerate(rows[0]) if head not in ("Cores", "Batch", "Best")]
-    return columns.aligned([list(row.values()) for row in rows], left)
+    return tables.aligned([list(row.values()) for row in rows], left)
 
 
 def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def _without(rows: list[_Row], heads: Sequence[str]) -> list[_Row]:
 
 
 def _cut(rows: list[_Row], head: str, length: int) -> list[_Row]:
-    return [{**row, head: columns.shortened(row[head], length)} if head in row else row for row in rows]
+    return [{**row, head: shortened(row[head], length)} if head in row else row for row in rows]
 
 
 def _fitted(rows: list[_Row], width: int) -> list[_Row]:
@@ -95,7 +95,7 @@ def _squeezed(rows: list[_Row], width: int) -> list[_Row]:
 
 
 def _length(rows: list[_Row], head: str) -> int:
-    return max(len(row[head]) for row in rows)
+    return max(tables.cell_width(row[head]) for row in rows)
 
 
 def _width(rows: list[_Row]) -> int:
@@ -163,7 +163,7 @@ def status(words: Sequence[str]) -> str:
 
 def heading(one: Heading) -> str:
     """An entry in a few words."""
-    return f"{one.id} ({clean(one.kind)}, {columns.shortened(clean(one.title), 60)}, {moment(one.created_at)})"
+    return f"{one.id} ({clean(one.kind)}, {shortened(clean(one.title), 60)}, {moment(one.created_at)})"
 
 
 def moment(then: datetime) -> str:

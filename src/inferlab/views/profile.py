@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from inferlab.profiling.estimate import estimated_ms
 from inferlab.profiling.predict import gains_from_zeros
@@ -11,6 +11,7 @@ from inferlab.records import Finding
 from inferlab.records.profile import (
     FlopsProfile,
     Layer,
+    LossLayer,
     LossProfile,
     PerformanceProfile,
     Profile,
@@ -18,8 +19,10 @@ from inferlab.records.profile import (
     Verified,
 )
 from inferlab.units import count, decimal, duration, plural, scaled, share, size
-from inferlab.views import columns
+from inferlab.views import tables
+from inferlab.views.fields import Field
 from inferlab.views.intervals import between, rounded, useful
+from inferlab.views.tables import Block, Note, Pair, Table
 from inferlab.views.text import finding, machine_line, output_check, shapes
 
 # So many layers are shown; all of them are in the file and in the report.
@@ -36,9 +39,9 @@ _METHODS = {
 _METRICS = {"relative power": "how far the outputs move", "cross-entropy": "the rise of the cross-entropy"}
 
 
-def lines(profile: Profile, shown: int = SHOWN) -> list[str]:
+def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
     """Model summary, layer summaries, the slowest layers, the loss profile."""
-    parts = [_model(profile)]
+    parts: list[Sequence[Block]] = [_model(profile)]
     if profile.performance is not None:
         parts += [summary(profile.performance), types(profile), slowest(profile, shown)]
     if profile.flops is not None:
@@ -47,43 +50,55 @@ def lines(profile: Profile, shown: int = SHOWN) -> list[str]:
         parts.append(_loss(profile.loss, shown))
     if profile.estimate is not None:
         parts.append(_estimate(profile.estimate))
-    parts.append([f"Note: {one}" for one in profile.problems])
+    parts.append(tables.notes(profile.problems))
     if profile.interrupted:
-        parts.append(["Note: interrupted; what was done by then is kept."])
-    return [line for index, part in enumerate(filter(None, parts)) for line in ([""] if index else []) + part]
+        parts.append([Note("interrupted; what was done by then is kept.")])
+    return tables.spaced(*parts)
 
 
-def _model(profile: Profile) -> list[str]:
+def lines(profile: Profile, shown: int = SHOWN) -> list[str]:
+    """The same as text."""
+    return tables.text(blocks(profile, shown))
+
+
+def _model(profile: Profile) -> list[Block]:
     model = profile.model
     facts = [size(model.size_bytes), model.precision]
     if model.parameters is not None:
         facts.insert(0, f"{scaled(model.parameters)} parameters")
     if model.zero_fraction and round(model.zero_fraction, 3):
         facts.append(f"{share(round(model.zero_fraction, 3))} zeros")
-    return [f"Model: {model.source} ({', '.join(facts)})"]
+    return [Pair("Model", f"{model.source} ({', '.join(facts)})")]
 
 
-def summary(found: PerformanceProfile) -> list[str]:
+def summary(found: PerformanceProfile) -> list[Block]:
     """How fast the whole model is, and how that was measured."""
     sets = ", ".join(found.instruction_sets[-3:])
-    told = [
-        f"Performance Profile: {found.name}",
-        f"Engine: {found.engine_and_version}, {plural(found.num_cores, 'core')}, batch size "
-        f"{found.batch_size}, instruction sets {sets or 'unknown'}",
-        f"Median Time (ms/batch): {_with_interval(found.ms_per_batch, found.ms_interval)} from "
-        f"{plural(len(found.processes_ms), 'process', 'processes')}",
-        f"Mean Throughput (items/sec): {_with_interval(found.items_per_second, found.items_interval)}",
+    processes = plural(len(found.processes_ms), "process", "processes")
+    told: list[Block] = [
+        Pair("Performance Profile", found.name),
+        Pair(
+            "Engine",
+            f"{found.engine_and_version}, {plural(found.num_cores, 'core')}, batch size "
+            f"{found.batch_size}, instruction sets {sets or 'unknown'}",
+        ),
+        Pair(
+            "Median Time (ms/batch)",
+            f"{_with_interval(found.ms_per_batch, found.ms_interval)} from {processes}",
+            strong=True,
+        ),
+        Pair("Mean Throughput (items/sec)", _with_interval(found.items_per_second, found.items_interval)),
     ]
     if found.layers:
         own = share(found.layers_sum_ms / found.ms_per_batch)
-        told.append(
-            f"Layers: {len(found.layers)}, by the engine's own clock {decimal(found.layers_sum_ms)} ms ({own} "
+        layers = (
+            f"{len(found.layers)}, by the engine's own clock {decimal(found.layers_sum_ms)} ms ({own} "
             f"of the clean time, to which they are scaled); what its profiler adds: {overhead(found)}; "
             f"{share(found.unjoined_share)} of the time belongs to no node of the graph"
         )
-    told.append(f"Output Check: {output_check(found.output_check)}")
-    told += [f"Note: {finding(one)}" for one in found.findings]
-    return told + [f"Note: {one}" for one in (*_truth(found), *found.problems)]
+        told.append(Pair("Layers", layers))
+    told.append(Pair("Output Check", output_check(found.output_check)))
+    return [*told, *tables.notes([*map(finding, found.findings), *_truth(found), *found.problems])]
 
 
 def _with_interval(value: float, ends: tuple[float, float] | None) -> str:
@@ -111,65 +126,83 @@ def typical_level(found: PerformanceProfile) -> str | None:
     return next((key for key in (_TYPICAL, *found.pruned) if key in measured), None)
 
 
-def types(profile: Profile) -> list[str]:
+def types(profile: Profile) -> list[Block]:
     """Layer summaries: time by type of layer, as it is, at a level of pruning, in INT8 and as estimated."""
     found = profile.performance
     if found is None or not found.layers:
         return []
     level = typical_level(found)
     estimated = estimated_ms(profile) if profile.estimate and profile.estimate.gained == "time" else None
-    head = ["Type", "Layers", "Time (ms)", "Share"]
-    head += [f"Pruned {level} (ms)"] if level else []
-    head += ["INT8 (ms)"] if found.int8_ms_per_batch is not None else []
-    head += ["Estimated (ms)", "Speed-up"] if estimated else []
     groups: dict[str, list[Layer]] = {}
     for layer in found.layers:
         groups.setdefault(layer.type, []).append(layer)
-    rows = []
-    for name, members in sorted(groups.items(), key=lambda one: -sum(layer.ms for layer in one[1])):
-        ms = sum(layer.ms for layer in members)
-        row = [columns.shortened(name, _WIDTH), str(len(members)), decimal(ms, 3), share(ms / found.ms_per_batch)]
-        row += [decimal(sum(layer.pruned.get(level, layer.ms) for layer in members), 3)] if level else []
-        if found.int8_ms_per_batch is not None:
-            row.append(decimal(sum(_first(layer.int8_ms, layer.ms) for layer in members), 3))
-        if estimated:
-            after = sum(estimated[layer.index] for layer in members)
-            row += [decimal(after, 3), f"{ms / after:.3g}x" if after else "-"]
-        rows.append(row)
-    return ["Layer Summaries:", *columns.aligned([head, *rows], left=(0,))]
+    rows = sorted(groups.items(), key=lambda row: -_total_ms(row))
+    shown = [
+        Field("type", "Type", lambda row: row[0], left=True, longest=_WIDTH),
+        Field("layers", "Layers", lambda row: len(row[1])),
+        Field("ms", "Time (ms)", _total_ms, _three_places),
+        Field("share", "Share", lambda row: _total_ms(row) / found.ms_per_batch, share),
+    ]
+    if level:
+        pruned = _summed(lambda layer: layer.pruned.get(level, layer.ms))
+        shown.append(Field(f"pruned_{level}_ms", f"Pruned {level} (ms)", pruned, _three_places))
+    if found.int8_ms_per_batch is not None:
+        int8 = _summed(lambda layer: _first(layer.int8_ms, layer.ms))
+        shown.append(Field("int8_ms", "INT8 (ms)", int8, _three_places))
+    if estimated:
+        after = _summed(lambda layer: estimated[layer.index])
+        shown.append(Field("estimated_ms", "Estimated (ms)", after, _three_places))
+        shown.append(
+            Field(
+                "speed_up",
+                "Speed-up",
+                lambda row: _total_ms(row) / after(row) if after(row) else None,
+                "{:.3g}x".format,
+            )
+        )
+    return [Table(shown, rows, "Layer Summaries")]
+
+
+_Group = tuple[str, Sequence[Layer]]
+
+
+def _summed(get: Callable[[Layer], float]) -> Callable[[_Group], float]:
+    return lambda row: sum(map(get, row[1]))
+
+
+def _total_ms(row: _Group) -> float:
+    return sum(layer.ms for layer in row[1])
+
+
+def _three_places(value: float) -> str:
+    return decimal(value, 3)
 
 
 def _first(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
-def slowest(profile: Profile, shown: int = SHOWN) -> list[str]:
+def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
     """The slowest layers, with what each does and reaches."""
     found = profile.performance
     layers = sorted(found.layers, key=lambda layer: -layer.ms)[:shown] if found else []
     if found is None or not layers:
         return []
-    bound = any(layer.bound for layer in layers)
-    head = ["#", "Type", "Id", "Weight", "Time (ms)", "±", "Share", "GFLOP/s", "Zeros"]
-    head += ["Bound by", "Of limit"] if bound else []
-    rows = [head]
-    for layer in layers:
-        row = [
-            str(layer.index),
-            layer.type + (" (fallback)" if layer.fallback else ""),
-            columns.shortened(layer.id, _WIDTH),
-            columns.shortened(layer.weight or "-", _WIDTH),
-            decimal(layer.ms, 3),
-            "-" if layer.spread_ms is None else decimal(layer.spread_ms, 1),
-            share(layer.share),
-            "-" if layer.gflops_per_second is None else count(layer.gflops_per_second),
-            "-" if layer.zero_fraction is None else share(round(layer.zero_fraction, 3)),
-        ]
-        row += [layer.bound or "-", "-" if layer.of_limit is None else share(layer.of_limit)] if bound else []
-        rows.append(row)
+    fields = [
+        Field("index", "#", lambda layer: layer.index),
+        Field("type", "Type", lambda layer: layer.type + (" (fallback)" if layer.fallback else ""), left=True),
+        *_names(),
+        Field("ms", "Time (ms)", lambda layer: layer.ms, _three_places),
+        Field("spread_ms", "±", lambda layer: layer.spread_ms, lambda value: decimal(value, 1)),
+        Field("share", "Share", lambda layer: layer.share, share),
+        Field("gflops_per_second", "GFLOP/s", lambda layer: layer.gflops_per_second, count),
+        Field("zero_fraction", "Zeros", lambda layer: layer.zero_fraction, lambda part: share(round(part, 3))),
+    ]
+    if any(layer.bound for layer in layers):
+        fields.append(Field("bound", "Bound by", lambda layer: layer.bound or None, left=True))
+        fields.append(Field("of_limit", "Of limit", lambda layer: layer.of_limit, share))
     more = len(found.layers) - len(layers)
-    left = (1, 2, 3, 9) if bound else (1, 2, 3)
-    told = [f"Slowest Layers{f' ({more} more)' if more > 0 else ''}:", *columns.aligned(rows, left=left)]
+    told: list[Block] = [Table(fields, layers, f"Slowest Layers{f' ({more} more)' if more > 0 else ''}")]
     if found.ceilings is not None:
         one = found.ceilings
         int8 = "" if one.int8_gops is None else f", {count(one.int8_gops)} GOP/s in INT8"
@@ -180,76 +213,85 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[str]:
     return told
 
 
-def _flops(found: FlopsProfile, shown: int) -> list[str]:
+def _names() -> list[Field]:
+    """The names of a layer and of its weight."""
+    return [
+        Field("id", "Id", lambda layer: layer.id, left=True, longest=_WIDTH),
+        Field("weight", "Weight", lambda layer: layer.weight or None, left=True, longest=_WIDTH),
+    ]
+
+
+def _flops(found: FlopsProfile, shown: int) -> list[Block]:
     """What the architecture says; layer by layer where nothing was measured."""
     kinds = ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in found.by_dtype.items())
-    told = [
-        f"FLOPS Profile (theoretical, batch size {found.batch_size}): {scaled(found.flops, 'FLOP')} "
-        f"({scaled(found.macs, 'MAC')}{'; ' + kinds if len(found.by_dtype) > 1 else ''}), {scaled(found.params)} "
-        f"parameters, {size(found.weight_bytes)} of weights, {size(found.activation_bytes)} of activations moved"
+    told: list[Block] = [
+        Pair(
+            f"FLOPS Profile (theoretical, batch size {found.batch_size})",
+            f"{scaled(found.flops, 'FLOP')} ({scaled(found.macs, 'MAC')}"
+            f"{'; ' + kinds if len(found.by_dtype) > 1 else ''}), {scaled(found.params)} parameters, "
+            f"{size(found.weight_bytes)} of weights, {size(found.activation_bytes)} of activations moved",
+        )
     ]
     if found.uncounted:
         named = ", ".join(f"{one.type} ({one.count}: {one.reason})" for one in found.uncounted)
-        told.append(f"Note: not counted: {named}.")
+        told.append(Note(f"not counted: {named}."))
     heavy = sorted((one for one in found.layers if one.flops), key=lambda one: -(one.flops or 0))[:shown]
     if heavy:
-        rows = [["#", "Type", "Id", "Weight", "FLOP", "Share", "Parameters", "FLOP/byte"]]
-        rows += [
-            [
-                str(one.index),
-                one.type,
-                columns.shortened(one.id, _WIDTH),
-                columns.shortened(one.weight or "-", _WIDTH),
-                scaled(one.flops or 0),
-                share((one.flops or 0) / max(1, found.flops)),
-                scaled(one.params),
-                "-" if one.intensity is None else f"{one.intensity:.3g}",
-            ]
-            for one in heavy
+        fields = [
+            Field("index", "#", lambda one: one.index),
+            Field("type", "Type", lambda one: one.type, left=True),
+            *_names(),
+            Field("flops", "FLOP", lambda one: one.flops or 0, scaled),
+            Field("share", "Share", lambda one: (one.flops or 0) / max(1, found.flops), share),
+            Field("params", "Parameters", lambda one: one.params, scaled),
+            Field("intensity", "FLOP/byte", lambda one: one.intensity, "{:.3g}".format),
         ]
-        told += columns.aligned(rows, left=(1, 2, 3))
+        told.append(Table(fields, heavy))
     return told
 
 
-def _loss(found: LossProfile, shown: int) -> list[str]:
+def _loss(found: LossProfile, shown: int) -> list[Block]:
     items = plural(found.items, "item")
     how = _METHODS[found.method].format(items=items, metric=_METRICS[found.metric])
-    told = [
-        f"Loss Profile: {found.name} ({how})",
-        f"Parameters: {scaled(found.params)}, {share(found.prunable_params / max(1, found.params))} of them in "
-        f"{plural(len(found.layers), 'layer')} that can be pruned",
+    told: list[Block] = [
+        Pair("Loss Profile", f"{found.name} ({how})"),
+        Pair(
+            "Parameters",
+            f"{scaled(found.params)}, {share(found.prunable_params / max(1, found.params))} of them in "
+            f"{plural(len(found.layers), 'layer')} that can be pruned",
+        ),
     ]
     if found.dense_accuracy is not None:
         loss = _first(found.dense_loss, math.nan)
-        told.append(f"Dense: cross-entropy {loss:.4g}, accuracy {share(found.dense_accuracy)}")
+        told.append(Pair("Dense", f"cross-entropy {loss:.4g}, accuracy {share(found.dense_accuracy)}"))
     if found.average_sensitivity is not None:
-        told.append(f"Average Sensitivity: {found.average_sensitivity:.3g}")
-    told += [f"Note: {finding(one)}" for one in found.findings]
-    told += [f"Note: {layer} was left out: {reason}." for layer, reason in list(found.left_out.items())[:_NAMED]]
+        told.append(Pair("Average Sensitivity", f"{found.average_sensitivity:.3g}"))
+    told += tables.notes(map(finding, found.findings))
+    left_out = list(found.left_out.items())
+    told += [Note(f"{layer} was left out: {reason}.") for layer, reason in left_out[:_NAMED]]
     if len(found.left_out) > _NAMED:
-        told.append(f"Note: {plural(len(found.left_out) - _NAMED, 'more layer')} left out.")
+        told.append(Note(f"{plural(len(found.left_out) - _NAMED, 'more layer')} left out."))
     known = [one for one in found.layers if one.sensitivity is not None]
     ordered = sorted(known, key=lambda one: -(one.sensitivity or 0.0))[:shown]
     if ordered:
         levels = [one for one in ("0.6", "0.8", "0.9", "0.95") if one in ordered[0].losses]
-        rows = [["#", "Type", "Weight", "Parameters", "Sensitivity", *(f"Loss at {level}" for level in levels)]]
-        for one in ordered:
-            losses = [one.losses.get(level) for level in levels]
-            rows.append(
-                [
-                    str(one.index),
-                    one.type,
-                    columns.shortened(one.weight, _WIDTH),
-                    scaled(one.params),
-                    f"{one.sensitivity:.3g}",
-                    *("-" if loss is None else f"{loss:.3g}" for loss in losses),
-                ]
-            )
-        told += ["Most Sensitive Layers:", *columns.aligned(rows, left=(1, 2))]
+        fields = [
+            Field("index", "#", lambda one: one.index),
+            Field("type", "Type", lambda one: one.type, left=True),
+            _names()[1],
+            Field("params", "Parameters", lambda one: one.params, scaled),
+            Field("sensitivity", "Sensitivity", lambda one: one.sensitivity, "{:.3g}".format),
+            *(Field(f"loss_{level}", f"Loss at {level}", _loss_at(level), "{:.3g}".format) for level in levels),
+        ]
+        told.append(Table(fields, ordered, "Most Sensitive Layers"))
     return told
 
 
-def _estimate(found: PruningEstimate) -> list[str]:
+def _loss_at(level: str) -> Callable[[LossLayer], float | None]:
+    return lambda layer: layer.losses.get(level)
+
+
+def _estimate(found: PruningEstimate) -> list[Block]:
     pruned = (
         f"{plural(len(found.levels), 'layer')} pruned, {share(found.parameter_reduction)} of the parameters zero"
     )
@@ -257,24 +299,33 @@ def _estimate(found: PruningEstimate) -> list[str]:
     limit = f"loss {found.loss:.3g} of a budget of {found.budget:g}"
     if found.estimated_ms_per_batch is None or found.ms_per_batch is None:
         return [
-            f"Estimate: {pruned} ({limit}{recovery})",
-            "Note: no time at levels of pruning was measured, so no speed-up is foretold. deepsparse can impose "
-            "them; other engines measure them with --levels.",
+            Pair("Estimate", f"{pruned} ({limit}{recovery})", strong=True),
+            Note(
+                "no time at levels of pruning was measured, so no speed-up is foretold. deepsparse can impose "
+                "them; other engines measure them with --levels."
+            ),
         ]
-    told = [
-        f"Estimate: {decimal(found.estimated_ms_per_batch)} ms/batch, {found.estimated_speedup:.3g}x of the speed "
-        f"({pruned}; {limit}{recovery})"
+    told: list[Block] = [
+        Pair(
+            "Estimate",
+            f"{decimal(found.estimated_ms_per_batch)} ms/batch, {found.estimated_speedup:.3g}x of the speed "
+            f"({pruned}; {limit}{recovery})",
+            strong=True,
+        )
     ]
     return told + (_verified(found, found.verified) if found.verified else [])
 
 
-def _verified(found: PruningEstimate, verified: Verified) -> list[str]:
+def _verified(found: PruningEstimate, verified: Verified) -> list[Block]:
     speedup = verified.baseline_ms_per_batch / verified.ms_per_batch
     loss = "" if verified.loss is None else f", loss {verified.loss:.3g}"
     return [
-        f"Verified: the model was made and takes {_with_interval(verified.ms_per_batch, verified.ms_interval)} "
-        f"ms/batch, {speedup:.3g}x of the speed{loss}; the estimate is off by {share(verified.error)}",
-        f"Output Check: {output_check(verified.output_check)}",
+        Pair(
+            "Verified",
+            f"the model was made and takes {_with_interval(verified.ms_per_batch, verified.ms_interval)} "
+            f"ms/batch, {speedup:.3g}x of the speed{loss}; the estimate is off by {share(verified.error)}",
+        ),
+        Pair("Output Check", output_check(verified.output_check)),
     ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.profiling.estimate import estimated_ms
@@ -12,9 +14,12 @@ from inferlab.records.profile import (
     LossProfile,
     Profile,
 )
-from inferlab.views.intervals import between
+from inferlab.units import decimal, share
+from inferlab.views.fields import Field, interval_of
+from inferlab.views.intervals import between, interval_text, rounded
 from inferlab.views.profile import typical_level
 from inferlab.views.report import Cell, numbers
+from inferlab.views.tables import Block, Note, Pair, Table, notes
 
 #: Of a table, by their titles; those in NAMES hold text, the others numbers.
 Columns = dict[str, Sequence[str | Cell]]
@@ -116,8 +121,12 @@ def diff_columns(diff: LayerDiff) -> Columns:
         "B - A ms": numbers([one.b_ms - one.a_ms for one in found]),
         "B / A": numbers([None if one.ratio is None else one.ratio.value for one in found], 2),
         "Interval": [_interval(one) for one in found],
-        "B is": ["only in B" if not one.a else "only in A" if not one.b else one.verdict for one in found],
+        "B is": [_b_is(one) for one in found],
     }
+
+
+def _b_is(row: Row) -> str:
+    return "only in B" if not row.a else "only in A" if not row.b else row.verdict
 
 
 def _interval(row: Row) -> str:
@@ -132,3 +141,57 @@ def _whole(value: int | None) -> Cell:
 def _significant(value: float | None) -> Cell:
     # Losses span decades: digits that count say more than places that align.
     return Cell("–") if value is None else Cell(f"{value:.3g}", value)
+
+
+_DIFF_SHOWN = 20
+_WHOLE = {"inconclusive": "neither surely faster nor slower", "same": "the same"}
+
+
+def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
+    """The whole model, then the layers that differ most."""
+    ratio = diff.ratio
+    told = f"{rounded(ratio.value, ratio.ends)} of A's time, {interval_text(ratio.ends, ratio.level)}"
+    verdict = f"B is {_WHOLE.get(diff.verdict, diff.verdict)} ({told}, margin {share(diff.margin)})"
+    more = len(diff.rows) - shown
+    title = "Layers by difference (time an item; intervals hold for all rows together with 95 %)"
+    return [
+        Pair("A", f"{diff.labels[0]}: {decimal(diff.a_ms)} ms an item"),
+        Pair("B", f"{diff.labels[1]}: {decimal(diff.b_ms)} ms an item"),
+        Pair("Verdict", verdict, strong=True),
+        *notes(f"they differ in {one}." for one in diff.differences),
+        Note("profiles are not measured in turns, so a change of the machine between them counts too."),
+        Table(_DIFF_FIELDS, diff.rows[:shown], f"{title}{f', {more} more' if more > 0 else ''}"),
+    ]
+
+
+_RATIO = Field(
+    "ratio",
+    "B / A",
+    lambda row: row.ratio.value if row.ratio else None,
+    "{:.3g}".format,
+    ends=lambda row: row.ratio.ends if row.ratio else None,
+)
+_DIFF_FIELDS = (
+    Field("type", "Type", lambda row: row.type, left=True),
+    Field("id", "Id", lambda row: row.id, left=True, longest=36),
+    Field("layers_a", "Layers A", lambda row: len(row.a)),
+    Field("layers_b", "Layers B", lambda row: len(row.b)),
+    Field("a_ms", "A (ms)", lambda row: row.a_ms, lambda ms: decimal(ms, 3)),
+    Field("b_ms", "B (ms)", lambda row: row.b_ms, lambda ms: decimal(ms, 3)),
+    Field("difference_ms", "B - A (ms)", lambda row: row.b_ms - row.a_ms, "{:+.3f}".format),
+    *(_RATIO, interval_of(_RATIO, "Interval", decimal)),
+    Field("verdict", "B is", lambda row: "?" if (told := _b_is(row)) == "inconclusive" else told, left=True),
+)
+
+
+def layer_rows(profile: Profile) -> list[dict[str, Any]]:
+    """One row a layer: those that the engine executed, or the graph's nodes where nothing was measured."""
+    if profile.performance is None or not profile.performance.layers:
+        return [asdict(layer) for layer in profile.flops.layers] if profile.flops else []
+    estimated = estimated_ms(profile)
+    rows = []
+    for layer in profile.performance.layers:
+        row = asdict(layer)
+        pruned = {f"pruned_{level}_ms": ms for level, ms in row.pop("pruned").items()}
+        rows.append({**row, **pruned, "estimated_ms": estimated[layer.index]})
+    return rows

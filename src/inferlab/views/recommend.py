@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +13,11 @@ from inferlab.measure.candidates import label
 from inferlab.measure.queueing import samples_needed
 from inferlab.records import Contender, PairedRatio, Recommendation
 from inferlab.units import duration, plural, share, size
-from inferlab.views.columns import aligned
+from inferlab.views import tables
 from inferlab.views.deployment import program
+from inferlab.views.fields import Field, interval_of
 from inferlab.views.intervals import between, in_brackets, rounded
+from inferlab.views.tables import Block, Code, Note, Pair, Table
 
 # Version 1: the first.
 FORMAT = "inferlab-recommendation/1"
@@ -25,28 +27,29 @@ _SHOWN = {"missed": 3, "dropped": 5, "wrong": 3, "failed": 3}
 _LONGEST_PROBLEM = 90
 
 
-def lines(found: Recommendation) -> list[str]:
+def blocks(found: Recommendation) -> list[Block]:
     """The headline, the table, the evidence, and the code."""
     code = _program(found)
-    return [
-        _headline(found),
-        "",
-        *_table(found),
-        "",
-        *_evidence(found),
-        *(["", "The code that sets it:", "", *code.splitlines()] if code else []),
-    ]
+    parts: list[Sequence[Block]] = [[_headline(found)], [table(found, _shown(found))], _evidence(found)]
+    if code:
+        parts += [["The code that sets it:"], [Code(code)]]
+    return tables.spaced(*parts)
 
 
-def _headline(found: Recommendation) -> str:
+def lines(found: Recommendation) -> list[str]:
+    """The same as text."""
+    return tables.text(blocks(found))
+
+
+def _headline(found: Recommendation) -> Block:
     best = found.recommended
     if best is None or best.figures is None:
         return _none(found)
-    words = [f"Recommended: {label(best.candidate)}: {_throughput(best)}"]
+    words = [f"{label(best.candidate)}: {_throughput(best)}"]
     words.append(f"median {duration(best.figures.median_s)} a batch")
     if found.objective and found.objective.statistic != "median":
         words.append(f"{found.objective.statistic} {duration(_statistic_s(best))}")
-    return ", ".join(words)
+    return Pair("Recommended", ", ".join(words), strong=True)
 
 
 def _none(found: Recommendation) -> str:
@@ -74,23 +77,41 @@ def _statistic_s(one: Contender) -> float:
     return math.inf if known is None else known
 
 
-def _table(found: Recommendation) -> list[str]:
+_RATE = Field(
+    "items_per_sec",
+    "Items/s",
+    lambda one: one.figures.items_per_sec.value if one.figures else None,
+    lambda value: _number(value),
+    ends=lambda one: one.figures.items_per_sec.ends if one.figures else None,
+)
+
+
+def _seconds(name: str) -> Callable[[Contender], float | None]:
+    return lambda one: getattr(one.figures, name) if one.figures else None
+
+
+def _peak(one: Contender) -> int | None:
+    return max((part.peak_memory_bytes for part in one.rounds if part.peak_memory_bytes is not None), default=None)
+
+
+def table(found: Recommendation, contenders: Sequence[Contender]) -> Table:
+    """A row for each configuration, the recommended first."""
     objective = found.objective
-    extra = [objective.statistic] if objective and objective.statistic != "median" else []
-    heads = [
-        "Engine",
-        "Cores",
-        "Streams",
-        "Batch",
-        "Items/s",
-        "95 % interval",
-        "Median",
-        *extra,
-        "Memory",
-        "Status",
+    shown = [
+        Field("engine", "Engine", lambda one: one.candidate.engine, left=True),
+        Field("num_cores", "Cores", lambda one: one.candidate.num_cores),
+        Field("num_streams", "Streams", lambda one: one.candidate.num_streams),
+        Field("batch_size", "Batch", lambda one: one.candidate.batch_size),
+        *(_RATE, interval_of(_RATE)),
+        Field("median_s", "Median", _seconds("median_s"), duration),
     ]
-    rows = [heads, *(_row(found, one, bool(extra)) for one in _shown(found))]
-    return aligned(rows, left=range(len(heads)))
+    if objective and objective.statistic != "median":
+        shown.append(Field("objective_s", objective.statistic, _seconds("objective_s"), duration))
+    shown += [
+        Field("peak_memory_bytes", "Memory", _peak, size),
+        Field("status", "Status", lambda one: _status(found, one), left=True),
+    ]
+    return Table(shown, contenders)
 
 
 def _shown(found: Recommendation) -> list[Contender]:
@@ -103,25 +124,6 @@ def _shown(found: Recommendation) -> list[Contender]:
             left[one.standing] -= 1
             shown.append(one)
     return shown
-
-
-def _row(found: Recommendation, one: Contender, extra: bool) -> list[str]:
-    choice = one.candidate
-    head = [choice.engine, str(choice.num_cores), str(choice.num_streams), str(choice.batch_size)]
-    if one.figures is None:
-        return [*head, *["-"] * (5 if extra else 4), _status(found, one)]
-    estimate = one.figures.items_per_sec
-    interval = "-" if estimate.ends is None else between(estimate.ends, _number)
-    peak = max((part.peak_memory_bytes for part in one.rounds if part.peak_memory_bytes is not None), default=None)
-    return [
-        *head,
-        rounded(estimate.value, estimate.ends, _number),
-        interval,
-        duration(one.figures.median_s),
-        *([duration(_statistic_s(one))] if extra else []),
-        "-" if peak is None else size(peak),
-        _status(found, one),
-    ]
 
 
 def _status(found: Recommendation, one: Contender) -> str:
@@ -137,12 +139,12 @@ def _status(found: Recommendation, one: Contender) -> str:
     return one.standing
 
 
-def _evidence(found: Recommendation) -> list[str]:
-    said = [comparison_line(one) for one in found.comparisons]
+def _evidence(found: Recommendation) -> list[Block]:
+    said: list[Block] = [comparison_line(one) for one in found.comparisons]
     if found.simpler:
         said.append("Of those that are as fast (within 3 %), the simplest is recommended: cores, batch, streams.")
-    said += [f"Note: {one}." for one in found.troubles]
-    said += [f"Note: {name} {reason}." for name, reason in found.left_out.items()]
+    said += [Note(f"{one}.") for one in found.troubles]
+    said += [Note(f"{name} {reason}.") for name, reason in found.left_out.items()]
     said += _doubts(found)
     counts: Counter[str] = Counter(one.standing for one in found.contenders)
     measured = sum(bool(one.rounds) for one in found.contenders)
@@ -160,28 +162,33 @@ _COUNTED = {
 }
 
 
-def _doubts(found: Recommendation) -> list[str]:
+def _doubts(found: Recommendation) -> list[Note]:
     """What the reader must know of the recommended one."""
-    best, notes = found.recommended, []
+    best = found.recommended
+    notes: list[Note] = []
     if found.interrupted:
-        notes.append("Note: interrupted; this is what was known by then.")
+        notes.append(Note("interrupted; this is what was known by then."))
     if any(one.standing == "untried" for one in found.contenders) and not found.interrupted:
-        notes.append("Note: the time was up before all were tried, the least promising last. Give more with -t.")
+        notes.append(Note("the time was up before all were tried, the least promising last. Give more with -t."))
     if best is None or best.figures is None:
         return notes
     figures, check = best.figures, best.figures.check
     if check.status == "unchecked":
-        notes.append(f"Note: its outputs were not checked: {check.detail}.")
+        notes.append(Note(f"its outputs were not checked: {check.detail}."))
     if figures.lost_share:
         notes.append(
-            f"Note: others took {share(min(1.0, figures.lost_share))} of its CPUs' time. The order makes up for "
-            "that, the figures do not: stop other programs and repeat."
+            Note(
+                f"others took {share(min(1.0, figures.lost_share))} of its CPUs' time. The order makes up for "
+                "that, the figures do not: stop other programs and repeat."
+            )
         )
     needed = samples_needed(found.objective) if found.objective else 0
     if figures.batches is not None and figures.batches < needed and found.objective:
         notes.append(
-            f"Note: {found.objective.statistic} is of {figures.batches} batches; {needed} are needed to be sure. "
-            "Give more with -t."
+            Note(
+                f"{found.objective.statistic} is of {figures.batches} batches; {needed} are needed to be sure. "
+                "Give more with -t."
+            )
         )
     return notes
 

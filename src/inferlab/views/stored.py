@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.escaping import escape_controls
 from inferlab.records import (
     Benchmark,
-    Capacity,
     ComparisonSweep,
     FleetRecommendation,
     Machine,
     Outcome,
-    Recommendation,
 )
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import Document, Stored
+from inferlab.store.formats import Record, record_of
 from inferlab.units import plural, size
+from inferlab.views import files, results, tables
 from inferlab.views.history import WRONG, clean, moment, status
 
-if TYPE_CHECKING:
-    from inferlab.store.formats import Record
+# What a record of a newer version, or one that was written by hand, raises wherever it is taken apart.
+_UNKNOWN = (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
@@ -46,12 +46,10 @@ def lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
 
 
 def _document(found: Document) -> list[str]:
-    from inferlab.store.formats import record_of
-
     try:
         record = record_of(found)
-        return [*_head(found, found.kind, *_origins(record)), "", *record_lines(record)]
-    except (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return [*_head(found, found.kind, *_origins(record)), "", *tables.text(results.view_of(record).blocks())]
+    except _UNKNOWN:
         # Written by a newer version, or by hand: what is there is shown all the same.
         return [*_head(found, found.kind, [], []), "", *_anything(found)]
 
@@ -81,63 +79,6 @@ def _origins(record: Record) -> tuple[list[Mapping[str, Any]], list[Mapping[str,
 
 def _facts(machine: Machine) -> dict[str, Any]:
     return {name: getattr(machine, name) for name in machine.__slots__}
-
-
-def record_lines(record: Record) -> list[str]:
-    """A record as the command that made it prints it."""
-    # Late: each needs others of the views.
-    if isinstance(record, ComparisonSweep):
-        from inferlab.views import comparison
-
-        return comparison.sweep_lines(record)
-    if isinstance(record, Capacity):
-        from inferlab.views import capacity
-
-        return capacity.lines(record)
-    if isinstance(record, Recommendation):
-        from inferlab.views import recommend
-
-        return recommend.lines(record)
-    if isinstance(record, FleetRecommendation):
-        from inferlab.views import fleet_recommend
-
-        return fleet_recommend.lines(record)
-    if isinstance(record, Profile):
-        from inferlab.views import profile
-
-        return profile.lines(record)
-    if isinstance(record, Optimization):
-        from inferlab.views import optimization
-
-        return optimization.lines(record)
-    from inferlab.views import front
-
-    return front.lines(record)
-
-
-def record_json(record: Record) -> str:
-    """A record as the command that made it writes it to a file."""
-    if isinstance(record, ComparisonSweep):
-        from inferlab.views import comparison
-
-        content = comparison.sweep_content(record)
-    elif isinstance(record, Capacity):
-        from inferlab.views import capacity
-
-        return capacity.to_json(record)
-    elif isinstance(record, Recommendation):
-        from inferlab.views import recommend
-
-        content = recommend.content(record)
-    elif isinstance(record, FleetRecommendation):
-        from inferlab.views import fleet_recommend
-
-        content = fleet_recommend.content(record)
-    else:
-        from inferlab.store.formats import content_of
-
-        content = content_of(record)
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def _benchmark(found: Stored, baseline: Sequence[str]) -> list[str]:
@@ -201,11 +142,23 @@ def _result(benchmark: Benchmark, baseline: Sequence[str]) -> list[str]:
     return view.lines(benchmark, view.find_baseline(benchmark, baseline))
 
 
+def render(found: Stored | Document, ending: str) -> str:
+    """The text of a file with this ending; what this version does not know is written as JSON alone."""
+    if isinstance(found, Stored):
+        return results.render(found.benchmark, ending)
+    if ending not in files.ENDINGS[1:]:
+        return to_json(found)
+    try:
+        return results.render(record_of(found), ending)
+    except _UNKNOWN as error:
+        raise BadInput(
+            f"This is exported as JSON, not as {ending}: {error} Give a name that ends in .json."
+        ) from error
+
+
 def to_json(found: Document) -> str:
     """An entry as the command that made it writes it; of a format that is not known here, what the store holds."""
-    from inferlab.store.formats import record_of
-
     try:
-        return record_json(record_of(found))
-    except (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return results.render(record_of(found), ".json")
+    except _UNKNOWN:
         return json.dumps(found.content, indent=2) + "\n"

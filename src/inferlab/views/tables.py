@@ -7,7 +7,7 @@ import html
 import io
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -215,8 +215,17 @@ def to_csv(table: Table) -> str:
     records = [
         {key: value for field in table.fields for key, value in field.values(row).items()} for row in table.rows
     ]
-    keys = list(records[0]) if records else [field.key for field in table.fields if field.key]
-    return csv_lines([keys, *([record[key] for key in keys] for record in records)])
+    return csv_records(records) if records else csv_lines([[field.key for field in table.fields if field.key]])
+
+
+def csv_records(records: Sequence[Mapping[str, Any]]) -> str:
+    """Flat records as CSV, with all keys that any of them has."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    return csv_lines([keys, *([_joined(record.get(key)) for key in keys] for record in records)])
+
+
+def _joined(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def csv_lines(rows: Iterable[Sequence[Any]]) -> str:

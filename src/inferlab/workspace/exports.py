@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from inferlab.errors import BadInput, NotThere
 from inferlab.measure.cells import jobs
 from inferlab.measure.recommend import deployment
 from inferlab.optimizing import yaml
-from inferlab.profile_result import ProfileResult
-from inferlab.records import Candidate, Comparison, ComparisonSweep, Plan
+from inferlab.records import Candidate, ComparisonSweep, Plan
 from inferlab.records.optimization import Recipe
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
-from inferlab.store.record_files import PROFILES
 from inferlab.store.store import Store
-from inferlab.views import files, flat, profile_report, stored
+from inferlab.views import stored
 from inferlab.views.deployment import program
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.versions import files_of, is_ours
@@ -30,7 +25,7 @@ if TYPE_CHECKING:
     from inferlab.workspace.workspace import Workspace
 
 Part = Literal["model", "data"]
-_TYPES = {"json": "application/json", "csv": "text/csv", "html": "text/html"}
+_TYPES = {"json": "application/json", "csv": "text/csv", "html": "text/html", "md": "text/markdown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +38,11 @@ class Export:
 
 
 def export(store: Store, entry_id: str, ending: str) -> Export:
-    """An entry as JSON, CSV or HTML."""
+    """An entry as JSON, CSV, HTML or Markdown."""
     if ending not in _TYPES:
         raise BadInput(f"An entry is exported as {', '.join(_TYPES)}, not as {ending!r}.")
     found = store.get(entry_id)
-    text = _benchmark(found, ending) if isinstance(found, Stored) else _document(found, ending)
+    text = stored.render(found, f".{ending}")
     about = found.benchmark.model.source if isinstance(found, Stored) else _about(found)
     return Export(f"{_slug(about)}-{found.id}.{ending}", _TYPES[ending], text)
 
@@ -60,70 +55,10 @@ def _about(found: Document) -> str:
     return found.title
 
 
-def _benchmark(found: Stored, ending: str) -> str:
-    if ending == "csv":
-        return flat.to_csv(flat.rows(found.benchmark))
-    if ending == "json":
-        return files.to_json(found.benchmark)
-    from inferlab.views import benchmark_report  # late: it draws charts
-
-    return benchmark_report.report(found.benchmark)
-
-
-def _document(found: Document, ending: str) -> str:
-    if ending == "json":
-        return stored.to_json(found)
-    if found.kind == "profile":
-        profile = PROFILES.from_content(found.content, found.id)
-        return profile_report.report(profile) if ending == "html" else _csv(ProfileResult(profile).rows())
-    if found.kind == "comparison":
-        sweep = _sweep(found)
-        if ending == "csv":
-            return _csv(map(_row, sweep.results))
-        from inferlab.views import comparison_html  # late: it draws charts
-
-        return comparison_html.report(found.title, sweep)
-    raise BadInput(f"A {found.kind} is exported as json, not as {ending}.")
-
-
 def _sweep(found: Document) -> ComparisonSweep:
     record = record_of(found)
     assert isinstance(record, ComparisonSweep)
     return record
-
-
-def _row(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as a row of a table."""
-    cell = comparison.cells[0] if comparison.cells else None
-    return {
-        "a": comparison.labels[0],
-        "b": comparison.labels[1],
-        **{name: getattr(cell, name, None) for name in ("num_cores", "batch_size", "scenario")},
-        "ratio": comparison.ratio.value,
-        "low": comparison.ratio.low,
-        "high": comparison.ratio.high,
-        "level": comparison.ratio.level,
-        "verdict": comparison.verdict,
-        "margin": comparison.margin,
-        "paired": bool(comparison.pairs),
-        "pairs": len(comparison.pairs),
-        "seconds": comparison.seconds,
-        "outputs_match": comparison.outputs_match,
-    }
-
-
-def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    listed = list(rows)
-    names = list(dict.fromkeys(name for row in listed for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: flat.spreadsheet_cell(_plain(value)) for name, value in row.items()} for row in listed)
-    return text.getvalue()
-
-
-def _plain(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def _slug(text: str) -> str:

@@ -12,7 +12,7 @@ from starlette.responses import FileResponse
 
 from inferlab.records import optimization as made
 from inferlab.records.profile import PruningEstimate
-from inferlab.views import optimization_words as words
+from inferlab.views import optimization as words
 from inferlab.web.answers import attachment
 from inferlab.web.api.asking import LevelsAsking, VersionAsking
 from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, TheWorkspace, queued

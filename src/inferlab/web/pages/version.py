@@ -10,7 +10,7 @@ from inferlab.codec import plain
 from inferlab.errors import InferlabError
 from inferlab.records.optimization import ChangedLayer, Distance, Measured, Optimization
 from inferlab.units import decimal, plural, scaled, share, size
-from inferlab.views import optimization_words as words
+from inferlab.views import optimization as words
 from inferlab.views.intervals import between_at
 from inferlab.views.profile_tables import Columns
 from inferlab.views.report import Cell
