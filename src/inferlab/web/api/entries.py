@@ -41,14 +41,14 @@ def rename_entry(workspace: TheWorkspace, entry_id: EntryId, change: EntryChange
     responses={
         200: {
             "description": "The file, as an attachment with a name.",
-            "content": {kind: {} for kind in ("application/json", "text/csv", "text/html")},
+            "content": {kind: {} for kind in ("application/json", "text/csv", "text/html", "text/markdown")},
         },
     },
 )
 def export_entry(
     workspace: TheWorkspace,
     entry_id: EntryId,
-    format: Annotated[Literal["json", "csv", "html"], Query(description="The kind of file.")],
+    format: Annotated[Literal["json", "csv", "html", "md"], Query(description="The kind of file.")],
 ) -> Response:
     """An entry as JSON, as a table, or as a page that opens offline."""
     found = workspace.export(entry_id, format)
