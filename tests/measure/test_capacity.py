@@ -164,7 +164,7 @@ def search(linear: Path, slo: str, time_s: float, heard: list[Event] | None = No
     return Lab().capacity(plan, parse_objective(slo), (heard if heard is not None else []).append)
 
 
-def decided(linear: Path, slo: str, least: float, **more: object) -> tuple[capacity.Capacity, list[Event]]:
+def decided(linear: Path, slo: str, least: float, **more: object) -> tuple[Capacity, list[Event]]:
     """Search again where other work made it too long or the rate too low, which is all that other work can do."""
     for time_s in (12.0, 12.0, 24.0, 48.0):
         heard: list[Event] = []
