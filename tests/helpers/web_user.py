@@ -73,7 +73,7 @@ class User:
 
         def clicked() -> bool:
             one = self.see(name, text)
-            if not one.is_enabled() or one.get_attribute("aria-disabled") == "true":
+            if not self._is_connected() or not one.is_enabled() or one.get_attribute("aria-disabled") == "true":
                 return False
             one.click()
             return True
@@ -90,6 +90,8 @@ class User:
 
         def pressed() -> bool:
             one = self.see(name)
+            if not self._is_connected():
+                return False
             for each in keys:
                 one.send_keys(each)
             return True
@@ -106,7 +108,7 @@ class User:
 
     def give(self, name: str, *files: object) -> None:
         """Choose files, as in the browser's own dialog, which cannot be seen."""
-        # Nobody finds a file sooner than a page is connected; until then it may load itself once more.
+        # Nobody finds a file sooner than a page is connected.
         until(lambda: self.browser.execute_script("return window.did_handshake"), "the page was never connected")
         found = self.browser.find_elements(By.CSS_SELECTOR, f'[data-testid="{name}"]')
         found[0].send_keys("\n".join(map(str, files)))
@@ -129,6 +131,10 @@ class User:
             f"{name} has no {style} at {self.place}",
         )
         return found
+
+    def _is_connected(self) -> bool:
+        """Whether a page has reached its server: until then it may load itself again and forget what was done."""
+        return bool(self.browser.execute_script("return window.did_handshake !== false"))
 
     def _shown(self, name: str) -> list[WebElement]:
         found = self.browser.find_elements(By.CSS_SELECTOR, f'[data-testid="{name}"]')

@@ -157,9 +157,12 @@ def test_the_same_cell_gets_the_same_requests_and_another_seed_others(linear: Pa
         return [due_ns(run).tolist() for run in outcome.runs]
 
     first, again, other = due(0), due(0), due(1)
-    assert first == again
-    assert first[0] != first[1]
-    assert first[0] != other[0]
+    # Those that still waited when time was up are missing at the end, if any.
+    for one, same in zip(first, again, strict=True):
+        served = min(len(one), len(same))
+        assert served > 5 and one[:served] == same[:served]
+    assert first[0][:5] != first[1][:5]
+    assert first[0][:5] != other[0][:5]
 
 
 @pytest.mark.parametrize("rate", [800.0, 550.0])

@@ -59,9 +59,14 @@ def scripted(model: Path, latency_us: int, **more: str) -> Plan:
 
 def test_arms_take_turns_and_every_pair_is_of_fresh_processes(linear: Path) -> None:
     events: list[Event] = []
-    plan = scripted(linear, 2000)
-    found = Lab().compare(plan, scripted(linear, 4000), time_s=6.0, listener=events.append)
-    assert len(found.pairs) == sum(event.code == "pair" for event in events) >= 2
+
+    def stop_after_two(event: Event) -> None:
+        events.append(event)
+        if event.code == "pair" and event.data["number"] == 2:
+            raise KeyboardInterrupt
+
+    found = Lab().compare(scripted(linear, 2000), scripted(linear, 4000), time_s=30.0, listener=stop_after_two)
+    assert len(found.pairs) == sum(event.code == "pair" for event in events) == 2
     for pair in found.pairs:
         assert len(pair.a.windows) == len(pair.b.windows) >= 2
         spans = [
@@ -77,7 +82,7 @@ def test_arms_take_turns_and_every_pair_is_of_fresh_processes(linear: Path) -> N
 
 
 def test_the_ratio_is_that_of_the_arms_times(linear: Path) -> None:
-    found = Lab().compare(scripted(linear, 2000), scripted(linear, 4000), time_s=6.0)
+    found = Lab().compare(scripted(linear, 20_000), scripted(linear, 40_000), time_s=6.0)
     for a, b, pair in zip(*found.times_ms, found.pairs, strict=True):
         assert pair.log_ratio == pytest.approx(math.log(b / a))
     assert found.ratio.value == pytest.approx(2.0, rel=0.2)
