@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, BinaryIO, Self, cast
@@ -224,24 +224,24 @@ class Worker:
             if left_s <= 0:
                 return False
             step_s = left_s if self._tick is None else min(1.0, left_s)
-            if waiting.poll(step_s * 1000):
-                self._take(pipe)
-            elif self._tick is not None:
-                self._tick()
-        return True
-
-    def _take(self, pipe: int) -> None:
-        """Read what is there, without waiting."""
-        with _uninterrupted():
+            if not waiting.poll(step_s * 1000):
+                if self._tick is not None:
+                    self._tick()
+                continue
+            # Ctrl-C waits until bytes that were read are noted: lost ones would spoil the message.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
             try:
                 count = os.readv(pipe, [self._incoming.space()[:_CHUNK_BYTES]])
+                if count == 0:
+                    raise protocol.Closed
+                if self._incoming.advance(count):
+                    whole, self._incoming = self._incoming, protocol.Incoming()
+                    self._arrived = whole.message()
             except BlockingIOError:
-                return
-            if count == 0:
-                raise protocol.Closed
-            if self._incoming.advance(count):
-                whole, self._incoming = self._incoming, protocol.Incoming()
-                self._arrived = whole.message()
+                continue
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return True
 
     def _write(self, do: str, parts: Sequence[Any], limit_s: float) -> None:
         """Write a message to its end, if the child reads it in time."""
@@ -318,16 +318,6 @@ class Worker:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(0, end - 65536))
         return log.read().decode("utf-8", "replace")
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until bytes that were read are noted: lost ones would spoil the message."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _policy(launch: Launch, patience_s: float) -> dict[str, Any] | None:

@@ -11,8 +11,7 @@ import pytest
 from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Message, Ready
 from inferlab.fleet.nodes import Node
 from inferlab.fleet.schedule import Schedule, Slot
-from inferlab.measure.cells import Choice, Planned
-from inferlab.records import Event, Failure, Outcome, Run, ignore
+from inferlab.records import Cell, Event, Failure, Outcome, Run, ignore
 from inferlab.store.saving import Saver
 from tests.helpers.nodes import MACHINE, a_node
 from tests.helpers.runs import a_cell, steady_run
@@ -33,10 +32,10 @@ class Scripted:
     def make_ready(self, node: Node) -> None:
         self.messages.append(Ready(node.id, self.problems))
 
-    def measure(self, node: Node, one: Planned, before: Sequence[Run]) -> None:
-        self.did.append((node.name, one.cell.batch_size, len(before)))
+    def measure(self, node: Node, one: Cell, before: Sequence[Run]) -> None:
+        self.did.append((node.name, one.batch_size, len(before)))
         usual = [lambda name: measured(name) for _ in range(2 - len(before))]
-        script = self.script.pop((node.name, one.cell.batch_size), [*usual, lambda name: Ended(name, None)])
+        script = self.script.pop((node.name, one.batch_size), [*usual, lambda name: Ended(name, None)])
         self.messages += [make(node.id) for make in script]
 
     def wait(self, timeout_s: float) -> list[Message]:
@@ -60,15 +59,14 @@ def lost(node: str) -> Lost:
     return Lost(node, "The node was lost.")
 
 
-def cells(*batches: int) -> list[Planned]:
-    choice = Choice("fake", "sync", 1, None, 1, None, None, None)
-    return [Planned(choice, a_cell(batch_size=batch, machine_type="a")) for batch in batches]
+def cells(*batches: int) -> list[Cell]:
+    return [a_cell(batch_size=batch, machine_type="a") for batch in batches]
 
 
 def run(nodes: Scripted, *slots: Slot, listener: Callable[[Event], None] = ignore) -> list[Outcome]:
     planned = [one for slot in slots for one in slot.waiting]
     schedule = Schedule(nodes, Saver(None, listener), listener, 0)
-    return list(schedule.run(slots, [Outcome(one.cell, "pending") for one in planned]))
+    return list(schedule.run(slots, [Outcome(one, "pending") for one in planned]))
 
 
 def a_slot(name: str, *batches: int) -> Slot:

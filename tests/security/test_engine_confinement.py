@@ -345,7 +345,7 @@ def test_ctrl_c_is_heard_in_the_middle_of_a_message(tmp_path: Path) -> None:
     with Worker(hostile(tmp_path, HALF)) as worker:
         worker.send("load", **request("none.onnx"))
         while not worker._incoming.begun:
-            worker._take(worker.fileno())
+            worker._read(0.05)
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             worker.wait("load", patience_s=600)
@@ -362,7 +362,7 @@ time.sleep(600)
     with Worker(hostile(tmp_path, act)) as worker:
         worker.send("load", **request("none.onnx"))
         while not worker._incoming.begun:
-            worker._take(worker.fileno())
+            worker._read(0.05)
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             worker.wait("load", patience_s=600)

@@ -17,11 +17,10 @@ from inferlab.fleet import parcels
 from inferlab.fleet.parcels import Parcel
 from inferlab.measure import cell, cells
 from inferlab.measure.cell import explained
-from inferlab.measure.cells import Planned
 from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search, recommend
 from inferlab.model.inputs import digest
-from inferlab.records import Event, Failure, Listener, Model, Plan, Recommendation, Run
+from inferlab.records import Cell, Event, Failure, Listener, Model, Plan, Recommendation, Run
 from inferlab.store.samples import pack, unpack
 from inferlab.version import __version__
 
@@ -57,7 +56,7 @@ class Errand:
 
     plan: Plan
     model: Model
-    planned: Planned
+    cell: Cell
     luggage: Luggage
     before: tuple[PackedRun, ...]
     live: bool
@@ -102,7 +101,7 @@ def measure(errand: Errand, name: str, listener: Listener) -> Iterator[PackedRun
     with as_node(name):
         try:
             plan, model = here(errand.plan, errand.model, errand.luggage)
-            job = cells.job(plan, model, errand.planned, errand.live)
+            job = cells.make_job(plan, model, errand.cell, errand.live)
             if digest(job.inputs[0]) != job.cell.input_digest:
                 raise BadInput(
                     f"The node {name} makes other inputs than the machine that asks. Install the same version of "

@@ -12,8 +12,7 @@ from inferlab.errors import BadInput
 from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Message, Ready
 from inferlab.fleet.nodes import Node, unlike
 from inferlab.measure.cell import check_alike
-from inferlab.measure.cells import Planned
-from inferlab.records import Event, Failure, Listener, Outcome, Run, Status
+from inferlab.records import Cell, Event, Failure, Listener, Outcome, Run, Status
 from inferlab.store.saving import Saver
 
 # A worker that dies while its node lives may have been killed by chance once.
@@ -27,7 +26,7 @@ class Workforce(Protocol):
     def make_ready(self, node: Node) -> None:
         """Send a node what it lacks; it answers that it is ready."""
 
-    def measure(self, node: Node, one: Planned, before: Sequence[Run]) -> None:
+    def measure(self, node: Node, one: Cell, before: Sequence[Run]) -> None:
         """Let a node measure a cell; it answers with each run, and that it has ended."""
 
     def wait(self, timeout_s: float) -> list[Message]:
@@ -46,8 +45,8 @@ class Slot:
 
     machine_type: str
     node: Node
-    waiting: deque[Planned]
-    current: Planned | None = None
+    waiting: deque[Cell]
+    current: Cell | None = None
     #: How much of the current cell is done.
     fraction: float = 0.0
     stage: str = "getting ready"
@@ -144,8 +143,8 @@ class Schedule:
         while slot.waiting:
             one = slot.current = slot.waiting.popleft()
             slot.fraction, slot.stage, slot.refusal = 0.0, "waiting", None
-            self._tell(Event("cell", {"cell": one.cell, "number": self._done + 1, "of": len(self.outcomes)}), slot)
-            if problem := slot.problems.get(one.cell.engine):
+            self._tell(Event("cell", {"cell": one, "number": self._done + 1, "of": len(self.outcomes)}), slot)
+            if problem := slot.problems.get(one.engine):
                 self._finish(slot, "failed", Failure("refused", problem))
                 continue
             self._workforce.measure(slot.node, one, self._known(one))
@@ -162,14 +161,14 @@ class Schedule:
             slot.refusal = Failure("refused", str(error))
             return
         known.append(run)
-        self._saver.run(slot.current.cell, run)
+        self._saver.run(slot.current, run)
 
-    def _known(self, one: Planned) -> list[Run]:
-        return self._runs.setdefault(one.cell.id, list(self.outcomes[one.cell.id].runs))
+    def _known(self, one: Cell) -> list[Run]:
+        return self._runs.setdefault(one.id, list(self.outcomes[one.id].runs))
 
     def _finish(self, slot: Slot, status: Status, failure: Failure | None = None) -> None:
         assert slot.current is not None
-        cell, slot.current = slot.current.cell, None
+        cell, slot.current = slot.current, None
         if failure is not None:
             failure = Failure(failure.code, f"{failure.message} (Node {slot.node.name}.)")
         outcome = Outcome(cell, status, tuple(self._runs.get(cell.id, self.outcomes[cell.id].runs)), failure)
@@ -184,8 +183,8 @@ class Schedule:
             self._lost(slot, cause)
             return
         one = slot.current
-        self._crashes[one.cell.id] = self._crashes.get(one.cell.id, 0) + 1
-        if self._crashes[one.cell.id] >= _MOST_CRASHES:
+        self._crashes[one.id] = self._crashes.get(one.id, 0) + 1
+        if self._crashes[one.id] >= _MOST_CRASHES:
             self._finish(slot, "failed", Failure("died", cause))
         else:
             slot.waiting.appendleft(one)

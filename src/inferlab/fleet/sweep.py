@@ -15,8 +15,8 @@ from inferlab.fleet.nodes import MachineType, Node
 from inferlab.fleet.parcels import pack_file, pack_model
 from inferlab.fleet.remote import Errand, Luggage, packed
 from inferlab.fleet.schedule import Schedule, Slot
-from inferlab.measure.cells import Planned, planned
-from inferlab.records import Benchmark, Event, Listener, Model, Outcome, Plan, Run
+from inferlab.measure.cells import cells_of
+from inferlab.records import Benchmark, Cell, Event, Listener, Model, Outcome, Plan, Run
 from inferlab.store.saving import Saver
 
 
@@ -95,25 +95,25 @@ class FleetSweep:
         self._site = Site(plan, model, cluster, listener)
         self._types: list[MachineType] = []
 
-    def planned(self, only: Collection[str | None] | None = None) -> list[Planned]:
+    def planned(self, only: Collection[str | None] | None = None) -> list[Cell]:
         """Every cell of the plan on every machine of every type; of some types alone where they are given."""
         self._types = self._site.types(only)
         count = self._plan.nodes
         numbers: Sequence[int | None] = [None] if count == 1 else range(1, count + 1)
         return [
-            replace(one, cell=replace(one.cell, machine_type=kind.name, machine_number=number))
+            replace(cell, machine_type=kind.name, machine_number=number)
             for kind in self._types
-            for one in planned(self._plan, self._model, kind.nodes[0].usable_cores)
+            for cell in cells_of(self._plan, self._model, kind.nodes[0].usable_cores)
             for number in numbers
         ]
 
-    def run(self, cells: Sequence[Planned], before: Sequence[Outcome]) -> Benchmark:
+    def run(self, cells: Sequence[Cell], before: Sequence[Outcome]) -> Benchmark:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
         outcomes = {one.cell.id: one for one in before}
-        waiting: dict[tuple[str | None, int | None], list[Planned]] = {}
+        waiting: dict[tuple[str | None, int | None], list[Cell]] = {}
         for one in cells:
-            if outcomes[one.cell.id].status in ("pending", "cancelled"):
-                waiting.setdefault((one.cell.machine_type, one.cell.machine_number), []).append(one)
+            if outcomes[one.id].status in ("pending", "cancelled"):
+                waiting.setdefault((one.machine_type, one.machine_number), []).append(one)
         slots = [slot for kind in self._types for slot in self._slots(kind, waiting, outcomes)]
         schedule = Schedule(self, self._saver, self._listen, self._plan.seed)
         return Benchmark(self._plan, self._model, schedule.run(slots, before), self._saver.id)
@@ -121,14 +121,14 @@ class FleetSweep:
     def _slots(
         self,
         kind: MachineType,
-        waiting: dict[tuple[str | None, int | None], list[Planned]],
+        waiting: dict[tuple[str | None, int | None], list[Cell]],
         outcomes: dict[str, Outcome],
     ) -> Iterator[Slot]:
         """A node for each machine of a type, the one that began its cells where it is there."""
         free = list(kind.nodes)
         for (name, _), cells in waiting.items():
             if name == kind.name:
-                begun = {run.machine.node for one in cells for run in outcomes[one.cell.id].runs}
+                begun = {run.machine.node for one in cells for run in outcomes[one.id].runs}
                 node = next((one for one in free if one.name in begun), free[0])
                 free.remove(node)
                 yield Slot(kind.name, node, deque(cells))
@@ -139,7 +139,7 @@ class FleetSweep:
         """Send a node what it lacks."""
         self._cluster.make_ready(node, self._site.parcels, self._site.luggage)
 
-    def measure(self, node: Node, one: Planned, before: Sequence[Run]) -> None:
+    def measure(self, node: Node, one: Cell, before: Sequence[Run]) -> None:
         """Let a node measure a cell."""
         known = tuple(map(packed, before))
         self._cluster.measure(node, Errand(self._plan, self._model, one, self._site.luggage, known, self._live))

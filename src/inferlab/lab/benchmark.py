@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung
 from inferlab.measure.cell import check_alike, explained
-from inferlab.measure.cells import Planned, job, planned, tell_inputs
+from inferlab.measure.cells import cells_of, make_job, tell_inputs
 from inferlab.measure.prepare import Job
-from inferlab.records import Benchmark, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
+from inferlab.records import Benchmark, Cell, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
 from inferlab.store.saving import Saver
 
 #: Measures a job: each Run as soon as it is there.
@@ -30,22 +30,22 @@ class LocalSweep:
         self._several = False
         self._done, self._of = 0, 1
 
-    def planned(self, only: Collection[str | None] | None = None) -> list[Planned]:
+    def planned(self, only: Collection[str | None] | None = None) -> list[Cell]:
         """The cells of the plan; those of machine types alone, where a cluster has several."""
-        return planned(self._plan, self._model)
+        return cells_of(self._plan, self._model)
 
-    def run(self, cells: Sequence[Planned], before: Sequence[Outcome]) -> Benchmark:
+    def run(self, cells: Sequence[Cell], before: Sequence[Outcome]) -> Benchmark:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
         outcomes = {one.cell.id: one for one in before}
-        waiting = [one for one in cells if outcomes[one.cell.id].status in ("pending", "cancelled")]
+        waiting = [cell for cell in cells if outcomes[cell.id].status in ("pending", "cancelled")]
         self._several = len(cells) > 1
         self._done, self._of = len(cells) - len(waiting), len(cells)
         # By lot, so that a machine that slows down with time does not slow down one end of the table.
         random.Random(self._plan.seed).shuffle(waiting)  # noqa: S311  lots for fairness, no secret
-        for one in waiting:
+        for cell in waiting:
             # The inputs are made anew for each cell: those of all would fill the memory.
-            outcome = self._measure(job(self._plan, self._model, one, self._live), outcomes[one.cell.id].runs)
-            outcomes[one.cell.id] = outcome
+            outcome = self._measure(make_job(self._plan, self._model, cell, self._live), outcomes[cell.id].runs)
+            outcomes[cell.id] = outcome
             self._done += 1
             if outcome.status == "cancelled":
                 break

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from inferlab.lab.benchmark import LocalSweep
 from inferlab.measure import capacity, cell, paired, recommend
-from inferlab.measure.cells import Planned
 from inferlab.measure.paired import Contest
 from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search
@@ -16,6 +15,7 @@ from inferlab.profiling.asked import Request
 from inferlab.records import (
     Benchmark,
     Capacity,
+    Cell,
     Comparison,
     FleetRecommendation,
     Listener,
@@ -33,10 +33,10 @@ from inferlab.store.saving import Saver
 class CellSweep(Protocol):
     """The cells of a plan on their way."""
 
-    def planned(self, only: Collection[str | None] | None = None) -> list[Planned]:
+    def planned(self, only: Collection[str | None] | None = None) -> list[Cell]:
         """The cells of the plan; those of some machine types alone, where there are several."""
 
-    def run(self, cells: Sequence[Planned], before: Sequence[Outcome]) -> Benchmark:
+    def run(self, cells: Sequence[Cell], before: Sequence[Outcome]) -> Benchmark:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
 
 

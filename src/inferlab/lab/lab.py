@@ -86,8 +86,8 @@ class Lab:
         saver = self.new_saver(listener)
         with self.executor_for(plan).sweep(plan, model, saver, listener, live) as sweep:
             cells = sweep.planned()
-            saver.begin(with_absolute_paths(plan), model, [one.cell for one in cells], against)
-            return sweep.run(cells, [Outcome(one.cell, "pending") for one in cells])
+            saver.begin(with_absolute_paths(plan), model, cells, against)
+            return sweep.run(cells, [Outcome(cell, "pending") for cell in cells])
 
     def executor_for(self, plan: Plan) -> Executor:
         """Where a plan is measured."""
@@ -99,7 +99,7 @@ class Lab:
         validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
         with self.executor_for(plan).sweep(plan, model, Saver(None, listener), listener, live=False) as sweep:
-            return tuple(one.cell for one in sweep.planned())
+            return tuple(sweep.planned())
 
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
@@ -118,7 +118,7 @@ class Lab:
             time_limit(plan.patience_s),
             self.executor_for(plan).sweep(plan, model, saver, listener, live) as sweep,
         ):
-            cells = {one.cell.id: one for one in sweep.planned({cell.machine_type for cell in left})}
+            cells = {cell.id: cell for cell in sweep.planned({cell.machine_type for cell in left})}
             if not all(cell.id in cells for cell in left):
                 raise BadInput(
                     f"{stored.id} was begun on a machine with other cores, or its inputs changed since. "

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.measure.children import Children
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
+from inferlab.measure.prepare import Job, prepare_cell
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import WINDOW_S, precise, share_s, time_is_up
 from inferlab.records import Cell, Event, Listener, Run
@@ -37,56 +36,45 @@ def measure(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run
     with measuring_alone(label, listener), prepare_cell(job, listener) as prepared:
         progress = _Progress(cell, listener, len(runs))
         while not enough():
-            with _announced(prepared, progress, len(runs), job.live) as fresh:
-                ready_s = ready_s or fresh.ready_s
-                runs.append(_measure(fresh, share_s(cell, ready_s), progress))
+            listener(Event("loading", {"engine": cell.engine, "process": len(runs) + 1}))
+            with Children(prepared, progress.tick if job.live else None) as children:
+                if not runs:
+                    listener(Event("engine", children.settings()))
+                ready_s = ready_s or children.ready_s
+                runs.append(_measure(children, share_s(cell, ready_s), progress))
             yield runs[-1]
             if runs[-1].interrupted:
                 return
 
 
-@contextmanager
-def _announced(prepared: PreparedCell, progress: _Progress, number: int, live: bool) -> Iterator[Children]:
-    progress.listener(Event("loading", {"engine": prepared.job.cell.engine, "process": number + 1}))
-    with Children(prepared, progress.tick if live else None) as fresh:
-        if number == 0:
-            progress.listener(Event("engine", fresh.settings()))
-        yield fresh
-
-
-def _measure(fresh: Children, seconds: float, progress: _Progress) -> Run:
-    cell = fresh.prepared.job.cell
-    fresh.check_outputs()
+def _measure(children: Children, seconds: float, progress: _Progress) -> Run:
+    cell = children.prepared.job.cell
+    children.check_outputs()
     if cell.warmup_s > 0:
         progress.stage(Event("warming", {"seconds": cell.warmup_s}), 0.0)
-        fresh.warm_up(cell.warmup_s)
+        children.warm_up(cell.warmup_s)
+    event = Event("measuring", {"scenario": cell.scenario, "seconds": cell.time_s})
+    count = 1 if cell.rate is not None else max(1, round(seconds / WINDOW_S))
     try:
-        _measure_windows(fresh, seconds, progress)
+        for _ in range(count):
+            progress.stage(event, seconds / count)
+            if cell.rate is None:
+                window = children.measure(seconds / count)
+            else:
+                # Every process gets arrivals of its own, the same ones each time the cell is measured.
+                seed = cell.seed * 1000 + progress.processes
+                window = children.serve(poisson_arrivals(cell.rate, seconds, seed), _OVERTIME * seconds)
+            if window.full or children.interrupted:
+                break
     except KeyboardInterrupt:
         # It came between two windows: those before it are kept, but the conversation may be broken off.
-        if not fresh.has_windows:
+        if not children.has_windows:
             raise
-        return fresh.run(interrupted=True)
+        return children.run(interrupted=True)
     progress.stage(Event("checking"), 0.0)
-    fresh.check_outputs()
+    children.check_outputs()
     progress.processes += 1
-    return fresh.run()
-
-
-def _measure_windows(fresh: Children, seconds: float, progress: _Progress) -> None:
-    cell = fresh.prepared.job.cell
-    event = Event("measuring", {"scenario": cell.scenario, "seconds": cell.time_s})
-    if cell.rate is not None:
-        # Every process gets arrivals of its own, the same ones each time the cell is measured.
-        seed = cell.seed * 1000 + progress.processes
-        progress.stage(event, seconds)
-        fresh.serve(poisson_arrivals(cell.rate, seconds, seed), _OVERTIME * seconds)
-        return
-    count = max(1, round(seconds / WINDOW_S))
-    for _ in range(count):
-        progress.stage(event, seconds / count)
-        if fresh.measure(seconds / count).full or fresh.interrupted:
-            return
+    return children.run()
 
 
 class _Progress:

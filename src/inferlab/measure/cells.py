@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
 
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
-from inferlab.measure import prepare
 from inferlab.measure.check import Arrays
-from inferlab.measure.prepare import Job
+from inferlab.measure.prepare import Job, check_streams, default_streams
 from inferlab.model import inputs, shapes
 from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, Shape, StreamMode
 from inferlab.timeouts import DEFAULT_S
@@ -57,7 +56,7 @@ def validate_plan(plan: Plan) -> None:
             raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
     _refuse_nonsense_of_cluster(plan)
     if all(_lists(plan).values()):  # a search leaves some open
-        choices(plan)
+        _choices(plan)
     for engine in plan.engines:
         with contextlib.suppress(*(() if plan.cluster is None else registry.NOT_HERE)):
             registry.launch(engine)
@@ -88,9 +87,8 @@ def _lists(plan: Plan) -> dict[str, tuple[Any, ...]]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One combination out of a plan's lists."""
+class _Choice(NamedTuple):
+    """One combination out of a plan's lists, in their order; None leaves it to the model or the machine."""
 
     engine: str
     scenario: Scenario
@@ -102,135 +100,115 @@ class Choice:
     sequence_length: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A cell before its inputs are made again to measure it."""
-
-    choice: Choice
-    cell: Cell
-
-
-def choices(plan: Plan) -> list[Choice]:
+def _choices(plan: Plan) -> list[_Choice]:
     """The plan's product, each combination once; refuses those that contradict themselves."""
     for name, values in _lists(plan).items():
         if not values:
             raise BadInput(f"The plan has an empty list of {name}. Give at least one.")
-    product = [Choice(*one) for one in itertools.product(*_lists(plan).values())]
+    product = [_Choice(*values) for values in itertools.product(*_lists(plan).values())]
     if len(plan.scenarios) > 1:
-        product = list(dict.fromkeys(map(_what_concerns_it, product)))
-    for one in product:
-        prepare.check_streams(one.scenario, one.num_streams, one.instances, one.rate, plan.stream_mode)
+        # A rate is meant for server, and a number of streams not for sync.
+        concerned = (
+            choice._replace(
+                rate=choice.rate if choice.scenario == "server" else None,
+                num_streams=None if choice.scenario == "sync" else choice.num_streams,
+            )
+            for choice in product
+        )
+        product = list(dict.fromkeys(concerned))
+    for choice in product:
+        check_streams(choice.scenario, choice.num_streams, choice.instances, choice.rate, plan.stream_mode)
     return product
 
 
-def _what_concerns_it(choice: Choice) -> Choice:
-    """Of several scenarios, a rate is meant for server, and a number of streams not for sync."""
-    rate = choice.rate if choice.scenario == "server" else None
-    return replace(choice, rate=rate, num_streams=None if choice.scenario == "sync" else choice.num_streams)
-
-
-def planned(plan: Plan, model: Model, usable_cores: int | None = None) -> list[Planned]:
+def cells_of(plan: Plan, model: Model, usable_cores: int | None = None) -> list[Cell]:
     """Every cell of a plan once, without its inputs: those of a long sweep would fill the memory.
 
     `usable_cores` are those of the machine that shall measure, where it is not this one.
     """
-    usable = usable_cores or machine.usable_cores()
     digests: dict[tuple[tuple[str, Shape], ...], str] = {}
-    found: dict[str, Planned] = {}
-    for choice in choices(plan):
-        made = _made(plan, model, choice)
-        shapes_here = tuple(made.resolved.shapes.items())
+    cells: dict[str, Cell] = {}
+    for choice in _choices(plan):
+        resolved = _resolve(plan, model, choice)
+        shapes_here = tuple(resolved.shapes.items())
         if shapes_here not in digests:
-            digests[shapes_here] = inputs.digest(made.inputs(0))
-        cell = _cell(plan, model, choice, made.resolved, digests[shapes_here], usable)
-        found.setdefault(cell.id, Planned(choice, cell))
-    return list(found.values())
+            digests[shapes_here] = inputs.digest(_inputs(plan, model, resolved.shapes, resolved.batch_size)[0])
+        num_cores = choice.num_cores or usable_cores or machine.usable_cores()
+        default = default_streams(choice.scenario, max(1, num_cores // choice.instances))
+        cell = Cell(
+            model_digest=model.digest,
+            engine=choice.engine,
+            scenario=choice.scenario,
+            num_cores=num_cores,
+            num_streams=choice.num_streams or default,
+            instances=choice.instances,
+            rate=choice.rate,
+            batch_size=resolved.batch_size,
+            shapes=shapes_here,
+            input_digest=digests[shapes_here],
+            engine_options=plan.engine_options,
+            thread_pinning=plan.thread_pinning,
+            stream_mode=plan.stream_mode,
+            time_s=plan.time_s,
+            warmup_s=plan.warmup_s,
+            processes=plan.processes,
+            precision=plan.precision,
+            seed=plan.seed,
+            verify=plan.verify,
+            sequence_length=choice.sequence_length,
+            guessed_inputs=resolved.guessed,
+        )
+        cells.setdefault(cell.id, cell)
+    return list(cells.values())
 
 
-def job(plan: Plan, model: Model, one: Planned, live: bool = False) -> Job:
-    """A planned cell with its inputs."""
-    made = _made(plan, model, one.choice)
-    sets = made.inputs(0), made.inputs(1)
-    return Job(one.cell, model, sets, made.resolved.rewrite_batch, plan.patience_s or DEFAULT_S, live)
+def make_job(plan: Plan, model: Model, cell: Cell, live: bool = False) -> Job:
+    """One of the plan's cells with its inputs."""
+    sets = _inputs(plan, model, dict(cell.shapes), cell.batch_size)
+    fixed = shapes.fixed_batch(
+        [shapes.with_rank(spec, len(dict(cell.shapes)[spec.name])) for spec in model.inputs]
+    )
+    rewrite_batch = None if fixed in (None, cell.batch_size) else (fixed, cell.batch_size)
+    return Job(cell, model, sets, rewrite_batch, plan.patience_s or DEFAULT_S, live)
 
 
 def jobs(plan: Plan, model: Model) -> Iterator[Job]:
     """Every cell of a plan with its inputs."""
-    for one in planned(plan, model):
-        yield job(plan, model, one)
+    for cell in cells_of(plan, model):
+        yield make_job(plan, model, cell)
 
 
 def only_job(plan: Plan, model: Model) -> Job:
     """The cell of a plan that has only one, with its inputs."""
-    one, *more = planned(plan, model)
+    cell, *more = cells_of(plan, model)
     if more:
         raise BadInput(
             f"One cell at a time can be measured so, but this plan of {plan.model} has {1 + len(more)}. "
             "Give one value for each option."
         )
-    return job(plan, model, one)
+    return make_job(plan, model, cell)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """The shapes of a choice, and how its sets of inputs are made."""
-
-    resolved: shapes.ResolvedShapes
-    inputs: Callable[[int], Arrays]
-
-
-def _made(plan: Plan, model: Model, choice: Choice) -> _Made:
-    overrides = shapes.parse_shapes(plan.input_shapes, model.inputs) if plan.input_shapes else {}
-    if not plan.input_file:
-        resolved = _resolve(model, choice.scenario, choice.batch_size, choice.sequence_length, overrides)
-        return _Made(resolved, lambda n: inputs.make_inputs(model.inputs, resolved.shapes, plan.seed + n))
-    if overrides:
-        raise BadInput("--input and --input_shapes contradict each other: the data has its own shapes.")
-    *sets, rows = inputs.load_inputs(plan.input_file, model.inputs, choice.batch_size)
-    own_shapes = {name: tuple(value.shape) for name, value in sets[0].items()}
-    return _Made(shapes.resolve(model.inputs, rows, choice.sequence_length, own_shapes), lambda n: sets[n])
+def _inputs(plan: Plan, model: Model, of_shapes: Mapping[str, Shape], batch_size: int) -> tuple[Arrays, Arrays]:
+    """Both sets of inputs: the user's data, or random ones that are the same each time."""
+    if plan.input_file:
+        first, second, _ = inputs.load_inputs(plan.input_file, model.inputs, batch_size)
+        return first, second
+    first, second = (inputs.make_inputs(model.inputs, of_shapes, plan.seed + number) for number in (0, 1))
+    return first, second
 
 
-def _cell(
-    plan: Plan, model: Model, choice: Choice, resolved: shapes.ResolvedShapes, input_digest: str, usable: int
-) -> Cell:
-    num_cores = choice.num_cores or usable
-    default = prepare.default_streams(choice.scenario, max(1, num_cores // choice.instances))
-    return Cell(
-        model_digest=model.digest,
-        engine=choice.engine,
-        scenario=choice.scenario,
-        num_cores=num_cores,
-        num_streams=choice.num_streams or default,
-        instances=choice.instances,
-        rate=choice.rate,
-        batch_size=resolved.batch_size,
-        shapes=tuple(resolved.shapes.items()),
-        input_digest=input_digest,
-        engine_options=plan.engine_options,
-        thread_pinning=plan.thread_pinning,
-        stream_mode=plan.stream_mode,
-        time_s=plan.time_s,
-        warmup_s=plan.warmup_s,
-        processes=plan.processes,
-        precision=plan.precision,
-        seed=plan.seed,
-        verify=plan.verify,
-        sequence_length=choice.sequence_length,
-        guessed_inputs=resolved.guessed,
-    )
-
-
-def _resolve(
-    model: Model,
-    scenario: Scenario,
-    batch_size: int | None,
-    length: int | None,
-    overrides: dict[str, tuple[int, ...]],
-) -> shapes.ResolvedShapes:
+def _resolve(plan: Plan, model: Model, choice: _Choice) -> shapes.ResolvedShapes:
     """The shapes of a cell; offline takes a large batch where nobody says and the model leaves it open."""
+    overrides = shapes.parse_shapes(plan.input_shapes, model.inputs) if plan.input_shapes else {}
+    batch_size, length = choice.batch_size, choice.sequence_length
+    if plan.input_file:
+        if overrides:
+            raise BadInput("--input and --input_shapes contradict each other: the data has its own shapes.")
+        data, _, batch_size = inputs.load_inputs(plan.input_file, model.inputs, batch_size)
+        overrides = {name: tuple(value.shape) for name, value in data.items()}
     resolved = shapes.resolve(model.inputs, batch_size, length, overrides)
-    if scenario != "offline" or batch_size is not None or overrides:
+    if choice.scenario != "offline" or batch_size is not None or overrides:
         return resolved
     large = shapes.resolve(model.inputs, _OFFLINE_BATCH, length, overrides)
     return resolved if large.rewrite_batch else large
