@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.records import Benchmark, Comparison, Estimate, Failure, Outcome, OutputCheck, Pair, Plan
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL
@@ -57,7 +57,7 @@ def a_comparison(*ratios: float, labels: tuple[str, str] = ("onnxruntime", "open
     return replace(found, **more)
 
 
-def compared(contest: Contest, ratio: float, spread: float = 1.1, **more: Any) -> Comparison:
+def compared(contest: ComparisonJob, ratio: float, spread: float = 1.1, **more: Any) -> Comparison:
     """What a contest comes to where B takes this share of A's time, sure within a factor of `spread`."""
     return a_comparison(
         ratio,

@@ -13,7 +13,7 @@ from inferlab.lab import Lab
 from inferlab.lab.comparison import split
 from inferlab.lab.executor import Local
 from inferlab.machine import Core
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.plotting import plot
 from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Listener, Plan
 from inferlab.store import Document, open_store
@@ -33,16 +33,16 @@ class Scripted(Local):
         self.asked: list[int] = []
         self.cores: list[int] = []
 
-    def compare(self, contest: Contest, listener: Listener) -> Comparison:
-        batch_size = contest.a.cell.batch_size
+    def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
+        batch_size = job.a.cell.batch_size
         self.asked.append(batch_size)
-        self.cores.append(contest.a.cell.num_cores)
+        self.cores.append(job.a.cell.num_cores)
         found = self.script.get(f"batch_{batch_size}")
         if isinstance(found, BaseException):
             raise found
-        cells = (contest.a.cell, contest.b.cell)
-        models = (contest.a.model, contest.b.model)
-        return a_comparison(1.5, labels=contest.labels, cells=cells, models=models, interrupted=found == "cut")
+        cells = (job.a.cell, job.b.cell)
+        models = (job.a.model, job.b.model)
+        return a_comparison(1.5, labels=job.labels, cells=cells, models=models, interrupted=found == "cut")
 
 
 @pytest.fixture

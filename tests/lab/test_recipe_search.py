@@ -16,7 +16,7 @@ from inferlab.lab import Lab
 from inferlab.lab.executor import Executor, Local
 from inferlab.lab.recipe_search import Workbench
 from inferlab.measure.cells import jobs
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.model import demo
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import pareto, yaml
@@ -41,13 +41,13 @@ class Scripted(Local):
 
     def __init__(self, speed: Callable[[Model], float], wrong: bool = False) -> None:
         self.speed, self.wrong = speed, wrong
-        self.contests: list[Contest] = []
+        self.contests: list[ComparisonJob] = []
 
-    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+    def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         """A ratio that is sure within a tenth."""
-        self.contests.append(contest)
-        ratio = 1 / self.speed(contest.b.model)
-        found = compared(contest, ratio, verdict="faster" if ratio < 0.9 else "inconclusive")
+        self.contests.append(job)
+        ratio = 1 / self.speed(job.b.model)
+        found = compared(job, ratio, verdict="faster" if ratio < 0.9 else "inconclusive")
         (pair,) = found.pairs
         return replace(found, pairs=(replace(pair, b=replace(pair.b, check=WRONG)),)) if self.wrong else found
 
@@ -154,11 +154,11 @@ class Lucky(Scripted):
         super().__init__(speed)
         self.again = again
 
-    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+    def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         """Copies of the search lie in folders of their own, what was chosen is the file that was asked for."""
-        chosen = Path(contest.b.model.path).name == "out.onnx"
+        chosen = Path(job.b.model.path).name == "out.onnx"
         self.speed = (lambda _: self.again) if chosen else speed
-        return super().compare(contest, listener)
+        return super().compare(job, listener)
 
 
 @pytest.mark.parametrize(("again", "outcome"), [(1.5, "missed"), (2.1, "open"), (2.5, "reached")])

@@ -13,7 +13,7 @@ import pytest
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab import Lab
 from inferlab.lab.executor import Local
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.optimizing import yaml
 from inferlab.optimizing.asked import Asked
 from inferlab.records import Comparison, Finding, Listener, Plan
@@ -36,16 +36,16 @@ class Timed(Local):
         self, ratios: dict[str, float | BaseException], interrupted: bool = False, spread: float = 1.1
     ) -> None:
         self.ratios, self.interrupted, self.spread = ratios, interrupted, spread
-        self.contests: list[Contest] = []
+        self.contests: list[ComparisonJob] = []
 
-    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+    def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         """The ratio of the engine, or what it raises."""
-        self.contests.append(contest)
-        ratio = self.ratios[contest.a.cell.engine]
+        self.contests.append(job)
+        ratio = self.ratios[job.a.cell.engine]
         if isinstance(ratio, BaseException):
             raise ratio
         verdict: Any = "inconclusive" if ratio == 0.99 else "faster" if ratio < 0.98 else "same"
-        return compared(contest, ratio, self.spread, verdict=verdict, interrupted=self.interrupted)
+        return compared(job, ratio, self.spread, verdict=verdict, interrupted=self.interrupted)
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def test_the_truth_about_zeros_is_told_in_words(optimise: Callable[..., Optimiza
 
 def test_wrong_outputs_in_one_pair_of_several_are_told(optimise: Callable[..., Optimization]) -> None:
     class WrongOnce(Timed):
-        def compare(self, contest: Contest, listener: Listener) -> Comparison:
-            found = super().compare(contest, listener)
+        def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
+            found = super().compare(job, listener)
             (pair,) = found.pairs
             wrong = replace(pair, b=replace(pair.b, check=WRONG))
             return replace(found, pairs=(pair, wrong, pair))

@@ -183,7 +183,7 @@ def test_only_a_pair_that_is_settled_unseats_the_leader(
     records = {leader: explore.Record(), other: explore.Record()}
     explorer = Mock(spec=explore.Explorer, records=records, finalists=lambda: [leader, other])
     finals = Finals(explorer, ignore)
-    finals.play()
+    finals.run()
     assert finals.winner == one(winner)
     assert finals.comparisons == [found]
 

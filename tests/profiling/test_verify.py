@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inferlab.measure.cells import only_job
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.profiling import build as module
 from inferlab.profiling.build import verify
 from inferlab.records import Comparison, Listener, Plan, ignore
@@ -18,7 +18,7 @@ from tests.helpers.sweeps import WRONG, compared
 
 
 def test_wrong_outputs_in_one_pair_of_several_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare(contest: Contest, listener: Listener) -> Comparison:
+    def compare(contest: ComparisonJob, listener: Listener) -> Comparison:
         found = compared(contest, 0.5)
         (pair,) = found.pairs
         return replace(found, pairs=(pair, replace(pair, b=replace(pair.b, check=WRONG)), pair))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from inferlab.lab.benchmark import LocalSweep
 from inferlab.measure import capacity, cell, paired, recommend
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search
 from inferlab.profiling.asked import Request
@@ -48,7 +48,7 @@ class Executor(Protocol):
     ) -> AbstractContextManager[CellSweep]:
         """The cells of a plan, to be measured and saved run by run."""
 
-    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+    def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         """Compare two jobs on one machine."""
 
     def capacity(self, job: Job, objective: Objective, listener: Listener) -> Capacity:
@@ -83,9 +83,9 @@ class Local:
         """Measure one job, each Run as soon as it is there; `before` are the runs that it has already."""
         return cell.measure(job, before, listener)
 
-    def compare(self, contest: Contest, listener: Listener) -> Comparison:
+    def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         """Compare two jobs."""
-        return paired.compare(contest, listener)
+        return paired.compare(job, listener)
 
     def capacity(self, job: Job, objective: Objective, listener: Listener) -> Capacity:
         """Find the highest rate at which a job meets an objective."""

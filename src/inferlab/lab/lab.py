@@ -181,12 +181,12 @@ class Lab:
     def _compared(
         self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
     ) -> Comparison:
-        from inferlab.measure.paired import Contest
+        from inferlab.measure.paired import ComparisonJob
 
         comparisons.validate_comparison(a, b, time_s, margin)
         jobs = [self._only_job(plan, listener) for plan in (a, b)]
         jobs[1] = with_inputs_of(jobs[1], jobs[0])
-        return self.executor_for(a).compare(Contest(jobs[0], jobs[1], labels, time_s, margin), listener)
+        return self.executor_for(a).compare(ComparisonJob(jobs[0], jobs[1], labels, time_s, margin), listener)
 
     @staticmethod
     def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:

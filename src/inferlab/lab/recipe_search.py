@@ -15,7 +15,7 @@ from inferlab.errors import BadInput
 from inferlab.lab.versions import MARGIN, Basis, completed, own_shapes, saved_basis, shapes_of
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
@@ -136,7 +136,9 @@ class Workbench:
         """Compare a copy with the original on the plan's engine; wrong outputs there make its speed worthless."""
         a = only_job(self._plan, self._job.model)
         b = with_inputs_of(only_job(self._plan, self._models[copy.path]), a)
-        contest = Contest(a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal)
+        contest = ComparisonJob(
+            a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal
+        )
         found = self._lab.executor_for(self._plan).compare(contest, self._listener)
         self.run = found.pairs[-1].b
         return _speed(found)

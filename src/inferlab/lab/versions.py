@@ -13,7 +13,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
@@ -153,11 +153,11 @@ class Versioning:
             if compared.interrupted:
                 return
 
-    def _contest(self, engine: str, found: Optimization) -> Contest:
+    def _contest(self, engine: str, found: Optimization) -> ComparisonJob:
         plan = replace(self._plan, engines=(engine,))
         a, b = (only_job(plan, model) for model in (found.model, found.optimized))
         labels = self._plan.model, found.name
-        contest = Contest(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
+        contest = ComparisonJob(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
         if self._goal is None or self._goal.speedup is None or engine != self._job.cell.engine:
             return contest
         time_s = max(contest.time_s, _CONFIRMING * self._asked.search_s)

@@ -34,7 +34,7 @@ _MEASURE_OVER_LOAD = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class ComparisonJob:
     """Two jobs to compare, and how."""
 
     a: Job
@@ -49,32 +49,32 @@ class Contest:
     goal: float | None = None
 
 
-def compare(contest: Contest, listener: Listener) -> Comparison:
+def compare(job: ComparisonJob, listener: Listener) -> Comparison:
     """Compare B with A; raises what an engine did wrong.
 
     Ctrl-C ends it early: pairs that are complete are kept.
     """
     with ExitStack() as stack:
-        label = f"comparison of {contest.labels[0]} with {contest.labels[1]}"
+        label = f"comparison of {job.labels[0]} with {job.labels[1]}"
         stack.enter_context(measuring_alone(label, listener))
         began = time.monotonic()
-        arms = [stack.enter_context(prepare_cell(job, listener)) for job in (contest.a, contest.b)]
-        match = _Match(contest, arms, began, listener)
+        arms = [stack.enter_context(prepare_cell(arm, listener)) for arm in (job.a, job.b)]
+        comparison = PairedComparison(job, arms, began, listener)
         interrupted = False
         try:
-            match.play()
+            comparison.run()
         except KeyboardInterrupt:
             interrupted = True
-            if not match.pairs:
+            if not comparison.pairs:
                 raise
-    return match.result(interrupted)
+    return comparison.result(interrupted)
 
 
-class _Match:
+class PairedComparison:
     """The pairs of a comparison so far, and the looks that were taken at them."""
 
-    def __init__(self, contest: Contest, arms: Sequence[PreparedCell], began: float, listener: Listener) -> None:
-        self._contest, self.arms = contest, arms
+    def __init__(self, job: ComparisonJob, arms: Sequence[PreparedCell], began: float, listener: Listener) -> None:
+        self._job, self.arms = job, arms
         self.metric: Metric = "median" if all(arm.job.cell.scenario == "sync" for arm in arms) else "throughput"
         self.pairs: list[Pair] = []
         #: The worst of all checks so far, made in every pair before and after its timing.
@@ -82,7 +82,7 @@ class _Match:
         self.estimate: Estimate | None = None
         self.pair_s = 0.0
         self._began, self._listener = began, listener
-        self._lots = random.Random()  # noqa: S311  lots for fairness, no secret
+        self._random = random.Random()  # noqa: S311  an order that favours no arm, no secret
         self._first = 0
         self._looks = list(intervals.LOOKS)
         self._spent = 0.0
@@ -92,10 +92,10 @@ class _Match:
         """Since the comparison began."""
         return time.monotonic() - self._began
 
-    def play(self) -> None:
+    def run(self) -> None:
         """Measure pairs until an early look is clear or the next pair would not fit into the time."""
-        self._listener(Event("comparing", {"seconds": self._contest.time_s}))
-        while not self.pairs or self.seconds + self.pair_s <= self._contest.time_s:
+        self._listener(Event("comparing", {"seconds": self._job.time_s}))
+        while not self.pairs or self.seconds + self.pair_s <= self._job.time_s:
             pair_began = time.monotonic()
             self.pairs.append(self._pair())
             self.pair_s = max(self.pair_s * 0.8, time.monotonic() - pair_began)
@@ -106,7 +106,7 @@ class _Match:
 
     def _look_early(self) -> bool:
         """Whether a look that is due is clear; it is taken only if so many pairs can reach its level."""
-        due = [one for one in self._looks[:-1] if one[0] <= self.seconds / self._contest.time_s]
+        due = [one for one in self._looks[:-1] if one[0] <= self.seconds / self._job.time_s]
         if not due:
             return False
         level = intervals.look_level(due[-1][1], self._spent)
@@ -115,8 +115,8 @@ class _Match:
         self._looks = self._looks[len(due) :]
         self._spent = due[-1][1]
         estimate = intervals.paired(self._log_ratios(), level)
-        goal = self._contest.goal
-        if intervals.clear(estimate, self._contest.margin) and not (goal and intervals.covers(estimate, goal)):
+        goal = self._job.goal
+        if intervals.clear(estimate, self._job.margin) and not (goal and intervals.covers(estimate, goal)):
             self.estimate = estimate
         return self.estimate is not None
 
@@ -129,12 +129,12 @@ class _Match:
         """What all pairs together say."""
         assert self.outputs is not None
         difference = self.outputs.difference
-        margin, estimate = self._contest.margin, self.last_look()
+        margin, estimate = self._job.margin, self.last_look()
         verdict = intervals.verdict(estimate, margin)
         a, b = self.arms
         times = [self._times_ms(pair.a, pair.b) for pair in self.pairs]
         return Comparison(
-            labels=self._contest.labels,
+            labels=self._job.labels,
             ratio=estimate,
             verdict=verdict,
             margin=margin,
@@ -154,17 +154,17 @@ class _Match:
 
     def _settle_s(self, estimate: Estimate) -> float:
         """What all pairs that are needed would take; without an interval, so many that there is one."""
-        count = intervals.pairs_to_settle(estimate, self._contest.margin, len(self.pairs)) or _PAIRS_WANTED
+        count = intervals.pairs_to_settle(estimate, self._job.margin, len(self.pairs)) or _PAIRS_WANTED
         return self.seconds + (count - len(self.pairs)) * self.pair_s
 
     def _pair(self) -> Pair:
-        """Both arms in fresh processes, made in random order, measured in turns while the other is stopped."""
+        """Both arms in fresh processes, made in random order, measured alternately while the other is stopped."""
         began = time.monotonic()
         with ExitStack() as stack:
             processes: dict[int, Children] = {}
             outputs: dict[int, list[check.Arrays]] = {}
-            # By lot, but equally often within two pairs: who is made first may have an advantage.
-            self._first = 1 - self._first if len(self.pairs) % 2 else self._lots.randrange(2)
+            # In random order, but equally often within two pairs: who is made first may have an advantage.
+            self._first = 1 - self._first if len(self.pairs) % 2 else self._random.randrange(2)
             for index in (self._first, 1 - self._first):
                 processes[index] = one = stack.enter_context(Children(self.arms[index]))
                 outputs[index] = one.check_outputs()
@@ -202,11 +202,11 @@ class _Match:
         return [pair.log_ratio for pair in self.pairs]
 
     def _turns(self, overhead_s: float, slice_s: float) -> list[int]:
-        """A B B A and B A A B in turns, the first by lot, for as long as loading took or the time allows."""
+        """A B B A and B A A B interleaved, the first at random, for as long as loading took or the time allows."""
         block_s = 4 * slice_s
-        affordable_s = self._contest.time_s / _PAIRS_WANTED - overhead_s
+        affordable_s = self._job.time_s / _PAIRS_WANTED - overhead_s
         blocks = max(1, min(_MOST_BLOCKS, int(min(_MEASURE_OVER_LOAD * overhead_s, affordable_s) / block_s)))
-        one = self._lots.randrange(2)
+        one = self._random.randrange(2)
         turns: list[int] = []
         for _ in range(blocks):
             turns += [one, 1 - one, 1 - one, one]

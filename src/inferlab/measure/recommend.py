@@ -21,7 +21,7 @@ from inferlab.measure.explore import Explorer, Record, Search, latencies_s
 from inferlab.measure.findings import disturbances
 from inferlab.measure.intervals import student
 from inferlab.measure.lock import measuring_alone
-from inferlab.measure.paired import Contest
+from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job, Layout, lay_out
 from inferlab.measure.queueing import value_s
 from inferlab.measure.stats import items_per_sec, median_ms
@@ -66,7 +66,7 @@ class Finals:
         sound = self._winner is not None and not self._explorer.records[self._winner].wrong
         return self._winner if sound else candidates.best_of(self._explorer.known)
 
-    def play(self) -> None:
+    def run(self) -> None:
         """Compare until the leader is known; the simplest of those that are as fast as the leader wins."""
         finalists = self._explorer.finalists()
         if not finalists:
@@ -118,8 +118,8 @@ class Finals:
         self._listener(Event("finals", {"a": labels[0], "b": labels[1]}))
         a, b = explorer.job(leader), explorer.job(other)
         try:
-            contest = Contest(a, with_inputs_of(b, a), labels, time_s, TIE)
-            return paired.compare(contest, explorer.quietly)
+            job = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, TIE)
+            return paired.compare(job, explorer.quietly)
         except InferlabError as error:
             self.troubles.append(f"comparing {labels[0]} with {labels[1]} failed: {error}")
             return None
@@ -169,7 +169,7 @@ def recommend(search: Search, listener: Listener) -> Recommendation:
     try:
         with measuring_alone(f"search for the best configuration of {search.model.source}", listener):
             explorer.explore()
-            finals.play()
+            finals.run()
     except KeyboardInterrupt:
         interrupted = True
         if not explorer.known:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inferlab.errors import InferlabError
 from inferlab.measure.check import worst
-from inferlab.measure.paired import Contest, compare
+from inferlab.measure.paired import ComparisonJob, compare
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
@@ -219,7 +219,7 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
         pruned = prune(job.model, estimate.levels, Path(folder))
         changed = replace(job, model=pruned, cell=replace(job.cell, model_digest=pruned.digest))
-        contest = Contest(job, changed, ("dense", "pruned"), _LOADING * time_s, _MARGIN)
+        contest = ComparisonJob(job, changed, ("dense", "pruned"), _LOADING * time_s, _MARGIN)
         comparison = compare(contest, listener)
         loss = loss_of(pruned)
     dense_ms = statistics.median(comparison.times_ms[0]) * job.cell.batch_size
