@@ -23,10 +23,10 @@ QUICK = ("-ncores", "1", "-q", "--measure", "none", "--no-save")
 
 
 @pytest.fixture(scope="module")
-def whole(inferlab: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+def whole(inferlab_here: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
     """The digits pruned and in INT8, measured on two engines: what is printed, what is told, and the folder."""
     folder = tmp_path_factory.mktemp("optimize")
-    done = inferlab(
+    done = inferlab_here(
         *("optimize", "demo:digits", "-o", folder / "out.onnx", "--sparsity", "0.5", "--int8", "static"),
         *("--data", "demo:digits", "--measure", "onnxruntime,openvino", "-t", "0.5", "-ncores", "1"),
         *("--name", "both", "-x", folder / "report.json", "--store", folder / "lab.db"),
@@ -64,7 +64,7 @@ def test_what_is_printed_tells_both_models_the_cost_the_speed_and_the_layers(who
 
 
 def test_the_report_has_all_of_it_and_the_store_shows_it_again(
-    whole: tuple[str, str, Path], inferlab: Run
+    whole: tuple[str, str, Path], inferlab_here: Run
 ) -> None:
     printed, told, folder = whole
     report = json.loads((folder / "report.json").read_text())
@@ -73,11 +73,11 @@ def test_the_report_has_all_of_it_and_the_store_shows_it_again(
     assert report["recipe"]["data"] == "demo:digits" and report["distance"]["accuracy"] > 0.8
     entry = told.split("Kept as ")[1].split(":")[0]
     assert entry == report["id"]
-    shown = inferlab("show", entry, "--store", folder / "lab.db")
+    shown = inferlab_here("show", entry, "--store", folder / "lab.db")
     assert printed in shown.stdout
-    listed = inferlab("history", "--store", folder / "lab.db").stdout
+    listed = inferlab_here("history", "--store", folder / "lab.db").stdout
     assert listed.count("comparison") == 2 and "version" in listed and "demo:digits: both" in listed
-    again = inferlab("rerun", entry, "--store", folder / "lab.db")
+    again = inferlab_here("rerun", entry, "--store", folder / "lab.db")
     assert again.returncode == 2 and f"{entry} is a version, not a benchmark." in again.stderr
 
 
@@ -94,9 +94,9 @@ def test_an_entry_travels_to_another_store_and_can_be_removed(
     assert (folder / "out.onnx").is_file()
 
 
-def test_a_recipe_repeats_it_to_the_byte(whole: tuple[str, str, Path], inferlab: Run, tmp_path: Path) -> None:
+def test_a_recipe_repeats_it_to_the_byte(whole: tuple[str, str, Path], inferlab_here: Run, tmp_path: Path) -> None:
     *_, folder = whole
-    done = inferlab(
+    done = inferlab_here(
         "optimize", "demo:digits", "-o", tmp_path / "again.onnx", "--recipe", folder / "out.recipe.yaml", *QUICK
     )
     assert done.returncode == 0, done.stderr
@@ -193,9 +193,9 @@ def test_weights_that_are_not_numbers_are_named(inferlab_here: Run, tmp_path: Pa
     assert [one.name for one in tmp_path.iterdir()] == ["model"]
 
 
-def test_an_engine_that_fails_is_a_sentence_and_the_model_is_there(inferlab: Run, tmp_path: Path) -> None:
+def test_an_engine_that_fails_is_a_sentence_and_the_model_is_there(inferlab_here: Run, tmp_path: Path) -> None:
     model = perceptron(tmp_path / "model")
-    done = inferlab(
+    done = inferlab_here(
         *("optimize", model.path, "-o", tmp_path / "o.onnx", "--sparsity", "0.5", "-e", "fake", "-t", "0.5", "-q"),
         *("--engine-option", "fail=abort", "--no-save"),
     )

@@ -16,11 +16,11 @@ QUICK = ("-t", "1", "-ncores", "1", "-q")
 
 
 @pytest.fixture(scope="module")
-def whole(inferlab: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any], Path]:
+def whole(inferlab_here: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any], Path]:
     """What is printed and written of the digits: with their data, at two levels, in INT8, under the roofline."""
     folder = tmp_path_factory.mktemp("profile")
     file, page = folder / "profile.json", folder / "report.html"
-    done = inferlab(
+    done = inferlab_here(
         *("profile", "demo:digits", "--data", "demo:digits", "--levels", "0.5,0.9", "--int8", "--roofline"),
         *("--performance-name", "first", "--loss-name", "held back"),
         *(*QUICK, "-x", file, "--html", page),
