@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import inferlab
-from inferlab import BadInput, BenchmarkResult, api, asked
+from inferlab import BadInput, BenchmarkResult, api, options
 from inferlab.cli.benchmark import command as benchmark_command
 from inferlab.cli.compare import command as compare_command
 from inferlab.model import demo
@@ -156,7 +156,7 @@ def test_every_option_of_the_command_line_is_an_argument_or_documented_as_someth
 
 
 def test_the_defaults_are_those_of_a_plan_and_of_the_command_line() -> None:
-    assert asked.plan("m", _defaults(inferlab.benchmark)) == Plan("m")
+    assert options.plan("m", _defaults(inferlab.benchmark)) == Plan("m")
     for function, command in ((inferlab.benchmark, benchmark_command), (inferlab.compare, compare_command)):
         for name in ("time", "timeout", "seed"):
             (option,) = [one for one in command.params if f"--{name}" in one.opts]

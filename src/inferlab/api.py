@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from inferlab import arms, asked
+from inferlab import arms, kinds, options
 from inferlab.deployment_result import CapacityResult, DoctorResult, RecommendationResult
 from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
@@ -23,7 +23,7 @@ from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
 from inferlab.optimization_result import OptimizationResult
 from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.pareto import outcome
-from inferlab.optimizing.recipe import recipe_of, search_of
+from inferlab.optimizing.recipe import Options, recipe_of, search_of
 from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
 from inferlab.profiling.asked import Wanted
@@ -101,12 +101,12 @@ def benchmark(
     A cell that fails is a value in the result, not an exception; Ctrl-C keeps what was measured. With a cluster
     every cell is measured on every machine type of it.
     """
-    given = locals()  # All options by name: the table in asked.py says what each must be.
-    asked.refuse_unknown("benchmark()", unknown, [*asked.KEYWORDS, "store", "progress"])
+    given = locals()  # All options by name: the table in options.py says what each must be.
+    options.refuse_unknown("benchmark()", unknown, [*options.KEYWORDS, "store", "progress"])
     listener = _listener(progress)
     with ExitStack() as stack:
         memory = InMemory(stack)
-        plan = asked.plan(memory.model(model, given), memory.options(given))
+        plan = options.plan(memory.model(model, given), memory.options(given))
         opened = stack.enter_context(_store(store, listener))
         return BenchmarkResult(Lab(opened).benchmark(plan, listener, live=progress is not None))
 
@@ -143,20 +143,20 @@ def compare(
     Two models; one model on a pair of engines or with options of each arm's own; or two results that were
     measured before (objects, files, ids in the store), which are less sure.
     """
-    given = {**locals()}  # All options by name: the table in asked.py says what each must be.
-    asked.refuse_unknown("compare()", unknown, _OF_COMPARE)
-    margin = asked.number("margin", margin)
+    given = {**locals()}  # All options by name: the table in options.py says what each must be.
+    options.refuse_unknown("compare()", unknown, _OF_COMPARE)
+    margin = kinds.NUMBER.check("margin", margin)
     listener = _listener(progress)
     with _store(store, listener) as opened:
         lab = Lab(opened)
         if _is_saved(a, lab) or _is_saved(b, lab):
-            _refuse_options(compare, (*asked.KEYWORDS, "a_options", "b_options"), given, _AS_THEY_ARE)
+            _refuse_options(compare, (*options.KEYWORDS, "a_options", "b_options"), given, _AS_THEY_ARE)
             return ComparisonResult(compare_saved(_saved(a, lab), _saved(b, lab), margin))
         with ExitStack() as stack:
             memory = InMemory(stack)
             models = [memory.model(one, given) for one in (a, b) if one is not None]
             plans = _arms(models, memory.options(given))
-            return ComparisonResult(arms.compare(lab, *plans, asked.number("time", time), margin, listener))
+            return ComparisonResult(arms.compare(lab, *plans, kinds.NUMBER.check("time", time), margin, listener))
 
 
 def profile(
@@ -194,21 +194,21 @@ def profile(
     is given. What an engine could not do is a sentence in `problems`, not an exception.
     """
     given = locals()
-    asked.refuse_unknown("profile()", unknown, [name for name in given if name not in ("unknown", "model")])
+    options.refuse_unknown("profile()", unknown, [name for name in given if name not in ("unknown", "model")])
     listener = _listener(progress)
     wanted = Wanted(
-        performance=asked.flag("performance", performance),
-        loss=asked.flag("loss", loss),
+        performance=kinds.FLAG.check("performance", performance),
+        loss=kinds.FLAG.check("loss", loss),
         performance_name=str(performance_name),
         loss_name=str(loss_name),
-        levels=asked.levels(levels),
-        int8=asked.flag("int8", int8),
-        roofline=asked.flag("roofline", roofline),
-        data_file=asked.path("data", data),
-        time_s=asked.number("time", time),
-        budget=asked.number("budget", budget),
-        verify=asked.flag("verify_estimate", verify_estimate),
-        approximate=asked.flag("loss", loss),
+        levels=kinds.Levels().maybe("levels", levels),
+        int8=kinds.FLAG.check("int8", int8),
+        roofline=kinds.FLAG.check("roofline", roofline),
+        data_file=kinds.FILE.maybe("data", data),
+        time_s=kinds.NUMBER.check("time", time),
+        budget=kinds.NUMBER.check("budget", budget),
+        verify=kinds.FLAG.check("verify_estimate", verify_estimate),
+        approximate=kinds.FLAG.check("loss", loss),
     )
     with ExitStack() as stack:
         memory = InMemory(stack)
@@ -218,7 +218,7 @@ def profile(
             _refuse_options(profile, _OF_MAKING, given, "A profile that was made before is read as it is")
             found = ProfileResult(lab.saved_profile(name))
             return found if wanted.budget == BUDGET else found.with_budget(wanted.budget)
-        return ProfileResult(lab.profile(asked.plan(name, memory.options(given)), wanted, listener))
+        return ProfileResult(lab.profile(options.plan(name, memory.options(given)), wanted, listener))
 
 
 def optimize(
@@ -276,26 +276,28 @@ def optimize(
     with `nearest` what comes nearest to the goal is returned.
     """
     given = locals()
-    asked.refuse_unknown("optimize()", unknown, [key for key in given if key not in ("unknown", "model", "out")])
+    options.refuse_unknown("optimize()", unknown, [key for key in given if key not in ("unknown", "model", "out")])
     listener = _listener(progress)
-    engines = asked.words("measure", measure if measure is not None else engine)
-    profile_id = asked.path("profile", profile)
+    engines = kinds.check_each(kinds.WORD, "measure", measure if measure is not None else engine)
+    profile_id = kinds.FILE.maybe("profile", profile)
     wanted = Asked(
-        recipe=recipe_of(asked.optimization(given), asked.whole("seed", seed)),
-        out=asked.path("out", out) or "",
+        recipe=recipe_of(Options(**options.version_settings(given)), kinds.WHOLE.check("seed", seed)),
+        out=kinds.FILE.maybe("out", out) or "",
         name=str(name),
-        data_file=asked.path("data", data),
+        data_file=kinds.FILE.maybe("data", data),
         engines=() if engines == ("none",) else engines,
-        time_s=asked.number("time", time),
+        time_s=kinds.NUMBER.check("time", time),
         performance_id=profile_id,
         loss_id=profile_id,
-        **search_of(goal, max_loss, None if search_time is None else asked.number("search_time", search_time)),
+        **search_of(
+            goal, max_loss, None if search_time is None else kinds.NUMBER.check("search_time", search_time)
+        ),
     )
-    if asked.flag("nearest", nearest) and wanted.goal is None:
+    if kinds.FLAG.check("nearest", nearest) and wanted.goal is None:
         raise BadInput("The option nearest belongs to a search: give a goal.")
     with ExitStack() as stack:
         memory = InMemory(stack)
-        plan = asked.plan(memory.model(model, given), memory.options(given))
+        plan = options.plan(memory.model(model, given), memory.options(given))
         lab = Lab(stack.enter_context(_store(store, listener)))
         if wanted.goal is None:
             return OptimizationResult(lab.optimize(plan, wanted, listener))
@@ -331,20 +333,20 @@ def recommend(
     What is left empty is searched over; what is given limits the search.
     """
     given = locals()
-    asked.refuse_unknown("recommend()", unknown, [name for name in given if name not in ("unknown", "model")])
+    options.refuse_unknown("recommend()", unknown, [name for name in given if name not in ("unknown", "model")])
     listener = _listener(progress)
-    objective = None if slo is None else parse_objective(asked.words("slo", slo)[0])
+    objective = None if slo is None else parse_objective(kinds.check_each(kinds.WORD, "slo", slo)[0])
     open_ended = ("engine", "batch_size", "num_cores", "num_streams")
     with ExitStack() as stack:
         memory = InMemory(stack)
         name = memory.model(model, {**given, "engine": engine or "onnxruntime"})
         limits = {key: value for key, value in memory.options(given).items() if key != "time"}
         searched = [key for key in open_ended if given[key] is None or given[key] == ()]
-        plan = asked.plan(name, {key: value for key, value in limits.items() if key not in searched})
+        plan = options.plan(name, {key: value for key, value in limits.items() if key not in searched})
         empty: dict[str, Any] = {_FIELDS[key]: () for key in searched}
         plan = replace(plan, **empty)
         lab = Lab(stack.enter_context(_store(store, listener)))
-        recommendation = lab.recommend(plan, objective, asked.number("time", time), listener)
+        recommendation = lab.recommend(plan, objective, kinds.NUMBER.check("time", time), listener)
         assert isinstance(recommendation, Recommendation), "only a plan with a cluster has several"
         return RecommendationResult(recommendation)
 
@@ -379,12 +381,12 @@ def capacity(
     """
     given = locals()
     known = [name for name in given if name not in ("unknown", "model", "slo")]
-    asked.refuse_unknown("capacity()", unknown, known)
+    options.refuse_unknown("capacity()", unknown, known)
     listener = _listener(progress)
-    objective = parse_objective(asked.words("slo", slo)[0])
+    objective = parse_objective(kinds.check_each(kinds.WORD, "slo", slo)[0])
     with ExitStack() as stack:
         memory = InMemory(stack)
-        plan = asked.plan(memory.model(model, given), memory.options(given))
+        plan = options.plan(memory.model(model, given), memory.options(given))
         lab = Lab(stack.enter_context(_store(store, listener)))
         return CapacityResult(lab.capacity(plan, objective, listener, live=progress is not None))
 
@@ -392,17 +394,17 @@ def capacity(
 def doctor(*, measure: bool = True, progress: Progress | None = None) -> DoctorResult:
     """Whether this machine is fit for measuring, and what to do about what disturbs, as `inferlab doctor` says."""
     facts = examine()
-    if asked.flag("measure", measure):
+    if kinds.FLAG.check("measure", measure):
         facts = (*facts, Lab().smallest_difference(listener=_listener(progress)))
     return DoctorResult(facts)
 
 
-_FIELDS = {key: asked.KEYWORDS[key][0] for key in ("engine", "batch_size", "num_cores", "num_streams")}
+_FIELDS = {key: options.KEYWORDS[key].field for key in ("engine", "batch_size", "num_cores", "num_streams")}
 _OF_MAKING = [name for name in inspect.signature(profile).parameters
               if name not in ("model", "budget", "store", "progress", "unknown")]  # fmt: skip
-_NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision", *asked.CLUSTER)
+_NOT_OF_COMPARE = ("rate", "warmup_time", "processes", "precision", *options.keywords("cluster"))
 _OF_COMPARE = [
-    *(name for name in asked.KEYWORDS if name not in _NOT_OF_COMPARE),
+    *(name for name in options.KEYWORDS if name not in _NOT_OF_COMPARE),
     *("a_options", "b_options", "margin", "store", "progress"),
 ]
 _AS_THEY_ARE = "Results that were measured before are compared as they are"
@@ -410,29 +412,29 @@ _AS_THEY_ARE = "Results that were measured before are compared as they are"
 
 def _arms(models: Sequence[str], given: dict[str, Any]) -> tuple[Plan, Plan]:
     """Both plans: what is common to them, then what is each one's own."""
-    common = {name: given[name] for name in asked.KEYWORDS if name in given and name not in ("time", "engine")}
+    common = {name: given[name] for name in options.KEYWORDS if name in given and name not in ("time", "engine")}
     own = _own("a_options", given), _own("b_options", given)
     return arms.plans(
         models,
-        asked.words("engine", given["engine"]),
+        kinds.check_each(kinds.WORD, "engine", given["engine"]),
         common,
         own,
-        lambda options: asked.plan(asked.model_name(options["model"]), options),
+        lambda settings: options.plan(options.model_name(settings["model"]), settings),
     )
 
 
 def _own(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of one arm alone; its engine options add to those of both."""
-    options = given[name]
-    if options is None:
+    settings = given[name]
+    if settings is None:
         return {}
-    if not isinstance(options, Mapping):
-        raise BadInput(f"{name} is a dictionary such as {{'num_cores': 2}}, not a {type(options).__name__}.")
-    asked.refuse_unknown(name, map(str, options), ["model", *asked.CELL])
-    common, own = given["engine_option"], options.get("engine_option")
+    if not isinstance(settings, Mapping):
+        raise BadInput(f"{name} is a dictionary such as {{'num_cores': 2}}, not a {type(settings).__name__}.")
+    options.refuse_unknown(name, map(str, settings), ["model", *options.keywords("cell")])
+    common, own = given["engine_option"], settings.get("engine_option")
     if isinstance(common, Mapping) and isinstance(own, Mapping):
-        return {**options, "engine_option": {**common, **own}}
-    return dict(options)
+        return {**settings, "engine_option": {**common, **own}}
+    return dict(settings)
 
 
 def _is_saved(thing: Any, lab: Lab) -> bool:
@@ -511,38 +513,14 @@ def _store(store: Any, listener: Listener) -> Iterator[Store | None]:
 
 #: What each argument means, said once for all functions.
 _ARGUMENTS = {
+    **{option.keyword: option.meaning for option in options.PLAN},
     "model": "A path, a URL or a name such as demo:resnet50; or an onnx.ModelProto or torch.nn.Module object.",
     "a": "The first arm: a model, or a result that was measured before (an object, a file, an id in the store).",
     "b": "The second arm; without it both arms are of model A, on two engines or with options of their own.",
     "out": "The ONNX file to write.",
     "slo": 'A latency objective, such as "p99<20ms", "median<3ms" or "mean<5ms".',
-    "engine": "An engine: onnxruntime, openvino, torch, deepsparse, … (see `inferlab engines`), or FILE.py:CLASS.",
     "a_options": "Options of arm A alone, such as {'num_cores': 2}.",
     "b_options": "Options of arm B alone.",
-    "batch_size": "Items in a batch; None is 1, or what the model fixes.",
-    "sequence_length": "Length of sequences that the model leaves open; None is 128.",
-    "num_cores": 'Physical cores to run on; None and "max" are all.',
-    "scenario": "How requests are issued: sync, async, elastic, server or offline.",
-    "rate": "Requests a second that arrive in the scenario server.",
-    "num_streams": 'Streams, except in sync; None and "max" are one a core.',
-    "instances": "Whole copies of the model that divide the cores among them.",
-    "input_shapes": "Shapes of inputs: [[1, 3, 224, 224]] in their order, {'x': [1, 3, 224, 224]}, or text.",
-    "input": "Real inputs: an .npz file, or a dictionary of arrays by the names of the model's inputs.",
-    "thread_pinning": 'Bind threads to cores ("core"), to NUMA nodes ("numa"), or not ("none").',
-    "stream_mode": 'Streams in "threads", "processes" or on the engine\'s own ("native"); "auto" chooses.',
-    "engine_option": "Options of the engine, such as {'spinning': 0}.",
-    "seed": "Of the generated inputs.",
-    "verify": "Check the outputs against a reference.",
-    "timeout": "Seconds without an answer after which an engine counts as hung; None is 300, more for long steps.",
-    "time": "Seconds of measuring: of each cell of a benchmark, of each part of a profile, else in all.",
-    "warmup_time": "Seconds of warming up before each process is measured.",
-    "processes": "Fresh processes that share the time; 1 gives no interval; None is 5, fewer where time is short.",
-    "precision": "Measure until the half-width of the interval is this share, such as 0.01, or the time is over.",
-    "cluster": "The address of a Ray cluster whose nodes measure; auto, or local to start one.",
-    "on": "Machine types of the cluster; by default one node of each distinct CPU.",
-    "nodes": "Machines of each type.",
-    "price": "What an hour of each machine type costs, such as {'c7i': 0.0892}.",
-    "wait": "Seconds to wait for nodes that an autoscaler starts.",
     "margin": "The share up to which a difference does not matter.",
     "performance": "Measure the layers' times.",
     "loss": "Measure what pruning each layer costs; without it there is no loss profile and no estimate.",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from inferlab import asked
+from inferlab import kinds, options
 from inferlab.errors import BadInput
 
 # Protobuf holds no more than 2 GB in one message.
@@ -47,7 +47,7 @@ class InMemory:
             return str(path)
         if torch is not None and isinstance(value, torch.nn.Module):
             return self._module(value, given)
-        return asked.model_name(value)
+        return options.model_name(value)
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The same options; arrays by name are written as a file."""
@@ -65,7 +65,7 @@ class InMemory:
         """As a torch.export program for the engine torch, as ONNX for others; never as a pickle."""
         from inferlab.model.export import export_to_onnx, save_module
 
-        engines = asked.words("engine", given.get("engine", "onnxruntime"))
+        engines = kinds.check_each(kinds.WORD, "engine", given.get("engine", "onnxruntime"))
         inputs = _examples(given)
         name = type(module).__name__
         if engines == ("torch",):
@@ -121,7 +121,7 @@ def _examples(given: Mapping[str, Any]) -> Mapping[str, Any] | Sequence[Any]:
         raise BadInput(_NEEDS)
     if isinstance(shapes, str):
         raise BadInput(f"{_NEEDS} Of a module, shapes are lists rather than text.")
-    found = asked.shapes("input_shapes", shapes)
+    found = kinds.shapes("input_shapes", shapes)
     random = np.random.default_rng(0)
     if isinstance(found, Mapping):
         return {name: random.random(shape, np.float32) for name, shape in found.items()}

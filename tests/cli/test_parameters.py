@@ -6,60 +6,59 @@ from typing import Any
 
 import pytest
 
-from inferlab.cli.parameters import Bytes, Listed, Numbers, Prices, Rates, Words
+from inferlab.cli.parameters import Bytes, Listed
+from inferlab.kinds import Kind, Number, Prices, Whole, Word
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "values"),
     [
-        (Numbers(), "8", (8,)),
-        (Numbers(), "1,8,32", (1, 8, 32)),
-        (Numbers(), " 4 , 1,4", (4, 1)),
-        (Numbers(), "1-4", (1, 2, 3, 4)),
-        (Numbers(), "2-10+4", (2, 6, 10)),
-        (Numbers(), "1-64*2", (1, 2, 4, 8, 16, 32, 64)),
-        (Numbers(), "1-100x10,7", (1, 10, 100, 7)),
-        (Numbers(), "-1", (-1,)),
-        (Numbers(most=True), "1,max", (1, None)),
-        (Rates(), "50,100.5", (50.0, 100.5)),
+        (Whole(), "8", (8,)),
+        (Whole(), "1,8,32", (1, 8, 32)),
+        (Whole(), " 4 , 1,4", (4, 1)),
+        (Whole(), "1-4", (1, 2, 3, 4)),
+        (Whole(), "2-10+4", (2, 6, 10)),
+        (Whole(), "1-64*2", (1, 2, 4, 8, 16, 32, 64)),
+        (Whole(), "1-100x10,7", (1, 10, 100, 7)),
+        (Whole(), "-1", (-1,)),
+        (Whole(most=True), "1,max", (1, None)),
+        (Number(), "50,100.5", (50.0, 100.5)),
         (Prices(), "c7i=0.0892, zone=a=1", (("c7i", 0.0892), ("zone=a", 1.0))),
-        (Words(), "onnxruntime, my.py:Engine", ("onnxruntime", "my.py:Engine")),
-        (Words("sync", "async"), "async,sync,async", ("async", "sync")),
+        (Word(), "onnxruntime, my.py:Engine", ("onnxruntime", "my.py:Engine")),
+        (Word("sync", "async"), "async,sync,async", ("async", "sync")),
     ],
 )
-def test_a_list_is_read_in_the_order_given_each_value_once(
-    kind: Listed, text: str, values: tuple[Any, ...]
-) -> None:
-    assert kind.convert(text, None, None) == values
+def test_a_list_is_read_in_the_order_given_each_value_once(kind: Kind, text: str, values: tuple[Any, ...]) -> None:
+    assert Listed(kind).convert(text, None, None) == values
 
 
 def test_a_plan_file_gives_lists_as_lists() -> None:
-    assert Numbers().convert([1, "2-4*2"], None, None) == (1, 2, 4)
-    assert Numbers().convert(8, None, None) == (8,)
+    assert Listed(Whole()).convert([1, "2-4*2"], None, None) == (1, 2, 4)
+    assert Listed(Whole()).convert(8, None, None) == (8,)
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
-        (Numbers(), "two", "'two' is not a whole number such as 8, nor a range"),
-        (Numbers(), "1,,2", "'' is not a whole number"),
-        (Numbers(), "max", "'max' is not a whole number"),
-        (Numbers(), "8-1", "does not lead from its first to its last number"),
-        (Numbers(), "1-8*1", "does not lead from its first to its last number"),
-        (Numbers(), "0-8*2", "does not lead from its first to its last number"),
-        (Numbers(), "1-8+0", "does not lead from its first to its last number"),
-        (Numbers(), "1-1000000", "has more than 1000 numbers"),
-        (Rates(), "fast", "'fast' is not a number"),
-        (Words("sync"), "async", "'async' is not one of sync"),
-        (Words(), "a,,b", "a name is missing between commas"),
+        (Whole(), "two", "'two' is not a whole number such as 8, nor a range"),
+        (Whole(), "1,,2", "'' is not a whole number"),
+        (Whole(), "max", "'max' is not a whole number"),
+        (Whole(), "8-1", "does not lead from its first to its last number"),
+        (Whole(), "1-8*1", "does not lead from its first to its last number"),
+        (Whole(), "0-8*2", "does not lead from its first to its last number"),
+        (Whole(), "1-8+0", "does not lead from its first to its last number"),
+        (Whole(), "1-1000000", "has more than 1000 numbers"),
+        (Number(), "fast", "'fast' is not a number"),
+        (Word("sync"), "async", "'async' is not one of sync"),
+        (Word(), "a,,b", "a name is missing between commas"),
         (Prices(), "c7i", "'c7i' is not a price an hour such as c7i=0.0892."),
         (Prices(), "c7i=free", "'c7i=free' is not a price an hour"),
         (Prices(), "c7i=0", "'c7i=0' is not a price an hour"),
     ],
 )
-def test_what_is_no_list_is_refused_with_a_sentence(kind: Listed, text: str, said: str) -> None:
+def test_what_is_no_list_is_refused_with_a_sentence(kind: Kind, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("'", "'")):
-        kind.parse(text.split(","))
+        Listed(kind).parse(text.split(","))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import click
 from click.core import ParameterSource
 
 from inferlab import views
-from inferlab.cli.options import EXPORT, MODELS, cell_options, cluster_options, plan
-from inferlab.cli.parameters import Share
+from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
 from inferlab.cli.planfile import plan_option
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
@@ -30,9 +29,6 @@ _HELP = f"""Measure how fast MODEL runs.
 Options that take a list (1,8,32 or 1-4 or 1-64*2) make a sweep: every combination is measured, by lot.
 
 {MODELS}"""
-_PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [default: 5, fewer where loading is long]"
-_NODES = "Machines of each type that measure every cell, for an interval that holds for the type."
-_PRECISION = "Go on until the 95 % interval is ±1% (or so) narrow; --time is then the most."
 _BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
 _RESUME = "Go on with a sweep that was cut off: the newest, or that with this id."
 # What may be said beside --resume: all else is fixed already.
@@ -41,20 +37,7 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 
 @click.command("benchmark", help=_HELP)
 @click.argument("model", required=False)
-@cell_options()
-@cluster_options
-@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help=_NODES)
-@click.option("-t", "--time", "time_s", default=10.0, show_default=True, help="Seconds to measure each cell.")
-@click.option(
-    "-w",
-    "--warmup_time",
-    "warmup_s",
-    default=2.0,
-    show_default=True,
-    help="Most seconds to warm up each process, or 0.",
-)
-@click.option("--processes", type=int, help=_PROCESSES)
-@click.option("--precision", type=Share(), metavar="1%", help=_PRECISION)
+@plan_options("cell", "server", "inputs", "cluster", "measuring")
 @click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=_BASELINE)
 @plan_option
 @click.option("--dry-run", is_flag=True, help="Say what would be measured, and stop.")

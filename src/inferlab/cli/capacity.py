@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferlab import views
-from inferlab.cli.options import EXPORT, MODELS, cell_options, plan
+from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
 from inferlab.cli.terminal import show_blocks
@@ -32,7 +32,7 @@ _PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [defaul
 @click.command("capacity", help=_HELP)
 @click.argument("model")
 @click.option("--slo", required=True, metavar='"p99<20ms"', help=_SLO)
-@cell_options(without=("scenario", "rate"), single=True)
+@plan_options("cell", "inputs", without=("scenario",), single=True)
 @click.option("-t", "--time", "time_s", default=60.0, show_default=True, help="Seconds in all, loading included.")
 @click.option("--processes", type=int, help=_PROCESSES)
 @click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferlab import views
-from inferlab.cli.options import EXPORT, LISTS, MODELS, cell_options, plan
-from inferlab.cli.parameters import Share
+from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
+from inferlab.cli.parameters import Listed, Share
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
 from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
+from inferlab.kinds import Pairs
+from inferlab.options import KEYWORDS, PLAN, keywords
 from inferlab.records import Comparison, Plan
 
 if TYPE_CHECKING:
@@ -34,17 +36,23 @@ The verdict speaks of B against A: faster, slower, same (within the margin) or i
 {MODELS}"""
 _ARM = "An option of arm {} alone, such as num_cores=2 or engine-option=spinning=0. May be repeated."
 _GATE = "Be a gate: exit 1 if B is slower, 4 if that is inconclusive, 0 otherwise."
-_WORDS = ("model", "input_shapes", "thread_pinning", "stream_mode")
-_SHORT = {"ncores": "num_cores", "nstreams": "num_streams", "shapes": "input_shapes", "pin": "thread_pinning"}
+#: What an arm may have of its own, by every long way to write it.
+_OF_AN_ARM = {
+    name.lstrip("-").replace("-", "_"): option
+    for option in PLAN
+    if option.group == "cell"
+    for name in (*option.flags, option.keyword)
+    if len(name.lstrip("-")) > 1
+}
 
 
 @click.command("compare", help=_HELP)
 @click.argument("models", nargs=-1, required=True, metavar="A [B]")
-@cell_options(without=("engine", "rate"), single=True)
+@plan_options("cell", "inputs", without=("engine",), single=True)
 @click.option(
     "-e",
     "--engine",
-    type=LISTS["engine"],
+    type=Listed(KEYWORDS["engine"].kind),
     default="onnxruntime",
     show_default=True,
     help="One engine, or two separated by a comma: A's and B's.",
@@ -130,20 +138,22 @@ def _setting(pair: str) -> tuple[str, Any]:
     """One OPTION=VALUE of an arm."""
     name, equals, value = pair.partition("=")
     name = name.strip().lstrip("-").replace("-", "_")
-    name = _SHORT.get(name, name)
     if not equals or not value:
         raise BadInput(f"'{pair}' is not of the form OPTION=VALUE, such as num_cores=2.")
-    if name == "engine_option":
-        return name, (value,)
-    if name in _WORDS:
+    if name == "model":
         return name, value
-    if name not in LISTS or name == "rate":
-        known = ", ".join(sorted([*_WORDS, *(one for one in LISTS if one != "rate"), "engine_option"]))
+    option = _OF_AN_ARM.get(name)
+    if option is None:
+        known = ", ".join(sorted(["model", *keywords("cell")]))
         raise BadInput(f"An arm has no option '{name}'; it takes {known}.")
+    if isinstance(option.kind, Pairs):
+        return option.keyword, (value,)
+    if not option.is_list:
+        return option.parameter, value
     try:
-        return name, LISTS[name].parse([value])
+        return option.parameter, Listed(option.kind).parse([value])
     except ValueError as error:
-        raise BadInput(f"{name}={value}: {error}") from None
+        raise BadInput(f"{option.keyword}={value}: {error}") from None
 
 
 def _exit_code(comparison: Comparison, fail_if: str | None, strict: bool) -> int:

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferlab import views
-from inferlab.cli.options import EXPORT, MODELS, cell_options, plan
-from inferlab.cli.parameters import Levelled, Words
+from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
+from inferlab.cli.parameters import Levelled, Listed
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
 from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
+from inferlab.kinds import Word
 
 if TYPE_CHECKING:
     from inferlab.optimizing.asked import Asked
     from inferlab.records.optimization import Front, Optimization
 
-_OWN = ("scenario", "rate", "num_streams", "instances", "stream_mode", "verify")
+_WITHOUT = ("scenario", "num_streams", "instances", "stream_mode", "verify")
 _HELP = f"""Make an optimised version of MODEL, measure it against the original, and say what it cost.
 
 \b
@@ -100,8 +101,8 @@ _FULL = click.FloatRange(0, 1)
 @click.option("--search-time", "search_s", type=float, help="Seconds that the search may take.  [default: 300]")
 @click.option("--nearest", is_flag=True, help=_NEAREST)
 @click.option("--plot", "plot_path", type=click.Path(path_type=Path), help=_PLOT)
-@click.option("--measure", "engines", type=Words(), metavar="ENGINES", help=_MEASURE)
-@cell_options(without=_OWN)
+@click.option("--measure", "engines", type=Listed(Word()), metavar="ENGINES", help=_MEASURE)
+@plan_options("cell", "inputs", without=_WITHOUT)
 @click.option("-t", "--time", "time_s", default=10.0, show_default=True, help=_TIME)
 @click.option("--strict", is_flag=True, help=_STRICT)
 @saving_options

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferlab import views
-from inferlab.cli.options import EXPORT, MODELS, cell_options, plan
-from inferlab.cli.parameters import Levels
+from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
+from inferlab.cli.parameters import Listed
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
 from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
+from inferlab.kinds import Levels
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
     from inferlab.profiling.asked import Wanted
     from inferlab.records.profile import Profile
 
-_OWN = ("scenario", "rate", "num_streams", "instances", "stream_mode")
+_WITHOUT = ("scenario", "num_streams", "instances", "stream_mode")
 _SHOWN_AGAIN = "A profile that was made before (its file, or its id of inferlab history) is shown again."
 _HELP = f"""Where the time of MODEL goes layer by layer, what pruning would buy, what it would cost.
 
@@ -46,7 +47,7 @@ _TIME = "Seconds of measuring times for each part, at most."
 @click.option("--loss/--no-loss", default=True, help="Measure what pruning each layer costs.  [default: on]")
 @click.option("--performance-name", default="baseline", show_default=True, help="Of the performance profile.")
 @click.option("--loss-name", default="baseline", show_default=True, help="Of the loss profile.")
-@click.option("--levels", type=Levels(), metavar="LEVELS", help=_LEVELS)
+@click.option("--levels", type=Listed(Levels()), metavar="LEVELS", help=_LEVELS)
 @click.option("--int8", is_flag=True, help="Measure a copy in INT8 too, really quantised.")
 @click.option("--roofline", is_flag=True, help="Measure this machine's ceilings, and what limits each layer.")
 @click.option("--data", "data_file", metavar="FILE.npz", help=_DATA)
@@ -54,7 +55,7 @@ _TIME = "Seconds of measuring times for each part, at most."
 @click.option("--verify-estimate", "verify_estimate", is_flag=True, help=_VERIFY)
 @click.option("--verify", "verify_estimate_once", is_flag=True, hidden=True)
 @click.option("--against", metavar="PROFILE", help=_AGAINST)
-@cell_options(without=_OWN, single=True)
+@plan_options("cell", "inputs", without=_WITHOUT, single=True)
 @click.option("--no-check", "check", is_flag=True, flag_value=False, default=True, hidden=True)
 @click.option("-t", "--time", "time_s", default=10.0, show_default=True, help=_TIME)
 @saving_options

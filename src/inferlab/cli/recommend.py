@@ -9,16 +9,16 @@ from typing import Any
 import click
 
 from inferlab import views
-from inferlab.cli.options import EXPORT, MODELS, cell_options, cluster_options, plan
-from inferlab.cli.parameters import Numbers, Words
+from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
+from inferlab.cli.parameters import Listed
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
-from inferlab.cli.terminal import show_blocks
+from inferlab.kinds import Whole, Word
 from inferlab.records import FleetRecommendation, Recommendation
 
-_OWN = (
-    *("batch_size", "num_cores", "scenario", "rate", "num_streams", "instances", "engine"),
-    *("stream_mode", "engine_options"),
+_WITHOUT = (
+    *("batch_size", "num_cores", "scenario", "num_streams", "instances", "engine"),
+    *("stream_mode", "engine_option", "nodes"),
 )
 _SLO = (
     'A latency objective, such as "p99<20ms" or "median<3ms", for the time of a batch when all streams are busy.'
@@ -30,13 +30,13 @@ _BATCHES = "Batch sizes to try.  [default: 1,2,4,8,16, or what the model fixes]"
 @click.command("recommend", help=f"Find the best engine, cores, streams and batch size for MODEL.\n\n{MODELS}")
 @click.argument("model")
 @click.option("--slo", metavar="OBJECTIVE", help=_SLO)
-@click.option("-e", "--engine", "engines", type=Words(), default=(), metavar="NAMES", help=_ENGINES)
-@click.option("-b", "--batch_size", "batches", type=Numbers(), default=(), metavar="1,4,16", help=_BATCHES)
+@click.option("-e", "--engine", "engines", type=Listed(Word()), default=(), metavar="NAMES", help=_ENGINES)
+@click.option("-b", "--batch_size", "batches", type=Listed(Whole()), default=(), metavar="1,4,16", help=_BATCHES)
 @click.option(
     "-ncores",
     "--num_cores",
     "cores",
-    type=Numbers(),
+    type=Listed(Whole()),
     default=(),
     metavar="1,2",
     help="Numbers of physical cores to try.  [default: 1, 2, 4, … and all]",
@@ -45,13 +45,12 @@ _BATCHES = "Batch sizes to try.  [default: 1,2,4,8,16, or what the model fixes]"
     "-nstreams",
     "--num_streams",
     "streams",
-    type=Numbers(),
+    type=Listed(Whole()),
     default=(),
     metavar="1,2",
     help="Numbers of streams to try.  [default: all that divide the cores]",
 )
-@cell_options(without=_OWN)
-@cluster_options
+@plan_options("cell", "inputs", "cluster", without=_WITHOUT)
 @click.option("-t", "--time", "time_s", default=120.0, show_default=True, help="Seconds in all, loading included.")
 @saving_options
 @click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")

@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
+from inferlab.kinds import NUMBER, Flag, Pairs, Share
+from inferlab.options import KEYWORDS, PLAN, Option
 from inferlab.records import Plan
 
 if TYPE_CHECKING:
     from inferlab.optimizing.asked import Asked
     from inferlab.profiling.asked import Wanted
 
-_DEFAULT = Plan("")
-#: The option for each field of a plan that fixes a cell, in the order in which they are written.
-_CELL = {
-    "scenarios": "-s",
-    "num_cores": "-ncores",
-    "num_streams": "-nstreams",
-    "instances": "--instances",
-    "batch_sizes": "-b",
-    "sequence_lengths": "--sequence_length",
-    "input_shapes": "-i",
-    "thread_pinning": "-pin",
-    "stream_mode": "--stream-mode",
-}
-#: Those of both arms of a comparison.
-_SHARED = {"input_file": "--input", "seed": "--seed", "patience_s": "--timeout"}
-_MEASURING = {"time_s": "-t", "warmup_s": "-w", "processes": "--processes"}
-_CLUSTER = {"cluster": "--cluster", "on": "--on", "nodes": "--nodes", "wait_s": "--wait"}
-#: What an arm of a comparison calls its own options.
-_OWN = {
-    **{field: field for field in _CELL},
-    "scenarios": "scenario",
-    "batch_sizes": "batch_size",
-    "sequence_lengths": "sequence_length",
-}
 # A profile has a scenario of its own, and no streams.
-_PROFILED = ("num_cores", "batch_sizes", "sequence_lengths", "input_shapes", "thread_pinning")
 _NOT_PROFILED = ("instances", "stream_mode")
+_PROFILED = [
+    option
+    for option in PLAN
+    if option.group in ("cell", "inputs") and option.keyword not in ("scenario", "num_streams", *_NOT_PROFILED)
+]
 _SWITCHES = {
     "performance": "--no-performance",
     "loss": "--no-loss",
@@ -63,64 +45,57 @@ _MARGIN = 0.01
 
 def benchmark(plan: Plan) -> str:
     """The command that measures this plan."""
-    options = ["-e", _text("engines", plan.engines)] if plan.engines != _DEFAULT.engines else []
-    options += _given(plan, {**_CELL, "rates": "--rate", **_SHARED, **_MEASURING})
-    if plan.precision is not None:
-        options += ["--precision", _share(plan.precision)]
-    options += _given(plan, _CLUSTER)
-    if plan.prices:
-        options += ["--price", ",".join(f"{name}={_number(price)}" for name, price in plan.prices)]
-    options += _engine_options(plan.engine_options)
-    options += [] if plan.verify else ["--no-verify"]
-    return _line("benchmark", [plan.model], options)
+    return _line("benchmark", [plan.model], _given(plan, PLAN))
 
 
 def comparison(a: Plan, b: Plan, time_s: float, margin: float) -> str:
     """The command that compares B with A, plans of one cell each."""
-    _refuse_several(a)
-    _refuse_several(b)
     models = [a.model] if a.model == b.model else [a.model, b.model]
-    options = []
-    if (a.engines, b.engines) != (_DEFAULT.engines,) * 2:
-        options += ["-e", _text("engines", dict.fromkeys((*a.engines, *b.engines)))]
-    for field, flag in _CELL.items():
-        if getattr(a, field) == getattr(b, field):
-            options += _given(a, {field: flag})
+    shared, own = [], []
+    for option in PLAN:
+        if option.group == "cell":
+            _refuse_several(option, a)
+            _refuse_several(option, b)
+        elif option.group == "inputs" and getattr(a, option.field) != getattr(b, option.field):
+            raise _impossible(f"both arms have one {option.field}, but here are two")
+        if option.group not in ("cell", "inputs"):
+            continue
+        if isinstance(option.kind, Pairs):
+            common = tuple(pair for pair in a.engine_options if pair in b.engine_options)
+            shared += _words(option, common)
+            for flag, plan in (("--a", a), ("--b", b)):
+                for name, value in plan.engine_options:
+                    own += [] if (name, value) in common else [flag, f"engine-option={name}={value}"]
+        elif option.keyword == "engine":
+            engines = tuple(dict.fromkeys((*a.engines, *b.engines)))
+            shared += [] if engines == option.default else _words(option, engines)
+        elif getattr(a, option.field) == getattr(b, option.field):
+            shared += _given(a, [option])
         else:
-            options += [*_own("--a", a, field), *_own("--b", b, field)]
-    common = [pair for pair in a.engine_options if pair in b.engine_options]
-    options += _engine_options(common)
-    for flag, plan in (("--a", a), ("--b", b)):
-        for name, value in plan.engine_options:
-            if (name, value) not in common:
-                options += [flag, f"engine-option={name}={value}"]
-    for field in (*_SHARED, "verify"):
-        if getattr(a, field) != getattr(b, field):
-            raise _impossible(f"both arms have one {field}, but here are two")
-    options += _given(a, _SHARED)
-    options += [] if a.verify else ["--no-verify"]
-    options += [] if time_s == _COMPARISON_S else ["-t", _number(time_s)]
-    options += [] if margin == _MARGIN else ["--margin", _share(margin)]
-    return _line("compare", models, options)
+            shared += [*_own("--a", a, option), *_own("--b", b, option)]
+    shared += own
+    shared += [] if time_s == _COMPARISON_S else ["-t", NUMBER.text(time_s)]
+    shared += [] if margin == _MARGIN else ["--margin", Share().text(margin)]
+    return _line("compare", models, shared)
 
 
 def profile(plan: Plan, wanted: Wanted) -> str:
     """The command that makes this profile."""
     from inferlab.profiling.asked import Wanted
 
-    for field in _NOT_PROFILED:
-        if getattr(plan, field) != getattr(_DEFAULT, field):
-            raise _impossible(f"a profile has no {field}")
+    for keyword in _NOT_PROFILED:
+        if getattr(plan, KEYWORDS[keyword].field) != KEYWORDS[keyword].default:
+            raise _impossible(f"a profile has no {keyword}")
     default = Wanted()
     options = [flag for name, flag in _SWITCHES.items() if getattr(wanted, name) != getattr(default, name)]
-    options += ["-e", _text("engines", plan.engines)] if plan.engines != _DEFAULT.engines else []
-    options += _given(plan, {field: _CELL[field] for field in _PROFILED} | _SHARED)
+    engine, *rest = _PROFILED
+    last = [option for option in rest if isinstance(option.kind, Pairs | Flag)]
+    options += _given(plan, [engine, *(option for option in rest if option not in last)])
     options += [] if wanted.levels is None else ["--levels", _levels(wanted.levels)]
     for name, flag in _PROFILE_VALUES.items():
         if (value := getattr(wanted, name)) != getattr(default, name):
-            options += [flag, _text(name, value)]
-    options += _engine_options(plan.engine_options)
-    options += [] if plan.verify else ["--no-verify"]
+            options += [flag, value if isinstance(value, str) else NUMBER.text(value)]
+    options += _given(plan, last)
     return _line("profile", [plan.model], options)
 
 
@@ -130,8 +105,10 @@ def optimization(plan: Plan, asked: Asked) -> str:
     options = ["-o", out.name, "--recipe", str(out.with_suffix(".recipe.yaml")), "--name", asked.name]
     options += [] if asked.data_file is None else ["--data", asked.data_file]
     options += ["--measure", ",".join(asked.engines) or "none"]
-    options += _given(plan, {field: _CELL[field] for field in _PROFILED} | _SHARED)
-    options += [] if asked.time_s == _VERSION_S else ["-t", _number(asked.time_s)]
+    options += _given(
+        plan, [option for option in _PROFILED if option.keyword not in ("engine", "engine_option", "verify")]
+    )
+    options += [] if asked.time_s == _VERSION_S else ["-t", NUMBER.text(asked.time_s)]
     return _line("optimize", [plan.model], options)
 
 
@@ -141,64 +118,49 @@ def _line(name: str, models: Sequence[str], options: Sequence[str]) -> str:
     return shlex.join(["inferlab", name, *models, *options])
 
 
-def _given(plan: Plan, flags: dict[str, str]) -> Iterator[str]:
+def _given(plan: Plan, options: Iterable[Option]) -> list[str]:
     """Options with their values, where these are not the default."""
-    for field, flag in flags.items():
-        if (value := getattr(plan, field)) != getattr(_DEFAULT, field):
-            yield from (flag, _text(field, value))
+    values = [(option, getattr(plan, option.field)) for option in options]
+    return [word for option, value in values if value != option.default for word in _words(option, value)]
 
 
-def _own(arm: str, plan: Plan, field: str) -> Iterator[str]:
-    """An option of one arm alone."""
-    for text in list(_given(plan, {field: _OWN[field]}))[1:]:
-        yield from (arm, f"{_OWN[field]}={text}")
+def _words(option: Option, value: Any) -> list[str]:
+    """An option as the words of a command line."""
+    flag = option.flags[0]
+    if isinstance(option.kind, Flag):
+        return [flag]
+    if isinstance(option.kind, Pairs):
+        return [word for name, setting in value for word in (flag, f"{name}={setting}")]
+    if option.is_list:
+        return [flag, ",".join(_part(option, one) for one in value)]
+    return [flag, option.kind.text(value)]
 
 
-def _refuse_several(arm: Plan) -> None:
-    for field in ("engines", *_CELL):
-        value = getattr(arm, field)
-        if isinstance(value, tuple) and len(value) != 1:
-            raise _impossible(f"an arm of a comparison has one value of {field}, not {len(value)}")
-
-
-def _text(field: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float | int):
-        return _number(value)
-    return ",".join(_part(field, one) for one in value)
-
-
-def _part(field: str, value: Any) -> str:
+def _part(option: Option, value: Any) -> str:
     """One value of a list."""
-    if value is None:
-        if field in ("num_cores", "num_streams"):
-            return "max"
-        raise _impossible(f"{field} has both its default and values of its own")
-    text = _text(field, value)
+    text = option.kind.text(value)
+    if value is None and text != "max":
+        raise _impossible(f"{option.field} has both its default and values of its own")
     if "," in text or text != text.strip():
-        raise _impossible(f"'{text}' cannot stand in a list of {field}")
+        raise _impossible(f"'{text}' cannot stand in a list of {option.field}")
     return text
 
 
-def _number(value: float) -> str:
-    """All digits that tell it from others, and none more."""
-    return repr(value).removesuffix(".0")
+def _own(arm: str, plan: Plan, option: Option) -> list[str]:
+    """An option of one arm alone."""
+    return [word for text in _given(plan, [option])[1:] for word in (arm, f"{option.keyword}={text}")]
 
 
-def _share(value: float) -> str:
-    percent = f"{100 * value:.12g}"
-    return f"{percent}%" if float(percent) / 100 == value else _number(value)
+def _refuse_several(option: Option, arm: Plan) -> None:
+    value = getattr(arm, option.field)
+    if option.swept and len(value) != 1:
+        raise _impossible(f"an arm of a comparison has one value of {option.field}, not {len(value)}")
 
 
 def _levels(levels: Sequence[float]) -> str:
     from inferlab.records.profile import LEVELS
 
-    return "all" if tuple(levels) == LEVELS else ",".join(map(_number, levels)) or "none"
-
-
-def _engine_options(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    return [word for name, value in pairs for word in ("--engine-option", f"{name}={value}")]
+    return "all" if tuple(levels) == LEVELS else ",".join(map(NUMBER.text, levels)) or "none"
 
 
 def _impossible(why: str) -> BadInput:

@@ -1,0 +1,310 @@
+"""The kinds of values that options take: read from text, checked as Python has them, written as text again."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from inferlab.errors import BadInput
+from inferlab.records.profile import LEVELS
+
+#: No list has more values than this.
+MOST_VALUES = 1000
+_NAMED_LEVELS: dict[str, tuple[float, ...]] = {"all": LEVELS, "none": ()}
+_RANGE = re.compile(r"(\d+)-(\d+)(?:([+*x])(\d+))?")
+
+
+def refusal(name: str, wanted: str, value: Any) -> BadInput:
+    """The error for a keyword argument that is not what it must be."""
+    return BadInput(f"{name} is {wanted}, not {value!r} ({type(value).__name__}).")
+
+
+class Kind:
+    """The values that an option takes: read from text, checked as Python has them, written as text again."""
+
+    name = "text"
+
+    def read(self, part: str) -> Sequence[Any]:
+        """The values that one part of a list stands for; a ValueError says what is wrong with it."""
+        return [part]
+
+    def check(self, name: str, value: Any) -> Any:
+        """A value that a Python program gave, if it is one."""
+        raise NotImplementedError
+
+    def maybe(self, name: str, value: Any) -> Any:
+        """The same, or None."""
+        return None if value is None else self.check(name, value)
+
+    def text(self, value: Any) -> str:
+        """The value as the command line takes it."""
+        return str(value)
+
+
+class Word(Kind):
+    """A word, of some or of any."""
+
+    name = "words"
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def read(self, part: str) -> Sequence[str]:
+        """A word."""
+        if not part:
+            raise ValueError("a name is missing between commas.")
+        if self.choices and part not in self.choices:
+            raise ValueError(f"'{part}' is not one of {', '.join(self.choices)}.")
+        return [part]
+
+    def check(self, name: str, value: Any) -> str:
+        """Any word: whether it is a possible one, the plan's validation says."""
+        if isinstance(value, str) and value:
+            return value
+        raise refusal(name, "a word", value)
+
+
+class Number(Kind):
+    """A number, perhaps with a lower end that it may have, or (`above`) may not."""
+
+    name = "rates"
+
+    def __init__(self, least: float | None = None, above: bool = False) -> None:
+        self.least, self.above = least, above
+
+    def read(self, part: str) -> Sequence[float]:
+        """A number."""
+        try:
+            return [float(part)]
+        except ValueError:
+            raise ValueError(f"'{part}' is not a number.") from None
+
+    def check(self, name: str, value: Any) -> float:
+        """A real number."""
+        if isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value):
+            return float(self.limited(name, float(value)))
+        raise refusal(name, "a number", value)
+
+    def limited(self, name: str, value: Any) -> Any:
+        """The value, if it is not below the least."""
+        if self.least is not None and (value < self.least or (self.above and value == self.least)):
+            limit = f"{'more than' if self.above else 'at least'} {self.least:g}"
+            raise BadInput(f"{name} must be {limit}, not {value:g}.")
+        return value
+
+    def text(self, value: Any) -> str:
+        """All digits that tell it from others, and none more."""
+        return repr(value).removesuffix(".0")
+
+
+class Share(Number):
+    """A share such as 1% or 0.01."""
+
+    name = "share"
+
+    def read(self, part: str) -> Sequence[float]:
+        """A fraction."""
+        try:
+            return [float(part[:-1]) / 100 if part.endswith("%") else float(part)]
+        except ValueError:
+            raise ValueError(f"'{part}' is not a share such as 1% or 0.01.") from None
+
+    def text(self, value: Any) -> str:
+        """In percent where that is exact."""
+        percent = f"{100 * value:.12g}"
+        return f"{percent}%" if float(percent) / 100 == value else super().text(value)
+
+
+class Whole(Number):
+    """Whole numbers: 8, ranges 1-4, 2-10+4, 1-64*2; where `most` is, also max, which is None."""
+
+    name = "numbers"
+
+    def __init__(self, least: int | None = None, most: bool = False) -> None:
+        super().__init__(least)
+        self.most = most
+
+    def read(self, part: str) -> Sequence[Any]:
+        """A number, a range, or max."""
+        if part == "max" and self.most:
+            return [None]
+        if part.lstrip("-").isdigit():
+            return [int(part)]
+        bounds = _RANGE.fullmatch(part)
+        if not bounds:
+            raise ValueError(f"'{part}' is not a whole number such as 8, nor a range such as 1-4 or 1-64*2.")
+        first, last, sign, step = int(bounds[1]), int(bounds[2]), bounds[3], int(bounds[4] or 1)
+        if first > last or (sign and step < (2 if sign in "*x" else 1)) or (sign in ("*", "x") and first < 1):
+            raise ValueError(f"The range '{part}' does not lead from its first to its last number.")
+        if sign in ("*", "x"):
+            values = [first]
+            while values[-1] * step <= last:
+                values.append(values[-1] * step)
+            return values
+        if (last - first) // step >= MOST_VALUES:
+            raise ValueError(f"The range '{part}' has more than {MOST_VALUES} numbers.")
+        return range(first, last + 1, step)
+
+    def check(self, name: str, value: Any) -> Any:
+        """A whole number, or all that there are."""
+        if self.most and value == "max":
+            return None
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return self.limited(name, int(value))
+        raise refusal(name, "a whole number", value)
+
+    def text(self, value: Any) -> str:
+        """A number, or max."""
+        return "max" if value is None and self.most else super().text(value)
+
+
+class Levels(Number):
+    """Shares of zeros such as 0.5,0.9; all stands for those that profiles have, none for no level."""
+
+    name = "levels"
+
+    def read(self, part: str) -> Sequence[float]:
+        """A number, all of them, or none."""
+        return _NAMED_LEVELS[part] if part in _NAMED_LEVELS else super().read(part)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Some numbers, "all" or "none"."""
+        if isinstance(value, str) and value in _NAMED_LEVELS:
+            return _NAMED_LEVELS[value]
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            raise refusal(name, "a list such as [0.6, 0.9], 'all' or 'none'", value)
+        return tuple(dict.fromkeys(NUMBER.check(name, one) for one in value))
+
+
+class LevelsByName(Kind):
+    """Shares of zeros by the names of weights."""
+
+    def check(self, name: str, value: Any) -> dict[str, float]:
+        """A dictionary, or none."""
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise refusal(name, "a dictionary such as {'conv1.weight': 0.9}", value)
+        return {key: NUMBER.check(f"{name}[{key!r}]", one) for key, one in value.items()}
+
+
+class File(Kind):
+    """A path."""
+
+    def check(self, name: str, value: Any) -> str:
+        """Text, or a path object."""
+        if isinstance(value, str | os.PathLike) and (path := os.fspath(value)) and isinstance(path, str):
+            return path
+        raise refusal(name, "a path", value)
+
+
+class Flag(Kind):
+    """True or False."""
+
+    def check(self, name: str, value: Any) -> bool:
+        """A truth value, nothing that merely stands for one."""
+        if isinstance(value, bool):
+            return value
+        raise refusal(name, "True or False", value)
+
+
+class Shapes(Kind):
+    """Shapes of inputs, by position or by name."""
+
+    def check(self, name: str, value: Any) -> str:
+        """Shapes as the command line takes them."""
+        if isinstance(value, str):
+            return Word().check(name, value)
+        given = shapes(name, value)
+        if isinstance(given, dict):
+            return ",".join(f"{key}={_dims(shape)}" for key, shape in given.items())
+        return ",".join(map(_dims, given))
+
+
+def shapes(name: str, value: Any) -> dict[str, tuple[int, ...]] | list[tuple[int, ...]]:
+    """Shapes by name, or in the order of the inputs; a single list of numbers is the shape of the only input."""
+    wanted = "text, a list such as [[1, 3, 224, 224]], or a dictionary such as {'x': [1, 3, 224, 224]}"
+
+    def shape(sizes: Any) -> tuple[int, ...]:
+        if isinstance(sizes, str | bytes | Mapping) or not isinstance(sizes, Iterable):
+            raise refusal(name, wanted, value)
+        return tuple(Whole(1).check(name, size) for size in sizes)
+
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) and key for key in value):
+            raise refusal(name, wanted, value)
+        return {key: shape(sizes) for key, sizes in value.items()}
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise refusal(name, wanted, value)
+    several = list(value)
+    if several and all(isinstance(size, numbers.Integral) for size in several):
+        several = [several]
+    if not several:
+        raise BadInput(f"{name} is empty: give at least one shape.")
+    return [shape(sizes) for sizes in several]
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+class Pairs(Kind):
+    """Options of an engine: KEY=VALUE, a dictionary in Python."""
+
+    def check(self, name: str, value: Any) -> tuple[tuple[str, str], ...]:
+        """Engines read 1 and 0 for yes and no."""
+        if value is None:
+            return ()
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) and key for key in value):
+            raise refusal(name, "a dictionary such as {'spinning': 0}", value)
+        for key, setting in value.items():
+            if not isinstance(setting, str | numbers.Real):
+                raise refusal(f"{name}[{key!r}]", "text or a number", setting)
+        return tuple(sorted((key, str(int(one) if isinstance(one, bool) else one)) for key, one in value.items()))
+
+
+class Prices(Kind):
+    """Prices by name, such as c7i=0.0892,c7g=0.0725; a dictionary in Python."""
+
+    name = "prices"
+
+    def read(self, part: str) -> Sequence[tuple[str, float]]:
+        """A name and its price."""
+        name, equals, price = part.rpartition("=")
+        try:
+            amount = float(price)
+        except ValueError:
+            amount = 0.0
+        if not (equals and name) or not 0 < amount < math.inf:
+            raise ValueError(f"'{part}' is not a price an hour such as c7i=0.0892.")
+        return [(name.strip(), amount)]
+
+    def check(self, name: str, value: Any) -> tuple[tuple[str, float], ...]:
+        """Prices above nothing."""
+        if value is None:
+            return ()
+        if not isinstance(value, Mapping):
+            raise refusal(name, "a dictionary such as {'c7i': 0.0892}", value)
+        price = Number(0, above=True)
+        return tuple((Word().check(name, key), price.check(f"{name}[{key!r}]", one)) for key, one in value.items())
+
+    def text(self, value: Any) -> str:
+        """NAME=PRICE."""
+        return f"{value[0]}={Number().text(value[1])}"
+
+
+WORD, NUMBER, WHOLE, FILE, FLAG = Word(), Number(), Whole(), File(), Flag()
+
+
+def check_each(kind: Kind, name: str, value: Any, optional: bool = False) -> tuple[Any, ...]:
+    """One value or several, each once."""
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    values = value if several else (value,)
+    checked = dict.fromkeys(None if optional and one is None else kind.check(name, one) for one in values)
+    if not checked:
+        raise BadInput(f"{name} is an empty list: give at least one value.")
+    return tuple(checked)
