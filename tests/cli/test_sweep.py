@@ -179,7 +179,7 @@ def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
         ("batch_size: {a: 1}", "'batch_size' is a value or a list of values"),
         ("batch_size:", "'batch_size' has no value"),
         ("batch_size: two", "'two' is not a whole number"),
-        ("scenario: fast", "'fast' is not one of async, sync"),
+        ("scenario: fast", "'fast' is not one of sync, async"),
     ],
 )
 def test_a_plan_file_that_cannot_be_used_is_refused(
