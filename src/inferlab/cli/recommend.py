@@ -13,6 +13,7 @@ from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
 from inferlab.cli.parameters import Listed
 from inferlab.cli.progress import Log
 from inferlab.cli.stores import saving, saving_options
+from inferlab.cli.terminal import show_blocks
 from inferlab.kinds import Whole, Word
 from inferlab.records import FleetRecommendation, Recommendation
 
