@@ -167,10 +167,10 @@ def _plan(path: Path, seed: int) -> None:
 
 
 def _recipe(path: Path, seed: int) -> None:
-    from inferlab.optimizing import yaml
+    from inferlab.optimizing import recipe_yaml
 
-    recipe = yaml.load(path)
-    if yaml.loads(yaml.dump(recipe), "again") != recipe:
+    recipe = recipe_yaml.load(path)
+    if recipe_yaml.loads(recipe_yaml.dump(recipe), "again") != recipe:
         raise AssertionError("a recipe that was written and read again is another one")
 
 

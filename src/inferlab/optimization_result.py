@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab import views
 from inferlab.escaping import escape_controls
-from inferlab.optimizing import yaml
+from inferlab.optimizing import recipe_yaml
 from inferlab.records.optimization import Front, Optimization
 from inferlab.results import checked_path, frame
 from inferlab.store.record_files import VERSIONS
@@ -46,7 +46,7 @@ class OptimizationResult:
     @property
     def recipe(self) -> str:
         """The recipe as YAML, as it stands beside the model."""
-        return yaml.dump(self.record.recipe)
+        return recipe_yaml.dump(self.record.recipe)
 
     @property
     def speedups(self) -> dict[str, float]:

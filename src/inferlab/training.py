@@ -191,9 +191,9 @@ class _Silence:
 
 
 def _read(path: Path) -> Recipe:
-    from inferlab.optimizing import yaml  # late: it needs a reader of YAML
+    from inferlab.optimizing import recipe_yaml  # late: it needs a reader of YAML
 
-    return yaml.load(path)
+    return recipe_yaml.load(path)
 
 
 def _levels_of(recipe: Recipe) -> tuple[str, dict[str, float]]:

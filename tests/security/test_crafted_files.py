@@ -23,7 +23,7 @@ from inferlab.errors import BadInput, EngineFailed
 from inferlab.model import inputs, sources
 from inferlab.model.onnx_file import read_onnx, rewrite
 from inferlab.model.reading import OPENVINO
-from inferlab.optimizing import yaml as recipes
+from inferlab.optimizing import recipe_yaml as recipes
 from inferlab.records import TensorSpec
 from inferlab.records.recommendation import Candidate, Deployment
 from inferlab.views import deployment as views_deployment

@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from inferlab.lab import read_model
-from inferlab.optimizing import yaml
+from inferlab.optimizing import recipe_yaml
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.store import open_store
 from inferlab.store.record_files import PROFILES
@@ -297,7 +297,7 @@ def test_a_version_is_made_measured_and_taken_away(maker: Maker, digits: Digits,
 
     maker.see("export-text", "2.weight: 0.6")
     maker.click("save-text")
-    recipe = yaml.load(maker.saved("mine.recipe.yaml"))
+    recipe = recipe_yaml.load(maker.saved("mine.recipe.yaml"))
     assert recipe.pruning is not None
     assert recipe.pruning.layers == {"2.weight": 0.6, "6.weight": 0.6}
     maker.click("download-model")
@@ -386,7 +386,7 @@ def test_versions_over_http(http: httpx.Client, digits: Digits, server: Server) 
     assert model.headers["content-disposition"] == 'attachment; filename="half.onnx"'
     assert len(model.content) == line["size_bytes"]
     recipe = http.get(f"/versions/{digits.version}/recipe")
-    assert yaml.loads(recipe.text, "recipe").digest == whole.json()["original"]["digest"]
+    assert recipe_yaml.loads(recipe.text, "recipe").digest == whole.json()["original"]["digest"]
     code = http.get(f"/versions/{digits.version}/code", params={"engine": "openvino"})
     assert "openvino" in code.text and "MODEL = 'half.onnx'" in code.text
     foretold = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()

@@ -17,7 +17,7 @@ from inferlab.model.datasets import Data
 from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
 from inferlab.model.onnx_graph import all_tensors
 from inferlab.model.weights import data_place, external_files, list_weights
-from inferlab.optimizing import yaml
+from inferlab.optimizing import recipe_yaml
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.changes import changed_layers, fell_short
 from inferlab.optimizing.quantization import inputs_for
@@ -71,12 +71,12 @@ def build_model(
         with tempfile.TemporaryDirectory(prefix=".inferlab-", dir=target.parent) as work:
             steps = _Steps(model, recipe, data, Path(work), listener)
             steps.run()
-            made = stamp(steps.model, Path(work) / "stamped", {METADATA_KEY: yaml.dump(recipe)})
+            made = stamp(steps.model, Path(work) / "stamped", {METADATA_KEY: recipe_yaml.dump(recipe)})
             listener(Event("optimizing", {"step": "check"}))
             distance = _distance(made, model, data, num_cores)
             layers = changed_layers(model, steps.pruned, made, recipe, data)
             findings = (*far_off(distance), *fell_short(layers, recipe))
-            put(gather(Path(made.path), target), yaml.dump(recipe), target)
+            put(gather(Path(made.path), target), recipe_yaml.dump(recipe), target)
     except OSError as error:
         raise BadInput(
             f"The optimised model cannot be written to {target.parent}: {error.strerror or error}."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from inferlab.errors import BadInput
-from inferlab.optimizing import yaml
+from inferlab.optimizing import recipe_yaml
 from inferlab.optimizing.asked import CHANNEL
 from inferlab.records.optimization import Goal, Pruning, Quantization, Recipe, Schedule, Scheme
 from inferlab.transform.patterns import parse_groups
@@ -48,7 +48,7 @@ def recipe_of(options: Options, seed: int = 0) -> Recipe:
                 raise BadInput(
                     f"The option {field.name} and a recipe contradict each other: write it into the recipe."
                 )
-        return yaml.load(options.recipe)
+        return recipe_yaml.load(options.recipe)
     pruning, quantization = _pruning(options), _quantization(options)
     if options.exclude and pruning is None and quantization is None:
         raise BadInput("The option exclude says what stays as it is, but nothing is asked for that would change.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from inferlab.errors import BadInput, NotThere
 from inferlab.measure.cells import jobs
 from inferlab.measure.recommend import deployment
-from inferlab.optimizing import yaml
+from inferlab.optimizing import recipe_yaml
 from inferlab.records import Candidate, ComparisonSweep, Plan
 from inferlab.records.optimization import Recipe
 from inferlab.store.entries import Document, Stored
@@ -88,7 +88,7 @@ def recipe(workspace: Workspace, version_id: str) -> Export:
     """The recipe of a version as YAML."""
     found = workspace.versions.opened(version_id)
     name = f"{Path(found.optimized.path).stem}.recipe.yaml"
-    return Export(name, "application/yaml", yaml.dump(shown_recipe(found.recipe, workspace.sources)))
+    return Export(name, "application/yaml", recipe_yaml.dump(shown_recipe(found.recipe, workspace.sources)))
 
 
 def shown_recipe(found: Recipe, sources: Sources) -> Recipe:

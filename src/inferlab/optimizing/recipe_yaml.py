@@ -1,4 +1,4 @@
-"""Recipes as YAML, written for people and read strictly; within it, `yaml` is the library of that name."""
+"""Recipes as YAML, written for people and read strictly."""
 
 from __future__ import annotations
 
