@@ -20,7 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from inferlab.records import Benchmark, Outcome, Plan
 from inferlab.store import open_store
 from inferlab.store.store import Store
-from inferlab.workspace.asked import BenchmarkAsked, to_content
+from inferlab.workspace.requests import BenchmarkRequest, to_content
 from tests.helpers.http_calls import QUICK, measured
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, save
@@ -86,7 +86,7 @@ def fake(**options: str) -> Plan:
 
 
 def queued(store: Store, project: str, plan: Plan) -> None:
-    store.jobs.add("benchmark", project, to_content(BenchmarkAsked(plan)))
+    store.jobs.add("benchmark", project, to_content(BenchmarkRequest(plan)))
 
 
 def test_two_engines_are_compared_at_two_core_counts_and_two_batch_sizes(reader: Reader, project: str) -> None:

@@ -21,8 +21,8 @@ from inferlab.store import Stored, open_store
 from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.store import Store
 from inferlab.web.runner import Runner
-from inferlab.workspace import asked
-from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, ProfileAsked
+from inferlab.workspace import requests
+from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, JobRequest, ProfileRequest
 
 QUICK = Plan("demo:mlp", engines=("fake",), scenarios=("sync",), num_cores=(1,), time_s=0.2, warmup_s=0.0)
 LONG = replace(QUICK, num_cores=(1,), batch_sizes=(1, 2), time_s=600.0, processes=100)
@@ -35,11 +35,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def _queue(store: Store, wanted: Asked, project_id: str | None = None) -> QueuedJob:
-    return store.jobs.add(asked.kind_of(wanted), project_id, asked.to_content(wanted))
+def _queue(store: Store, wanted: JobRequest, project_id: str | None = None) -> QueuedJob:
+    return store.jobs.add(requests.kind_of(wanted), project_id, requests.to_content(wanted))
 
 
-def _worked(store: Store, wanted: Asked, project_id: str | None = None) -> QueuedJob:
+def _worked(store: Store, wanted: JobRequest, project_id: str | None = None) -> QueuedJob:
     """A job after this process did it."""
     job = _queue(store, wanted, project_id)
     assert Runner(store).work_once()
@@ -84,7 +84,7 @@ def test_a_benchmark_is_measured_and_belongs_to_its_project(store: Store) -> Non
     from inferlab.lab import read_model
 
     project = store.projects.add("p", "", read_model("demo:mlp"))
-    done = _worked(store, BenchmarkAsked(replace(QUICK, batch_sizes=(1, 2))), project.id)
+    done = _worked(store, BenchmarkRequest(replace(QUICK, batch_sizes=(1, 2))), project.id)
     assert (done.status, done.failure) == ("done", "")
     assert _statuses(store, done) == ["done", "done"]
     assert store.entry(str(done.entry_id)).project_id == project.id
@@ -97,21 +97,21 @@ def test_an_empty_queue_has_nothing_to_do(store: Store) -> None:
 
 @pytest.mark.parametrize("how", ["abort", "raise", "exit"])
 def test_an_engine_that_fails_fails_its_job_with_the_cause_and_nothing_else(store: Store, how: str) -> None:
-    failed = _worked(store, BenchmarkAsked(replace(QUICK, engine_options=(("fail", how),))))
+    failed = _worked(store, BenchmarkRequest(replace(QUICK, engine_options=(("fail", how),))))
     assert failed.status == "failed"
     assert "Engine 'fake'" in failed.failure
-    assert _worked(store, BenchmarkAsked(QUICK)).status == "done"
+    assert _worked(store, BenchmarkRequest(QUICK)).status == "done"
 
 
 def test_a_model_that_is_not_there_fails_its_job_with_a_sentence(store: Store) -> None:
-    failed = _worked(store, BenchmarkAsked(replace(QUICK, model="/nowhere/model.onnx")))
+    failed = _worked(store, BenchmarkRequest(replace(QUICK, model="/nowhere/model.onnx")))
     assert (failed.status, failed.entry_id) == ("failed", None)
     assert failed.failure == "There is no file or folder '/nowhere/model.onnx'."
 
 
 def test_a_job_that_cannot_be_read_fails_and_the_next_one_is_done(store: Store) -> None:
     broken = store.jobs.add("benchmark", None, {"plan": 7})
-    good = _queue(store, BenchmarkAsked(QUICK))
+    good = _queue(store, BenchmarkRequest(QUICK))
     runner = Runner(store)
     assert [runner.work_once() for _ in range(2)] == [True, True]
     assert store.jobs.get(broken.id).failure.startswith("What this job asks for cannot be read")
@@ -126,7 +126,7 @@ def test_a_model_that_changed_since_its_project_was_made_is_refused(store: Store
     path.write_bytes(build("mlp").read_bytes())
     project = store.projects.add("My model", "", read_model(str(path)))
     path.write_bytes(build("mlp_medium").read_bytes())
-    failed = _worked(store, BenchmarkAsked(replace(QUICK, model=str(path))), project.id)
+    failed = _worked(store, BenchmarkRequest(replace(QUICK, model=str(path))), project.id)
     assert failed.failure.startswith(f"The model {path} has changed since the project 'My model' was made.")
 
 
@@ -136,17 +136,17 @@ def test_a_fault_of_ours_does_not_take_the_queue_with_it(store: Store, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr("inferlab.web.runner.work", broken)
-        failed = _worked(store, BenchmarkAsked(QUICK))
+        failed = _worked(store, BenchmarkRequest(QUICK))
     assert failed.failure == "A fault of inferlab itself: ZeroDivisionError: as ordered."
-    assert _worked(store, BenchmarkAsked(QUICK)).status == "done"
+    assert _worked(store, BenchmarkRequest(QUICK)).status == "done"
 
 
 def test_a_profile_is_made_in_parts_and_a_comparison_with_its_cells(store: Store) -> None:
-    theory = _worked(store, ProfileAsked(Plan("demo:mlp"), Wanted(performance=False, loss=False)))
+    theory = _worked(store, ProfileRequest(Plan("demo:mlp"), Wanted(performance=False, loss=False)))
     assert theory.status == "done"
     assert store.entry(str(theory.entry_id)).brief["flops"] == 2 * (64 * 64 + 64 * 10) + 64 + 64 + 10
     plan = replace(QUICK, engines=("onnxruntime",), batch_sizes=(1, 2))
-    both = _worked(store, ComparisonAsked(plan, plan, ("A", "B"), time_s=0.5))
+    both = _worked(store, ComparisonRequest(plan, plan, ("A", "B"), time_s=0.5))
     assert both.status == "done"
     assert len(store.entry(str(both.entry_id)).cells) == 4
 
@@ -154,7 +154,7 @@ def test_a_profile_is_made_in_parts_and_a_comparison_with_its_cells(store: Store
 def test_cancelling_keeps_what_is_measured_and_resuming_finishes_it(
     store: Store, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    job = _queue(store, BenchmarkAsked(LONG))
+    job = _queue(store, BenchmarkRequest(LONG))
     start()
     _await(store, job, "running", saved=True)
     _has_a_run(store, job)
@@ -181,7 +181,7 @@ def _has_a_run(store: Store, job: QueuedJob) -> None:
 def test_a_runner_that_is_killed_leaves_a_job_that_says_interrupted_and_goes_on(
     store: Store, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    job = _queue(store, BenchmarkAsked(replace(LONG, time_s=5.0, processes=10)))
+    job = _queue(store, BenchmarkRequest(replace(LONG, time_s=5.0, processes=10)))
     first = start()
     _has_a_run(store, job)
     first.kill()
@@ -199,7 +199,7 @@ def test_a_runner_that_is_killed_leaves_a_job_that_says_interrupted_and_goes_on(
 def test_a_polite_end_interrupts_the_job_and_keeps_what_is_measured(
     store: Store, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    job = _queue(store, BenchmarkAsked(LONG))
+    job = _queue(store, BenchmarkRequest(LONG))
     runner = start()
     _has_a_run(store, job)
     runner.send_signal(signal.SIGTERM)
@@ -212,8 +212,8 @@ def test_a_polite_end_interrupts_the_job_and_keeps_what_is_measured(
 def test_without_a_server_the_job_in_progress_is_finished_and_no_other_begun(
     store: Store, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    first = _queue(store, BenchmarkAsked(replace(QUICK, time_s=1.0)))
-    second = _queue(store, BenchmarkAsked(QUICK))
+    first = _queue(store, BenchmarkRequest(replace(QUICK, time_s=1.0)))
+    second = _queue(store, BenchmarkRequest(QUICK))
     runner = start()
     _await(store, first, "running")
     assert runner.stdin is not None
@@ -225,7 +225,7 @@ def test_without_a_server_the_job_in_progress_is_finished_and_no_other_begun(
 def test_two_runners_of_one_store_never_work_at_once(
     store: Store, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    jobs = [_queue(store, BenchmarkAsked(QUICK)) for _ in range(4)]
+    jobs = [_queue(store, BenchmarkRequest(QUICK)) for _ in range(4)]
     start()
     start()
     ended = [_await(store, job, "done") for job in jobs]
@@ -240,5 +240,5 @@ def test_what_cannot_be_saved_is_not_measured_on(store: Store, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "add_run", full)
-        failed = _worked(store, BenchmarkAsked(replace(QUICK, time_s=600.0, processes=1000)))
+        failed = _worked(store, BenchmarkRequest(replace(QUICK, time_s=600.0, processes=1000)))
     assert failed.failure == "The result cannot be saved: the disk is full"

@@ -6,8 +6,8 @@ import pytest
 
 from inferlab.profiling.asked import Wanted
 from inferlab.records import Event, Plan
-from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked, InstallAsked, ProfileAsked
 from inferlab.workspace.jobs import Tracker, parts_of
+from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, InstallRequest, ProfileRequest
 
 PLAN = Plan("demo:mlp")
 
@@ -24,7 +24,7 @@ class Clock:
 
 def test_a_benchmark_is_as_far_as_it_says() -> None:
     clock = Clock()
-    tracker = Tracker(BenchmarkAsked(PLAN), clock)
+    tracker = Tracker(BenchmarkRequest(PLAN), clock)
     clock.now_s += 10
     tracker(Event("measuring", {"scenario": "sync", "seconds": 10.0}, fraction=0.25))
     progress = tracker.progress()
@@ -33,7 +33,7 @@ def test_a_benchmark_is_as_far_as_it_says() -> None:
 
 def test_what_says_nothing_is_as_far_as_its_time_and_waits_before_the_end() -> None:
     clock = Clock()
-    tracker = Tracker(ComparisonAsked(PLAN, PLAN, ("a", "b"), time_s=20.0), clock)
+    tracker = Tracker(ComparisonRequest(PLAN, PLAN, ("a", "b"), time_s=20.0), clock)
     clock.now_s += 5.75
     assert tracker.progress().fraction == 0.25
     clock.now_s += 1000
@@ -42,14 +42,14 @@ def test_what_says_nothing_is_as_far_as_its_time_and_waits_before_the_end() -> N
 
 def test_what_is_left_is_not_guessed_in_the_first_seconds() -> None:
     clock = Clock()
-    tracker = Tracker(ComparisonAsked(PLAN, PLAN, ("a", "b"), time_s=20.0), clock)
+    tracker = Tracker(ComparisonRequest(PLAN, PLAN, ("a", "b"), time_s=20.0), clock)
     clock.now_s += 2
     assert tracker.progress().left_s is None
 
 
 def test_a_profile_goes_from_part_to_part() -> None:
     clock = Clock()
-    tracker = Tracker(ProfileAsked(PLAN, Wanted(time_s=10.0)), clock)
+    tracker = Tracker(ProfileRequest(PLAN, Wanted(time_s=10.0)), clock)
     expected = [("counting", "Counting what the architecture needs"), ("loading", "Profiling performance")]
     for code, stage in expected:
         tracker(Event(code, {"engine": "onnxruntime", "process": 1}))
@@ -65,13 +65,13 @@ def test_a_profile_goes_from_part_to_part() -> None:
 
 
 def test_a_download_on_the_way_is_not_taken_for_the_job() -> None:
-    tracker = Tracker(BenchmarkAsked(PLAN), Clock())
+    tracker = Tracker(BenchmarkRequest(PLAN), Clock())
     tracker(Event("download", {"url": "https://x"}, fraction=0.9))
     assert tracker.progress().fraction == 0.0
 
 
 def test_the_log_has_each_line_once() -> None:
-    tracker = Tracker(InstallAsked("deepsparse"), Clock())
+    tracker = Tracker(InstallRequest("deepsparse"), Clock())
     for detail in ("a", "a", "b"):
         tracker(Event("install", {"name": "deepsparse", "step": "collecting", "detail": detail}))
     assert tracker.log == "collecting a\ncollecting b"
@@ -80,7 +80,7 @@ def test_the_log_has_each_line_once() -> None:
 
 def test_pruned_copies_of_an_engine_that_imposes_sparsity_are_no_part_of_their_own() -> None:
     wanted = Wanted(levels=(0.5, 0.9), int8=True, loss=False)
-    zeroed = parts_of(ProfileAsked(Plan("m"), wanted))
-    imposed = parts_of(ProfileAsked(Plan("m", engines=("deepsparse",)), wanted))
+    zeroed = parts_of(ProfileRequest(Plan("m"), wanted))
+    imposed = parts_of(ProfileRequest(Plan("m", engines=("deepsparse",)), wanted))
     assert "Measuring pruned copies" in [one.name for one in zeroed]
     assert "Measuring pruned copies" not in [one.name for one in imposed]

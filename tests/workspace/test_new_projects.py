@@ -13,21 +13,21 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.records import TensorSpec
 from inferlab.store import open_store
-from inferlab.workspace.asked import Asked
-from inferlab.workspace.forms import (
+from inferlab.workspace.requests import (
     BenchmarkForm,
+    JobRequest,
     ProfileForm,
     Side,
-    benchmark_asked,
+    benchmark_request,
     form_of,
     has_sequence,
     own_batch_size,
-    profile_asked,
+    profile_request,
     suggested_name,
     usual_shapes,
 )
 from inferlab.workspace.sources import DataFile
-from inferlab.workspace.version_forms import VersionForm, version_asked
+from inferlab.workspace.version_forms import VersionForm, version_request
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.odd_models import odd_model
 from tests.helpers.stored import MODEL
@@ -72,7 +72,7 @@ def test_the_batch_size_is_the_models_own() -> None:
     ],
 )
 def test_the_form_of_a_job_is_the_one_that_asked_for_it(form: ProfileForm) -> None:
-    assert form_of(profile_asked(form, _BERT)) == form
+    assert form_of(profile_request(form, _BERT)) == form
 
 
 @pytest.fixture
@@ -125,10 +125,10 @@ def test_other_input_shapes_count_the_operations_again(workspace: Workspace, tmp
     ],
 )
 def test_input_shapes_that_do_not_fit_are_refused_with_a_sentence(shapes: str, told: str) -> None:
-    asks: list[Callable[[], Asked]] = [
-        lambda: profile_asked(ProfileForm(batch_size=8, input_shapes=shapes), _IMAGE),
-        lambda: benchmark_asked(BenchmarkForm(batch_sizes=(8,), input_shapes=shapes), Side(_IMAGE)),
-        lambda: version_asked(
+    asks: list[Callable[[], JobRequest]] = [
+        lambda: profile_request(ProfileForm(batch_size=8, input_shapes=shapes), _IMAGE),
+        lambda: benchmark_request(BenchmarkForm(batch_sizes=(8,), input_shapes=shapes), Side(_IMAGE)),
+        lambda: version_request(
             VersionForm("v", quantization="fp16", batch_size=8, input_shapes=shapes), _IMAGE, {}
         ),
     ]

@@ -26,11 +26,10 @@ from inferlab.store import open_store
 from inferlab.store.entries import Document, QueuedJob
 from inferlab.store.record_files import PROFILES
 from inferlab.web.runner import Runner
-from inferlab.workspace.asked import ComparisonAsked, from_content
 from inferlab.workspace.cards import open_card
 from inferlab.workspace.engines import Engines
 from inferlab.workspace.exports import code_sample, model_file, recipe
-from inferlab.workspace.forms import BenchmarkForm, ProfileForm
+from inferlab.workspace.requests import BenchmarkForm, ComparisonRequest, ProfileForm, from_content
 from inferlab.workspace.trash import KEPT_S
 from inferlab.workspace.version_forms import VersionForm, add_version, free_name, levels_of, read_basis
 from inferlab.workspace.versions import Version, discard_removed
@@ -152,7 +151,7 @@ def test_the_same_engine_compares_a_version_with_the_original(place: Place) -> N
     form = BenchmarkForm(compare_engine="onnxruntime", num_cores=(1,), time_s=1.0, version=version.id)
     job = place.workspace.add_benchmark(place.project, form)
     asked = from_content(job.kind, job.content)
-    assert isinstance(asked, ComparisonAsked)
+    assert isinstance(asked, ComparisonRequest)
     assert asked.labels == ("original", "Half")
     assert (asked.a.model, asked.b.model) == ("demo:digits", version.path)
     entry = str(place.worked(job).entry_id)

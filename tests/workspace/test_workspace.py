@@ -13,9 +13,8 @@ from inferlab.records import EngineInfo
 from inferlab.store import open_store
 from inferlab.store.record_files import PROFILES
 from inferlab.web.runner import Runner
-from inferlab.workspace.asked import BenchmarkAsked
 from inferlab.workspace.engines import Engines, reason
-from inferlab.workspace.forms import BenchmarkForm, ProfileForm
+from inferlab.workspace.requests import BenchmarkForm, BenchmarkRequest, ProfileForm
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
 from tests.helpers.stored import MODEL
@@ -104,8 +103,8 @@ def test_a_benchmark_is_run_again_compared_exported_removed_and_put_back(workspa
     against = workspace.add_benchmark(
         project.id, BenchmarkForm("fake", (None,), (None,), time_s=0.2, against=entry_id)
     )
-    asked = workspace.asked_for(entry_id)
-    assert isinstance(asked, BenchmarkAsked)
+    asked = workspace.request_of(entry_id)
+    assert isinstance(asked, BenchmarkRequest)
     again = workspace.rerun(entry_id)
     assert (again.content, again.project_id) == (job.content, project.id)
     assert runner.work_once()

@@ -27,7 +27,7 @@ from inferlab.machine import node_name
 from inferlab.store import open_store
 from inferlab.store.entries import QueuedJob
 from inferlab.store.store import Store
-from inferlab.workspace import asked as requests
+from inferlab.workspace import requests
 from inferlab.workspace.jobs import Ended, Tracker, work
 
 # Between two looks at an empty queue, and between two reports of a job.

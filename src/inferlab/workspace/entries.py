@@ -8,7 +8,7 @@ from inferlab.errors import NotThere
 from inferlab.store.entries import Entry
 from inferlab.store.store import Store
 from inferlab.workspace.engines import title
-from inferlab.workspace.forms import last_part
+from inferlab.workspace.requests import last_part
 
 _DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
 

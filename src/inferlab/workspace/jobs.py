@@ -17,15 +17,15 @@ from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.jobs import Progress
 from inferlab.store.store import Store
 from inferlab.views.events import event as prose
-from inferlab.workspace.asked import (
-    Asked,
-    BenchmarkAsked,
-    ComparisonAsked,
-    InstallAsked,
-    OptimizationAsked,
-    ProfileAsked,
-)
 from inferlab.workspace.engines import title
+from inferlab.workspace.requests import (
+    BenchmarkRequest,
+    ComparisonRequest,
+    InstallRequest,
+    JobRequest,
+    OptimizationRequest,
+    ProfileRequest,
+)
 from inferlab.workspace.versions import VERSION, Versions, discard, path_of
 
 # The version that was just made is one of them.
@@ -55,7 +55,7 @@ class Ended:
 
 
 def work(
-    job: QueuedJob, asked: Asked, store: Store, listener: Listener, executor: Executor | None = None
+    job: QueuedJob, request: JobRequest, store: Store, listener: Listener, executor: Executor | None = None
 ) -> Ended:
     """Do a job, or go on with one that was cut off; Ctrl-C ends it and keeps what is measured.
 
@@ -66,7 +66,7 @@ def work(
     def listen(event: Event) -> None:
         nonlocal unsaved
         listener(event)
-        if event.code == "saved" and _is_its(asked, str(event.data["id"]), store):
+        if event.code == "saved" and _is_its(request, str(event.data["id"]), store):
             store.jobs.belongs(job.id, str(event.data["id"]))
         elif event.code == "unsaved":
             # What nobody could see needs no measuring; this ends it as Ctrl-C does.
@@ -74,33 +74,35 @@ def work(
             raise KeyboardInterrupt
 
     try:
-        ended = _worked(job, asked, store, listen, executor)
+        ended = _worked(job, request, store, listen, executor)
     except KeyboardInterrupt:
         if not unsaved:
             raise
     return Ended("failed", unsaved) if unsaved else ended
 
 
-def _is_its(asked: Asked, entry_id: str, store: Store) -> bool:
+def _is_its(request: JobRequest, entry_id: str, store: Store) -> bool:
     """Whether an entry is what a job makes, rather than something that was measured on the way to it."""
-    return not isinstance(asked, OptimizationAsked) or store.entry(entry_id).kind == VERSION
+    return not isinstance(request, OptimizationRequest) or store.entry(entry_id).kind == VERSION
 
 
-def _worked(job: QueuedJob, asked: Asked, store: Store, listen: Listener, executor: Executor | None) -> Ended:
-    if isinstance(asked, InstallAsked):
-        environments.install(asked.engine, listener=listen)
+def _worked(
+    job: QueuedJob, request: JobRequest, store: Store, listen: Listener, executor: Executor | None
+) -> Ended:
+    if isinstance(request, InstallRequest):
+        environments.install(request.engine, listener=listen)
         return Ended("done")
-    _refuse_changed(job, asked, store, listen)
+    _refuse_changed(job, request, store, listen)
     lab = Lab(store, executor, job.project_id)
     # The entry may have been removed since.
     before = job.entry_id if job.entry_id and store.has(job.entry_id) else None
-    if isinstance(asked, BenchmarkAsked):
+    if isinstance(request, BenchmarkRequest):
         if before:
             return _of_benchmark(lab.resume(before, listen, live=True))
-        return _of_benchmark(lab.benchmark(asked.plan, listen, live=True, against=asked.against))
-    if isinstance(asked, ComparisonAsked):
+        return _of_benchmark(lab.benchmark(request.plan, listen, live=True, against=request.against))
+    if isinstance(request, ComparisonRequest):
         series = lab.compare_all(
-            asked.a, asked.b, asked.labels, asked.time_s, asked.margin, listen, entry_id=before or ""
+            request.a, request.b, request.labels, request.time_s, request.margin, listen, entry_id=before or ""
         )
         if series.interrupted:
             return Ended("cancelled")
@@ -108,9 +110,9 @@ def _worked(job: QueuedJob, asked: Asked, store: Store, listen: Listener, execut
     if before:
         # Its parts belong together: half of an older one is no use.
         store.remove(before)
-    if isinstance(asked, OptimizationAsked):
-        return _of_version(lab, asked, listen, store)
-    return _of_profile(lab, asked, listen)
+    if isinstance(request, OptimizationRequest):
+        return _of_version(lab, request, listen, store)
+    return _of_profile(lab, request, listen)
 
 
 def _of_benchmark(found: Benchmark) -> Ended:
@@ -121,20 +123,20 @@ def _of_benchmark(found: Benchmark) -> Ended:
     return Ended("failed", failures[0]) if failures else Ended("done")
 
 
-def _of_profile(lab: Lab, asked: ProfileAsked, listener: Listener) -> Ended:
-    found = lab.profile(asked.plan, asked.wanted, listener)
+def _of_profile(lab: Lab, request: ProfileRequest, listener: Listener) -> Ended:
+    found = lab.profile(request.plan, request.wanted, listener)
     if found.interrupted:
         return Ended("cancelled")
     problems = [*found.problems, *(found.performance.problems if found.performance else ())]
     return Ended("failed", problems[0]) if problems else Ended("done")
 
 
-def _of_version(lab: Lab, asked: OptimizationAsked, listener: Listener, store: Store) -> Ended:
-    file = Path(asked.asked.out)
+def _of_version(lab: Lab, request: OptimizationRequest, listener: Listener, store: Store) -> Ended:
+    file = Path(request.asked.out)
     discard(str(file))
     file.parent.mkdir(parents=True)
     try:
-        found = lab.optimize(asked.plan, asked.asked, listener)
+        found = lab.optimize(request.plan, request.asked, listener)
     finally:
         # Cut off before it was made; or its project was removed meanwhile.
         if str(file) not in map(path_of, store.history(_NEWEST, kinds=(VERSION,))):
@@ -144,19 +146,19 @@ def _of_version(lab: Lab, asked: OptimizationAsked, listener: Listener, store: S
     return Ended("failed", found.problems[0]) if found.problems else Ended("done")
 
 
-def plans_of(asked: Asked) -> Sequence[Plan]:
+def plans_of(request: JobRequest) -> Sequence[Plan]:
     """The plans that a job has."""
-    if isinstance(asked, ComparisonAsked):
-        return asked.a, asked.b
-    return () if isinstance(asked, InstallAsked) else (asked.plan,)
+    if isinstance(request, ComparisonRequest):
+        return request.a, request.b
+    return () if isinstance(request, InstallRequest) else (request.plan,)
 
 
-def _refuse_changed(job: QueuedJob, asked: Asked, store: Store, listener: Listener) -> None:
+def _refuse_changed(job: QueuedJob, request: JobRequest, store: Store, listener: Listener) -> None:
     """Refuse a model that is no longer the project's: its results would stand beside those of another."""
     if job.project_id is None or not store.projects.has(job.project_id):
         return
     project = store.projects.get(job.project_id)
-    names, name = {plan.model for plan in plans_of(asked)}, project.model.source
+    names, name = {plan.model for plan in plans_of(request)}, project.model.source
     if name in names and read_model(name, listener).digest != project.model.digest:
         raise BadInput(
             f"The model {name} has changed since the project '{project.name}' was made. Make a new project of "
@@ -176,34 +178,34 @@ class Part:
     expected_s: float
 
 
-def parts_of(asked: Asked) -> tuple[Part, ...]:
+def parts_of(request: JobRequest) -> tuple[Part, ...]:
     """The parts of a job, one after the other; codes that begin none belong to the part they fall in."""
-    if isinstance(asked, ProfileAsked):
-        return tuple(_profile_parts(asked))
-    if isinstance(asked, ComparisonAsked):
-        count = len(asked.a.num_cores) * len(asked.a.batch_sizes)
-        each_s = max(asked.time_s, _PAIR_S) + 2 * _LOAD_S
+    if isinstance(request, ProfileRequest):
+        return tuple(_profile_parts(request))
+    if isinstance(request, ComparisonRequest):
+        count = len(request.a.num_cores) * len(request.a.batch_sizes)
+        each_s = max(request.time_s, _PAIR_S) + 2 * _LOAD_S
         return (Part(("comparing",), "Comparing in turns", count * each_s),)
-    if isinstance(asked, BenchmarkAsked):
-        plan = asked.plan
+    if isinstance(request, BenchmarkRequest):
+        plan = request.plan
         count = len(plan.engines) * len(plan.num_cores) * len(plan.batch_sizes) * len(plan.scenarios)
         each_s = plan.time_s + 5 * (min(plan.warmup_s, _WARMUP_S) + _LOAD_S)
         return (Part(("measuring",), "Running benchmark", count * each_s),)
-    if isinstance(asked, OptimizationAsked):
+    if isinstance(request, OptimizationRequest):
         making = Part(("optimizing",), "Making the version", _MAKING_S)
-        wanted = asked.asked
+        wanted = request.asked
         return making, *(
             Part(("comparing",), f"Measuring on {title(one)}", wanted.time_s) for one in wanted.engines
         )
-    return (Part(("install",), f"Installing {asked.engine}", 90.0),)
+    return (Part(("install",), f"Installing {request.engine}", 90.0),)
 
 
-def _profile_parts(asked: ProfileAsked) -> list[Part]:
-    wanted = asked.wanted
+def _profile_parts(request: ProfileRequest) -> list[Part]:
+    wanted = request.wanted
     parts = [Part(("counting",), "Counting what the architecture needs", 1.0)]
     if wanted.performance:
         levels = len(LEVELS if wanted.levels is None else wanted.levels)
-        imposed = asked.plan.engines == ("deepsparse",)
+        imposed = request.plan.engines == ("deepsparse",)
         more_s = 6.0 * levels if imposed else 0.0
         parts.append(Part(("loading", "reference"), "Profiling performance", wanted.time_s + 5 * _LOAD_S + more_s))
         if wanted.levels and not imposed:
@@ -223,8 +225,8 @@ def _profile_parts(asked: ProfileAsked) -> list[Part]:
 class Tracker:
     """A listener that knows how far the job is, and keeps its log."""
 
-    def __init__(self, asked: Asked, clock: Callable[[], float] = time.monotonic) -> None:
-        self._parts, self._clock = parts_of(asked), clock
+    def __init__(self, request: JobRequest, clock: Callable[[], float] = time.monotonic) -> None:
+        self._parts, self._clock = parts_of(request), clock
         self._index, self._began = 0, clock()
         self._part_began = self._began
         #: As it was told, of the part that is on its way.

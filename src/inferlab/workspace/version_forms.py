@@ -17,8 +17,7 @@ from inferlab.records.optimization import Pruning, Quantization, Recipe, Scheme
 from inferlab.records.profile import LossProfile, Profile, PruningEstimate
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.transform.patterns import parse_groups
-from inferlab.workspace.asked import OptimizationAsked
-from inferlab.workspace.forms import checked_name, checked_shapes
+from inferlab.workspace.requests import OptimizationRequest, checked_name, checked_shapes
 from inferlab.workspace.versions import new_file
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def add_version(workspace: Workspace, project_id: str, form: VersionForm) -> Que
         # Nothing can be predicted of this model, which is not needed to change its precision.
         if form.prunes or form.performance or form.loss:
             raise
-    return workspace.queue(project_id, version_asked(form, model, levels))
+    return workspace.queue(project_id, version_request(form, model, levels))
 
 
 def read_basis(
@@ -208,7 +207,7 @@ def levels_of(form: VersionForm, basis: Basis) -> dict[str, float]:
     return basis.alike(sparsity)
 
 
-def version_asked(form: VersionForm, model: Model, levels: Mapping[str, float]) -> OptimizationAsked:
+def version_request(form: VersionForm, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
     """The job that makes a version with these shares of zeros; refuses what cannot be made."""
     name = checked_name(form.name, "version")
     if len(form.engines) > _MOST_ENGINES:
@@ -240,13 +239,13 @@ def version_asked(form: VersionForm, model: Model, levels: Mapping[str, float]) 
         time_s=form.time_s,
     )
     validate_plan(plan)
-    return OptimizationAsked(plan, asked)
+    return OptimizationRequest(plan, asked)
 
 
-def renewed(asked: OptimizationAsked) -> OptimizationAsked:
+def renewed(asked: OptimizationRequest) -> OptimizationRequest:
     """The same once more, as a version of its own."""
     again = replace(asked.asked, out=str(new_file(asked.asked.name)))
-    return OptimizationAsked(asked.plan, again)
+    return OptimizationRequest(asked.plan, again)
 
 
 def free_name(name: str, taken: set[str]) -> str:

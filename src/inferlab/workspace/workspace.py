@@ -18,28 +18,26 @@ from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
 from inferlab.store.store import Store
 from inferlab.views import command
-from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import (
-    Asked,
-    BenchmarkAsked,
-    ComparisonAsked,
-    InstallAsked,
-    OptimizationAsked,
-    ProfileAsked,
-)
+from inferlab.workspace import requests
 from inferlab.workspace.cards import Card, open_card
 from inferlab.workspace.engines import Engines, can_install, licence_of, title
 from inferlab.workspace.exports import Export, export
-from inferlab.workspace.forms import (
+from inferlab.workspace.jobs import plans_of
+from inferlab.workspace.requests import (
     BenchmarkForm,
+    BenchmarkRequest,
+    ComparisonRequest,
+    InstallRequest,
+    JobRequest,
+    OptimizationRequest,
     ProfileForm,
+    ProfileRequest,
     Side,
-    benchmark_asked,
+    benchmark_request,
     checked_name,
     checked_shapes,
-    profile_asked,
+    profile_request,
 )
-from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.trash import Trash
 from inferlab.workspace.version_forms import renewed
@@ -137,7 +135,7 @@ class Workspace:
 
     # The queue.
 
-    def queue(self, project_id: str | None, asked: Asked) -> QueuedJob:
+    def queue(self, project_id: str | None, asked: JobRequest) -> QueuedJob:
         """Put a job at the end of the queue."""
         return self.store.jobs.add(requests.kind_of(asked), project_id, requests.to_content(asked))
 
@@ -153,7 +151,7 @@ class Workspace:
             self.engines.refuse(form.compare_engine, rival.model)
         if form.against:
             form = self._like(form, form.against)
-        return self.queue(project_id, benchmark_asked(form, side, rival))
+        return self.queue(project_id, benchmark_request(form, side, rival))
 
     def _side(self, project_id: str, version_id: str | None) -> Side:
         """A project's model as it is, or a version of it."""
@@ -168,7 +166,7 @@ class Workspace:
             form = replace(form, input_shapes=self.project(project_id).input_shapes)
         return self.queue(project_id, self.checked_profile(self._side(project_id, form.version).model, form))
 
-    def checked_profile(self, model: Model, form: ProfileForm) -> ProfileAsked:
+    def checked_profile(self, model: Model, form: ProfileForm) -> ProfileRequest:
         """What a form asks for; refuses what cannot be profiled, before there is a project."""
         # Without times no engine is asked, but a file with one must not even be named.
         self.engines.named(form.engine)
@@ -176,7 +174,7 @@ class Workspace:
             self.engines.refuse(form.engine, model, profiling=True)
         if form.data and form.data != "demo:digits":
             form = replace(form, data=self.sources.file(form.data))
-        return profile_asked(form, model)
+        return profile_request(form, model)
 
     def add_installation(self, engine: str) -> QueuedJob:
         """Queue the installation of an engine, to whose licence the user agreed."""
@@ -186,16 +184,16 @@ class Workspace:
             raise Conflict(f"{title(engine)} is installed already.")
         if not can_install(found):
             raise BadInput(f"{title(engine)} cannot be installed here: {found.problem}.")
-        return self.queue(None, InstallAsked(engine))
+        return self.queue(None, InstallRequest(engine))
 
     def rerun(self, entry_id: str) -> QueuedJob:
         """Queue what made an entry once more, under the same conditions."""
         entry = self.store.entry(entry_id)
-        asked = self.asked_for(entry.id)
+        asked = self.request_of(entry.id)
         for engine in dict.fromkeys(name for plan in plans_of(asked) for name in plan.engines):
             # It may have been measured on the command line with an engine that is a file.
             self.engines.named(engine)
-        if isinstance(asked, OptimizationAsked):
+        if isinstance(asked, OptimizationRequest):
             asked = renewed(asked)
         return self.queue(self._project_of(entry), asked)
 
@@ -212,14 +210,14 @@ class Workspace:
         waiting = [one.id for one in self.store.jobs.alive()]
         return waiting.index(job.id) if job.id in waiting else 0
 
-    def asked_for(self, entry_id: str) -> Asked:
+    def request_of(self, entry_id: str) -> JobRequest:
         """What made an entry, as it can be asked for again."""
         job = self.store.jobs.of_entries([entry_id]).get(entry_id)
         if job is not None:
             return requests.from_content(job.kind, job.content)
         found = self.store.get(entry_id)
         if isinstance(found, Stored):
-            return BenchmarkAsked(found.benchmark.plan, found.against)
+            return BenchmarkRequest(found.benchmark.plan, found.against)
         raise BadInput(
             f"What {found.id} was asked for is not kept: it was made on the command line or imported. Ask for a "
             "new one."
@@ -227,15 +225,15 @@ class Workspace:
 
     def command(self, entry_id: str) -> str:
         """The command line that measures the same."""
-        found = self.asked_for(entry_id)
-        if isinstance(found, BenchmarkAsked):
+        found = self.request_of(entry_id)
+        if isinstance(found, BenchmarkRequest):
             return command.benchmark(found.plan)
-        if isinstance(found, ComparisonAsked):
+        if isinstance(found, ComparisonRequest):
             pairs = split(found.a, found.b)
             return "\n".join(command.comparison(a, b, found.time_s, found.margin) for a, b in pairs)
-        if isinstance(found, OptimizationAsked):
+        if isinstance(found, OptimizationRequest):
             return command.optimization(found.plan, found.asked)
-        assert isinstance(found, ProfileAsked)
+        assert isinstance(found, ProfileRequest)
         return command.profile(found.plan, found.wanted)
 
     # What was measured.

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from inferlab.profiling.asked import NAME
 from inferlab.records import Scenario
 from inferlab.records.optimization import Scheme
-from inferlab.workspace.forms import BenchmarkForm, ProfileForm
+from inferlab.workspace.requests import BenchmarkForm, ProfileForm
 from inferlab.workspace.version_forms import VersionForm
 
 # Larger numbers are slips of the finger, and not all databases take them.

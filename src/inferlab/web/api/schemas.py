@@ -12,11 +12,16 @@ from inferlab import records
 from inferlab.errors import InferlabError
 from inferlab.measure.intervals import LEVEL
 from inferlab.store.entries import CellEntry, Entry, JobKind, JobStatus, Project, ProjectLine, QueuedJob
-from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import Asked, InstallAsked, OptimizationAsked
+from inferlab.workspace import requests
 from inferlab.workspace.entries import name_of
-from inferlab.workspace.forms import has_sequence, own_batch_size
 from inferlab.workspace.jobs import plans_of
+from inferlab.workspace.requests import (
+    InstallRequest,
+    JobRequest,
+    OptimizationRequest,
+    has_sequence,
+    own_batch_size,
+)
 from inferlab.workspace.sources import Sources
 
 
@@ -233,12 +238,12 @@ class AskedFor(Answer):
     time_s: float | None = Field(description="Seconds for each measurement.")
 
     @classmethod
-    def more(cls, record: Asked, context: None) -> dict[str, Any]:
+    def more(cls, record: JobRequest, context: None) -> dict[str, Any]:
         """All of it: what is asked is one of several records."""
         plans = plans_of(record)
-        if isinstance(record, OptimizationAsked):
+        if isinstance(record, OptimizationRequest):
             engines = list(record.asked.engines)
-        elif isinstance(record, InstallAsked):
+        elif isinstance(record, InstallRequest):
             engines = [record.engine]
         else:
             engines = [one for plan in plans for one in plan.engines]

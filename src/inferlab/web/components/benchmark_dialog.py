@@ -29,8 +29,8 @@ from inferlab.web.components.jobs import duration
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.entries import given_name, measured_on, reference_to
-from inferlab.workspace.forms import BenchmarkForm, Side, benchmark_asked, has_sequence, own_batch_size
 from inferlab.workspace.jobs import parts_of
+from inferlab.workspace.requests import BenchmarkForm, Side, benchmark_request, has_sequence, own_batch_size
 from inferlab.workspace.versions import Version
 
 #: What each scenario is, beside its name.
@@ -272,7 +272,7 @@ async def open_dialog(
 
 def _foretold(form: BenchmarkForm, side: Side, rival: Side) -> str:
     """How much there is to measure, and about how long that takes."""
-    asked = benchmark_asked(form, side, rival)
+    asked = benchmark_request(form, side, rival)
     cores, batches = len(set(form.num_cores)), len(set(form.batch_sizes))
     cells = cores * batches
     noun = "comparison" if form.compare_engine else "combination"

@@ -18,11 +18,11 @@ from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
 from inferlab.views.charts import cards as charts
 from inferlab.views.charts import pairs
 from inferlab.views.charts.points import Point
-from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked
+from inferlab.workspace import requests
 from inferlab.workspace.cards import Card, Numbers, checked, machine_of, numbers, side
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import given_name, reference_to
+from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest
 from inferlab.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class CardView:
             asked = requests.from_content(self.job.kind, self.job.content)
         except InferlabError:
             return done // 2, planned // 2
-        assert isinstance(asked, ComparisonAsked)
+        assert isinstance(asked, ComparisonRequest)
         return done // 2, len(asked.a.num_cores) * len(asked.a.batch_sizes)
 
     def with_instructions(self, instruction_set: str) -> CardView:
@@ -227,11 +227,11 @@ def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
         asked = requests.from_content(job.kind, job.content)
     except InferlabError:
         return CardView(job.id, job.created_at, job.kind.capitalize(), {}, None, job)
-    if isinstance(asked, ComparisonAsked):
+    if isinstance(asked, ComparisonRequest):
         name = f"{title(asked.labels[1])} vs {title(asked.labels[0])}"
         facts = _planned(asked.b) | {"Engine": _only_engine([*asked.a.engines, *asked.b.engines])}
         return CardView(job.id, job.created_at, name, facts, None, job)
-    assert isinstance(asked, BenchmarkAsked)
+    assert isinstance(asked, BenchmarkRequest)
     other = _entry(workspace, asked.against)
     against = f" vs {reference_to(other)}" if other else ""
     facts = _planned(asked.plan) | {"Version": names.by_path.get(asked.plan.model, "")}

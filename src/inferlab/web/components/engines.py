@@ -18,9 +18,9 @@ from inferlab.web.components.dialogs import command_line, dialog
 from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
-from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import InstallAsked
+from inferlab.workspace import requests
 from inferlab.workspace.engines import can_install, licence_of, title
+from inferlab.workspace.requests import InstallRequest
 
 _STATES: dict[str, tuple[str, shell.Kind]] = {
     "ready": ("ready", "ok"),
@@ -140,6 +140,6 @@ def _installing(jobs: Sequence[QueuedJob]) -> dict[str, QueuedJob]:
                 asked = requests.from_content(job.kind, job.content)
             except InferlabError:
                 continue
-            assert isinstance(asked, InstallAsked)
+            assert isinstance(asked, InstallRequest)
             found[asked.engine] = job
     return found

@@ -12,7 +12,7 @@ from nicegui.element import Element
 from inferlab.errors import BadInput
 from inferlab.records import Model
 from inferlab.workspace.engines import EngineChoice
-from inferlab.workspace.forms import usual_shapes
+from inferlab.workspace.requests import usual_shapes
 from inferlab.workspace.versions import Version
 
 

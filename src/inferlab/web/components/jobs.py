@@ -19,10 +19,10 @@ from inferlab.web.components.dialogs import dialog
 from inferlab.web.desk import Desk
 from inferlab.web.live import NAMES, follow, page_of
 from inferlab.web.sections import Opened
-from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import InstallAsked, OptimizationAsked, ProfileAsked
+from inferlab.workspace import requests
 from inferlab.workspace.engines import title
 from inferlab.workspace.jobs import plans_of
+from inferlab.workspace.requests import InstallRequest, OptimizationRequest, ProfileRequest
 from inferlab.workspace.versions import Version
 
 _KINDS = {
@@ -43,14 +43,14 @@ def described(job: QueuedJob) -> str:
         asked = requests.from_content(job.kind, job.content)
     except InferlabError:
         return _KINDS[job.kind]
-    if isinstance(asked, InstallAsked):
+    if isinstance(asked, InstallRequest):
         return f"{_KINDS[job.kind]} of {title(asked.engine)}"
-    if isinstance(asked, OptimizationAsked):
+    if isinstance(asked, OptimizationRequest):
         return f"{_KINDS[job.kind]} “{asked.asked.name}”"
-    if isinstance(asked, ProfileAsked) and not asked.wanted.performance:
+    if isinstance(asked, ProfileRequest) and not asked.wanted.performance:
         return f"Loss profile “{asked.wanted.loss_name}”"
     engines = dict.fromkeys(title(one) for plan in plans_of(asked) for one in plan.engines)
-    if isinstance(asked, ProfileAsked):
+    if isinstance(asked, ProfileRequest):
         return f"Profile “{asked.wanted.performance_name}” on {' and '.join(engines)}"
     return f"{_KINDS[job.kind]} on {' and '.join(engines)}"
 
@@ -340,7 +340,7 @@ def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
         asked = requests.from_content(job.kind, job.content)
     except InferlabError:
         return True
-    if isinstance(asked, ProfileAsked) and not getattr(asked.wanted, part):
+    if isinstance(asked, ProfileRequest) and not getattr(asked.wanted, part):
         return False
     # What keeps a whole part from being made is a problem of the profile; others are of its times.
     of_a_part = job.status == "failed" and job.failure in (brief.get("problems") or ())

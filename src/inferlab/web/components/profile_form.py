@@ -19,7 +19,7 @@ from inferlab.web.components.fields import EngineSelect, VersionSelect, help_ico
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
-from inferlab.workspace.forms import ProfileForm, has_sequence, own_batch_size
+from inferlab.workspace.requests import ProfileForm, has_sequence, own_batch_size
 
 _Field = TypeVar("_Field", bound=DisableableElement)
 _EMPTY = ProfileForm()

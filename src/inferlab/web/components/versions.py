@@ -27,10 +27,10 @@ from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice, title
 from inferlab.workspace.exports import code_sample, recipe
-from inferlab.workspace.forms import has_sequence, own_batch_size
 from inferlab.workspace.jobs import parts_of
+from inferlab.workspace.requests import has_sequence, own_batch_size
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.version_forms import PATTERNS, SCHEMES, VersionForm, version_asked
+from inferlab.workspace.version_forms import PATTERNS, SCHEMES, VersionForm, version_request
 from inferlab.workspace.versions import Version, is_ours
 
 
@@ -220,7 +220,7 @@ class VersionDialog:
         """Say how long it takes, or what is wrong."""
         try:
             form = self.form()
-            asked = version_asked(form, self._model, form.levels)
+            asked = version_request(form, self._model, form.levels)
             takes = duration(sum(one.expected_s for one in parts_of(asked)))
             engines = plural(len(form.engines), "engine") if form.engines else "no engine"
             told, error = f"Made, then measured on {engines}: about {takes}.", ""

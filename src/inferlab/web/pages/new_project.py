@@ -19,9 +19,8 @@ from inferlab.web.components.profile_form import ProfileFields
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow, queue_indicator
 from inferlab.web.settings import PAGE_TIMEOUT_S
-from inferlab.workspace import asked as requests
-from inferlab.workspace.asked import ProfileAsked
-from inferlab.workspace.forms import ProfileForm, checked_name, form_of, suggested_name
+from inferlab.workspace import requests
+from inferlab.workspace.requests import ProfileForm, ProfileRequest, checked_name, form_of, suggested_name
 
 _ENDED = {
     "cancelled": "Cancelled. What was measured until then is kept.",
@@ -55,7 +54,7 @@ class ProfileRun:
     def resume(self, model: Model, job: QueuedJob) -> None:
         """Show a job that was begun before."""
         asked = requests.from_content(job.kind, job.content)
-        if not isinstance(asked, ProfileAsked):
+        if not isinstance(asked, ProfileRequest):
             raise BadInput("This job makes no profile. See the list of projects.")
         self._build(model, form_of(asked))
         self.take(job)

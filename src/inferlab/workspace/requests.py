@@ -1,20 +1,23 @@
-"""What the pages and the HTTP API can ask for, and the plans that these make."""
+"""What the pages and the HTTP API can ask for, and the requests that these make: what a job in the queue has."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from inferlab.arms import labels
-from inferlab.errors import BadInput
+from inferlab.codec import plain, restored
+from inferlab.errors import BadInput, InferlabError
 from inferlab.lab.comparison import split
 from inferlab.measure.cells import validate_plan
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
+from inferlab.optimizing.asked import Asked as Optimizing
 from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of
 from inferlab.records import Model, Plan, Scenario
 from inferlab.records.profile import LEVELS
-from inferlab.workspace.asked import Asked, BenchmarkAsked, ComparisonAsked, ProfileAsked
+from inferlab.store.entries import JobKind
 from inferlab.workspace.engines import title
 from inferlab.workspace.sources import MODEL_ENDINGS
 
@@ -26,8 +29,81 @@ _ANY_LENGTH = 17
 
 
 @dataclass(frozen=True, slots=True)
+class BenchmarkRequest:
+    """Measure a plan; `against` is a benchmark that it shall be shown beside."""
+
+    plan: Plan
+    against: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRequest:
+    """Compare two plans interleaved, at each of their core counts and batch sizes."""
+
+    a: Plan
+    b: Plan
+    labels: tuple[str, str]
+    #: For each comparison.
+    time_s: float
+    margin: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """Profile a model."""
+
+    plan: Plan
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizationRequest:
+    """Make a version of a model and measure it."""
+
+    plan: Plan
+    asked: Optimizing
+
+
+@dataclass(frozen=True, slots=True)
+class InstallRequest:
+    """Install an engine into its own environment."""
+
+    engine: str
+
+
+JobRequest = BenchmarkRequest | ComparisonRequest | ProfileRequest | OptimizationRequest | InstallRequest
+
+_KINDS: dict[JobKind, type[JobRequest]] = {
+    "benchmark": BenchmarkRequest,
+    "comparison": ComparisonRequest,
+    "profile": ProfileRequest,
+    "optimization": OptimizationRequest,
+    "install": InstallRequest,
+}
+
+
+def kind_of(request: JobRequest) -> JobKind:
+    """What a job with this is called."""
+    return next(kind for kind, record in _KINDS.items() if isinstance(request, record))
+
+
+def to_content(request: JobRequest) -> dict[str, Any]:
+    """As JSON values."""
+    found: dict[str, Any] = plain(request)
+    return found
+
+
+def from_content(kind: JobKind, content: Mapping[str, Any]) -> JobRequest:
+    """What `to_content` was given."""
+    try:
+        return restored(_KINDS[kind], dict(content))
+    except (ValueError, KeyError) as error:
+        raise InferlabError(f"What this job asks for cannot be read: {error}. Ask for it again.") from error
+
+
+@dataclass(frozen=True, slots=True)
 class BenchmarkForm:
-    """A benchmark, or with `compare_engine` a comparison in turns: of two engines, two versions, or both."""
+    """A benchmark, or with `compare_engine` an interleaved comparison: of two engines, two versions, or both."""
 
     engine: str = "onnxruntime"
     #: None stands for all cores, and for the model's own batch size.
@@ -42,7 +118,7 @@ class BenchmarkForm:
     input_shapes: str | None = None
     #: For each cell, or for each comparison.
     time_s: float = 10.0
-    #: The engine to compare with, in turns; it may be the same one on another version.
+    #: The engine to compare with, interleaved; it may be the same one on another version.
     compare_engine: str | None = None
     #: Or the id of a benchmark that was measured before, whose cores and batch sizes are then measured.
     against: str | None = None
@@ -84,7 +160,7 @@ class Side:
     version: str = ""
 
 
-def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) -> Asked:
+def benchmark_request(form: BenchmarkForm, side: Side, rival: Side | None = None) -> JobRequest:
     """The job that a form asks for; refuses what cannot be measured.
 
     `side` is what is measured, `rival` what it is compared with, by default the same.
@@ -113,7 +189,7 @@ def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) 
         raise BadInput(f"These are {cells} combinations; a page begins {_MOST_CELLS} at most. Choose fewer.")
     validate_plan(plan)
     if form.compare_engine is None:
-        return BenchmarkAsked(plan, form.against)
+        return BenchmarkRequest(plan, form.against)
     if form.scenario == "server":
         raise BadInput("Engines are compared at full load, not at a rate of requests. Choose another scenario.")
     against = rival or side
@@ -124,7 +200,7 @@ def benchmark_asked(form: BenchmarkForm, side: Side, rival: Side | None = None) 
     validate_plan(other)
     split(plan, other)
     # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
-    return ComparisonAsked(other, plan, _labels((other, against), (plan, side)), form.time_s)
+    return ComparisonRequest(other, plan, _labels((other, against), (plan, side)), form.time_s)
 
 
 def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
@@ -137,7 +213,7 @@ def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
     return named[0], named[1]
 
 
-def profile_asked(form: ProfileForm, model: Model) -> ProfileAsked:
+def profile_request(form: ProfileForm, model: Model) -> ProfileRequest:
     """The job that a form asks for; refuses what cannot be profiled."""
     plan = Plan(
         model=model.source,
@@ -163,12 +239,12 @@ def profile_asked(form: ProfileForm, model: Model) -> ProfileAsked:
     )
     refuse_nonsense_of(wanted)
     validate_plan(plan)
-    return ProfileAsked(plan, wanted)
+    return ProfileRequest(plan, wanted)
 
 
-def form_of(asked: ProfileAsked) -> ProfileForm:
+def form_of(request: ProfileRequest) -> ProfileForm:
     """The form that asked for a job."""
-    plan, wanted = asked.plan, asked.wanted
+    plan, wanted = request.plan, request.wanted
     return ProfileForm(
         performance=wanted.performance,
         loss=wanted.loss,

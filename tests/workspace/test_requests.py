@@ -6,15 +6,25 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records.profile import LEVELS
-from inferlab.workspace.asked import BenchmarkAsked, ComparisonAsked, from_content, kind_of, to_content
-from inferlab.workspace.forms import BenchmarkForm, ProfileForm, Side, benchmark_asked, profile_asked
+from inferlab.workspace.requests import (
+    BenchmarkForm,
+    BenchmarkRequest,
+    ComparisonRequest,
+    ProfileForm,
+    Side,
+    benchmark_request,
+    from_content,
+    kind_of,
+    profile_request,
+    to_content,
+)
 from tests.helpers.stored import MODEL
 
 
 def test_a_form_becomes_a_plan_of_its_lists() -> None:
     form = BenchmarkForm("openvino", num_cores=(1, 1), batch_sizes=(1, 8, 8), scenario="async", num_streams=2)
-    asked = benchmark_asked(form, Side(MODEL))
-    assert isinstance(asked, BenchmarkAsked)
+    asked = benchmark_request(form, Side(MODEL))
+    assert isinstance(asked, BenchmarkRequest)
     plan = asked.plan
     assert (plan.model, plan.engines, plan.num_cores, plan.batch_sizes) == (
         MODEL.source,
@@ -27,8 +37,8 @@ def test_a_form_becomes_a_plan_of_its_lists() -> None:
 
 def test_of_a_comparison_the_engine_that_was_chosen_is_b() -> None:
     form = BenchmarkForm("openvino", num_cores=(1,), batch_sizes=(1, 8), compare_engine="onnxruntime", time_s=30.0)
-    asked = benchmark_asked(form, Side(MODEL))
-    assert isinstance(asked, ComparisonAsked)
+    asked = benchmark_request(form, Side(MODEL))
+    assert isinstance(asked, ComparisonRequest)
     assert (asked.a.engines, asked.b.engines) == (("onnxruntime",), ("openvino",))
     assert (asked.labels, asked.time_s) == (("onnxruntime", "openvino"), 30.0)
 
@@ -55,26 +65,26 @@ def test_of_a_comparison_the_engine_that_was_chosen_is_b() -> None:
 )
 def test_what_cannot_be_measured_is_refused_before_it_is_queued(form: BenchmarkForm, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
-        benchmark_asked(form, Side(MODEL))
+        benchmark_request(form, Side(MODEL))
 
 
 def test_what_is_switched_off_is_not_asked_for() -> None:
-    off = profile_asked(ProfileForm(performance=False, int8=True, levels=True, roofline=True), MODEL).wanted
+    off = profile_request(ProfileForm(performance=False, int8=True, levels=True, roofline=True), MODEL).wanted
     assert (off.performance, off.loss, off.int8, off.levels, off.roofline) == (False, True, False, None, False)
-    on = profile_asked(ProfileForm(loss=False, levels=True, performance_name="  two  words "), MODEL).wanted
+    on = profile_request(ProfileForm(loss=False, levels=True, performance_name="  two  words "), MODEL).wanted
     assert (on.performance_name, on.levels, on.loss) == ("two words", LEVELS, False)
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 81])
 def test_a_profile_needs_a_name_of_a_sensible_length(name: str) -> None:
     with pytest.raises(BadInput, match="performance profile"):
-        profile_asked(ProfileForm(performance_name=name), MODEL)
+        profile_request(ProfileForm(performance_name=name), MODEL)
 
 
 def test_what_is_asked_for_comes_back_from_the_queue_as_it_was() -> None:
     for asked in (
-        benchmark_asked(BenchmarkForm(against="abcdefghij"), Side(MODEL)),
-        benchmark_asked(BenchmarkForm(compare_engine="openvino"), Side(MODEL)),
-        profile_asked(ProfileForm(levels=True), MODEL),
+        benchmark_request(BenchmarkForm(against="abcdefghij"), Side(MODEL)),
+        benchmark_request(BenchmarkForm(compare_engine="openvino"), Side(MODEL)),
+        profile_request(ProfileForm(levels=True), MODEL),
     ):
         assert from_content(kind_of(asked), to_content(asked)) == asked
