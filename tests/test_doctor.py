@@ -14,7 +14,7 @@ from inferlab import machine
 from inferlab.cli.doctor import command
 from inferlab.machine_state import Fact, System, examine
 from inferlab.views import doctor as render
-from inferlab.views.doctor_prose import PROSE, sentence
+from inferlab.views.doctor import PROSE, sentence
 
 DOCUMENTATION = (Path(__file__).parent.parent / "docs/doctor.md").read_text()
 CPU = "sys/devices/system/cpu"

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from inferlab.views.doctor_prose import PROSE
+from inferlab.views.doctor import PROSE
 from tests.cli.conftest import Run
 
 

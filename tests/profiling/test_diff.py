@@ -10,7 +10,8 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
 from inferlab.records.profile import Layer, Profile
-from inferlab.views import layer_diff
+from inferlab.views.profile_tables import diff_blocks
+from inferlab.views.tables import text
 from tests.helpers.profiles import a_profile
 
 WHOLE = a_profile()
@@ -95,7 +96,7 @@ def test_a_profile_without_measured_layers_is_refused() -> None:
 def test_the_text_names_both_sides_and_the_largest_difference_first() -> None:
     a = made([layer(0, ["conv"], STEADY), layer(1, ["pool"], STEADY)])
     b = made([layer(0, ["conv"], STEADY), layer(1, ["pool"], [3 * one for one in STEADY])], engine="openvino")
-    told = layer_diff.lines(diff(a, b))
+    told = text(diff_blocks(diff(a, b)))
     assert told[0].startswith("A: baseline: onnxruntime, batch 1, ")
     assert told[2].startswith("Verdict: B is slower (2.0000 of A's time, 98% interval ")
     table = told[told.index(next(one for one in told if one.startswith("Layers by difference"))) + 1 :]

@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.predict import loss_at, predict, weight_shares
-from inferlab.views.charts.layer_curves import layer_curves
+from inferlab.views.charts.losses import layer_curves
 from tests.helpers.estimates import WHOLE, layer, lost, measured, weight
 
 

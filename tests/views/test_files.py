@@ -97,6 +97,11 @@ def test_numbers_in_files_keep_every_digit_and_both_ends(tmp_path: Path) -> None
     assert [float(comparison[name]) for name in ("ratio", "low", "high")] == [1.5, 1.25, 1.75]
 
 
+def test_code_in_markdown_is_code() -> None:
+    blocks: list[tables.Block] = ["a < b", tables.Code("if a < b:\n    pass")]
+    assert tables.markdown("T", blocks) == "## T\n\n- a &lt; b\n\n```python\nif a < b:\n    pass\n```\n"
+
+
 def test_foreign_names_are_text_in_every_format() -> None:
     record = replace(a_comparison(1.25, 1.5), labels=(EVIL, "other"))
     page = results.render(record, ".html")

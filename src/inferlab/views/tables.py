@@ -187,16 +187,18 @@ def _rich_table(table: Table, head: Sequence[str], rows: Sequence[Sequence[str]]
 
 def markdown(title: str, blocks: Iterable[Block]) -> str:
     """Markdown; all text is foreign and must not become tags, comments or table marks."""
-    parts: list[str] = [f"## {one_line(title)}", ""]
+    parts: list[str | Code] = [f"## {one_line(title)}", ""]
     for block in blocks:
         if isinstance(block, Table):
             parts += ["", f"**{one_line(block.title)}**", ""] if block.title else [""]
             parts += [*markdown_rows(block.texts, block.left), ""]
         elif isinstance(block, Code):
-            parts += ["", "```python", *block.text.splitlines(), "```", ""]
+            # In a fence nothing is markup; the program is ours, and names in it are quoted.
+            parts += ["", Code("\n".join(["```python", *block.text.splitlines(), "```"])), ""]
         else:
             parts += [f"- {one_line(line)}" if line else "" for line in _text(block)]
-    return re.sub(r"\n{3,}", "\n\n", html.escape("\n".join(parts), quote=False)).strip() + "\n"
+    lines = [part.text if isinstance(part, Code) else html.escape(part, quote=False) for part in parts]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
 
 
 def markdown_rows(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

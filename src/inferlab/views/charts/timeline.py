@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,11 @@ from inferlab.errors import BadInput
 from inferlab.measure import findings
 from inferlab.measure.stats import latencies_ns, summarize
 from inferlab.records import Outcome, Run, Window
+from inferlab.units import plural
 from inferlab.views.charts import frame
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 #: The colour of what was disturbed.
 SHADE = "rgba(127,127,127,0.18)"
@@ -228,3 +232,57 @@ def walls(drawn: Sequence[Track]) -> list[dict[str, Any]]:
          "line": {"color": frame.INK, "width": 1, "dash": "dot"}}
         for begin in list(begins(drawn).values())[1:]
     ]  # fmt: skip
+
+
+# More dots than this make a slow page and show nothing more.
+_MOST_DOTS = 20_000
+_MOST_PROCESS_NAMES = 12
+
+
+def iterations(outcome: Outcome, subtitle: Sequence[str] = ()) -> Figure:
+    """The latency of every batch of a cell over time, process after process, disturbed windows shaded."""
+    (track,) = tracks([outcome])
+    drawn = dots(track, frame.ACCENT, _MOST_DOTS)
+    kind, area = scale([track])
+    name = f"median {track.median_ms:.4g} ms"
+    label = frame.label(name, 1, frame.place(kind, track.median_ms), xref="paper", xshift=8)
+    return frame.made(
+        [drawn],
+        f"Latency of {'every batch' if outcome.cell.scenario != 'server' else 'every request'} over time",
+        [*subtitle, plural(len(track), "iteration"), *_notes(track, len(drawn["x"]))],
+        {"range": [0, track.end_s], "title": "measuring time (s)"},
+        {
+            "type": kind,
+            "range": area,
+            "title": "latency (ms, logarithmic)" if kind == "log" else "latency (ms)",
+        },
+        margin={"r": 24 + frame.width([name])},
+        annotations=[label, *_names(track.begins_s)],
+        shapes=[
+            *shades(track),
+            *walls([track]),
+            frame.level(track.median_ms, frame.INK),
+        ],
+    )
+
+
+def _notes(track: Track, drawn: int) -> list[str]:
+    notes = []
+    if drawn < len(track):
+        notes.append("of each stretch the fastest, a usual and the slowest are drawn")
+    if track.disturbed:
+        notes.append(f"shaded: disturbed by {causes(track)}")
+    if len(track.begins_s) > 1:
+        notes.append("dotted lines: fresh processes")
+    return notes
+
+
+def _names(begins: Mapping[int, float]) -> list[dict[str, Any]]:
+    """The names of the processes above their dots."""
+    if not 1 < len(begins) <= _MOST_PROCESS_NAMES:
+        return []
+    head = "process " if len(begins) <= 6 else ""
+    return [
+        frame.label(f"{head}{number + 1}", begin, 1, xref="x", yref="paper", yanchor="bottom", font={"size": 11})
+        for number, begin in begins.items()
+    ]

@@ -16,7 +16,7 @@ from inferlab.profiling.predict import gains_from_zeros, layer_times, loss_at, w
 from inferlab.records.optimization import Scheme
 from inferlab.records.profile import PruningEstimate
 from inferlab.units import shortened
-from inferlab.views.charts.layer_curves import layer_curves
+from inferlab.views.charts.losses import layer_curves
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart
 from inferlab.web.components.fields import help_icon
