@@ -162,6 +162,8 @@ def test_nothing_vanishes_and_nothing_is_cut_off_in_a_narrow_window(user: User, 
         (cell) => getComputedStyle(cell, '::before').content)"""
     assert user.browser.execute_script(labels)[1:4] == ['"Model"', '"Size"', '"Parameters"']
     _open(user, places, "benchmarks")
+    # Numbers come first, what can be chosen once the card is opened.
+    user.see("select-batch")
     width = "return document.querySelector('[data-testid=\"select-batch\"]').closest('.q-field').clientWidth"
     assert user.browser.execute_script(width) >= 100
 
