@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from nicegui import html, ui
@@ -128,7 +129,9 @@ class JobProgress:
     Made within the element that shall show it; `mark` follows the name of the button.
     """
 
-    def __init__(self, ring: bool = False, cancel: Callable[[], Awaitable[None]] | None = None, mark: str = ""):
+    def __init__(
+        self, ring: bool = False, cancel: Callable[[], Awaitable[None]] | None = None, mark: str = ""
+    ) -> None:
         self._ring = ring
         with html.div().classes("il-job-ring" if ring else "il-job-bar").props('data-testid="progress"'):
             if ring:
@@ -183,7 +186,7 @@ class JobPanel:
             with self._box:
                 for job in alive:
                     with self._row(job, projects):
-                        cancel = _partial(self._actions.cancel, job.id)
+                        cancel = partial(self._actions.cancel, job.id)
                         self._progress[job.id] = JobProgress(cancel=cancel, mark=f"-{job.id}")
                 for job in ended:
                     with self._row(job, projects):
@@ -200,10 +203,6 @@ class JobPanel:
             if job.project_id in projects:
                 html.a(projects[str(job.project_id)], href=page_of(job)).classes("il-cut il-small")
         return row
-
-
-def _partial(act: Callable[[str], Awaitable[None]], job_id: str) -> Callable[[], Awaitable[None]]:
-    return lambda: act(job_id)
 
 
 def _ended(job: QueuedJob) -> None:
