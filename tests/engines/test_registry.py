@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from inferlab import Lab, Plan
 from inferlab.cli.engines import command
 from inferlab.engines import environments, registry
 from inferlab.errors import BadInput
-from inferlab.records import EngineInfo
+from inferlab.records import EngineInfo, Failure
 from inferlab.worker import Launch, Worker
+from tests.helpers.onnx_files import save_linear
 
 Engine = Callable[[str], str]
 
@@ -327,3 +329,40 @@ def test_an_engine_in_a_file_is_asked_again_when_the_file_changes(
     found = registry.abilities(registry.launch(name))
     assert found == registry.Abilities(frozenset({"openvino"}), frozenset({"layer_times"}))
     assert not (tmp_path / "cache" / "engines").exists()
+
+
+def test_an_engine_without_our_base_class_gets_its_defaults(engine_file: Engine, tmp_path: Path) -> None:
+    name = engine_file(
+        "import abc\n"
+        "class Own(abc.ABC):\n"
+        "    __slots__ = ('threads',)\n"
+        "    def load(self, model, options):\n"
+        "        self.threads = options.threads\n"
+        "        return {'threads': self.threads}\n"
+        "    def bind(self, inputs, stream=0):\n"
+        "        return lambda: [2 * inputs['x']]\n"
+    )
+    model = save_linear(tmp_path / "linear.onnx", 1)
+    plan = Plan(str(model), (name,), ("sync",), (1,), time_s=0.05, warmup_s=0.0, processes=1)
+    (outcome,) = Lab().benchmark(plan).outcomes
+    assert (outcome.status, outcome.failure) == ("done", None)
+    assert outcome.runs[0].settings == {"threads": 1}
+    assert outcome.runs[0].check.status == "match"
+    assert outcome.runs[0].fraction_of_supported_ops is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("class Own: ...\n", "its class has no method load."),
+        ("class Own:\n    def load(self, model, options): ...\n", "its class has no method bind."),
+    ],
+)
+def test_an_engine_that_lacks_what_measuring_needs_says_what(
+    engine_file: Engine, tmp_path: Path, text: str, reason: str
+) -> None:
+    name = engine_file(text)
+    model = save_linear(tmp_path / "linear.onnx", 1)
+    plan = Plan(str(model), (name,), ("sync",), (1,), time_s=0.05, verify=False)
+    (outcome,) = Lab().benchmark(plan).outcomes
+    assert outcome.failure == Failure("refused", f"Engine '{name}': {reason}")

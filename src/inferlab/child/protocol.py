@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from array import array
-from typing import Any, BinaryIO, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence, Tuple
 
 # Version 1: the first. Parent and child are always of the same inferlab, so no older reader is kept.
 PROTOCOL_VERSION = 1
@@ -120,6 +120,34 @@ def unpack_arrays(heads: Sequence[Mapping[str, Any]], blocks: Sequence[bytes]) -
         head["name"]: numpy.frombuffer(bytearray(block), dtype=head["dtype"]).reshape(head["shape"])
         for head, block in zip(heads, blocks)
     }
+
+
+def pack_sets(
+    sets: Sequence[Mapping[str, Any]], labels: Optional[Sequence[Any]]
+) -> Tuple[Dict[str, Any], List[Any]]:
+    """Several sets of inputs, with or without labels, as a task's arguments and the bytes that go with them."""
+    arrays: Dict[str, Any] = {}
+    for number, inputs in enumerate(sets):
+        arrays.update({"{}/{}".format(number, name): value for name, value in inputs.items()})
+        if labels is not None:
+            arrays[str(number)] = labels[number]
+    heads, blocks = pack_arrays(arrays)
+    return {"sets": len(sets), "labelled": labels is not None, "arrays": heads}, blocks
+
+
+def unpack_sets(
+    arguments: Mapping[str, Any], blocks: Sequence[bytes]
+) -> Tuple[List[Dict[str, Any]], Optional[List[Any]]]:
+    """The sets and labels that pack_sets took."""
+    sets: List[Dict[str, Any]] = [{} for _ in range(arguments["sets"])]
+    labels: List[Any] = [None] * arguments["sets"]
+    for key, value in unpack_arrays(arguments["arrays"], blocks).items():
+        number, _, name = key.partition("/")
+        if name:
+            sets[int(number)][name] = value
+        else:
+            labels[int(number)] = value
+    return sets, labels if arguments["labelled"] else None
 
 
 def numbers(block: bytes) -> "array[int]":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab import machine
-from inferlab.child import sets as packing
+from inferlab.child import protocol
 from inferlab.child.pruning import count_nan, energy_shares
 from inferlab.confined import confined
 from inferlab.engines import registry
@@ -159,7 +159,7 @@ def measure(
 
 def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = None) -> Evaluation:
     """The loss that all changes of a model together had, in the same measure as a profile on the same data."""
-    arguments, blocks = packing.pack(data.sets, data.labels)
+    arguments, blocks = protocol.pack_sets(data.sets, data.labels)
     threads = num_cores or machine.usable_cores()
     arguments.update(dense=dense.path, changed=changed.path, threads=threads)
     cpus = machine.choose_cpus(threads, "core")

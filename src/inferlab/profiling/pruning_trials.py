@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from inferlab import machine
-from inferlab.child import sets as packing
+from inferlab.child import protocol
 from inferlab.engines import registry
 from inferlab.errors import EngineFailed, InferlabError
 from inferlab.model.datasets import Data
@@ -277,7 +277,7 @@ def _sum(first: Sums, other: Sums) -> Sums:
 
 def _request(data: Data, numbers: Sequence[int], more: Mapping[str, Any]) -> Request:
     labels = None if data.labels is None else [data.labels[number] for number in numbers]
-    arguments, blocks = packing.pack([data.sets[number] for number in numbers], labels)
+    arguments, blocks = protocol.pack_sets([data.sets[number] for number in numbers], labels)
     return {**arguments, **more}, blocks
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from inferlab.child import sets
+from inferlab.child import protocol
 from inferlab.child.pruning import count_nan, how_many
 from inferlab.confined import confined
 from inferlab.engines import registry
@@ -207,7 +207,7 @@ def _shrink(proto: ModelProto, followed: ChannelTrace, keep: Mapping[int, Array]
 
 def _compare(model: Model, shapes: Mapping[str, Shape], masked: Path, made: Path) -> None:
     """The copy must compute what the original does without the removed channels: else they were not followed."""
-    packed, blocks = sets.pack([make_inputs(model.inputs, shapes, 0)], None)
+    packed, blocks = protocol.pack_sets([make_inputs(model.inputs, shapes, 0)], None)
     arguments = {"model": str(masked), "copy": str(made), **packed}
     with Worker(registry.launch("onnxruntime"), patience_s=timeout_s(_PATIENCE_S)) as worker:
         difference = worker.ask("task", blocks, task="check_copy", arguments=arguments).data["difference"]

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto
 
 from inferlab import machine
-from inferlab.child import sets
+from inferlab.child import protocol
 from inferlab.confined import confined
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
@@ -201,7 +201,7 @@ def _in_child(
     tell: Callable[[float | None], None],
 ) -> dict[str, str]:
     """Prepare, quantise and check in a child; what was left alone, by the names of nodes, and why."""
-    packed, blocks = sets.pack(inputs, None)
+    packed, blocks = protocol.pack_sets(inputs, None)
     prepared = str(named)
     steps: list[tuple[float | None, str, dict[str, Any]]] = []
     if options["scheme"] != "fp16":

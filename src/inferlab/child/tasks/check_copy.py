@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
 
-from .. import sets  # noqa: TID252
+from .. import protocol  # noqa: TID252
 from ..engines.base import BadOption  # noqa: TID252
 from .evaluate import outputs
 
@@ -20,7 +20,7 @@ def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any],
     """
     import numpy
 
-    inputs, _ = sets.unpack(arguments, blocks)
+    inputs, _ = protocol.unpack_sets(arguments, blocks)
     try:
         dense = outputs(arguments["model"], inputs[:1])[0]
     except Exception:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
 
-from .. import scoring, sets  # noqa: TID252
+from .. import protocol, scoring  # noqa: TID252
 
 
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
     """The sums of both models' outputs, with labels those of cross-entropy and right answers."""
-    inputs, labels = sets.unpack(arguments, blocks)
+    inputs, labels = protocol.unpack_sets(arguments, blocks)
     dense = outputs(arguments["dense"], inputs, arguments["threads"])
     changed = outputs(arguments["changed"], inputs, arguments["threads"])
     powers = scoring.powers(dense)

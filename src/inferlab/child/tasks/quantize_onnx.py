@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Tuple
 
-from .. import quantizing, sets  # noqa: TID252
+from .. import protocol, quantizing  # noqa: TID252
 from ..engines.base import BadOption  # noqa: TID252
 
 Answer = Tuple[Dict[str, Any], List[Any]]
@@ -24,7 +24,7 @@ def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
         source = model if arguments["scheme"] == "weights" else _converted(model, os.path.dirname(out))
         _prepare(source, out, arguments["exclude"])
         return {}, []
-    inputs, _ = sets.unpack(arguments, blocks)
+    inputs, _ = protocol.unpack_sets(arguments, blocks)
     options = quantizing.Options(
         arguments["per_channel"], arguments["bits"], arguments["reduce_range"], arguments["exclude"]
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .. import pruning, scoring, sets  # noqa: TID252
+from .. import protocol, pruning, scoring  # noqa: TID252
 from ..parts import BFLOAT16, Feeds, Parts  # noqa: TID252
 
 Answer = Tuple[Dict[str, Any], List[Any]]
@@ -26,7 +26,7 @@ def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
     """One step: open a model with its first set of inputs, begin with other sets, or try one weight."""
     if arguments["step"] == "weight":
         return _kept["trial"].tried(arguments["weight"], arguments["levels"]), []
-    inputs, labels = sets.unpack(arguments, blocks)
+    inputs, labels = protocol.unpack_sets(arguments, blocks)
     if arguments["step"] == "begin":
         return _kept["trial"].begin(inputs, labels), []
     trial = _kept["trial"] = Trial(arguments["model"], arguments["weights"], arguments["threads"])
