@@ -9,9 +9,9 @@ from inferlab.measure.cells import jobs
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import Data
 from inferlab.profiling import loss
-from inferlab.profiling.asked import Request, Wanted
 from inferlab.profiling.build import data_for, verify
 from inferlab.profiling.estimate import estimate
+from inferlab.profiling.options import ProfileOptions, Request
 from inferlab.records import Model, Plan, ignore
 
 _MODELS = ("demo:resnet50", "demo:bert_3layer")
@@ -24,10 +24,10 @@ def main(time_s: float = 60.0, verify_s: float = 30.0) -> None:
     print("model             budget  layers  zeros  dense ms  estimated ms  measured ms (interval)  error")
     for name in _MODELS:
         plan = Plan(name, engines=("deepsparse",), scenarios=("sync",), verify=False)
-        profile = Lab().profile(plan, Wanted(time_s=time_s))
+        profile = Lab().profile(plan, ProfileOptions(time_s=time_s))
         assert profile.performance is not None and profile.loss is not None, profile.problems
         (job,) = jobs(replace(plan, time_s=time_s), read_model(name))
-        data = data_for(Request(job, Wanted()))
+        data = data_for(Request(job, ProfileOptions()))
 
         def loss_of(pruned: Model, job: Job = job, data: Data = data) -> float | None:
             return loss.evaluate(pruned, job.model, data).loss

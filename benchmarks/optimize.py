@@ -19,9 +19,9 @@ import numpy as np
 
 from inferlab.errors import InferlabError
 from inferlab.lab import Lab
-from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.recipe import parse_goal
-from inferlab.profiling.asked import Wanted
+from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
 from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe
 from inferlab.store.record_files import PROFILES
@@ -94,7 +94,7 @@ def _profiled(model: str, engine: str, time_s: float, folder: Path) -> str | Non
     sparse = engine == "deepsparse"
     try:
         found = Lab().profile(
-            plan, Wanted(loss=False, levels=None if sparse else (0.9,), int8=True, time_s=time_s)
+            plan, ProfileOptions(loss=False, levels=None if sparse else (0.9,), int8=True, time_s=time_s)
         )
     except InferlabError as error:
         print(f"{engine} has no profile: {error}")
@@ -113,7 +113,7 @@ def _optimised(
     profile: str | None = None,
     data: str | None = None,
 ) -> Optimization | None:
-    asked = Asked(
+    asked = VersionOptions(
         recipe,
         str(folder / "out.onnx"),
         data_file=data,
@@ -217,7 +217,7 @@ def goal(time_s: float) -> None:
     ):
         print(f"\n{model} on {engine}: {text} within {loss}")
         with tempfile.TemporaryDirectory(prefix="inferlab-bench-") as folder:
-            asked = Asked(
+            asked = VersionOptions(
                 Recipe(),
                 str(Path(folder) / "out.onnx"),
                 data_file=data,

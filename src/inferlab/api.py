@@ -21,13 +21,13 @@ from inferlab.machine_state import examine
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
 from inferlab.optimization_result import OptimizationResult
-from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.pareto import outcome
 from inferlab.optimizing.recipe import Options, recipe_of, search_of
 from inferlab.plotting import plot
 from inferlab.profile_result import ProfileResult
-from inferlab.profiling.asked import Wanted
 from inferlab.profiling.estimate import BUDGET
+from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Benchmark, Event, Listener, Plan, Recommendation
 from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store import open_store, saving
@@ -196,7 +196,7 @@ def profile(
     given = locals()
     options.refuse_unknown("profile()", unknown, [name for name in given if name not in ("unknown", "model")])
     listener = _listener(progress)
-    wanted = Wanted(
+    wanted = ProfileOptions(
         performance=kinds.FLAG.check("performance", performance),
         loss=kinds.FLAG.check("loss", loss),
         performance_name=str(performance_name),
@@ -280,7 +280,7 @@ def optimize(
     listener = _listener(progress)
     engines = kinds.check_each(kinds.WORD, "measure", measure if measure is not None else engine)
     profile_id = kinds.FILE.maybe("profile", profile)
-    wanted = Asked(
+    wanted = VersionOptions(
         recipe=recipe_of(Options(**options.version_settings(given)), kinds.WHOLE.check("seed", seed)),
         out=kinds.FILE.maybe("out", out) or "",
         name=str(name),

@@ -20,10 +20,10 @@ from inferlab.measure.paired import ComparisonJob
 from inferlab.model import demo
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import pareto, recipe_yaml
-from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.recipe import parse_goal
 from inferlab.optimizing.search import Speed
-from inferlab.profiling.asked import Wanted
+from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
 from inferlab.records.optimization import Candidate, Front, Goal, Pruning, Quantization, Recipe
 from inferlab.records.profile import Profile
@@ -57,8 +57,8 @@ def speed(model: Model) -> float:
     return {"QDQ": 3.0}.get(model.quantization, 0.9)
 
 
-def asked(folder: Path, goal: str, max_loss: str = "1%", data: str | None = "demo:digits") -> Asked:
-    return Asked(
+def asked(folder: Path, goal: str, max_loss: str = "1%", data: str | None = "demo:digits") -> VersionOptions:
+    return VersionOptions(
         Recipe(), str(folder / "out.onnx"), data_file=data, goal=parse_goal(goal, max_loss), search_s=600.0
     )
 
@@ -235,7 +235,7 @@ def test_sensitive_layers_are_found_once_and_the_worst_are_kept_first(bench: Wor
 
 def test_profiles_made_before_are_not_made_again(tmp_path: Path) -> None:
     plan = replace(PLAN, scenarios=("sync",))
-    profile = Lab().profile(plan, Wanted(levels=(0.5, 0.9), time_s=0.2))
+    profile = Lab().profile(plan, ProfileOptions(levels=(0.5, 0.9), time_s=0.2))
     (job,) = jobs(plan, profile.model)
 
     lab = _Known(Scripted(speed), {"known": profile})

@@ -15,7 +15,7 @@ from inferlab.lab import Lab
 from inferlab.lab.executor import Local
 from inferlab.measure.paired import ComparisonJob
 from inferlab.optimizing import recipe_yaml
-from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.options import VersionOptions
 from inferlab.records import Comparison, Finding, Listener, Plan
 from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe
 from inferlab.store import open_store
@@ -53,7 +53,7 @@ def optimise(tmp_path: Path) -> Callable[..., Optimization]:
     model = perceptron(tmp_path / "model")
 
     def run(recipe: Recipe = PRUNED, lab: Lab | None = None, **asked: Any) -> Optimization:
-        wanted = Asked(recipe, **{"out": str(tmp_path / "out.onnx"), "engines": (), **asked})
+        wanted = VersionOptions(recipe, **{"out": str(tmp_path / "out.onnx"), "engines": (), **asked})
         return (lab or Lab()).optimize(Plan(model.path, num_cores=(1,)), wanted)
 
     return run
@@ -204,7 +204,9 @@ def test_static_int8_with_data_is_repeated_with_that_data_alone(
 
 
 def test_accuracy_is_told_where_there_are_labels(tmp_path: Path) -> None:
-    asked = Asked(Recipe(pruning=Pruning(0.3)), str(tmp_path / "digits.onnx"), data_file="demo:digits", engines=())
+    asked = VersionOptions(
+        Recipe(pruning=Pruning(0.3)), str(tmp_path / "digits.onnx"), data_file="demo:digits", engines=()
+    )
     found = Lab().optimize(Plan("demo:digits"), asked)
     distance = found.distance
     assert distance is not None and distance.items == 540
@@ -218,7 +220,7 @@ def test_layers_that_lose_most_by_quantising_keep_their_precision(tmp_path: Path
     wild = np.ones((6, 6), np.float32)
     wild[0, 0] = 1e4  # one large value leaves no steps for the others in its channel
     model = perceptron(tmp_path / "model", middle=wild)
-    asked = Asked(
+    asked = VersionOptions(
         Recipe(quantization=Quantization("dynamic", per_channel=False, keep_sensitive=1)),
         str(tmp_path / "out.onnx"),
         engines=(),
@@ -237,7 +239,7 @@ def test_layers_that_are_left_out_anyway_do_not_count_as_sensitive(tmp_path: Pat
     wild[0, 0] = 1e4
     model = perceptron(tmp_path / "model", middle=wild)
     quantization = Quantization("dynamic", per_channel=False, exclude=("two",), keep_sensitive=1)
-    asked = Asked(Recipe(quantization=quantization), str(tmp_path / "out.onnx"), engines=())
+    asked = VersionOptions(Recipe(quantization=quantization), str(tmp_path / "out.onnx"), engines=())
     found = Lab().optimize(Plan(model.path), asked)
     (kept,) = [one for one in found.findings if one.code == "kept-sensitive"]
     assert "middle" not in kept.data["layers"]
@@ -249,7 +251,7 @@ def test_layers_that_are_left_out_anyway_do_not_count_as_sensitive(tmp_path: Pat
 def test_a_budget_makes_its_profiles_and_foretells_what_it_gives(tmp_path: Path) -> None:
     model = perceptron(tmp_path / "model")
     recipe = Recipe(pruning=Pruning(budget=0.3, scope="layers"))
-    asked = Asked(recipe, str(tmp_path / "out.onnx"), engines=("onnxruntime",), time_s=0.3)
+    asked = VersionOptions(recipe, str(tmp_path / "out.onnx"), engines=("onnxruntime",), time_s=0.3)
     found = Lab(executor=Timed({"onnxruntime": 1.0})).optimize(Plan(model.path, num_cores=(1,)), asked)
     assert found.recipe.pruning is not None and found.recipe.pruning.layers
     assert all(level >= 0.2 for level in found.recipe.pruning.layers.values())
@@ -259,13 +261,15 @@ def test_a_budget_makes_its_profiles_and_foretells_what_it_gives(tmp_path: Path)
 
 
 def test_a_profile_made_before_foretells_any_levels(tmp_path: Path, store: Store) -> None:
-    from inferlab.profiling.asked import Wanted
+    from inferlab.profiling.options import ProfileOptions
 
     model = perceptron(tmp_path / "model")
     lab = Lab(store, Timed({"onnxruntime": 1.0}))
     plan = Plan(model.path, num_cores=(1,))
-    profile = lab.profile(plan, Wanted(levels=(0.5,), int8=True, time_s=0.3))
-    asked = Asked(PRUNED, str(tmp_path / "o.onnx"), performance_id=profile.id, loss_id=profile.id, time_s=0.3)
+    profile = lab.profile(plan, ProfileOptions(levels=(0.5,), int8=True, time_s=0.3))
+    asked = VersionOptions(
+        PRUNED, str(tmp_path / "o.onnx"), performance_id=profile.id, loss_id=profile.id, time_s=0.3
+    )
     found = lab.optimize(plan, asked)
     assert found.measured[0].foretold_speedup is not None
     assert found.measured[0].foretold_error == pytest.approx(1 / found.measured[0].foretold_speedup - 1)
@@ -283,7 +287,9 @@ def test_a_profile_made_before_foretells_any_levels(tmp_path: Path, store: Store
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_real_engines_run_what_was_made_of_both(engine: str, tmp_path: Path) -> None:
     recipe = Recipe(pruning=Pruning(0.5), quantization=Quantization("static"))
-    asked = Asked(recipe, str(tmp_path / "o.onnx"), data_file="demo:digits", engines=(engine,), time_s=0.5)
+    asked = VersionOptions(
+        recipe, str(tmp_path / "o.onnx"), data_file="demo:digits", engines=(engine,), time_s=0.5
+    )
     found = Lab().optimize(Plan("demo:digits", num_cores=(1,)), asked)
     assert found.problems == ()
     (one,) = found.measured

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inferlab.cli import group
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
-from inferlab.profiling.asked import Wanted
+from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
 from inferlab.records.profile import LEVELS
 from inferlab.views import command
@@ -148,7 +148,7 @@ WANTED: dict[str, st.SearchStrategy[Any]] = {
 def test_any_profile_is_read_again_as_it_was_planned(
     model: str, fields: dict[str, Any], parts: dict[str, Any]
 ) -> None:
-    plan, wanted = Plan(model, **fields), Wanted(**parts)
+    plan, wanted = Plan(model, **fields), ProfileOptions(**parts)
     # On the command line --no-loss means no loss at all, not even an approximated one.
     assert asked(command.profile(plan, wanted))[:2] == (plan, replace(wanted, approximate=wanted.loss))
 
@@ -157,7 +157,7 @@ def test_what_is_as_by_default_is_not_written() -> None:
     plan = Plan("demo:resnet50")
     assert command.benchmark(plan) == "inferlab benchmark demo:resnet50"
     assert command.comparison(plan, plan, 60.0, 0.01) == "inferlab compare demo:resnet50"
-    assert command.profile(plan, Wanted()) == "inferlab profile demo:resnet50"
+    assert command.profile(plan, ProfileOptions()) == "inferlab profile demo:resnet50"
 
 
 def test_a_command_reads_as_one_would_write_it() -> None:
@@ -182,7 +182,7 @@ def test_a_command_reads_as_one_would_write_it() -> None:
         "inferlab compare old.onnx new.onnx -e onnxruntime,openvino -s sync --a num_cores=1 --b num_cores=2 "
         "--b engine-option=x=1 -t 30 --margin 2%"
     )
-    wanted = Wanted(loss=False, levels=(0.6, 0.9), roofline=True)
+    wanted = ProfileOptions(loss=False, levels=(0.6, 0.9), roofline=True)
     assert command.profile(Plan("m.onnx", engines=("deepsparse",), batch_sizes=(8,)), wanted) == (
         "inferlab profile m.onnx --no-loss --roofline -e deepsparse -b 8 --levels 0.6,0.9"
     )
@@ -208,7 +208,7 @@ REFUSED: dict[str, Callable[[], str]] = {
         replace(ONE, num_cores=(1, 2)), replace(ONE, num_cores=(1, 2)), 60.0, 0.01
     ),
     "both arms have one seed, but here are two": lambda: command.comparison(ONE, replace(ONE, seed=1), 60.0, 0.01),
-    "a profile has no instances": lambda: command.profile(replace(ONE, instances=(2,)), Wanted()),
+    "a profile has no instances": lambda: command.profile(replace(ONE, instances=(2,)), ProfileOptions()),
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from inferlab.errors import InferlabError
-from inferlab.profiling.asked import Wanted
+from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
 from inferlab.store import Stored, open_store
 from inferlab.store.entries import JobStatus, QueuedJob
@@ -142,7 +142,7 @@ def test_a_fault_of_ours_does_not_take_the_queue_with_it(store: Store, monkeypat
 
 
 def test_a_profile_is_made_in_parts_and_a_comparison_with_its_cells(store: Store) -> None:
-    theory = _worked(store, ProfileRequest(Plan("demo:mlp"), Wanted(performance=False, loss=False)))
+    theory = _worked(store, ProfileRequest(Plan("demo:mlp"), ProfileOptions(performance=False, loss=False)))
     assert theory.status == "done"
     assert store.entry(str(theory.entry_id)).brief["flops"] == 2 * (64 * 64 + 64 * 10) + 64 + 64 + 10
     plan = replace(QUICK, engines=("onnxruntime",), batch_sizes=(1, 2))

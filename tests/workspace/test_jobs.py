@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferlab.profiling.asked import Wanted
+from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Event, Plan
 from inferlab.workspace.jobs import Tracker, parts_of
 from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, InstallRequest, ProfileRequest
@@ -49,7 +49,7 @@ def test_what_is_left_is_not_guessed_in_the_first_seconds() -> None:
 
 def test_a_profile_goes_from_part_to_part() -> None:
     clock = Clock()
-    tracker = Tracker(ProfileRequest(PLAN, Wanted(time_s=10.0)), clock)
+    tracker = Tracker(ProfileRequest(PLAN, ProfileOptions(time_s=10.0)), clock)
     expected = [("counting", "Counting what the architecture needs"), ("loading", "Profiling performance")]
     for code, stage in expected:
         tracker(Event(code, {"engine": "onnxruntime", "process": 1}))
@@ -79,7 +79,7 @@ def test_the_log_has_each_line_once() -> None:
 
 
 def test_pruned_copies_of_an_engine_that_imposes_sparsity_are_no_part_of_their_own() -> None:
-    wanted = Wanted(levels=(0.5, 0.9), int8=True, loss=False)
+    wanted = ProfileOptions(levels=(0.5, 0.9), int8=True, loss=False)
     zeroed = parts_of(ProfileRequest(Plan("m"), wanted))
     imposed = parts_of(ProfileRequest(Plan("m", engines=("deepsparse",)), wanted))
     assert "Measuring pruned copies" in [one.name for one in zeroed]

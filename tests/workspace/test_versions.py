@@ -17,7 +17,7 @@ from inferlab.lab import Lab, read_model
 from inferlab.machine import node_name
 from inferlab.measure.lock import lock_file
 from inferlab.optimizing import recipe_yaml
-from inferlab.optimizing.asked import Asked
+from inferlab.optimizing.options import VersionOptions
 from inferlab.profiling.estimate import estimate
 from inferlab.records import EngineInfo, Plan
 from inferlab.records.optimization import Pruning, Recipe
@@ -68,7 +68,7 @@ class Place:
     def on_the_command_line(self, name: str = "half.onnx") -> str:
         """The id of a version that was made without a project."""
         pruning = Pruning(sparsity=0.5)
-        asked = Asked(Recipe(pruning=pruning), str(self.folder / name), "Half", engines=())
+        asked = VersionOptions(Recipe(pruning=pruning), str(self.folder / name), "Half", engines=())
         return Lab(self.workspace.store).optimize(Plan("demo:digits", num_cores=(1,)), asked).id
 
 

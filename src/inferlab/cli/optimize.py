@@ -18,7 +18,7 @@ from inferlab.errors import BadInput
 from inferlab.kinds import Word
 
 if TYPE_CHECKING:
-    from inferlab.optimizing.asked import Asked
+    from inferlab.optimizing.options import VersionOptions
     from inferlab.records.optimization import Front, Optimization
 
 _WITHOUT = ("scenario", "num_streams", "instances", "stream_mode", "verify")
@@ -148,7 +148,7 @@ def command(
     return log.exit_code(_exit_code(front, found, strict))
 
 
-def _check_search(asked: Asked, nearest: bool, plot_path: Path | None) -> None:
+def _check_search(asked: VersionOptions, nearest: bool, plot_path: Path | None) -> None:
     """Refuse what belongs to a search where there is none, and a chart that could not be written."""
     from inferlab.views import charts, files
 
@@ -188,9 +188,9 @@ def _exit_code(front: Front | None, found: Optimization | None, strict: bool) ->
     return 4 if front and outcome(front) == "open" else 0
 
 
-def _asked(given: dict[str, Any]) -> Asked:
+def _asked(given: dict[str, Any]) -> VersionOptions:
     """What these options ask for; those of a plan are left in `given`."""
-    from inferlab.optimizing.asked import Asked
+    from inferlab.optimizing.options import VersionOptions
     from inferlab.optimizing.recipe import Options, recipe_of, search_of
 
     options = {one.name: given.pop(one.name) for one in fields(Options)}
@@ -199,7 +199,7 @@ def _asked(given: dict[str, Any]) -> Asked:
     engines = given.pop("engines") or given["engine"]
     # The first engine is the one that a profile is made on.
     given["engine"] = given["engine"][:1]
-    return Asked(
+    return VersionOptions(
         recipe=recipe_of(Options(**options), given["seed"]),
         out=out,
         name=name or "",

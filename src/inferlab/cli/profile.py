@@ -18,7 +18,7 @@ from inferlab.kinds import Levels
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
-    from inferlab.profiling.asked import Wanted
+    from inferlab.profiling.options import ProfileOptions
     from inferlab.records.profile import Profile
 
 _WITHOUT = ("scenario", "num_streams", "instances", "stream_mode")
@@ -109,13 +109,13 @@ def _made(lab: Lab, model: str, given: dict[str, Any], log: Log) -> Profile:
     return lab.profile(plan({"model": model, **given, "verify": verify}), wanted, log)
 
 
-def _wanted(given: dict[str, Any]) -> Wanted:
-    from inferlab.profiling.asked import Wanted
+def _wanted(given: dict[str, Any]) -> ProfileOptions:
+    from inferlab.profiling.options import ProfileOptions
 
-    own = {name: given.pop(name) for name in Wanted.__slots__ if name not in ("verify", "approximate")}
+    own = {name: given.pop(name) for name in ProfileOptions.__slots__ if name not in ("verify", "approximate")}
     # --verify is how --verify-estimate was written before.
     verify = [given.pop(name) for name in ("verify_estimate", "verify_estimate_once")]
-    return Wanted(**own, verify=any(verify), approximate=own["loss"])
+    return ProfileOptions(**own, verify=any(verify), approximate=own["loss"])
 
 
 def _read(lab: Lab, name: str, ctx: click.Context) -> Profile:

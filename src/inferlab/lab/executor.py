@@ -11,7 +11,7 @@ from inferlab.measure import capacity, cell, paired, recommend
 from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search
-from inferlab.profiling.asked import Request
+from inferlab.profiling.options import Request
 from inferlab.records import (
     Benchmark,
     Capacity,

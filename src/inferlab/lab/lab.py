@@ -35,9 +35,9 @@ from inferlab.timeouts import time_limit
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from inferlab.machine_state import Fact
     from inferlab.measure.unpaired import SavedResult
-    from inferlab.optimizing.asked import Asked
-    from inferlab.profiling.asked import Wanted
+    from inferlab.optimizing.options import VersionOptions
     from inferlab.profiling.diff import LayerDiff
+    from inferlab.profiling.options import ProfileOptions
     from inferlab.records.optimization import Front, Goal, Optimization
     from inferlab.records.profile import Profile
     from inferlab.store.store import Store
@@ -248,16 +248,16 @@ class Lab:
         return replace(found, id=saver.id)
 
     @_in_time
-    def profile(self, plan: Plan, wanted: Wanted | None = None, listener: Listener = ignore) -> Profile:
+    def profile(self, plan: Plan, wanted: ProfileOptions | None = None, listener: Listener = ignore) -> Profile:
         """Where the time of a model goes, and what pruning would buy and cost, in a plan of one cell.
 
         Each part is saved when it is done; Ctrl-C keeps those. What an engine could not do is a sentence in it.
         """
         from inferlab.lab.profile import profiled
-        from inferlab.profiling.asked import Wanted, refuse_nonsense_of
+        from inferlab.profiling.options import ProfileOptions, validate_profile
 
-        wanted = wanted or Wanted()
-        refuse_nonsense_of(wanted)
+        wanted = wanted or ProfileOptions()
+        validate_profile(wanted)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=wanted.time_s)
         job = self._only_job(plan, listener)
         return profiled(plan, wanted, job, self.executor_for(plan), self.new_saver(listener), listener)
@@ -271,7 +271,7 @@ class Lab:
         return self._lookup.profile(name)
 
     @_in_time
-    def optimize(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Optimization:
+    def optimize(self, plan: Plan, asked: VersionOptions, listener: Listener = ignore) -> Optimization:
         """Make an optimised version of a model, and measure what it cost and gained, in a plan of one cell.
 
         It is saved when it is made and again after every engine; Ctrl-C keeps that. What an engine could not do
@@ -279,14 +279,16 @@ class Lab:
         """
         return self._optimized(plan, asked, listener)
 
-    def _optimized(self, plan: Plan, asked: Asked, listener: Listener, goal: Goal | None = None) -> Optimization:
+    def _optimized(
+        self, plan: Plan, asked: VersionOptions, listener: Listener, goal: Goal | None = None
+    ) -> Optimization:
         from inferlab.lab.versions import Versioning
 
         plan, job = self._to_optimize(plan, asked, listener)
         return Versioning(self, plan, asked, job, listener, goal).run()
 
     @_in_time
-    def search(self, plan: Plan, asked: Asked, listener: Listener = ignore) -> Front:
+    def search(self, plan: Plan, asked: VersionOptions, listener: Listener = ignore) -> Front:
         """Try recipes, cheapest first, for one that reaches the goal that is asked, in a plan of one cell.
 
         It is saved after each recipe; Ctrl-C keeps that. `chosen` seems to reach the goal: `reach` makes it and
@@ -294,7 +296,7 @@ class Lab:
         """
         return self._searched(plan, asked, self.new_saver(listener), listener)
 
-    def _searched(self, plan: Plan, asked: Asked, saver: Saver, listener: Listener) -> Front:
+    def _searched(self, plan: Plan, asked: VersionOptions, saver: Saver, listener: Listener) -> Front:
         from inferlab.lab.recipe_search import searched
 
         if asked.goal is None:
@@ -304,7 +306,7 @@ class Lab:
 
     @_in_time
     def reach(
-        self, plan: Plan, asked: Asked, listener: Listener = ignore, nearest: bool = False
+        self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, nearest: bool = False
     ) -> tuple[Front, Optimization | None]:
         """Search for a recipe that reaches the goal and make its version, with `nearest` what comes nearest to it.
 
@@ -330,11 +332,11 @@ class Lab:
             saver.record(found, found.model)
         return found, version
 
-    def _to_optimize(self, plan: Plan, asked: Asked, listener: Listener) -> tuple[Plan, Job]:
+    def _to_optimize(self, plan: Plan, asked: VersionOptions, listener: Listener) -> tuple[Plan, Job]:
         """The plan of the one cell that a version is measured in, and that cell for the original."""
-        from inferlab.optimizing.asked import refuse_nonsense_of
+        from inferlab.optimizing.options import validate_version
 
-        refuse_nonsense_of(asked)
+        validate_version(asked)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=asked.time_s)
         validate_plan(replace(plan, engines=(*plan.engines, *asked.engines)))
         return plan, self._only_job(plan, listener)

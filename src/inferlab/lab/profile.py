@@ -9,14 +9,14 @@ from inferlab.measure.cells import tell_inputs
 from inferlab.measure.prepare import Job
 from inferlab.model import demo
 from inferlab.model.datasets import Data, load_data
-from inferlab.profiling.asked import Request, Wanted
+from inferlab.profiling.options import ProfileOptions, Request
 from inferlab.records import Listener, Plan
 from inferlab.records.profile import Profile
 from inferlab.store.saving import Saver
 
 
 def profiled(
-    plan: Plan, wanted: Wanted, job: Job, executor: Executor, saver: Saver, listener: Listener
+    plan: Plan, wanted: ProfileOptions, job: Job, executor: Executor, saver: Saver, listener: Listener
 ) -> Profile:
     """The whole profile; Ctrl-C keeps the parts that are done, and raises where that is nothing."""
     data = _data(wanted, job)
@@ -34,7 +34,7 @@ def profiled(
     return replace(found, id=saver.id)
 
 
-def _data(wanted: Wanted, job: Job) -> Data | None:
+def _data(wanted: ProfileOptions, job: Job) -> Data | None:
     if wanted.data_file is None:
         return None
     file = demo.digits_data() if wanted.data_file == "demo:digits" else wanted.data_file

@@ -20,13 +20,13 @@ from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
 from inferlab.optimizing import pareto, quantization
-from inferlab.optimizing.asked import Asked
 from inferlab.optimizing.attempts import SearchSpace
 from inferlab.optimizing.build import build_model, check_target
 from inferlab.optimizing.levels import resolve
+from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchState, Speed, search
-from inferlab.profiling.asked import Wanted
+from inferlab.profiling.options import ProfileOptions
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
 from inferlab.records.optimization import Distance, Front, Optimization, Recipe
@@ -42,7 +42,7 @@ _MOST_SENSITIVE = 8
 _PROFILE_SHARE = 1 / 24
 
 
-def searched(lab: Lab, plan: Plan, asked: Asked, job: Job, saver: Saver, listener: Listener) -> Front:
+def searched(lab: Lab, plan: Plan, asked: VersionOptions, job: Job, saver: Saver, listener: Listener) -> Front:
     """The whole front, saved after each recipe; Ctrl-C keeps what there is."""
     found: Front | None = None
     for found in searching(lab, plan, asked, job, listener):
@@ -76,7 +76,7 @@ def made_of(
     return found, replace(version, search=found)
 
 
-def searching(lab: Lab, plan: Plan, asked: Asked, job: Job, listener: Listener) -> Iterator[Front]:
+def searching(lab: Lab, plan: Plan, asked: VersionOptions, job: Job, listener: Listener) -> Iterator[Front]:
     """The front as it grows; the last is the whole one."""
     assert asked.goal is not None
     target = check_target(asked.out, job.model)
@@ -91,7 +91,9 @@ def searching(lab: Lab, plan: Plan, asked: Asked, job: Job, listener: Listener) 
 class Workbench:
     """Makes the copies of a search in a folder, and compares each with the original."""
 
-    def __init__(self, lab: Lab, plan: Plan, asked: Asked, job: Job, folder: Path, listener: Listener) -> None:
+    def __init__(
+        self, lab: Lab, plan: Plan, asked: VersionOptions, job: Job, folder: Path, listener: Listener
+    ) -> None:
         self._lab, self._plan, self._asked, self._job = lab, plan, asked, job
         self._folder = folder
         self._listener = _without_fractions(listener)
@@ -166,7 +168,7 @@ class Workbench:
     def _profiles(self) -> Basis:
         """The losses and times of all layers at all levels, from profiles made before, or measured once."""
         if self._basis is None:
-            wanted = Wanted(data_file=self._asked.data_file, time_s=_PROFILE_SHARE * self._asked.search_s)
+            wanted = ProfileOptions(data_file=self._asked.data_file, time_s=_PROFILE_SHARE * self._asked.search_s)
             known = saved_basis(self._asked, self._job.model, self._lab)
             self._basis = completed(known, self._plan, wanted, self._lab, self._listener)
         return self._basis
@@ -195,7 +197,7 @@ def _speed(found: Comparison) -> Speed:
     return Speed(1 / found.ratio.value, interval, found.ratio.level, interrupted=found.interrupted)
 
 
-def _front(found: SearchState, asked: Asked, bench: Workbench, job: Job) -> Front:
+def _front(found: SearchState, asked: VersionOptions, bench: Workbench, job: Job) -> Front:
     assert asked.goal is not None
     size = job.model.size_bytes
     return Front(

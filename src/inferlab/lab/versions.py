@@ -19,11 +19,11 @@ from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
 from inferlab.model.shapes import resolve as resolve_shapes
 from inferlab.optimizing import quantization
-from inferlab.optimizing.asked import CHANNEL, Asked
 from inferlab.optimizing.build import BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import ResolvedRecipe, resolve
+from inferlab.optimizing.options import CHANNEL, VersionOptions
 from inferlab.optimizing.quantization import keep_sensitive
-from inferlab.profiling.asked import Wanted
+from inferlab.profiling.options import ProfileOptions
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Shape
@@ -59,7 +59,7 @@ class Versioning:
     """One version on its way."""
 
     def __init__(
-        self, lab: Lab, plan: Plan, asked: Asked, job: Job, listener: Listener, goal: Goal | None = None
+        self, lab: Lab, plan: Plan, asked: VersionOptions, job: Job, listener: Listener, goal: Goal | None = None
     ) -> None:
         self._plan, self._asked, self._job = plan, asked, job
         #: What it was chosen for, so that measuring it goes on until that is settled or the time is over.
@@ -106,7 +106,7 @@ class Versioning:
         known = saved_basis(asked, self._job.model, self._lab)
         if pruning is None or pruning.budget is None or asked.recipe.digest:
             return known
-        wanted = Wanted(
+        wanted = ProfileOptions(
             performance=bool(asked.engines),
             levels=None if can_impose(self._job) else _TRIED,
             data_file=asked.data_file,
@@ -164,7 +164,7 @@ class Versioning:
         return replace(contest, time_s=time_s, goal=1 / self._goal.speedup)
 
 
-def saved_basis(asked: Asked, model: Model, lab: Lab) -> Basis:
+def saved_basis(asked: VersionOptions, model: Model, lab: Lab) -> Basis:
     """The profiles of a model that were made before, as far as they are named."""
 
     def saved(name: str) -> Profile:
@@ -181,7 +181,7 @@ def saved_basis(asked: Asked, model: Model, lab: Lab) -> Basis:
     return Basis(loss, performance)
 
 
-def completed(known: Basis, plan: Plan, wanted: Wanted, lab: Lab, listener: Listener) -> Basis:
+def completed(known: Basis, plan: Plan, wanted: ProfileOptions, lab: Lab, listener: Listener) -> Basis:
     """The profiles that are known, and of those that are wanted the others, made now."""
     performance, loss = wanted.performance and known.performance is None, known.loss is None
     if not (performance or loss):

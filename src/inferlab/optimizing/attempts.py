@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from inferlab.optimizing.asked import CHANNEL
+from inferlab.optimizing.options import CHANNEL
 from inferlab.optimizing.pareto import keeps_loss
 from inferlab.records.optimization import Candidate, Goal, Pruning, Quantization, Recipe, Scheme
 

@@ -18,8 +18,8 @@ from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
 from inferlab.model.onnx_graph import all_tensors
 from inferlab.model.weights import data_place, external_files, list_weights
 from inferlab.optimizing import recipe_yaml
-from inferlab.optimizing.asked import CHANNEL
 from inferlab.optimizing.changes import changed_layers, fell_short
+from inferlab.optimizing.options import CHANNEL
 from inferlab.optimizing.quantization import inputs_for
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Finding, Listener, Model, ignore

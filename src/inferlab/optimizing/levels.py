@@ -17,7 +17,7 @@ from inferlab.errors import BadInput
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.weights import element_count, list_weights, stored_values
-from inferlab.optimizing.asked import CHANNEL
+from inferlab.optimizing.options import CHANNEL
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from inferlab.errors import BadInput
 from inferlab.optimizing import recipe_yaml
-from inferlab.optimizing.asked import CHANNEL
+from inferlab.optimizing.options import CHANNEL
 from inferlab.records.optimization import Goal, Pruning, Quantization, Recipe, Schedule, Scheme
 from inferlab.transform.patterns import parse_groups
 
@@ -60,7 +60,7 @@ def recipe_of(options: Options, seed: int = 0) -> Recipe:
 
 
 def search_of(goal: str | None, max_loss: str | float | None, search_s: float | None) -> dict[str, Any]:
-    """What these options ask of a search, as fields of `Asked`; nothing where there is no goal."""
+    """What these options ask of a search, as fields of `VersionOptions`; nothing where there is no goal."""
     if goal is None:
         for name, value in (("max_loss", max_loss), ("search_time", search_s)):
             if value is not None:

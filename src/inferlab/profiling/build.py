@@ -17,9 +17,9 @@ from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.shapes import resolve
 from inferlab.profiling import loss, performance, roofline
-from inferlab.profiling.asked import Request
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
+from inferlab.profiling.options import Request
 from inferlab.records import Event, Finding, Listener, Model
 from inferlab.records.profile import FORMAT, LEVELS, PerformanceProfile, Profile, PruningEstimate, Verified
 from inferlab.transform.prune import prune

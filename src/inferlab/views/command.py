@@ -13,8 +13,8 @@ from inferlab.options import KEYWORDS, PLAN, Option
 from inferlab.records import Plan
 
 if TYPE_CHECKING:
-    from inferlab.optimizing.asked import Asked
-    from inferlab.profiling.asked import Wanted
+    from inferlab.optimizing.options import VersionOptions
+    from inferlab.profiling.options import ProfileOptions
 
 # A profile has a scenario of its own, and no streams.
 _NOT_PROFILED = ("instances", "stream_mode")
@@ -79,14 +79,14 @@ def comparison(a: Plan, b: Plan, time_s: float, margin: float) -> str:
     return _line("compare", models, shared)
 
 
-def profile(plan: Plan, wanted: Wanted) -> str:
+def profile(plan: Plan, wanted: ProfileOptions) -> str:
     """The command that makes this profile."""
-    from inferlab.profiling.asked import Wanted
+    from inferlab.profiling.options import ProfileOptions
 
     for keyword in _NOT_PROFILED:
         if getattr(plan, KEYWORDS[keyword].field) != KEYWORDS[keyword].default:
             raise _impossible(f"a profile has no {keyword}")
-    default = Wanted()
+    default = ProfileOptions()
     options = [flag for name, flag in _SWITCHES.items() if getattr(wanted, name) != getattr(default, name)]
     engine, *rest = _PROFILED
     last = [option for option in rest if isinstance(option.kind, Pairs | Flag)]
@@ -99,7 +99,7 @@ def profile(plan: Plan, wanted: Wanted) -> str:
     return _line("profile", [plan.model], options)
 
 
-def optimization(plan: Plan, asked: Asked) -> str:
+def optimization(plan: Plan, asked: VersionOptions) -> str:
     """The command that makes this version again, from the recipe that stands beside it."""
     out = Path(asked.out)
     options = ["-o", out.name, "--recipe", str(out.with_suffix(".recipe.yaml")), "--name", asked.name]

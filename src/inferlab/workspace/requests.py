@@ -13,8 +13,8 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.lab.comparison import split
 from inferlab.measure.cells import validate_plan
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
-from inferlab.optimizing.asked import Asked as Optimizing
-from inferlab.profiling.asked import NAME, Wanted, refuse_nonsense_of
+from inferlab.optimizing.options import VersionOptions
+from inferlab.profiling.options import NAME, ProfileOptions, validate_profile
 from inferlab.records import Model, Plan, Scenario
 from inferlab.records.profile import LEVELS
 from inferlab.store.entries import JobKind
@@ -53,7 +53,7 @@ class ProfileRequest:
     """Profile a model."""
 
     plan: Plan
-    wanted: Wanted
+    wanted: ProfileOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class OptimizationRequest:
     """Make a version of a model and measure it."""
 
     plan: Plan
-    asked: Optimizing
+    asked: VersionOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def profile_request(form: ProfileForm, model: Model) -> ProfileRequest:
         time_s=form.time_s,
     )
     # Without any level an engine that can impose them would measure all, which is what we want of it.
-    wanted = Wanted(
+    wanted = ProfileOptions(
         performance=form.performance,
         loss=form.loss,
         performance_name=checked_name(form.performance_name, "performance profile") if form.performance else NAME,
@@ -237,7 +237,7 @@ def profile_request(form: ProfileForm, model: Model) -> ProfileRequest:
         data_file=form.data if form.loss or (form.int8 and form.performance) else None,
         time_s=form.time_s,
     )
-    refuse_nonsense_of(wanted)
+    validate_profile(wanted)
     validate_plan(plan)
     return ProfileRequest(plan, wanted)
 

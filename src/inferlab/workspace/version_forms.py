@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.measure.cells import validate_plan
-from inferlab.optimizing.asked import CHANNEL, refuse_nonsense_of
-from inferlab.optimizing.asked import Asked as Optimizing
+from inferlab.optimizing.options import CHANNEL, VersionOptions, validate_version
 from inferlab.profiling.estimate import check_budget, estimate
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Model, Plan
@@ -217,7 +216,7 @@ def version_request(form: VersionForm, model: Model, levels: Mapping[str, float]
     quantization = Quantization(form.quantization) if form.quantization else None
     if pruning is None and quantization is None:
         raise BadInput("Nothing would change: no layer is pruned, and the precision stays. Choose something.")
-    asked = Optimizing(
+    asked = VersionOptions(
         Recipe(pruning=pruning, quantization=quantization),
         str(new_file(name)),
         name,
@@ -227,7 +226,7 @@ def version_request(form: VersionForm, model: Model, levels: Mapping[str, float]
         performance_id=form.performance,
         loss_id=form.loss,
     )
-    refuse_nonsense_of(asked)
+    validate_version(asked)
     plan = Plan(
         model=model.source,
         engines=asked.engines[:1] or ("onnxruntime",),

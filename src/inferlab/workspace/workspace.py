@@ -10,9 +10,9 @@ from pathlib import Path
 from inferlab.errors import BadInput, Conflict, InferlabError
 from inferlab.lab import Lab, read_model
 from inferlab.lab.comparison import split
-from inferlab.profiling.asked import Wanted
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, with_estimate
+from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Listener, Model, Plan, ignore
 from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
@@ -370,7 +370,7 @@ def _in_theory(lab: Lab, project: Project) -> Profile:
     """The FLOPS profile and the approximated loss profile, which take no measuring."""
     model, shapes = project.model, project.input_shapes or None
     plan = Plan(model.source, engines=(_home(model),), input_shapes=shapes)
-    return lab.profile(plan, Wanted(performance=False, loss=False))
+    return lab.profile(plan, ProfileOptions(performance=False, loss=False))
 
 
 def _home(model: Model) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from inferlab.profiling.asked import NAME
+from inferlab.profiling.options import NAME
 from inferlab.records import Scenario
 from inferlab.records.optimization import Scheme
 from inferlab.workspace.requests import BenchmarkForm, ProfileForm

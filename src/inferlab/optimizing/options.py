@@ -1,4 +1,4 @@
-"""What is asked of an optimisation."""
+"""What is to be made of a model, and whether that can be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANNEL = "channel"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VersionOptions:
     """What is to be made of a model, where to, and what it is to be measured on."""
 
     recipe: Recipe
@@ -37,7 +37,7 @@ class Asked:
     loss_id: str | None = None
 
 
-def refuse_nonsense_of(asked: Asked) -> None:
+def validate_version(asked: VersionOptions) -> None:
     """Refuse what cannot be made before anything is read."""
     check_recipe(asked.recipe)
     if asked.recipe.pruning is None and asked.recipe.quantization is None and asked.goal is None:

@@ -1,4 +1,4 @@
-"""What is asked of a profile."""
+"""What a profile is to have, and how it is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProfileOptions:
     """Which profiles are to be made, and how."""
 
     performance: bool = True
@@ -41,12 +41,12 @@ class Request:
     """A model with all that is needed to profile it."""
 
     job: Job
-    wanted: Wanted
+    wanted: ProfileOptions
     #: The user's own inputs, with labels if there are any.
     data: Data | None = None
 
 
-def refuse_nonsense_of(wanted: Wanted) -> None:
+def validate_profile(wanted: ProfileOptions) -> None:
     """Refuse what cannot be profiled before anything is measured."""
     for level in wanted.levels or ():
         if not 0 < level < 1:
