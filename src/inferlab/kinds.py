@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.records.profile import LEVELS
 
 #: No list has more values than this.
 MOST_VALUES = 1000
-_NAMED_LEVELS: dict[str, tuple[float, ...]] = {"all": LEVELS, "none": ()}
 _RANGE = re.compile(r"(\d+)-(\d+)(?:([+*x])(\d+))?")
 
 
@@ -169,15 +167,22 @@ class Levels(Number):
 
     def read(self, part: str) -> Sequence[float]:
         """A number, all of them, or none."""
-        return _NAMED_LEVELS[part] if part in _NAMED_LEVELS else super().read(part)
+        return _named_levels(part) if part in ("all", "none") else super().read(part)
 
     def check(self, name: str, value: Any) -> Any:
         """Some numbers, "all" or "none"."""
-        if isinstance(value, str) and value in _NAMED_LEVELS:
-            return _NAMED_LEVELS[value]
+        if isinstance(value, str) and value in ("all", "none"):
+            return _named_levels(value)
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise refusal(name, "a list such as [0.6, 0.9], 'all' or 'none'", value)
         return tuple(dict.fromkeys(NUMBER.check(name, one) for one in value))
+
+
+def _named_levels(name: str) -> tuple[float, ...]:
+    # Imported late: only few commands need the records of profiles.
+    from inferlab.records.profile import LEVELS
+
+    return LEVELS if name == "all" else ()
 
 
 class LevelsByName(Kind):
