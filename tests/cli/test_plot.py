@@ -61,7 +61,7 @@ def test_axes_cells_and_comparisons_are_drawn_as_asked(inferlab_here: Run, saved
     )
     assert title(out) == "Throughput of 2 cells"
     assert inferlab_here("plot", saved / "comparison.json", "-o", out).returncode == 0
-    assert title(out) == "B takes 1.5000 of A's time: slower"
+    assert title(out) == "B takes 1.50 of A's time: slower"
 
 
 def test_an_id_of_the_store_is_drawn_with_its_samples(inferlab_here: Run, tmp_path: Path) -> None:
