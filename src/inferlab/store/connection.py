@@ -183,7 +183,7 @@ def store_error(label: str, error: Exception, unreachable: bool) -> InferlabErro
     if any(word in low for word in _DAMAGED) or isinstance(error, UnicodeError):
         return BadInput(
             f"The store {label} is damaged or no SQLite database ({said}). It was left as it is: move it away, "
-            "then start anew or import an export."
+            "then begin a new one or import an export."
         )
     if any(word in low for word in _FOREIGN) or state in ("42P01", "42703"):
         return BadInput(
