@@ -19,8 +19,6 @@ from inferlab.options import KEYWORDS, PLAN, keywords
 from inferlab.records import Comparison, Plan
 
 if TYPE_CHECKING:
-    from inferlab.lab import Lab
-    from inferlab.measure.unpaired import SavedResult
     from inferlab.store.store import Store
 
 _HELP = f"""Is B faster than A? Both are measured in turns, in fresh processes.
@@ -95,24 +93,21 @@ def command(
 def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None, log: Log) -> Comparison:
     from inferlab import arms
     from inferlab.lab import Lab
+    from inferlab.views import saved
 
     lab = Lab(store)
     time_s, margin = given.pop("time_s"), given.pop("margin")
-    results = [_saved(lab, name) for name in models]
-    if any(results):
-        if len(results) != 2 or results[0] is None or results[1] is None:
+    in_files = [saved.is_file(name) for name in models]
+    are_saved = [in_file or lab.has_entry(name) for in_file, name in zip(in_files, models, strict=True)]
+    if any(are_saved):
+        if are_saved != [True, True]:
             raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-        return lab.compare_saved(results[0], results[1], margin)
+        a, b = (
+            saved.load(name) if in_file else lab.saved_result(name)
+            for in_file, name in zip(in_files, models, strict=True)
+        )
+        return lab.compare_saved(a, b, margin)
     return arms.compare(lab, *_plans(models, given), time_s, margin, log)
-
-
-def _saved(lab: Lab, name: str) -> SavedResult | None:
-    """The saved result that a name means, by its file or its id; None where it means a model."""
-    from inferlab.views import saved
-
-    if saved.is_file(name):
-        return saved.load(name)
-    return lab.saved_result(name) if lab.has_entry(name) else None
 
 
 def _plans(models: tuple[str, ...], given: dict[str, Any]) -> tuple[Plan, Plan]:
