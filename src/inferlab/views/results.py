@@ -178,7 +178,7 @@ def _optimization(record: Result) -> View:
     return View(
         f"{_name(record.model.source)}: optimised",
         lambda: optimization.blocks(record),
-        lambda: _dumped(content_of(record)),
+        lambda: _dumped(content_of(record) | {"id": record.id}),
         lambda: tables.to_csv(optimization.speeds(record)),
     )
 
