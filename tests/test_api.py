@@ -19,6 +19,7 @@ from inferlab.cli.compare import command as compare_command
 from inferlab.model import demo
 from inferlab.records import Plan
 from inferlab.store import Document
+from inferlab.store.formats import record_of
 from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 #: Scripted, so that a busy machine does not matter.
@@ -108,7 +109,9 @@ def test_two_arms_are_compared_in_turns_and_saved(tmp_path: Path) -> None:
         )
         (entry,) = store.history()
         document = store.get(entry.id)
-        assert isinstance(document, Document) and document.content["verdict"] == found.verdict
+        assert isinstance(document, Document)
+        (stored,) = record_of(document).results  # type: ignore[union-attr]
+        assert stored == found.record
         assert inferlab.plot(entry.id, store=store).data[0].y == inferlab.plot(found).data[0].y
     assert found.record.labels == (
         "engine_options=latency_us=2000 spin=0",
