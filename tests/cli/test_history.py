@@ -215,7 +215,7 @@ def test_a_file_is_listed_and_its_benchmarks_shown_without_what_takes_long_to_im
         "import sys\nfrom inferlab.cli import group\n"
         f"for command in (['history'], *(['show', one] for one in {ids!r})):\n"
         f"    group.main([*command, '--store', {path!r}], standalone_mode=False)\n"
-        "heavy = {'inferlab.store.migrations', 'psycopg', 'scipy', 'numpy.ma', 'pandas', 'rich'}\n"
+        "heavy = {'inferlab.store.migrations', 'psycopg', 'scipy', 'numpy.ma', 'pandas', 'rich.console'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
