@@ -91,8 +91,11 @@ def _file(name: str) -> _Held:
     path, _, number = name.partition("#")
     if path.lower().endswith(".json") and (content := _comparison(Path(path))) is not None:
         several = content.get("results", [content])
-        cells = [(one.get("a") or {}).get("cell") or {} for one in several]
-        places = [(cell.get("num_cores", 0), cell.get("batch_size", "?")) for cell in cells]
+        try:
+            cells = [(one.get("a") or {}).get("cell") or {} for one in several]
+            places = [(int(cell.get("num_cores", 0)), cell.get("batch_size", "?")) for cell in cells]
+        except (AttributeError, TypeError, ValueError):
+            raise BadInput(f"{path} is damaged: its comparisons cannot be read.") from None
         return _Held(ratios=charts.of_file(_one_of(path, several, places, number)))
     return _Held([charts.from_row(row, path) for row in _numbered(path, flat.read(Path(path)), number)])
 
@@ -103,7 +106,8 @@ def _comparison(path: Path) -> dict[str, Any] | None:
         content = parse_json(read_text(path))
     except (OSError, ValueError):
         return None  # Whoever reads it as a benchmark will say what is wrong with it.
-    ours = isinstance(content, dict) and str(content.get("format", "")).startswith(f"{_FAMILY}/")
+    formats = (f"{_FAMILY}/", f"{_FAMILY}s/")
+    ours = isinstance(content, dict) and str(content.get("format", "")).startswith(formats)
     return content if ours else None
 
 

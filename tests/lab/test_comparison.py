@@ -169,3 +169,11 @@ def test_each_comparison_of_several_is_drawn_by_its_number(store: Store) -> None
     )
     with pytest.raises(BadInput, match="there is no result 3 among 2"):
         plot(f"{series.id}#3", store=store)
+
+
+@pytest.mark.parametrize("results", ["[[]]", '[{"a": 5}]', '[{"a": {"cell": {"num_cores": []}}}, {}]', "7"])
+def test_a_damaged_file_of_comparisons_is_refused_in_a_sentence(tmp_path: Path, results: str) -> None:
+    file = tmp_path / "out.json"
+    file.write_text(f'{{"format": "inferlab-comparison/1", "results": {results}}}')
+    with pytest.raises(BadInput, match="damaged"):
+        plot(str(file))

@@ -22,6 +22,8 @@ from inferlab.views import intervals
         (1.0, (0.0000010992, 103323.0), "1.0000 (too noisy for an interval)"),
         (1.0, (0.0, 1.5), "1.0000 (too noisy for an interval)"),
         (1.0, None, "1.0000 (no interval)"),
+        # Of a file that was damaged: its ends have changed places.
+        (1.0, (1.5, 1.2), "1.0000 (too noisy for an interval)"),
     ],
 )
 def test_a_value_has_the_digits_that_its_interval_supports(

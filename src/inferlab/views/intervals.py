@@ -20,7 +20,7 @@ QUIETER = "Close other programs (inferlab doctor tells what disturbs), or measur
 
 def useful(ends: Ends) -> bool:
     """Whether there is an interval, and it is narrow enough to say something."""
-    return ends is not None and ends[0] > 0 and ends[1] / ends[0] <= _TOO_WIDE
+    return ends is not None and 0 < ends[0] <= ends[1] <= _TOO_WIDE * ends[0]
 
 
 def rounded(value: float, ends: Ends, form: Form = decimal) -> str:
