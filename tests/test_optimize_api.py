@@ -51,8 +51,10 @@ def test_it_shows_itself_as_text_as_html_and_as_a_file(result: OptimizationResul
     assert "<strong>Speed on onnxruntime</strong>" in page and "Output Distance" in page
     result.save(tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(result.to_json()) == result.to_dict()
-    with pytest.raises(BadInput, match=r"A result is saved as \.json, by the ending"):
-        result.save(tmp_path / "report.html")
+    result.save(tmp_path / "report.html")
+    assert "<title>" in (tmp_path / "report.html").read_text()
+    with pytest.raises(BadInput, match=r"A result is saved as \.json.*, by the ending"):
+        result.save(tmp_path / "report.txt")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from inferlab import lab
 from inferlab.errors import BadInput, EngineHung
 from inferlab.model.datasets import generate_data
 from inferlab.model.flops.count import costs
@@ -145,6 +144,6 @@ def test_a_limit_that_is_given_counts_also_where_it_is_the_default(
         limits.append(timeout_s(3600.0))
         raise BadInput("enough")
 
-    monkeypatch.setattr(lab, "read_model", read)
+    monkeypatch.setattr("inferlab.lab.lab.read_model", read)
     assert inferlab_here("benchmark", "demo:digits", *given).stderr == "inferlab: enough\n"
     assert limits == [limit]

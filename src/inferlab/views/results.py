@@ -135,7 +135,7 @@ def _profile(record: Profile) -> View:
     return View(
         f"{_name(record.model.source)}: profile",
         lambda: profile.blocks(record),
-        lambda: _dumped(content_of(record)),
+        lambda: _dumped(content_of(record) | {"id": record.id}),
         lambda: tables.csv_records(profile_tables.layer_rows(record)),
         report,
     )

@@ -33,7 +33,8 @@ def help_icon(text: str) -> None:
     with ui.icon("help_outline").props("tabindex=0 role=img") as icon:
         words = ui.tooltip(text)
     icon.props["aria-label"] = text
-    icon.on("focus", js_handler=f"() => getElement({words.id}).show()")
+    # A page that scrolls to what has the focus would hide the words again.
+    icon.on("focus", js_handler=f"() => setTimeout(() => getElement({words.id}).show(), 200)")
     icon.on("blur", js_handler=f"() => getElement({words.id}).hide()")
 
 
