@@ -8,9 +8,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: .venv/.inferlab
 	$(BIN)/inferlab benchmark demo:resnet50 --time 5 --warmup_time 1
 
-# Most tests wait for processes more than they compute, so four run side by side; a few need the machine for themselves.
+# Most tests wait for processes more than they compute, so three run side by side; a few need the machine for themselves.
 test: .venv/.dev browser
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder -m 'not alone'
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder -m 'not alone'
 	$(BIN)/python -m pytest -m alone
 
 # Pictures of charts are drawn by a browser, and the pages are tried in one, steered by its driver; where they are not
