@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import statistics
@@ -25,6 +26,7 @@ AIM = "1.00 ± 0.01"
 MODELS = ("demo:mlp_medium", "demo:mobilenet_v2")
 #: Noise comes in bursts of about 0.1 s: two turns in a row mostly meet the same one.
 _TURN_S = 0.03
+_FEWEST_CALLS = 8
 _DOUBLE_TURNS = 12
 
 
@@ -44,21 +46,25 @@ def _ratio(setup: PreparedCell) -> float:
     with ExitStack() as stack:
         order = random.sample(("on", "off"), 2)
         processes = {switch: stack.enter_context(_process(setup, switch)) for switch in order}
+        turn_s = max(_TURN_S, *(_FEWEST_CALLS * (process.call_s or 0.0) for process in processes.values()))
         double_turns = []
         for _ in range(_DOUBLE_TURNS):
             order.reverse()
             seconds = {"on": 0.0, "off": 0.0}
             for switch in (*order, *reversed(order)):
                 processes[switch].resume()
-                seconds[switch] += _median_s(processes[switch].measure(_TURN_S))
+                seconds[switch] += _median_s(processes[switch].measure(turn_s))
                 processes[switch].pause()
             double_turns.append(seconds["on"] / seconds["off"])
-    return statistics.median(double_turns)
+    # A turn in which a stream made no call at all says nothing.
+    return statistics.median(ratio for ratio in double_turns if math.isfinite(ratio))
 
 
 def _median_s(window: Window) -> float:
     """The first call of each stream meets the caches that the other process left, and is dropped."""
-    return float(np.median(np.concatenate([latencies_ns(stream)[1:] for stream in window.streams]))) / 1e9
+    calls = [latencies_ns(stream) for stream in window.streams]
+    times_ns = np.concatenate([one[1:] if len(one) > 1 else one for one in calls])
+    return float(np.median(times_ns)) / 1e9 if len(times_ns) else math.nan
 
 
 @contextmanager
