@@ -45,6 +45,8 @@ def parse_json(text: str | bytes) -> Any:
     """JSON as values; a ValueError says what is wrong with it, or which limit it exceeds."""
     if isinstance(text, bytes):
         text = text.decode("utf-8")
+    if not isinstance(text, str):
+        raise Unreadable(f"it is {text!r:.40}, not text")  # SQLite stores whatever it is given
     _check_depth(text)
     # Cut: the text around a mistake may be foreign, and a document of any length.
     return json.loads(text, parse_int=_whole)

@@ -94,7 +94,7 @@ def _file(name: str) -> _Held:
         try:
             cells = [(one.get("a") or {}).get("cell") or {} for one in several]
             places = [(int(cell.get("num_cores", 0)), cell.get("batch_size", "?")) for cell in cells]
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, TypeError, ValueError, OverflowError):
             raise BadInput(f"{path} is damaged: its comparisons cannot be read.") from None
         return _Held(ratios=charts.of_file(_one_of(path, several, places, number)))
     return _Held([charts.from_row(row, path) for row in _numbered(path, flat.read(Path(path)), number)])

@@ -60,8 +60,9 @@ def _unreadable(connection: Connection, table: str, check: Callable[[Row], None]
     key = _KEYS[table]
     for name in [row["name"] for row in connection.rows(f"SELECT {table}.{key} AS name FROM {table}")]:  # noqa: S608
         # One by one: the samples of all runs together may be more than the memory holds.
-        (row,) = connection.rows(f"SELECT * FROM {table} WHERE {table}.{key} = :name", name=name)  # noqa: S608
         try:
+            _check_text(key, name)
+            (row,) = connection.rows(f"SELECT * FROM {table} WHERE {table}.{key} = :name", name=name)  # noqa: S608
             for column, value in row.items():
                 _check_text(column, value)
             check(row)

@@ -150,6 +150,8 @@ class ChannelTrace:
             return False
         order = attribute(node, "perm", None) if node.op_type == "Transpose" else range(len(operand.dims))
         order = list(order if order is not None else reversed(range(len(operand.dims))))
+        if sorted(order) != list(range(len(operand.dims))):
+            return False
         axes, dims = tuple(operand.axes[axis] for axis in order), tuple(operand.dims[axis] for axis in order)
         self.turned[node.output[0]] = Operand(operand.name, axes, dims)
         self.understood[node.input[0]] += 1
