@@ -95,7 +95,7 @@ def _between_cells_s(plan: Plan) -> float:
 
 
 def medians(address: str, rounds: int, seconds: float) -> None:
-    """The median latency of a real engine on a node over that here: pairs of fresh processes, one core, by lot."""
+    """The median latency of a real engine on a node over that here: pairs of fresh processes, one core."""
     here = Plan(
         "demo:mobilenet_v2", scenarios=("sync",), num_cores=(1,), time_s=seconds, warmup_s=0.5, processes=1
     )

@@ -24,8 +24,8 @@ from inferlab.optimizing.recipe import parse_goal
 from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
 from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe
-from inferlab.store.record_files import PROFILES
 from inferlab.views import front
+from inferlab.views.results import render
 from tests.helpers.real_models import one as real_model
 
 STATIC = Quantization("static")
@@ -100,7 +100,7 @@ def _profiled(model: str, engine: str, time_s: float, folder: Path) -> str | Non
         print(f"{engine} has no profile: {error}")
         return None
     file = folder / f"{engine}.json"
-    file.write_text(PROFILES.to_json(found))
+    file.write_text(render(found, ".json"))
     return str(file)
 
 
@@ -229,7 +229,7 @@ def goal(time_s: float) -> None:
             found, version = Lab().reach(Plan(model, engines=(engine,)), asked)
             print("\n".join(front.lines(found)))
             for one in version.measured if version else ():
-                print(f"measured anew: {_speed(one)}", flush=True)
+                print(f"measured again: {_speed(one)}", flush=True)
 
 
 def main(parts: Sequence[str] = (), time_s: float = 30.0) -> None:

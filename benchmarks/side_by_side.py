@@ -56,7 +56,7 @@ def inferlab(source: str, *options: str, time_s: float = 1.5, warmup_s: float = 
 
 
 def ratios(ours: Measure, theirs: Measure, rounds: int) -> list[float]:
-    """Ours over theirs, round by round, the order drawn by lot."""
+    """Ours over theirs, round by round, in random order."""
     found = []
     for _ in range(rounds):
         pair: dict[Measure, float] = {}

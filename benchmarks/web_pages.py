@@ -11,7 +11,7 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 
 from benchmarks.store_history import MODEL, fill
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from tests.helpers.profiles import a_profile, repeated
 from tests.helpers.web_server import ended, new_server, open_chromium
 
@@ -60,7 +60,7 @@ def main(rounds: int = _ROUNDS) -> None:
             short = a_profile()
             assert short.performance is not None
             deep = repeated(short, _LAYERS // len(short.performance.layers))
-            content = PROFILES.content(deep)
+            content = content_of(deep)
             profile_id = store.add_document("profile", "deep", content, project_id=project.id)
             # What versions are foretold by must be profiles of the project's own model.
             own = store.projects.add("Deep", "", deep.model)

@@ -19,8 +19,8 @@ import yaml
 from inferlab.optimizing import recipe_yaml as recipes
 from inferlab.records import Benchmark, Outcome
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
 from inferlab.views import comparison, files, flat
+from inferlab.views.results import render
 from tests.helpers.comparisons import COMPARISON
 from tests.helpers.profiles import a_profile
 from tests.helpers.recipes import WHOLE
@@ -229,7 +229,7 @@ def _results() -> dict[str, Any]:
         "one": json.loads(files.to_json(Benchmark(PLAN, MODEL, both.outcomes[:1]))),
         "both": json.loads(files.to_json(both)),
         "comparison": json.loads(comparison.to_json(COMPARISON)),
-        "profile": json.loads(PROFILES.to_json(a_profile())),
+        "profile": json.loads(render(a_profile(), ".json")),
         "csv": flat.to_csv(flat.rows(both)),
         "md": flat.hidden(flat.rows(both)),
     }
@@ -286,7 +286,7 @@ def _store_bytes() -> bytes:
         with open_store(str(path)) as store:
             save(store, a_benchmark())
             store.add_document("comparison", "a and b", json.loads(comparison.to_json(COMPARISON)))
-            store.add_document("profile", "p", json.loads(PROFILES.to_json(a_profile())))
+            store.add_document("profile", "p", json.loads(render(a_profile(), ".json")))
         with sqlite3.connect(path) as raw:
             raw.execute("PRAGMA journal_mode = DELETE")
         raw.close()

@@ -11,9 +11,10 @@ from inferlab.escaping import escape_controls
 from inferlab.optimizing import recipe_yaml
 from inferlab.records.optimization import Front, Optimization
 from inferlab.results import checked_path, frame
-from inferlab.store.record_files import VERSIONS
+from inferlab.store.formats import content_of
 from inferlab.views import files, tables
 from inferlab.views import optimization as render
+from inferlab.views.results import render as render_result
 
 if TYPE_CHECKING:
     from inferlab.results import StrPath
@@ -78,11 +79,11 @@ class OptimizationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """All that is known, as JSON values."""
-        return VERSIONS.content(self.record)
+        return content_of(self.record)
 
     def to_json(self) -> str:
         """The same text that `inferlab optimize -x version.json` writes."""
-        return VERSIONS.to_json(self.record)
+        return render_result(self.record, ".json")
 
     def save(self, path: StrPath) -> None:
         """Write the report to a .json, .csv, .md or .html file; the model has been written already."""

@@ -13,10 +13,10 @@ from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, with_estimate
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.results import checked_path, frame
-from inferlab.store.record_files import PROFILES
 from inferlab.views import files, profile_tables, tables
 from inferlab.views import profile as render
 from inferlab.views.charts import profiles as charts
+from inferlab.views.results import render as render_result
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -88,7 +88,7 @@ class ProfileResult:
 
     def to_json(self) -> str:
         """The same text that `inferlab profile -x profile.json` writes."""
-        return PROFILES.to_json(self.record)
+        return render_result(self.record, ".json")
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json has all of it, .html is the report, .md what is printed, .csv the layers."""

@@ -87,7 +87,7 @@ def test_a_lost_nodes_cell_goes_on_where_it_was_on_a_node_that_is_alike() -> Non
 def test_without_another_node_all_its_cells_are_marked_with_the_cause() -> None:
     nodes = Scripted(script={("n1", 1): [measured, lost], ("n1", 2): [lost]})
     outcomes = run(nodes, a_slot("n1", 1, 2), a_slot("n2", 4))
-    # By lot, the cell of two came first.
+    # In random order, the cell of two came first.
     assert told(outcomes) == [(1, "failed", 0), (2, "failed", 0), (4, "done", 2)]
     failures = {one.failure for one in outcomes if one.failure}
     assert failures == {Failure("lost", "The node was lost. No other node of a was free. (Node n1.)")}

@@ -142,7 +142,7 @@ class User:
 
     @staticmethod
     def _still(ask: Callable[[], _T]) -> _T | None:
-        """An answer, or none where what was asked has just been painted anew."""
+        """An answer, or none where what was asked has just been painted again."""
         try:
             return ask()
         except StaleElementReferenceException:
@@ -221,7 +221,7 @@ class Reader(User):
         """Choose from the menu of a card."""
 
         def opened() -> bool:
-            # A card that is painted anew takes its menu along.
+            # A card that is painted again takes its menu along.
             self.click(f"card-{entry_id}/menu")
             with contextlib.suppress(AssertionError):
                 return until(lambda: self.sees(item), "the menu did not open", _MENU_S)

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from inferlab.records import EngineInfo
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from inferlab.web import faults
 from inferlab.web.api import router
 from inferlab.web.api.common import PREFIX
@@ -56,7 +56,7 @@ class _Place:
         project = workspace.create_project("p", "", workspace.analyse("demo:mlp"))
         profile = a_profile()
         entry = workspace.store.add_document(
-            "profile", profile.model.source, PROFILES.content(profile), project_id=project.id
+            "profile", profile.model.source, content_of(profile), project_id=project.id
         )
         job = workspace.store.jobs.add("install", None, {"engine": "deepsparse"})
         self.ids = {

@@ -33,7 +33,7 @@ def test_what_was_exported_is_imported_as_it_was_on_another_database(
         assert other.import_file(file) == ids
         assert [other.get(one) for one in ids] == [store.get(one) for one in ids]
         assert [(entry.id, entry.note) for entry in other.history()] == [(ids[1], ""), (ids[0], "mine")]
-        # The numbers of the history are derived anew.
+        # The numbers of the history are derived again.
         assert other.history() == store.history()
         assert b"".join(other.export()) == file.read_bytes()
 

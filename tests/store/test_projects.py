@@ -9,8 +9,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Model, Outcome
 from inferlab.store import Stored
-from inferlab.store.formats import outcomes_of
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of, outcomes_of
 from inferlab.store.store import Store
 from tests.helpers.profiles import a_profile
 from tests.helpers.runs import a_cell, steady_run
@@ -151,7 +150,7 @@ def test_a_document_keeps_its_name_while_it_grows(store: Store) -> None:
 
 
 def test_the_parts_of_a_profile_keep_their_names_while_it_grows(store: Store) -> None:
-    content = PROFILES.content(a_profile())
+    content = content_of(a_profile())
     entry_id = store.add_document("profile", "m", {**content, "loss": None})
     store.rename(entry_id, "on one core")
     store.replace_document(entry_id, content)

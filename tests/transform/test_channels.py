@@ -170,7 +170,7 @@ def test_flattened_channels_take_all_their_places_with_them(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("shape", [[1, 12], [-1, 12], [0, -1], [1, -1]])
-def test_a_shape_that_counts_channels_is_counted_anew(tmp_path: Path, shape: list[int]) -> None:
+def test_a_shape_that_counts_channels_is_counted_again(tmp_path: Path, shape: list[int]) -> None:
     weights = {"w": scaled(random(3, 2, 3, 3), [2, 1, 3]), "s": np.array(shape, np.int64), "d": random(12, 2)}
     nodes = [
         node("Conv", ["x", "w"], ["c"], strides=[2, 2]),

@@ -13,15 +13,18 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records import Finding, OutputCheck
+from inferlab.store.formats import content_of, record_of
 from inferlab.store.record_files import PROFILES
 from inferlab.views import profile as text
+from inferlab.views.results import render
 from tests.helpers.profiles import a_performance_profile, a_profile
+from tests.helpers.stored import a_document
 
 PROFILE = a_profile()
 
 
 def test_what_is_written_is_read_again() -> None:
-    assert PROFILES.from_content(json.loads(PROFILES.to_json(PROFILE)), "p.json") == PROFILE
+    assert PROFILES.from_content(json.loads(render(PROFILE, ".json")), "p.json") == PROFILE
 
 
 def change(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
@@ -56,13 +59,16 @@ def change(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
 def test_a_damaged_profile_is_refused(
     damage: Callable[[dict[str, Any]], Any], sentence: str, tmp_path: Path
 ) -> None:
-    content = PROFILES.content(PROFILE)
+    content = content_of(PROFILE)
     damage(content)
     file = tmp_path / "p.json"
     file.write_text(json.dumps(content))
     with pytest.raises(BadInput) as caught:
         PROFILES.load(str(file))
     assert sentence in str(caught.value)
+    with pytest.raises(BadInput) as caught:
+        record_of(a_document("profile", content))
+    assert sentence in str(caught.value) or "does not read: inferlab-profile/9" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "no JSON", ""])
@@ -80,7 +86,7 @@ def test_an_infinite_error_and_findings_of_another_version_are_told_after_a_file
         Finding("of-tomorrow", {"share": 0.25}),
     )
     profile = replace(PROFILE, performance=a_performance_profile(output_check=wrong, findings=found))
-    again = PROFILES.from_content(json.loads(PROFILES.to_json(profile)), "p.json")
+    again = PROFILES.from_content(json.loads(render(profile, ".json")), "p.json")
     lines = text.lines(again)
     assert "Output Check: WRONG (output 'y': largest error inf, tolerance 0.001, against a reference)" in lines
     assert "Note: this version has no words for of-tomorrow: share 0.25." in lines

@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Benchmark, Outcome
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from tests.helpers.profiles import a_loss_profile, a_profile
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import PLAN, save
@@ -90,7 +90,7 @@ def places(server: Server) -> Iterator[dict[str, str]]:
             loss=a_loss_profile(method="approximated", items=0, findings=()),
         )
         entries = [
-            store.add_document("profile", one.model.source, PROFILES.content(one), project_id=project)
+            store.add_document("profile", one.model.source, content_of(one), project_id=project)
             for one in (theory, PROFILE)
         ]
         runs = (steady_run(2.0), steady_run(2.1), steady_run(2.2))

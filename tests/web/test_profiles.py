@@ -19,7 +19,7 @@ from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
 from inferlab.records import OutputCheck
 from inferlab.records.profile import PerformanceProfile, Profile
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from inferlab.store.store import Store
 from inferlab.units import decimal
 from tests.helpers.http_calls import ended
@@ -66,7 +66,7 @@ class Shelf:
 
     def add(self, profile: Profile) -> str:
         """Save a further profile of it."""
-        content = PROFILES.content(profile)
+        content = content_of(profile)
         return self.store.add_document("profile", profile.model.source, content, project_id=self.project)
 
 
@@ -199,7 +199,7 @@ def test_the_summary_tells_what_was_measured_with_its_intervals(reader: Reader, 
     assert not reader.sees("wrong-outputs")
 
 
-def test_moving_the_budget_estimates_anew(reader: Reader, page: str) -> None:
+def test_moving_the_budget_estimates_again(reader: Reader, page: str) -> None:
     def estimated(budget: float) -> list[str]:
         found = with_estimate(PROFILE, budget).estimate
         assert found is not None and found.estimated_ms_per_batch is not None

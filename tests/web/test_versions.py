@@ -20,7 +20,7 @@ from inferlab.lab import read_model
 from inferlab.optimizing import recipe_yaml
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from inferlab.units import decimal, share
 from inferlab.workspace.version_forms import Basis
 from tests.helpers.http_calls import ABSENT, ended, job_of, refused
@@ -93,7 +93,7 @@ def foretold(server: Server) -> Iterator[str]:
     """A project whose profile was made by hand: an engine that gains from zeros, everything measured."""
     with open_store(str(server.store)) as store:
         project = store.projects.add("MobileNetV2", "", PROFILE.model).id
-        store.add_document("profile", PROFILE.model.source, PROFILES.content(PROFILE), project_id=project)
+        store.add_document("profile", PROFILE.model.source, content_of(PROFILE), project_id=project)
         yield project
         store.projects.remove(project)
 
@@ -204,7 +204,7 @@ def test_without_times_of_pruned_copies_it_goes_by_parameters(maker: Maker, serv
     plain = replace(PROFILE, performance=None)
     with open_store(str(server.store)) as store:
         project = store.projects.add("Untimed", "", PROFILE.model).id
-        store.add_document("profile", "x", PROFILES.content(_untimed(PROFILE)), project_id=project)
+        store.add_document("profile", "x", content_of(_untimed(PROFILE)), project_id=project)
         maker.open(f"/projects/{project}/optimization")
         maker.see("estimate-note", "Times of pruned copies were not measured")
         assert maker.number("estimated-speedup") == "–"
@@ -226,7 +226,7 @@ def test_layers_that_were_not_measured_are_shown_and_approximated_brings_them_ba
     with open_store(str(server.store)) as store:
         project = store.projects.add("Cut short", "", PROFILE.model).id
         for one in (theory, cut):
-            store.add_document("profile", "x", PROFILES.content(one), project_id=project)
+            store.add_document("profile", "x", content_of(one), project_id=project)
         maker.open(f"/projects/{project}/optimization")
         maker.see("editor-count", f"{len(layers)} layers")
         maker.see("estimate-note", f"The losses of {len(layers) - 5} of {len(layers)} layers were not measured")

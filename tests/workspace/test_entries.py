@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.errors import BadInput, NotThere
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from inferlab.workspace.entries import measured_on, name_of, reference_to
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
@@ -48,7 +48,7 @@ def test_a_comparison_is_called_by_both_sides(workspace: Workspace) -> None:
 
 
 def test_a_profile_keeps_its_name_in_its_parts(workspace: Workspace) -> None:
-    entry_id = workspace.store.add_document("profile", "m", PROFILES.content(a_profile()))
+    entry_id = workspace.store.add_document("profile", "m", content_of(a_profile()))
     assert name_of(workspace.rename(entry_id, "on one core")) == "on one core"
     found = workspace.profile(entry_id)
     assert found.performance is not None and found.loss is not None

@@ -11,7 +11,8 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import estimate, with_estimate
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
+from inferlab.views.results import render
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
 
@@ -26,7 +27,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def entry_id(workspace: Workspace) -> str:
-    return workspace.store.add_document("profile", "m", PROFILES.content(PROFILE))
+    return workspace.store.add_document("profile", "m", content_of(PROFILE))
 
 
 def test_without_a_budget_the_estimate_is_the_one_that_was_kept(workspace: Workspace, entry_id: str) -> None:
@@ -38,7 +39,7 @@ def test_without_a_budget_the_estimate_is_the_one_that_was_kept(workspace: Works
 
 def test_without_a_kept_estimate_the_usual_budget_is_taken(workspace: Workspace) -> None:
     bare = replace(PROFILE, estimate=None)
-    entry_id = workspace.store.add_document("profile", "m", PROFILES.content(bare))
+    entry_id = workspace.store.add_document("profile", "m", content_of(bare))
     found = workspace.profile(entry_id).estimate
     assert found is not None and found == with_estimate(bare).estimate and found.budget == 0.1
 
@@ -52,7 +53,7 @@ def test_losses_alone_go_by_the_parameters(workspace: Workspace, entry_id: str) 
 
 def test_what_looks_like_a_file_is_not_opened(workspace: Workspace, entry_id: str, tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    path.write_text(PROFILES.to_json(PROFILE))
+    path.write_text(render(PROFILE, ".json"))
     for ask in (
         lambda: workspace.profile(str(path)),
         lambda: workspace.profile(entry_id, str(path)),

@@ -24,7 +24,7 @@ from inferlab.records.optimization import Pruning, Recipe
 from inferlab.records.profile import Profile
 from inferlab.store import open_store
 from inferlab.store.entries import Document, QueuedJob
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from inferlab.web.runner import Runner
 from inferlab.workspace.cards import open_card
 from inferlab.workspace.engines import Engines
@@ -296,9 +296,7 @@ def foretold(place: Place) -> Place:
     """A project with a profile made by hand, whose times fall with zeros."""
     profile = a_profile()
     project = place.workspace.store.projects.add("MobileNetV2", "", profile.model)
-    place.workspace.store.add_document(
-        "profile", profile.model.source, PROFILES.content(profile), project_id=project.id
-    )
+    place.workspace.store.add_document("profile", profile.model.source, content_of(profile), project_id=project.id)
     return Place(place.workspace, project.id, place.folder)
 
 
@@ -367,7 +365,7 @@ def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place)
     project = workspace.store.projects.add("Cut", "", whole.model).id
     rough = replace(whole, performance=None, estimate=None, loss=replace(whole.loss, method="approximated"))
     for one in (rough, cut_short(5)):
-        workspace.store.add_document("profile", "m", PROFILES.content(one), project_id=project)
+        workspace.store.add_document("profile", "m", content_of(one), project_id=project)
     basis = read_basis(workspace, project)
     assert basis.loss.method == "one-shot"
     assert [one.weight for one in basis.loss.layers] == [one.weight for one in whole.loss.layers]

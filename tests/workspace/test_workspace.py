@@ -11,7 +11,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo
 from inferlab.store import open_store
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import content_of
 from inferlab.web.runner import Runner
 from inferlab.workspace.engines import Engines, reason
 from inferlab.workspace.requests import BenchmarkForm, BenchmarkRequest, ProfileForm
@@ -131,7 +131,7 @@ def test_every_kind_of_card_and_profile_is_exported(workspace: Workspace, ending
     ids = [
         save(store, a_sweep(an_outcome(), an_outcome((), seed=1))),
         save_comparison(store, found),
-        store.add_document("profile", "demo:x", PROFILES.content(a_profile())),
+        store.add_document("profile", "demo:x", content_of(a_profile())),
     ]
     for entry_id in ids:
         export = workspace.export(entry_id, ending)
@@ -180,8 +180,8 @@ def test_the_estimate_goes_by_the_losses_that_are_named(workspace: Workspace) ->
 
     profile = replace(a_profile(), estimate=None)
     store = workspace.store
-    timed = store.add_document("profile", "m", PROFILES.content(replace(profile, loss=None)))
-    losses = store.add_document("profile", "m", PROFILES.content(replace(profile, performance=None)))
+    timed = store.add_document("profile", "m", content_of(replace(profile, loss=None)))
+    losses = store.add_document("profile", "m", content_of(replace(profile, performance=None)))
     assert workspace.profile(timed).estimate is None
     assert workspace.profile(timed, losses, 0.5).estimate is not None
     assert workspace.profile(timed, losses, 0.5).loss == profile.loss
@@ -196,7 +196,7 @@ def test_what_the_command_line_compared_cannot_be_repeated_from_here(workspace: 
 def test_a_removal_whose_undoing_failed_can_be_undone_again(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry_id = workspace.store.add_document("profile", "p", PROFILES.content(a_profile()))
+    entry_id = workspace.store.add_document("profile", "p", content_of(a_profile()))
     workspace.remove(entry_id)
     with monkeypatch.context() as full:
         full.setattr("tempfile.tempdir", "/nowhere")

@@ -28,6 +28,7 @@ from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import FORMAT as PROFILE
 from inferlab.records.profile import Profile
 from inferlab.store.entries import Document
+from inferlab.store.record_files import PROFILES, VERSIONS
 
 Content = Mapping[str, Any]
 Record = ComparisonSweep | Capacity | Recommendation | FleetRecommendation | Profile | Optimization | Front
@@ -71,9 +72,9 @@ def content_of(record: Record) -> dict[str, Any]:
             "results": [_stored_comparison(one) for one in record.results],
             "failures": [plain(one) for one in record.failures],
         }
+    content = plain(record)
     # What is not a number is null: these are the files that the commands write.
-    told = plain(record if isinstance(record, Front) else replace(record, id=""))
-    return {"format": _FORMATS[type(record)], **(finite(told) if isinstance(record, _FILES) else told)}
+    return {"format": _FORMATS[type(record)], **(finite(content) if isinstance(record, _FILES) else content)}
 
 
 def _stored_comparison(comparison: Comparison) -> dict[str, Any]:
@@ -138,6 +139,6 @@ _READERS: dict[str, Callable[[Document], Any]] = {
     RECOMMENDATION: _reader(Recommendation),
     FLEET_RECOMMENDATION: _reader(FleetRecommendation),
     SEARCH: _reader(Front),
-    PROFILE: _reader(Profile),
-    OPTIMIZATION: _reader(Optimization),
+    PROFILE: lambda document: PROFILES.from_content(document.content, document.id),
+    OPTIMIZATION: lambda document: VERSIONS.from_content(document.content, document.id),
 }

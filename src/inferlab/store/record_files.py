@@ -1,14 +1,13 @@
-"""Profiles and versions as JSON files that commands write and read again; the store holds the same."""
+"""Profiles and versions read again from JSON, out of a file or out of the store, and checked."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
-from inferlab.codec import finite, plain, restored
+from inferlab.codec import restored
 from inferlab.errors import BadInput
 from inferlab.parsing import parse_json, read_text
 from inferlab.records import optimization
@@ -21,7 +20,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class RecordFiles(Generic[R]):
-    """How a kind of record is written and read: its format, and the words for what is wrong with a file."""
+    """How a kind of record is read again: its format, and the words for what is wrong with a file."""
 
     kind: type[R]
     format: str
@@ -31,15 +30,6 @@ class RecordFiles(Generic[R]):
     command: str
     #: Refuses what nothing could have made; a ValueError says why.
     check: Callable[[R], None]
-
-    def content(self, record: R) -> dict[str, Any]:
-        """The whole record as JSON values; what is not a number is null."""
-        found: dict[str, Any] = finite(plain(record))
-        return found
-
-    def to_json(self, record: R) -> str:
-        """The text that the command writes."""
-        return json.dumps(self.content(record), indent=2, allow_nan=False) + "\n"
 
     def from_content(self, found: Any, name: str) -> R:
         """The record that was written so; refused where it is none, or where nothing could have made it."""

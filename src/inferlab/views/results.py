@@ -135,7 +135,7 @@ def _profile(record: Profile) -> View:
     return View(
         f"{_name(record.model.source)}: profile",
         lambda: profile.blocks(record),
-        lambda: _dumped(content_of(record) | {"id": record.id}),
+        lambda: _dumped(content_of(record)),
         lambda: tables.csv_records(profile_tables.layer_rows(record)),
         report,
     )
@@ -178,7 +178,7 @@ def _optimization(record: Result) -> View:
     return View(
         f"{_name(record.model.source)}: optimised",
         lambda: optimization.blocks(record),
-        lambda: _dumped(content_of(record) | {"id": record.id}),
+        lambda: _dumped(content_of(record)),
         lambda: tables.to_csv(optimization.speeds(record)),
     )
 
