@@ -115,6 +115,12 @@ def clean_up(host: Host) -> None:
     host.log.close()
 
 
+def _end(host: Host) -> None:
+    host.process.kill()
+    host.process.wait()
+    clean_up(host)
+
+
 @contextmanager
 def kept_warm(kinds: Sequence[str] = (), copies: int = 1) -> Iterator[None]:
     """Inside it, every worker is a fork of a process that has imported its engine, not a new process.
@@ -130,9 +136,7 @@ def kept_warm(kinds: Sequence[str] = (), copies: int = 1) -> Iterator[None]:
     finally:
         ending, _warm = _warm, before
         for host in ending.idle:
-            host.process.kill()
-            host.process.wait()
-            clean_up(host)
+            _end(host)
 
 
 def lend(launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
@@ -143,9 +147,7 @@ def lend(launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
 def give_back(host: Host) -> None:
     """Let the next worker fork from this process: its last fork has ended well."""
     if _warm is None:
-        host.process.kill()
-        host.process.wait()
-        clean_up(host)
+        _end(host)
         return
     host.scratch.empty()
     host.log.seek(0)
@@ -176,9 +178,7 @@ class _Warm:
                 hosts.append(host)
                 return host
             self._unforkable.add(launch.name)
-            host.process.kill()
-            host.process.wait()
-            clean_up(host)
+            _end(host)
             return None
         waiting = [host for host in self.idle if host in hosts]
         if not waiting:

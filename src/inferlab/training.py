@@ -44,7 +44,7 @@ class _Pruned:
     final: float
     #: The places of its elements, a row for each sum that gives an output, as patterns go.
     places: Any
-    #: Of the last raise; masks are found anew only where it changes.
+    #: Of the last raise; masks are found again only where it changes.
     level: float = 0.0
     zeros: Any = None
 

@@ -26,7 +26,7 @@ _HELP = f"""Measure how fast MODEL runs.
   inferlab benchmark model.onnx -s sync -ncores 1
   inferlab benchmark model.onnx -b 1,8,32 -ncores 1,max -e onnxruntime,openvino
 
-Options that take a list (1,8,32 or 1-4 or 1-64*2) make a sweep: every combination is measured, by lot.
+Options that take a list (1,8,32 or 1-4 or 1-64*2) make a sweep: every combination is measured, in random order.
 
 {MODELS}"""
 _BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."

@@ -72,9 +72,9 @@ class Schedule:
         """Measure what waits in the slots; Ctrl-C leaves the rest pending."""
         self.outcomes = {one.cell.id: one for one in before}
         for slot in slots:
-            # By lot, each machine in an order of its own, so that time does not favour one end of the table.
+            # In random order, each machine in one of its own, so that time does not favour one end of the table.
             cells = list(slot.waiting)
-            random.Random(f"{self._seed} {slot.node.name}").shuffle(cells)  # noqa: S311  lots for fairness
+            random.Random(f"{self._seed} {slot.node.name}").shuffle(cells)  # noqa: S311  for fairness
             slot.waiting = deque(cells)
         try:
             for slot in slots:

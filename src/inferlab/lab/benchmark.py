@@ -40,10 +40,10 @@ class LocalSweep:
         waiting = [cell for cell in cells if outcomes[cell.id].status in ("pending", "cancelled")]
         self._several = len(cells) > 1
         self._done, self._of = len(cells) - len(waiting), len(cells)
-        # By lot, so that a machine that slows down with time does not slow down one end of the table.
-        random.Random(self._plan.seed).shuffle(waiting)  # noqa: S311  lots for fairness, no secret
+        # In random order, so that a machine that slows down with time does not slow down one end of the table.
+        random.Random(self._plan.seed).shuffle(waiting)  # noqa: S311  for fairness, no secret
         for cell in waiting:
-            # The inputs are made anew for each cell: those of all would fill the memory.
+            # The inputs are made again for each cell: those of all would fill the memory.
             outcome = self._measure(make_job(self._plan, self._model, cell, self._live), outcomes[cell.id].runs)
             outcomes[cell.id] = outcome
             self._done += 1

@@ -91,7 +91,7 @@ class Comparing:
         if event.fraction is not None:
             event = replace(event, fraction=(done + event.fraction) / self._of)
         elif event.code == "comparing" and self._of > 1:
-            self._listener(Event("contest", {"number": done + 1, "of": self._of}))
+            self._listener(Event("comparison", {"number": done + 1, "of": self._of}))
         self._listener(event)
 
     def _save(self, newest: Comparison | None) -> None:

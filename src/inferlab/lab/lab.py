@@ -11,7 +11,7 @@ from inferlab.errors import BadInput
 from inferlab.lab import comparison as comparisons
 from inferlab.lab.executor import Executor, executor_for
 from inferlab.lab.lookup import Lookup
-from inferlab.lab.resume import drop_cut_runs, unchanged, with_absolute_paths
+from inferlab.lab.resume import drop_cut_runs, read_unchanged_model, with_absolute_paths
 from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.measure.prepare import Job
 from inferlab.model.reading import read_model
@@ -110,7 +110,7 @@ class Lab:
         stored = self._lookup.benchmark(wanted)
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
         validate_plan(plan)
-        model = unchanged(stored.benchmark, listener)
+        model = read_unchanged_model(stored.benchmark, listener)
         before = [drop_cut_runs(one) for one in outcomes]
         left = [one.cell for one in before if one.status == "pending"]
         saver = self.new_saver(listener, stored.id)
@@ -122,7 +122,7 @@ class Lab:
             if not all(cell.id in cells for cell in left):
                 raise BadInput(
                     f"{stored.id} was begun on a machine with other cores, or its inputs changed since. "
-                    f"Measure it anew: inferlab rerun {stored.id}"
+                    f"Measure it again: inferlab rerun {stored.id}"
                 )
             store.reopen(stored.id)
             return sweep.run([cells[one.cell.id] for one in before if one.cell.id in cells], before)
@@ -130,7 +130,7 @@ class Lab:
     def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Measure a saved benchmark again under the same conditions, as a new entry."""
         stored = self._lookup.benchmark(entry_id)
-        unchanged(stored.benchmark, listener)
+        read_unchanged_model(stored.benchmark, listener)
         return self.benchmark(stored.benchmark.plan, listener, live)
 
     def new_saver(self, listener: Listener, entry_id: str = "") -> Saver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 # An id of the store, or the beginning of one, and the number of a cell.
 _ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
+
+
+def choose_result(name: str, results: Sequence[R]) -> R:
+    """The result whose number, counted from 1, follows a # in the name; without one there must be only one."""
+    _, hash_sign, number = name.partition("#")
+    if not hash_sign and len(results) > 1:
+        raise BadInput(f"{name} has {len(results)} results. Name one of them: {name}#1 to {name}#{len(results)}.")
+    index = 1 if not hash_sign else int(number) if number.isdigit() else 0
+    if not 1 <= index <= len(results):
+        raise BadInput(f"{name}: there is no result {number} among {len(results)}.")
+    return results[index - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +66,11 @@ class Lookup:
 
     def result(self, name: str) -> SavedResult:
         """One result of a benchmark: its only one, or that whose number, counted from 1, follows a #."""
-        entry_id, hash_sign, number = name.partition("#")
-        benchmark = self.benchmark(entry_id).benchmark
-        outcomes = benchmark.outcomes
-        if not hash_sign and len(outcomes) > 1:
-            raise BadInput(
-                f"{name} has {len(outcomes)} results. Name one of them: {name}#1 to {name}#{len(outcomes)}."
-            )
-        index = 1 if not hash_sign else int(number)
-        if not 1 <= index <= len(outcomes):
-            raise BadInput(f"{name}: there is no result {number} among {len(outcomes)}.")
-        result = saved_result(name, benchmark, outcomes[index - 1])
+        benchmark = self.benchmark(name.partition("#")[0]).benchmark
+        outcome = choose_result(name, benchmark.outcomes)
+        result = saved_result(name, benchmark, outcome)
         if result is None:
-            raise BadInput(f"{name} has no measurement: its status is {outcomes[index - 1].status}.")
+            raise BadInput(f"{name} has no measurement: its status is {outcome.status}.")
         return result
 
     def is_profile(self, name: str) -> bool:

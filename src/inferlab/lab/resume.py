@@ -20,7 +20,7 @@ def with_absolute_paths(plan: Plan) -> Plan:
     return replace(plan, model=whole(plan.model), input_file=data)
 
 
-def unchanged(benchmark: Benchmark, listener: Listener) -> Model:
+def read_unchanged_model(benchmark: Benchmark, listener: Listener) -> Model:
     """The benchmark's model as it is now; refused if it is another one."""
     model = read_model(benchmark.plan.model, listener)
     if model.digest != benchmark.model.digest:

@@ -96,7 +96,7 @@ class _Finder:
         return replace(found, lone=self._lone)
 
     def _another(self) -> bool:
-        """Whether one more process is wanted and has time, which what is left is divided for anew."""
+        """Whether one more process is wanted and has time; what is left is divided again."""
         left, left_s = self._wanted - len(self._trials), self._began + self._cell.time_s - time.monotonic()
         if self._lone is not None or left <= 0:
             return False

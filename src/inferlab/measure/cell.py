@@ -109,7 +109,7 @@ def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) 
         if before and getattr(before[0], name) != getattr(run, name):
             raise BadInput(
                 f"This cell was begun with another {_CONDITIONS[name]}, and runs of both cannot be pooled. "
-                "Measure it anew: inferlab rerun"
+                "Measure it again: inferlab rerun"
             )
 
 

@@ -156,7 +156,7 @@ def _read(path: Path, count: int) -> tuple[Arrays, ...] | None:
                 sets[int(number)][name] = file[key]
     except FileNotFoundError:
         return None
-    except Exception:  # a damaged cache is only a cache: it is made anew
+    except Exception:  # a damaged cache is only a cache: it is made again
         path.unlink(missing_ok=True)
         return None
     return sets

@@ -14,6 +14,8 @@ from inferlab.records import Cell, Run, Samples, Summary, Window
 PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 # A percentile is shown only if, with this confidence, at least two samples lie beyond it.
 _CONFIDENCE = 0.99
+# In every run's versions, beside the engine's.
+_NO_ENGINES = ("inferlab", "python", "numpy")
 
 
 def summarize(cell: Cell, runs: Sequence[Run]) -> Summary | None:
@@ -123,6 +125,11 @@ def load(cell: Cell, runs: Sequence[Run]) -> float:
     """The share of its streams' time that a server needs for what arrives; from 1 on, its queue grows for ever."""
     services_s = np.concatenate([service_ns(stream) for run in runs for stream in _streams(run)]) / 1e9
     return (cell.rate or 0.0) * float(np.mean(services_s)) / (cell.num_streams * cell.instances)
+
+
+def engine_version(run: Run) -> str:
+    """The version of the engine that measured, among those of all packages that took part; empty if unknown."""
+    return next((version for name, version in run.versions.items() if name not in _NO_ENGINES), "")
 
 
 def peak_memory_bytes(runs: Sequence[Run]) -> int | None:

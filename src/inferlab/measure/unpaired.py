@@ -8,7 +8,7 @@ from typing import Any
 
 from inferlab.measure import intervals
 from inferlab.measure.check import worst
-from inferlab.measure.stats import items_per_sec, median_ms, seconds, with_samples
+from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, with_samples
 from inferlab.records import Benchmark, Comparison, Estimate, Outcome
 
 #: What two results may differ in beside their model and machine, and what it is called.
@@ -35,7 +35,6 @@ _MACHINE = {
     "system": "system",
     "cpu_quota": "CPU quota",
 }
-_OWN_VERSIONS = ("inferlab", "python", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,9 @@ def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedRes
     if not runs:
         return None
     first, check = outcome.runs[0], worst([run.check for run in outcome.runs])
-    version = next((version for name, version in first.versions.items() if name not in _OWN_VERSIONS), "")
     conditions = {
         **{name: getattr(cell, name, None) for name in CONDITIONS},
-        "version": version,
+        "version": engine_version(first),
         "stream_mode": first.stream_mode,
         "engine_options": dict(cell.engine_options),
         "inputs": {name: list(shape) for name, shape in cell.shapes},

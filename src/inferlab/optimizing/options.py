@@ -32,7 +32,7 @@ class VersionOptions:
     #: What a search is to reach, and how long it may take; the recipe is then what all that it tries begins with.
     goal: Goal | None = None
     search_s: float = 300.0
-    #: Profiles in the store, or their files, to take times and losses from; made anew where they are needed.
+    #: Profiles in the store, or their files, to take times and losses from; made again where they are needed.
     performance_id: str | None = None
     loss_id: str | None = None
 

@@ -68,7 +68,7 @@ def place(
 
 
 def measure_ceilings(num_cores: int, listener: Listener = ignore, seconds: float = 3.0) -> Ceilings:
-    """What so many cores of this machine reach at most; measured anew, for it belongs to the same moment."""
+    """What so many cores of this machine reach at most; measured again, for it belongs to the same moment."""
     cpus = machine.choose_cpus(num_cores, "core")
     with measuring_alone("ceilings for the roofline", listener):
         listener(Event("ceilings", {"num_cores": num_cores}))

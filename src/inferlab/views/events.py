@@ -40,7 +40,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "warming": lambda d: f"Warming up each process until it is steady, {d['seconds']:g} seconds at most",
     "measuring": lambda d: f"Starting '{d['scenario']}' performance measurements for {d['seconds']:g} seconds",
     "same-arms": lambda d: "Both arms are the same: this measures how small a difference can be seen here",
-    "contest": lambda d: f"Comparison {d['number']} of {d['of']}",
+    "comparison": lambda d: f"Comparison {d['number']} of {d['of']}",
     "comparing": lambda d: f"Comparing in turns, for {d['seconds']:g} seconds at most",
     "pair": lambda d: f"Pair {d['number']}: B takes {d['ratio']:.4f} of A's time so far",
     "checking": lambda d: "Checking the outputs once more",

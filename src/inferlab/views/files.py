@@ -20,6 +20,7 @@ from inferlab.measure.findings import find_all, totals, touching
 from inferlab.measure.headline import SCHEDULERS, cost_per_million, price_of
 from inferlab.measure.stats import (
     PERCENTILES,
+    engine_version,
     items_per_sec,
     latencies_ns,
     median_ms,
@@ -108,7 +109,7 @@ def result(benchmark: Benchmark, outcome: Outcome) -> dict[str, Any]:
     content: dict[str, Any] = {
         "format": FORMAT,
         "engine": cell.engine,
-        "version": next((v for k, v in run.versions.items() if k not in _OWN_VERSIONS), "") if run else "",
+        "version": engine_version(run) if run else "",
         "orig_model_path": model.source,
         "model_path": run.model_path if run else model.path,
         "batch_size": cell.batch_size,
@@ -161,9 +162,6 @@ def _on_cluster(benchmark: Benchmark, cell: Cell, summary: Summary | None) -> di
         "cost_per_million_low": None if cost is None else cost.low,
         "cost_per_million_high": None if cost is None else cost.high,
     }
-
-
-_OWN_VERSIONS = ("inferlab", "python", "numpy")
 
 
 def _measured(outcome: Outcome) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput
+from inferlab.lab.lookup import choose_result
 from inferlab.measure.unpaired import CONDITIONS, SavedResult
 from inferlab.views import flat
 from inferlab.views.text import SCENARIO_NAMES
@@ -23,7 +24,7 @@ def is_file(name: str) -> bool:
 def load(name: str) -> SavedResult:
     """A result of a file; of several, the one whose number follows a #."""
     path, _, _ = name.partition("#")
-    content = choose(name, flat.results(Path(path)))
+    content = choose_result(name, flat.results(Path(path)))
     if not content.get("benchmark_result"):
         raise BadInput(f"{name} has no measurement: its status is {content.get('status', 'unknown')}.")
     try:
@@ -34,17 +35,6 @@ def load(name: str) -> SavedResult:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise BadInput(f"{name} is damaged: its measurements cannot be read.") from None
     return result
-
-
-def choose(name: str, results: Sequence[Any]) -> Any:
-    """The result whose number, counted from 1, follows a # in the name; without one there must be only one."""
-    _, hash_sign, number = name.partition("#")
-    if not hash_sign and len(results) > 1:
-        raise BadInput(f"{name} has {len(results)} results. Name one of them: {name}#1 to {name}#{len(results)}.")
-    index = 1 if not hash_sign else int(number) if number.isdigit() else 0
-    if not 1 <= index <= len(results):
-        raise BadInput(f"{name}: there is no result {number} among {len(results)}.")
-    return results[index - 1]
 
 
 def _result(name: str, content: Mapping[str, Any]) -> SavedResult:

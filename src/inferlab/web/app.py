@@ -27,7 +27,7 @@ PAGES: tuple[str, ...] = (
 ROUTERS: tuple[str, ...] = ("inferlab.web.api",)
 
 API = "/api/v1"
-# A page that lost its connection for longer is loaded anew, and what was typed into it is gone.
+# A page that lost its connection for longer is loaded again, and what was typed into it is gone.
 _RECONNECT_S = 20.0
 
 

@@ -22,7 +22,7 @@ from inferlab.workspace.sources import is_fetched
 from inferlab.workspace.workspace import Workspace
 
 _LOOK_S = 1.0
-# Ages are shown anew so often.
+# Ages are shown again so often.
 _TICK_S = 20.0
 # A runner that dies at once is not started a hundred times a second.
 _RESTART_S = 1.0
@@ -49,7 +49,7 @@ class Watch:
         self._followers: set[Callable[[], None]] = set()
         self._reads = self._shown = 0
         self.snapshot = Snapshot()
-        #: Counts on while nothing changes, so that ages are shown anew.
+        #: Counts on while nothing changes, so that ages are shown again.
         self.ticks = 0
 
     def follow(self, tell: Callable[[], None]) -> Callable[[], None]:

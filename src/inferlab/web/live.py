@@ -74,7 +74,7 @@ async def _done(waiting: Awaitable[None] | None) -> None:
 
 
 def aged(then: datetime) -> str:
-    """How long ago it was, as it stays true until a page says it anew."""
+    """How long ago it was, as it stays true until a page says it again."""
     now = datetime.now(UTC)
     return "just now" if now - then < _JUST_NOW else age(then, now)
 

@@ -91,7 +91,7 @@ def _flatten_biases(model: str) -> None:
             and tensor.dims[0] == 1
         ):
             del tensor.dims[0]
-    # Shapes are inferred anew.
+    # Shapes are inferred again.
     del graph.value_info[:]
     with open(model, "wb") as file:
         file.write(loaded.SerializeToString())

@@ -68,7 +68,7 @@ class Scope:
         return self._parent.tensor(name) if self._parent else Tensor()
 
     def constant(self, name: str) -> Constant | None:
-        """What is constant about a value, None if it is made anew by every run."""
+        """What is constant about a value, None if it is made again by every run."""
         if name in self._constants:
             return self._constants[name]
         if name in self.tensors or name in self._index.producers or self._parent is None:

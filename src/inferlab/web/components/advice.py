@@ -14,7 +14,7 @@ _FIELDS = (
     (r"Install it with: inferlab engines install \S+", "Install it under Engines on the start page."),
     (r"See: inferlab engines", "See Engines on the start page."),
     (r"See: inferlab history", "See Benchmarks."),
-    (r"Measure it anew: inferlab rerun( \S+)?", "Choose Re-run in its menu."),
+    (r"Measure it again: inferlab rerun( \S+)?", "Choose Re-run in its menu."),
     (r"Give an ONNX file; inferlab export writes one", "Make a project of its ONNX file"),
     (r"leave out --no-performance and --no-loss", "switch both on"),
     (r"Give a larger --budget", "Allow more loss"),

@@ -223,7 +223,7 @@ async def open_loss(desk: Desk, project: Project) -> None:
 
 
 async def _open(desk: Desk, project: Project, part: str) -> None:
-    # Not where the button is: the navigation is drawn anew when profiles come and go.
+    # Not where the button is: the navigation is drawn again when profiles come and go.
     client = ui.context.client
     profiles = await asyncio.to_thread(desk.workspace.profiles, project.id)
     name = _free_name(profiles, part)

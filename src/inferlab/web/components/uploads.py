@@ -198,7 +198,7 @@ class DataField:
                 self._sources.give_up(str(told["id"]))
             self._problem.set_text(str(told["problem"]))
         elif told["state"] == "sent":
-            # Its files are one upload each: the next one begins anew.
+            # Its files are one upload each: the next one begins again.
             ui.run_javascript(f"inferlabUpload.stop('{self._channel}')")
             return self._received(str(told["id"]), str(told["names"][0]))
         return None

@@ -73,7 +73,7 @@ _HEADS = ("Version", "Precision", "Zeros", "Parameters", "Size", "Measured Speed
 
 
 class VersionTable:
-    """Made within the page; `show` draws it anew where something changed."""
+    """Made within the page; `show` draws it again where something changed."""
 
     def __init__(self, model: Model, base: str) -> None:
         self._model, self._base = model, base

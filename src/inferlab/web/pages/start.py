@@ -47,7 +47,7 @@ class ProjectTable:
             ui.icon("search")
         with html.div().classes("il-card il-card-flush"):
             self._box: Element = html.div()
-            # It is never painted anew: a click on a button that was just replaced would be lost.
+            # It is never painted again: a click on a button that was just replaced would be lost.
             self._more = ui.button(on_click=self._show_more).props('flat data-testid="more-projects"')
             self._more.classes("il-more")
 
