@@ -24,17 +24,18 @@ from inferlab.worker import CONFINEMENT
 AIM = "1.00 ± 0.01"
 #: A call of about 15 µs shows what a call costs more, one of milliseconds what threads and memory do.
 MODELS = ("demo:mlp_medium", "demo:mobilenet_v2")
+SCENARIOS = ("sync", "async")
 #: Noise comes in bursts of about 0.1 s: two turns in a row mostly meet the same one.
 _TURN_S = 0.03
 _FEWEST_CALLS = 8
 _DOUBLE_TURNS = 12
 
 
-def main(pairs: int = 40, models: tuple[str, ...] = MODELS) -> None:
+def main(pairs: int = 40, models: tuple[str, ...] = MODELS, scenarios: tuple[str, ...] = SCENARIOS) -> None:
     """Pairs of processes, one of them confined, made in random order and measured interleaved: A B B A."""
     for source in models:
         model = read_model(source)
-        for scenario in ("sync", "async"):
+        for scenario in scenarios:
             (planned,) = jobs(Plan(source, scenarios=(scenario,)), model)
             with prepare_cell(planned, lambda _: None) as setup:
                 ratios = [_ratio(setup) for _ in range(pairs)]
@@ -85,5 +86,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=SCENARIOS)
     given = parser.parse_args()
-    main(given.pairs, tuple(given.models))
+    main(given.pairs, tuple(given.models), tuple(given.scenarios))

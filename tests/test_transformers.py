@@ -345,9 +345,9 @@ def test_the_processes_of_pytorch_are_forked_from_those_that_have_imported_it(
     )
     results = PyTorchBenchmark(args).run()
     assert [cell.check.status for cell in cells_of(results) if cell.check] == 4 * ["match"]
-    # Each of the four inferences is checked with a reference, and two cells are trained: forks of one process on the
-    # measured CPUs. Another one may say what PyTorch can do, unless an earlier test in this process has asked it, and
-    # a third one confine the reading of models, unless it runs already.
+    # Each of the four inferences is checked with a reference, and two cells are trained: forks of one process on
+    # the measured CPUs. Another one may say what PyTorch can do, unless an earlier test in this process has asked
+    # it, and a third one confine the reading of models, unless it runs already.
     assert 1 <= len(list(counted.iterdir())) <= 3
 
 
