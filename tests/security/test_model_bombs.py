@@ -64,3 +64,22 @@ def test_a_loop_whose_condition_goes_round_in_a_circle_is_read(tmp_path: Path) -
     path.write_bytes(helper.make_model(graph, ir_version=9).SerializeToString())
     found = costs(read_onnx(path, "loop"), {"x": (2,)})
     assert {node.type: node.uncounted for node in found.nodes}["Relu"].startswith("it is in a loop")
+
+
+@pytest.mark.parametrize("elements", [1 << 12, 1 << 24, 1 << 31])
+def test_a_weight_that_declares_more_than_it_holds_is_refused_before_its_shape_is_used(
+    elements: int, tmp_path: Path
+) -> None:
+    zero = TensorProto(name="zero", data_type=TensorProto.INT64, dims=[elements], raw_data=bytes(8))
+    indices = [helper.make_node("Shape", ["x"], ["shape"]), helper.make_node("Gather", ["shape", "zero"], ["y"])]
+    graph = helper.make_graph(
+        indices,
+        "bomb",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+        [zero],
+    )
+    path = tmp_path / "bomb.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(BadInput, match=f"the weight 'zero' has 1 elements where its shape needs {elements}"):
+        read_onnx(path, "bomb")

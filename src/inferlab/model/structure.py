@@ -23,8 +23,6 @@ MOST_BYTES = 2**31 - 1
 _MOST_ELEMENTS = 2**48
 # Graphs within graphs; readers follow them by recursion.
 _DEEPEST = 24
-# The data of a tensor of more elements is counted where it is read.
-_SMALL = 65536
 
 _TYPES = frozenset(TensorProto.DataType.values())
 
@@ -99,7 +97,7 @@ def _check_tensor(tensor: TensorProto) -> None:
         raise Damaged(f"the tensor '{tensor.name}' is of the type {tensor.data_type}, which does not exist")
     _check_dims(tensor.name, tensor.dims)
     kind = type_name(tensor.data_type)
-    if tensor.data_location == TensorProto.EXTERNAL or kind == "STRING" or math.prod(tensor.dims) > _SMALL:
+    if tensor.data_location == TensorProto.EXTERNAL or kind == "STRING":
         return
     needed = _stored_values(tensor, kind)
     if needed is not None and needed[0] != needed[1]:
@@ -120,8 +118,9 @@ def _stored_values(tensor: TensorProto, kind: str) -> tuple[int, int] | None:
     if kind == "UNDEFINED" or (bit_width(kind) is None and kind.startswith("FLOAT6")):
         return None
     if tensor.HasField("raw_data"):
-        width = max(1, tensor_bytes(tensor) // count) if count else 1
-        return len(tensor.raw_data) // width if len(tensor.raw_data) != tensor_bytes(tensor) else count, count
+        needed_bytes, held_bytes = tensor_bytes(tensor), len(tensor.raw_data)  # each look at raw_data copies it
+        width = max(1, needed_bytes // count) if count else 1
+        return held_bytes // width if held_bytes != needed_bytes else count, count
     packed = 8 // (bit_width(kind) or 8) if (bit_width(kind) or 8) < 8 else 1
     needed = -(-count // packed)
     if kind in ("FLOAT", "COMPLEX64"):
