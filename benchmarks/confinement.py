@@ -19,7 +19,7 @@ from inferlab.measure.children import Children
 from inferlab.measure.prepare import PreparedCell, prepare_cell
 from inferlab.measure.stats import latencies_ns
 from inferlab.records import Plan, Window
-from inferlab.worker import CONFINEMENT
+from inferlab.settings import CONFINEMENT
 
 AIM = "1.00 ± 0.01"
 #: A call of about 15 µs shows what a call costs more, one of milliseconds what threads and memory do.

@@ -76,7 +76,7 @@ def _right(runs: Sequence[Run]) -> bool:
 def _side_by_side(plan: Plan, chosen: Candidate, best: Candidate, pairs_s: float) -> str:
     if chosen == best:
         return "1.000 (they are the same)"
-    found = Lab().compare(_cell(plan, best), _cell(plan, chosen), (label(best), label(chosen)), pairs_s)
+    found = Lab().compare(_cell(plan, best), _cell(plan, chosen), pairs_s, labels=(label(best), label(chosen)))
     # The comparison is of times: throughput is the other way round.
     low, high = found.ratio.low, found.ratio.high
     ends = f"{1 / high:.3f} to {1 / low:.3f}, " if low and high else ""

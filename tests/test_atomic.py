@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.atomic import whole_file
+from inferlab.files import whole_file
 
 
 @pytest.mark.parametrize("umask", [0o077, 0o022, 0o002])

@@ -1,4 +1,4 @@
-"""`inferlab.machine_state` on machines that are laid out as files, and its documentation."""
+"""`inferlab.machine` on machines that are laid out as files, and its documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 from inferlab import machine
 from inferlab.cli.doctor import command
-from inferlab.machine_state import Fact, System, examine
+from inferlab.machine.conditions import examine
+from inferlab.machine.facts import Fact, System
 from inferlab.views import doctor as render
 from inferlab.views.doctor import PROSE, sentence
 

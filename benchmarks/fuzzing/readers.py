@@ -66,12 +66,12 @@ def _check_sentence(text: str) -> None:
 
 
 def _model(path: Path, seed: int) -> None:
-    from inferlab.confined import in_this_process
+    from inferlab.model.confined import in_this_process
     from inferlab.model.flops import count
     from inferlab.model.onnx_file import read_onnx, rewrite
     from inferlab.model.shapes import resolve
-    from inferlab.timeouts import time_limit
     from inferlab.transform.copies import stamp
+    from inferlab.worker import time_limit
 
     with in_this_process(), quick_engines(), time_limit(_ENGINE_S):
         model = read_onnx(path, "model.onnx")
@@ -141,7 +141,8 @@ _engines: dict[str, Worker] = {}
 @contextlib.contextmanager
 def _engine(launch: Launch, *_: Any, **__: Any) -> Iterator[Worker]:
     """An engine's process that goes on where nothing happened to it."""
-    from inferlab.worker import CONFINEMENT, Worker
+    from inferlab.settings import CONFINEMENT
+    from inferlab.worker import Worker
 
     if launch.name not in _engines:
         with mock.patch.dict(os.environ, {CONFINEMENT: "off"}):

@@ -12,12 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from inferlab import arms, kinds, options
+from inferlab import kinds, options
 from inferlab.deployment_result import CapacityResult, DoctorResult, RecommendationResult
 from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
-from inferlab.machine_state import examine
+from inferlab.lab.comparison import arm_plans
+from inferlab.machine.conditions import examine
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
 from inferlab.optimization_result import OptimizationResult
@@ -156,7 +157,7 @@ def compare(
             memory = InMemory(stack)
             models = [memory.model(one, given) for one in (a, b) if one is not None]
             plans = _arms(models, memory.options(given))
-            return ComparisonResult(arms.compare(lab, *plans, kinds.NUMBER.check("time", time), margin, listener))
+            return ComparisonResult(lab.compare(*plans, kinds.NUMBER.check("time", time), margin, listener))
 
 
 def profile(
@@ -414,7 +415,7 @@ def _arms(models: Sequence[str], given: dict[str, Any]) -> tuple[Plan, Plan]:
     """Both plans: what is common to them, then what is each one's own."""
     common = {name: given[name] for name in options.KEYWORDS if name in given and name not in ("time", "engine")}
     own = _own("a_options", given), _own("b_options", given)
-    return arms.plans(
+    return arm_plans(
         models,
         kinds.check_each(kinds.WORD, "engine", given["engine"]),
         common,

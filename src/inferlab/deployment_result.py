@@ -6,15 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from inferlab import views
-from inferlab.escaping import escape_controls
 from inferlab.measure.capacity import max_rate
 from inferlab.records import Capacity, Recommendation
 from inferlab.results import checked_path
+from inferlab.units import escape_controls
 from inferlab.views import doctor as render_doctor
 from inferlab.views import files, results, tables
 
 if TYPE_CHECKING:
-    from inferlab.machine_state import Fact
+    from inferlab.machine.facts import Fact
     from inferlab.results import StrPath
 
 R = TypeVar("R", Recommendation, Capacity)

@@ -83,7 +83,7 @@ def keep_text(details: str) -> str:
     """Keep the details of a fault in a file, and say where."""
     import tempfile
 
-    from inferlab.escaping import escape_controls
+    from inferlab.units import escape_controls
 
     try:
         with tempfile.NamedTemporaryFile("w", prefix="inferlab-fault-", suffix=".txt", delete=False) as file:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab import views
-from inferlab.escaping import escape_controls
 from inferlab.optimizing import recipe_yaml
 from inferlab.records.optimization import Front, Optimization
 from inferlab.results import checked_path, frame
 from inferlab.store.formats import content_of
+from inferlab.units import escape_controls
 from inferlab.views import files, tables
 from inferlab.views import optimization as render
 from inferlab.views.results import render as render_result

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from inferlab.codec import parse_json, read_text
 from inferlab.errors import BadInput
-from inferlab.parsing import parse_json, read_text
 from inferlab.records import Benchmark, Comparison, ComparisonSweep, Outcome
 from inferlab.records.optimization import Front
 from inferlab.results import BenchmarkResult, ComparisonResult

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab import views
 from inferlab.errors import BadInput
-from inferlab.escaping import escape_controls
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, with_estimate
 from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.results import checked_path, frame
+from inferlab.units import escape_controls
 from inferlab.views import files, profile_tables, tables
 from inferlab.views import profile as render
 from inferlab.views.charts import profiles as charts

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab import views
 from inferlab.errors import BadInput
-from inferlab.escaping import escape_controls
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings, find_all
 from inferlab.measure.stats import summarize
 from inferlab.records import Benchmark, Comparison, Finding, Outcome, Status, Summary, Verdict
 from inferlab.store.entries import PRECEDENCE
-from inferlab.units import decimal
+from inferlab.units import decimal, escape_controls
 from inferlab.views import benchmark as view
 from inferlab.views import charts, files, flat, tables, text
 from inferlab.views import comparison as render_comparison

@@ -7,8 +7,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from inferlab.codec import read_text
 from inferlab.errors import BadInput
-from inferlab.parsing import read_text
 
 
 def cache_folder() -> Path:
@@ -49,6 +49,8 @@ def config_file() -> Path:
     return Path(base) / "inferlab" / "config.toml"
 
 
+#: `off` leaves engines and readers of models unconfined.
+CONFINEMENT = "INFERLAB_CONFINEMENT"
 #: Set by `inferlab serve` for itself and its processes: what may be downloaded for those who ask over HTTP.
 MOST_DOWNLOAD_BYTES = "INFERLAB_MAX_DOWNLOAD"
 LONGEST_DOWNLOAD_S = "INFERLAB_DOWNLOAD_TIMEOUT"

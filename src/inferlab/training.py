@@ -24,8 +24,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from inferlab.confined import confined
 from inferlab.errors import BadInput
+from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.weights import list_weights, stored_values
 from inferlab.optimizing.options import CHANNEL, check_recipe

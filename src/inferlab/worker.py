@@ -7,26 +7,176 @@ import os
 import re
 import select
 import signal
+import site
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
-from inferlab import processes
 from inferlab.child import descendants, protocol
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
-from inferlab.processes import Launch as Launch
+from inferlab.files import Scratch
+from inferlab.settings import CONFINEMENT
 
+#: What --timeout is where nobody gives it. Steps that are known to take long then have a longer one of their own.
+DEFAULT_S = 300.0
+_CHILD = Path(__file__).parent / "child" / "main.py"
+# Carried by all that a child starts, so that it is found even where the child itself is gone.
+_MARK = "INFERLAB_CHILD"
+# Engines that write into the user's home folder or call home are told not to.
+_QUIET = {
+    "ORT_DISABLE_TELEMETRY": "1",
+    "NM_DISABLE_ANALYTICS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    # NumPy's own thread pool would only stand in the engine's way.
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+# Where engines and their libraries write unasked; a confined one finds a folder of its own there.
+_HOMES = (
+    "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HF_HOME", "TORCH_HOME",
+    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "NUMBA_CACHE_DIR", "MPLCONFIGDIR",
+)  # fmt: skip
+_TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 _LONGEST_MESSAGE = 600
-#: `off` leaves engines unconfined.
-CONFINEMENT = "INFERLAB_CONFINEMENT"
 _CHUNK_BYTES = 1 << 20
 # Threads count as processes, and engines start several for each core.
 _MOST_PROCESSES = 8192
-
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|(cannot|can't|failed to) allocate memory", re.I)
+_timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Let every step within take so long at most; None stands for each step's own."""
+    token = _timeout_s.set(seconds)
+    try:
+        yield
+    finally:
+        _timeout_s.reset(token)
+
+
+def timeout_s(default_s: float = DEFAULT_S) -> float:
+    """How long a step may take: as the user said, or else as long as is usual for it."""
+    current = _timeout_s.get()
+    return default_s if current is None else current
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a child for one engine."""
+
+    #: As the user wrote it; for messages.
+    name: str
+    #: {"builtin": …}, {"module": …} or {"file": …}, with "class".
+    reference: Mapping[str, str]
+    interpreter: str = sys.executable
+    #: The engine lives in an environment of its own, into which none of our packages may leak.
+    isolated: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: The engine writes into the model file or beside it, so it gets a copy in a folder of its own.
+    writes_model: bool = False
+    #: The newest ONNX IR version that the engine reads.
+    newest_ir: int | None = None
+    #: A program of the user's own: it gets limits, but keeps the user's files and the network.
+    trusted: bool = False
+    #: Models, files and folders that it reads beside those that its first request names.
+    reads: tuple[str, ...] = ()
+    #: Folders that it writes beside its scratch folder and those that its first request names.
+    writes: tuple[str, ...] = ()
+    #: What to try where its process is ended by a signal, by the signal's name.
+    advice: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Engines that inferlab itself uses to read, check and change models.
+ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
+OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
+TORCH = Launch("torch", {"builtin": "torch", "class": "Torch"})
+
+
+class Host(NamedTuple):
+    """A process that was started, and what it was given."""
+
+    process: subprocess.Popen[bytes]
+    #: Its home and its temporary files; removed when it ends.
+    scratch: Scratch
+    #: What it writes to its standard output and error.
+    log: BinaryIO
+    #: NAME=VALUE in the environment of all that it starts.
+    mark: str
+
+
+def start(launch: Launch, confined: bool, descriptors: Sequence[int] = ()) -> Host:
+    """A new process for an engine; it waits for requests."""
+    mark = f"{_MARK}={uuid.uuid4().hex}"
+    scratch = Scratch()
+    log = tempfile.TemporaryFile()  # noqa: SIM115  closed by clean_up
+    name, _, value = mark.partition("=")
+    try:
+        process = subprocess.Popen(
+            [launch.interpreter, *(["-I", "-B"] if launch.isolated else []), str(_CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, **_QUIET, **_places(scratch.path, confined), **launch.environment, name: value},
+            pass_fds=descriptors,
+            # A session of its own: Ctrl-C reaches only us, and we can stop all that the engine started.
+            start_new_session=True,
+        )
+    except OSError as error:
+        log.close()
+        scratch.remove()
+        raise BadInput(f"Engine '{launch.name}' cannot be started: {error}. See: inferlab engines") from error
+    return Host(process, scratch, cast(BinaryIO, log), f"\0{mark}")
+
+
+def _places(scratch: str, confined: bool) -> dict[str, str]:
+    """Where the child finds its home and its temporary files: in a folder of its own."""
+    places = dict.fromkeys(_TEMPORARY, scratch)
+    if confined:
+        places.update(dict.fromkeys(_HOMES, scratch))
+        # Packages that the user installed for himself are found by his home folder otherwise.
+        places["PYTHONUSERBASE"] = os.environ.get("PYTHONUSERBASE", site.getuserbase())
+    return places
+
+
+def clean_up(host: Host) -> None:
+    """Remove what an ended process leaves behind."""
+    host.scratch.remove()
+    for pipe in (host.process.stdin, host.process.stdout):
+        with contextlib.suppress(OSError):
+            cast(BinaryIO, pipe).close()
+    host.log.close()
+
+
+def end_host(host: Host) -> None:
+    """End a process and remove what it leaves behind."""
+    host.process.kill()
+    host.process.wait()
+    clean_up(host)
+
+
+class ForkPool(Protocol):
+    """Processes that have imported an engine and are forked for each worker; see `engines/warm.py`."""
+
+    def lend(self, launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
+        """A process to fork from, where there is one."""
+
+    def give_back(self, host: Host) -> None:
+        """Let the next worker fork from this process: its last fork has ended well."""
+
+
+#: Where workers come from inside `kept_warm`; None: each is a new process.
+pool: ForkPool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +210,12 @@ class Worker:
         self,
         launch: Launch,
         cpus: Sequence[int] = (),
-        patience_s: float = 300.0,
+        patience_s: float | None = None,
         tick: Callable[[], None] | None = None,
         descriptors: Sequence[int] = (),
     ) -> None:
         self._launch = launch
-        self._patience_s = patience_s
+        self._patience_s = patience_s = timeout_s() if patience_s is None else patience_s
         self._tick = tick
         self._incoming = protocol.Incoming()
         #: An answer that was read to its end; it waits here if Ctrl-C comes before it is handed over.
@@ -75,8 +225,8 @@ class Worker:
         self._returned = False
         policy = _policy(launch, patience_s)
         confined = policy is not None and policy["files"]
-        self._lent = None if descriptors else processes.lend(launch, cpus, confined)
-        self._host = self._lent or processes.start(launch, confined, descriptors)
+        self._lent = None if descriptors or pool is None else pool.lend(launch, cpus, confined)
+        self._host = self._lent or start(launch, confined, descriptors)
         self._process = self._host.process
         if policy is not None:
             policy["write"] = [self._host.scratch.path, *launch.writes]
@@ -176,7 +326,7 @@ class Worker:
                     self._process.wait(timeout=5)
                 elif self._read(5.0) and not descendants.descendants_of(self._process.pid):
                     self._log_text, self._returned = self._read_log(), True
-                    processes.give_back(self._lent)
+                    (end_host if pool is None else pool.give_back)(self._lent)
         self.kill()
 
     def kill(self) -> None:
@@ -198,7 +348,7 @@ class Worker:
             descendants.end_marked(self._host.mark)
         if not self._host.log.closed:
             self._log_text = self._read_log()
-        processes.clean_up(self._host)
+        clean_up(self._host)
 
     def log_tail(self, lines: int = 5) -> str:
         """The last lines that the engine wrote."""
@@ -318,6 +468,19 @@ class Worker:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(0, end - 65536))
         return log.read().decode("utf-8", "replace")
+
+
+def run_task(
+    launch: Launch,
+    task: str,
+    arguments: Mapping[str, Any],
+    blocks: Sequence[Any] = (),
+    patience_s: float | None = None,
+    cpus: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Let a child of its own do one of the tasks in `child/tasks`; what it answers."""
+    with Worker(launch, cpus, patience_s) as worker:
+        return worker.ask("task", blocks, task=task, arguments=arguments).data
 
 
 def _policy(launch: Launch, patience_s: float) -> dict[str, Any] | None:

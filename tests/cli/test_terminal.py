@@ -17,8 +17,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from inferlab.escaping import escape_controls, one_line
 from inferlab.store import open_store
+from inferlab.units import escape_controls, one_line
 from tests.cli.conftest import Run
 
 #: A title that is set, the screen cleared, a link, rich's markup, C1, bidirectional override, zero width, DEL, CR.

@@ -14,8 +14,8 @@ from inferlab.errors import BadInput, EngineHung
 from inferlab.model.datasets import generate_data
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
-from inferlab.timeouts import time_limit, timeout_s
 from inferlab.transform.quantize import quantize
+from inferlab.worker import time_limit, timeout_s
 from tests.cli.conftest import Run
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from inferlab.child import protocol
 from inferlab.errors import BadInput
-from inferlab.model.reading import TORCH
-from inferlab.worker import Worker
+from inferlab.worker import TORCH, Worker
 from tests.helpers import berts, torch_nets
 
 torch = pytest.importorskip("torch")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from inferlab.confined import confined
 from inferlab.errors import Damaged, NotThere
+from inferlab.model.confined import confined
 
 
 @confined(reads=["path"])

@@ -76,7 +76,7 @@ def _interrupted(store: Store, entry_id: str) -> list[bool]:
 
 
 def test_every_comparison_is_kept_with_its_cells_in_one_entry(store: Store) -> None:
-    series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
+    series = Lab(store, Scripted()).compare_all(A, B, labels=("ort", "ov"))
     found = _document(store, series.id)
     sweep = record_of(found)
     assert replace(series, id=found.id) == sweep
@@ -148,7 +148,7 @@ def test_ctrl_c_before_anything_is_measured_leaves_nothing(store: Store) -> None
 def test_several_comparisons_are_shown_one_after_the_other(store: Store) -> None:
     from inferlab.views import stored
 
-    series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
+    series = Lab(store, Scripted()).compare_all(A, B, labels=("ort", "ov"))
     lines = stored.lines(_document(store, series.id))
     assert lines.count("B: ov: 3.0000 ms (median latency an item)") == 2
     assert [line for line in lines if line.startswith("1 core")] == [
@@ -158,7 +158,7 @@ def test_several_comparisons_are_shown_one_after_the_other(store: Store) -> None
 
 
 def test_each_comparison_of_several_is_drawn_by_its_number(store: Store) -> None:
-    series = Lab(store, Scripted()).compare_all(A, B, ("ort", "ov"))
+    series = Lab(store, Scripted()).compare_all(A, B, labels=("ort", "ov"))
     figure = plot(f"{series.id}#2", store=store)
     assert list(figure.data[0].y) == pytest.approx([1.5])
     places = f"{series.id}#1: 1 core, batch 1; {series.id}#2: 1 core, batch 4"

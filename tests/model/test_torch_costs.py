@@ -15,9 +15,9 @@ import pytest
 from inferlab.model import reading
 from inferlab.model.flops import costs
 from inferlab.model.flops.costs import Costs, NodeCost
-from inferlab.model.reading import TORCH, inspect_foreign
+from inferlab.model.reading import inspect_foreign
 from inferlab.records import Kind
-from inferlab.worker import Worker
+from inferlab.worker import TORCH, Worker
 from tests.helpers import berts, torch_nets
 
 torch = pytest.importorskip("torch")

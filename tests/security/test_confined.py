@@ -18,7 +18,7 @@ import pytest
 
 from inferlab.child.confinement import support
 from inferlab.errors import BadInput, NotThere
-from inferlab.timeouts import time_limit
+from inferlab.worker import time_limit
 from tests.helpers import doors
 
 

@@ -22,12 +22,11 @@ from inferlab.child.engines.torch import files as torch_files
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.model import inputs, sources
 from inferlab.model.onnx_file import read_onnx, rewrite
-from inferlab.model.reading import OPENVINO
 from inferlab.optimizing import recipe_yaml as recipes
 from inferlab.records import TensorSpec
 from inferlab.records.recommendation import Candidate, Deployment
 from inferlab.views import deployment as views_deployment
-from inferlab.worker import Worker
+from inferlab.worker import OPENVINO, Worker
 from tests.cli.conftest import Run
 from tests.helpers import torch_attacks
 from tests.helpers.torch_attacks import Files

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fuzzing import file_mutations, readers
+from inferlab.codec import MOST_DEPTH, Unreadable, parse_json, parse_yaml
 from inferlab.errors import BadInput
-from inferlab.parsing import MOST_DEPTH, Unreadable, parse_json, parse_yaml
 from inferlab.store import open_store
 from tests.cli.conftest import Run
 from tests.helpers.runs import a_cell
@@ -97,7 +97,7 @@ BILLION = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     ],
 )
 def test_yaml_beyond_a_limit_is_refused(text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferlab.parsing.MOST_YAML_VALUES", 2000)  # as many as there may be take seconds
+    monkeypatch.setattr("inferlab.codec.MOST_YAML_VALUES", 2000)  # as many as there may be take seconds
     with pytest.raises(Unreadable, match=said):
         parse_yaml(text)
 

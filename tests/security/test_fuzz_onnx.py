@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.fuzzing import readers
 from benchmarks.fuzzing.onnx_mutations import mutate, seed_models
-from inferlab.confined import in_this_process
 from inferlab.errors import InferlabError
+from inferlab.model.confined import in_this_process
 from inferlab.model.flops import count
 from inferlab.model.onnx_file import digest_of, read_onnx, rewrite
 from inferlab.model.shapes import resolve

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from inferlab.codec import dumps
+from inferlab.codec import dumps, parse_json
 from inferlab.errors import BadInput
 from inferlab.fleet.search import fleet_recommendation
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.rate_search import Trial
-from inferlab.parsing import parse_json
 from inferlab.records import (
     Comparison,
     ComparisonSweep,

@@ -91,7 +91,6 @@ def command(
 
 
 def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None, log: Log) -> Comparison:
-    from inferlab import arms
     from inferlab.lab import Lab
     from inferlab.views import saved
 
@@ -107,15 +106,15 @@ def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None
             for in_file, name in zip(in_files, models, strict=True)
         )
         return lab.compare_saved(a, b, margin)
-    return arms.compare(lab, *_plans(models, given), time_s, margin, log)
+    return lab.compare(*_plans(models, given), time_s, margin, log)
 
 
 def _plans(models: tuple[str, ...], given: dict[str, Any]) -> tuple[Plan, Plan]:
     """Both plans: what is common to them, then what is each one's own."""
-    from inferlab import arms
+    from inferlab.lab.comparison import arm_plans
 
     a, b = (_settings(given.pop(name), given["engine_options"]) for name in ("only_a", "only_b"))
-    return arms.plans(models, given.pop("engine"), given, (a, b), plan)
+    return arm_plans(models, given.pop("engine"), given, (a, b), plan)
 
 
 def _settings(pairs: tuple[str, ...], common: tuple[str, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from inferlab.cli.progress import Log
 from inferlab.cli.terminal import unescaped
 
 if TYPE_CHECKING:
-    from inferlab.machine_state import State
+    from inferlab.machine.facts import State
 
 _COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
 
@@ -30,7 +30,7 @@ _COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
 def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     """Report whether this machine is fit for measuring: what disturbs, what cannot be read, and what to do."""
     from inferlab.lab import Lab
-    from inferlab.machine_state import examine
+    from inferlab.machine.conditions import examine
     from inferlab.views import doctor, files
 
     if export_path:

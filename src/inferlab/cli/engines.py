@@ -128,7 +128,7 @@ def _print_table(engines: list[EngineInfo]) -> None:
     from rich.text import Text
 
     from inferlab.cli.terminal import unescaped
-    from inferlab.escaping import one_line
+    from inferlab.units import one_line
 
     table = Table(*_HEADINGS, box=None, header_style="bold", pad_edge=False)
     colours = {"ready": "green", "missing": "yellow", "broken": "red"}

@@ -120,7 +120,7 @@ def _write(path: Path, lines: Iterable[bytes]) -> int:
     import gzip
     import os
 
-    from inferlab.atomic import whole_file
+    from inferlab.files import whole_file
 
     count = 0
     try:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from inferlab.cli.parameters import Listed
+from inferlab.codec import MOST_YAML_BYTES, parse_yaml, read_text
 from inferlab.errors import BadInput
-from inferlab.parsing import MOST_YAML_BYTES, parse_yaml, read_text
 from inferlab.units import shortened
 
 _NOT_IN_FILES = ("plan", "resume", "help")

@@ -13,9 +13,8 @@ import click
 
 from inferlab.cli.terminal import unescaped
 from inferlab.errors import NotSaved
-from inferlab.escaping import one_line
 from inferlab.records import Event
-from inferlab.units import shortened
+from inferlab.units import one_line, shortened
 
 _BAR = 24
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from inferlab.escaping import escape_controls
+from inferlab.units import escape_controls
 
 if TYPE_CHECKING:
     from inferlab.views.tables import Block

@@ -15,9 +15,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from inferlab.atomic import whole_file
 from inferlab.engines import environments
 from inferlab.errors import BadInput, InferlabError
+from inferlab.files import whole_file
 from inferlab.records import EngineInfo
 from inferlab.settings import cache_folder, offers_fake_engine
 from inferlab.version import __version__

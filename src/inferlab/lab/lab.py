@@ -21,6 +21,7 @@ from inferlab.records import (
     Cell,
     Comparison,
     ComparisonSweep,
+    Event,
     FleetRecommendation,
     Listener,
     Objective,
@@ -30,10 +31,10 @@ from inferlab.records import (
     ignore,
 )
 from inferlab.store.saving import Saver
-from inferlab.timeouts import time_limit
+from inferlab.worker import time_limit
 
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
-    from inferlab.machine_state import Fact
+    from inferlab.machine.facts import Fact
     from inferlab.measure.unpaired import SavedResult
     from inferlab.optimizing.options import VersionOptions
     from inferlab.profiling.diff import LayerDiff
@@ -141,14 +142,20 @@ class Lab:
         self,
         a: Plan,
         b: Plan,
-        labels: tuple[str, str] = ("A", "B"),
         time_s: float = 60.0,
         margin: float = 0.01,
         listener: Listener = ignore,
+        labels: tuple[str, str] | None = None,
     ) -> Comparison:
-        """Compare plan B with plan A, each of one cell, in turns; raises what an engine did wrong."""
+        """Compare plan B with plan A, each of one cell, interleaved; raises what an engine did wrong.
+
+        Without labels they are called by what tells them apart.
+        """
         from inferlab.store.formats import outcomes_of
 
+        if labels is None and a == b:
+            listener(Event("same-arms"))
+        labels = labels or comparisons.arm_labels(a, b)
         comparison = self._compared(a, b, labels, time_s, margin, listener)
         sweep = ComparisonSweep((comparison,))
         self.new_saver(listener).record(sweep, comparisons.comparison_title(a, b, labels), outcomes_of(comparison))
@@ -158,10 +165,10 @@ class Lab:
         self,
         a: Plan,
         b: Plan,
-        labels: tuple[str, str] = ("A", "B"),
         time_s: float = 60.0,
         margin: float = 0.01,
         listener: Listener = ignore,
+        labels: tuple[str, str] | None = None,
         entry_id: str = "",
     ) -> ComparisonSweep:
         """Compare plan B with plan A at each of their core counts and batch sizes, all saved as one entry.
@@ -169,6 +176,7 @@ class Lab:
         Each comparison is saved when it ends, and one that fails does not touch the others. `entry_id` is that of
         a series which was cut off and goes on: what it has is not measured again.
         """
+        labels = labels or comparisons.arm_labels(a, b)
         before = self._lookup.comparisons(entry_id) if entry_id else None
         comparing = comparisons.Comparing(
             comparisons.comparison_title(a, b, labels), self.new_saver(listener, entry_id), listener, before
@@ -208,7 +216,7 @@ class Lab:
         """How small a difference could be seen here in one minute, from a model compared with itself."""
         from inferlab.measure.paired import TRIAL, visible_in_a_minute
 
-        trial = Lab(executor=self._executor).compare(TRIAL, TRIAL, time_s=time_s, listener=listener)
+        trial = Lab(executor=self._executor).compare(TRIAL, TRIAL, time_s, listener=listener, labels=("A", "B"))
         return visible_in_a_minute(trial)
 
     @_in_time

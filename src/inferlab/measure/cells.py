@@ -16,7 +16,7 @@ from inferlab.measure.check import Arrays
 from inferlab.measure.prepare import Job, check_streams, default_streams
 from inferlab.model import inputs, shapes
 from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, Shape, StreamMode
-from inferlab.timeouts import DEFAULT_S
+from inferlab.worker import DEFAULT_S
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
 _OFFLINE_BATCH = 16

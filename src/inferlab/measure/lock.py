@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from inferlab.escaping import one_line
 from inferlab.machine import node_name
 from inferlab.records import Event, Listener, ignore
-from inferlab.units import shortened
+from inferlab.units import one_line, shortened
 
 _thread = threading.local()
 _LONGEST = 200

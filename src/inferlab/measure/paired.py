@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.machine_state import Fact
+from inferlab.machine.facts import Fact
 from inferlab.measure import check, intervals
 from inferlab.measure.children import Children
 from inferlab.measure.intervals import smallest_visible

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from inferlab.atomic import whole_file
 from inferlab.child import protocol
 from inferlab.errors import InferlabError
+from inferlab.files import whole_file
 from inferlab.machine import usable_cores
 from inferlab.measure.check import Arrays
 from inferlab.model.inputs import digest
-from inferlab.model.reading import TORCH
 from inferlab.model.shapes import batch_axis
 from inferlab.records import Event, Listener, Model
 from inferlab.settings import cache_folder
-from inferlab.worker import Launch, Worker
+from inferlab.worker import ONNXRUNTIME, TORCH, Launch, Worker
 
 # The cache keeps the newest references, up to this size in all.
 _CACHE_BYTES = 500_000_000
@@ -31,7 +30,7 @@ _MAKERS: dict[str, tuple[str, Launch, dict[str, str]]] = {
     # Without optimisation: the reference is what the model says, not what a fusion makes of it.
     "onnx": (
         "onnxruntime",
-        Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"}),
+        ONNXRUNTIME,
         {"graph_optimization": "disabled", "io_binding": "0"},
     ),
     "torch-export": _TORCH,

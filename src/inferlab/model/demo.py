@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
+from inferlab.files import whole_file
 from inferlab.records import Event, Listener, ignore
 from inferlab.settings import cache_folder
 

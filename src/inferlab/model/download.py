@@ -22,8 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from inferlab.confined import confined
 from inferlab.errors import BadInput, TooLarge
+from inferlab.model.confined import confined
 from inferlab.records import Event, Listener, ignore
 from inferlab.settings import DownloadLimits, cache_folder, download_limits
 from inferlab.units import size

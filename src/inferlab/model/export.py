@@ -17,8 +17,7 @@ from inferlab.child import protocol
 from inferlab.errors import BadInput, InferlabError
 from inferlab.model.reading import need_torch, tensor_spec
 from inferlab.records import Event, Listener, TensorSpec, ignore
-from inferlab.timeouts import timeout_s
-from inferlab.worker import Worker
+from inferlab.worker import run_task, timeout_s
 
 Exporter = Literal["auto", "dynamo", "torchscript"]
 Inputs = Mapping[str, Any] | Sequence[Any]
@@ -100,8 +99,7 @@ def export_to_onnx(
             "dynamic": dynamic, "tolerance": tolerance, "batch_size": batch_size,
             "sequence_length": sequence_length, "arrays": heads,
         }  # fmt: skip
-        with Worker(launch, patience_s=timeout or timeout_s(_PATIENCE_S)) as worker:
-            answer = worker.ask("task", blocks, task="export", arguments=arguments).data
+        answer = run_task(launch, "export", arguments, blocks, timeout or timeout_s(_PATIENCE_S))
         if not answer["error"] <= tolerance:
             raise WrongExport(
                 f"The exported model computes something else than eager PyTorch: the largest relative error is "

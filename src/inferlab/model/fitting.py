@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inferlab.atomic import whole_file
 from inferlab.errors import BadInput, EngineFailed
+from inferlab.files import whole_file
 from inferlab.model.shapes import CHANNELS, IMAGE, SEQUENCE, is_open, open_inputs, resolve
 from inferlab.records import Model, Shape, TensorSpec
 from inferlab.settings import cache_folder
-from inferlab.worker import Launch, Worker
+from inferlab.worker import ONNXRUNTIME, run_task
 
 #: Changes with what is tried: what an older version remembered is then found again.
 VERSION = 1
 
-_ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
 _TRYING_S = 20.0
 _PATIENCE_S = 120.0
 
@@ -64,8 +63,7 @@ def _first_that_runs(model: Model) -> dict[str, Shape] | None:
         "seconds": _TRYING_S,
     }
     try:
-        with Worker(_ONNXRUNTIME, patience_s=_PATIENCE_S) as worker:
-            number = worker.ask("task", task="fit_shapes", arguments=arguments).data["number"]
+        number = run_task(ONNXRUNTIME, "fit_shapes", arguments, patience_s=_PATIENCE_S)["number"]
     except (BadInput, EngineFailed):
         return None
     return {} if number is None else tries[number]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from inferlab.confined import confined
 from inferlab.errors import BadInput, Damaged
+from inferlab.model.confined import confined
 from inferlab.model.shapes import batch_axis
 from inferlab.records import Model
 

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferlab.confined import confined
 from inferlab.errors import BadInput
+from inferlab.model.confined import confined
 from inferlab.model.fitting import with_fitted_shapes
 from inferlab.model.onnx_file import files_digest, read_onnx
 from inferlab.model.sources import locate
 from inferlab.records import Kind, Listener, Model, TensorSpec, ignore
-from inferlab.timeouts import timeout_s
-from inferlab.worker import Launch, Worker
+from inferlab.worker import OPENVINO, TORCH, Launch, Worker
 
 # Weights that inferlab quantised; transformers, and so an export, does not load them.
 _INT8_WEIGHTS = "model.int8.safetensors"
@@ -39,10 +38,6 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
     if located.kind == "onnx":
         return with_fitted_shapes(read_onnx(located.path, name))
     return inspect_foreign(located.path, located.kind, name)
-
-
-OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
-TORCH = Launch("torch", {"builtin": "torch", "class": "Torch"})
 
 
 def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
@@ -74,7 +69,7 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
 @functools.lru_cache(maxsize=32)
 def _inspect_in_child(path: str, kind: Kind, digest: str) -> Any:
     """What a child says of a model; asked once, for it takes seconds to load one."""
-    with Worker(OPENVINO if kind == "openvino" else need_torch(), patience_s=timeout_s()) as worker:
+    with Worker(OPENVINO if kind == "openvino" else need_torch()) as worker:
         return worker.ask("inspect", model=path, kind=kind).data["model"]
 
 

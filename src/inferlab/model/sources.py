@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from inferlab.confined import confined
 from inferlab.errors import BadInput
 from inferlab.model import demo
+from inferlab.model.confined import confined
 from inferlab.model.download import Budget, external_files, fetch, inside
 from inferlab.records import Event, Kind, Listener, ignore
 from inferlab.settings import cache_folder, config_file, download_limits, zoo_mirror

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from inferlab.confined import confined
 from inferlab.errors import BadInput, EngineRefused
+from inferlab.model.confined import confined
 from inferlab.model.datasets import Data
 from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
 from inferlab.model.onnx_graph import all_tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from inferlab.confined import confined
+from inferlab.model.confined import confined
 from inferlab.model.datasets import Data
 from inferlab.model.describe import precision_name
 from inferlab.model.flops.count import costs

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from inferlab.child.pruning import count_nan, how_many, magnitude_bits
-from inferlab.confined import confined
 from inferlab.errors import BadInput
+from inferlab.model.confined import confined
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.weights import element_count, list_weights, stored_values

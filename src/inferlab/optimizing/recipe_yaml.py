@@ -13,9 +13,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from inferlab.codec import MOST_YAML_BYTES, parse_yaml, read_text
 from inferlab.errors import BadInput
 from inferlab.optimizing.options import check_recipe
-from inferlab.parsing import MOST_YAML_BYTES, parse_yaml, read_text
 from inferlab.records.optimization import RECIPE_FORMAT, Recipe
 from inferlab.units import shortened
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from onnx import ModelProto
 
-from inferlab.confined import confined
 from inferlab.model import structure
+from inferlab.model.confined import confined
 from inferlab.model.flops.costs import NodeCost
 from inferlab.model.flops.operators import RANDOM
 from inferlab.model.onnx_graph import all_nodes

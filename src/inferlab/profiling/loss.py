@@ -11,9 +11,8 @@ from pathlib import Path
 from inferlab import machine
 from inferlab.child import protocol
 from inferlab.child.pruning import count_nan, energy_shares
-from inferlab.confined import confined
-from inferlab.engines import registry
 from inferlab.errors import BadInput
+from inferlab.model.confined import confined
 from inferlab.model.datasets import Data
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
@@ -21,9 +20,8 @@ from inferlab.model.weights import list_weights, stored_values
 from inferlab.profiling.pruning_trials import Sums, TrialResults, run_trials
 from inferlab.records import Event, Finding, Listener, Model, ignore
 from inferlab.records.profile import LEVELS, LossLayer, LossProfile, level_key
-from inferlab.timeouts import timeout_s
 from inferlab.transform.patterns import as_floats
-from inferlab.worker import Worker
+from inferlab.worker import ONNXRUNTIME, run_task, timeout_s
 
 _PATIENCE_S = 1800.0
 
@@ -163,8 +161,7 @@ def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = N
     threads = num_cores or machine.usable_cores()
     arguments.update(dense=dense.path, changed=changed.path, threads=threads)
     cpus = machine.choose_cpus(threads, "core")
-    with Worker(registry.launch("onnxruntime"), cpus, timeout_s(_PATIENCE_S)) as worker:
-        answer = worker.ask("task", blocks, task="evaluate", arguments=arguments).data
+    answer = run_task(ONNXRUNTIME, "evaluate", arguments, blocks, timeout_s(_PATIENCE_S), cpus)
     power = _relative_power(answer["changes"], answer["powers"])
     broken = answer["changes"] is None
     if data.labels is None:

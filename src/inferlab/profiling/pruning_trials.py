@@ -12,12 +12,10 @@ from typing import Any, Self
 
 from inferlab import machine
 from inferlab.child import protocol
-from inferlab.engines import registry
 from inferlab.errors import EngineFailed, InferlabError
 from inferlab.model.datasets import Data
 from inferlab.records import Model
-from inferlab.timeouts import timeout_s
-from inferlab.worker import Worker
+from inferlab.worker import ONNXRUNTIME, Worker, timeout_s
 
 #: Sums over inputs, by output or by kind; None where one is not finite.
 Sums = Mapping[str, float] | None
@@ -169,7 +167,7 @@ class Pool:
         return answers, faults, late and bool(rest)
 
     def _start(self, cpus: Sequence[int]) -> Worker:
-        return Worker(registry.launch("onnxruntime"), cpus, timeout_s(_PATIENCE_S))
+        return Worker(ONNXRUNTIME, cpus, timeout_s(_PATIENCE_S))
 
     def _ask_all(self, request: Request) -> dict[str, Any]:
         arguments, blocks = request

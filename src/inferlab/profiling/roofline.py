@@ -17,8 +17,7 @@ from inferlab.measure.findings import WORTH_A_WORD
 from inferlab.measure.lock import measuring_alone
 from inferlab.records import Event, Finding, Listener, ignore
 from inferlab.records.profile import Ceilings, Layer
-from inferlab.timeouts import timeout_s
-from inferlab.worker import Launch, Worker
+from inferlab.worker import Launch, Worker, timeout_s
 
 _SIDE = 1024
 _ENGINES = ("onnxruntime", "openvino")

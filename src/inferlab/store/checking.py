@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from inferlab.codec import restored
+from inferlab.codec import parse_json, restored
 from inferlab.errors import InferlabError
-from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store.connection import Connection, Database, Row
 from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE

@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inferlab.codec import dumps, restored
+from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput
-from inferlab.parsing import parse_json
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store import rows
 from inferlab.store.briefs import brief_of, digest_of

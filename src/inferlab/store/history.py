@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from inferlab.codec import restored
-from inferlab.parsing import parse_json
+from inferlab.codec import parse_json, restored
 from inferlab.records import Cell, Failure, Status
 from inferlab.store.connection import Connection, Row, among
 from inferlab.store.entries import PRECEDENCE, CellEntry, Entry

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferlab.codec import dumps
+from inferlab.codec import dumps, parse_json
 from inferlab.errors import Conflict, NotThere
 from inferlab.machine import node_name
-from inferlab.parsing import parse_json
 from inferlab.store import rows
 from inferlab.store.connection import Connection, Database, Row, among, insert
 from inferlab.store.entries import ALIVE, RESUMABLE, JobKind, JobStatus, QueuedJob

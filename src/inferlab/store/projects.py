@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from inferlab.codec import dumps, plain, restored
+from inferlab.codec import dumps, parse_json, plain, restored
 from inferlab.errors import NotThere
 from inferlab.measure import headline
-from inferlab.parsing import parse_json
 from inferlab.records import Model
 from inferlab.store import rows
 from inferlab.store.connection import Connection, Database, Row, among, insert

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
-from inferlab.codec import restored
+from inferlab.codec import parse_json, read_text, restored
 from inferlab.errors import BadInput
-from inferlab.parsing import parse_json, read_text
 from inferlab.records import optimization
 from inferlab.records import profile as profiles
 from inferlab.records.optimization import Optimization

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from inferlab.codec import dumps, plain, restored
+from inferlab.codec import dumps, parse_json, plain, restored
 from inferlab.errors import BadInput, InferlabError, NotThere
-from inferlab.parsing import parse_json
 from inferlab.records import Cell, Estimate, Run, Status, Summary
 from inferlab.store.briefs import brief_of, digest_of
 from inferlab.store.connection import Connection, Row, insert

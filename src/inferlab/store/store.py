@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from inferlab.codec import dumps, plain, restored
+from inferlab.codec import dumps, parse_json, plain, restored
 from inferlab.errors import BadInput, InferlabError
-from inferlab.parsing import parse_json
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import history, rows
 from inferlab.store.briefs import brief_of, digest_of

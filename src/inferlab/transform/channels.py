@@ -14,9 +14,8 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from inferlab.child import protocol
 from inferlab.child.pruning import count_nan, how_many
-from inferlab.confined import confined
-from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
+from inferlab.model.confined import confined
 from inferlab.model.flops.inference import NodeTrace, inlined, read_light, trace
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import parse_onnx, read_onnx
@@ -24,11 +23,10 @@ from inferlab.model.onnx_graph import OnnxGraph, all_nodes, type_name
 from inferlab.model.shapes import resolve
 from inferlab.model.weights import external_files
 from inferlab.records import Event, Listener, Model, Shape, ignore
-from inferlab.timeouts import timeout_s
 from inferlab.transform.channel_groups import ChannelTrace
 from inferlab.transform.channel_rules import follow
 from inferlab.transform.copies import Copy, bring_in, check_prunable, not_a_number, save, staged, target_of
-from inferlab.worker import Worker
+from inferlab.worker import ONNXRUNTIME, run_task, timeout_s
 
 Array = np.ndarray[Any, Any]
 
@@ -209,8 +207,8 @@ def _compare(model: Model, shapes: Mapping[str, Shape], masked: Path, made: Path
     """The copy must compute what the original does without the removed channels: else they were not followed."""
     packed, blocks = protocol.pack_sets([make_inputs(model.inputs, shapes, 0)], None)
     arguments = {"model": str(masked), "copy": str(made), **packed}
-    with Worker(registry.launch("onnxruntime"), patience_s=timeout_s(_PATIENCE_S)) as worker:
-        difference = worker.ask("task", blocks, task="check_copy", arguments=arguments).data["difference"]
+    answer = run_task(ONNXRUNTIME, "check_copy", arguments, blocks, timeout_s(_PATIENCE_S))
+    difference = answer["difference"]
     if difference is None:
         raise BadInput(
             f"{model.source} does not run on inputs that are made up for it, so it cannot be checked that nothing "

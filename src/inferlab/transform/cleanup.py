@@ -10,16 +10,14 @@ from pathlib import Path
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, defs, helper
 
-from inferlab.confined import confined
-from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
+from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.onnx_graph import all_tensors, bodies, constant_tensor, fed_inputs
 from inferlab.model.weights import element_count, tensor_bytes
 from inferlab.records import Event, Listener, Model, ignore
-from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import LARGE_BYTES, Copy, bring_in, target_of, write
-from inferlab.worker import Worker
+from inferlab.worker import ONNXRUNTIME, run_task, timeout_s
 
 _PATIENCE_S = 600.0
 # Constants with more elements keep their name and place: they are weights, not shapes or axes.
@@ -134,13 +132,13 @@ def _is_weight(tensor: TensorProto) -> bool:
 
 
 def _optimise(light: Path, out: Path, model: Model) -> None:
-    with Worker(registry.launch("onnxruntime"), patience_s=timeout_s(_PATIENCE_S)) as worker:
-        try:
-            worker.ask("task", task="clean_up", arguments={"model": str(light), "out": str(out)})
-        except BadInput as error:
-            raise EngineRefused(
-                f"{model.source} cannot be cleaned up. {error} Optimise it without the clean-up."
-            ) from error
+    arguments = {"model": str(light), "out": str(out)}
+    try:
+        run_task(ONNXRUNTIME, "clean_up", arguments, patience_s=timeout_s(_PATIENCE_S))
+    except BadInput as error:
+        raise EngineRefused(
+            f"{model.source} cannot be cleaned up. {error} Optimise it without the clean-up."
+        ) from error
 
 
 def _foreign(optimised: ModelProto, proto: ModelProto) -> list[str]:

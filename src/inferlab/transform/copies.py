@@ -12,10 +12,10 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, TensorProto
 
-from inferlab.atomic import new_folders, whole_file
 from inferlab.child.pruning import count_nan
-from inferlab.confined import confined
 from inferlab.errors import BadInput
+from inferlab.files import new_folders, whole_file
+from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx, read_onnx
 from inferlab.model.onnx_graph import all_tensors, type_name
 from inferlab.model.weights import FLOATS, external_files, list_weights, stored_values

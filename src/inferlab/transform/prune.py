@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from inferlab.atomic import whole_file
 from inferlab.child.pruning import count_nan
-from inferlab.confined import confined
 from inferlab.errors import BadInput
+from inferlab.files import whole_file
+from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx, read_onnx
 from inferlab.model.onnx_graph import SAME_VALUES, all_tensors, attribute, graphs
 from inferlab.model.weights import data_place, external_files, stored_values, tensor_bytes

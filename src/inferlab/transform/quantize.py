@@ -12,18 +12,16 @@ from onnx import ModelProto
 
 from inferlab import machine
 from inferlab.child import protocol
-from inferlab.confined import confined
-from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineRefused
+from inferlab.model.confined import confined
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import parse_onnx, place_beside, read_onnx
 from inferlab.model.onnx_graph import SAME_VALUES, fed_inputs, first_output
 from inferlab.model.shapes import resolve
 from inferlab.model.weights import external_files
 from inferlab.records import Event, Listener, Model, ignore
-from inferlab.timeouts import timeout_s
 from inferlab.transform.copies import Copy, refuse_nan, staged, target_of
-from inferlab.worker import Worker
+from inferlab.worker import ONNXRUNTIME, Worker, timeout_s
 
 Inputs = Sequence[Mapping[str, np.ndarray[Any, Any]]]
 
@@ -214,9 +212,7 @@ def _in_child(
         (0.8, "check_copy", {"model": model.path, "copy": str(out), **packed}),
     ]
     left_alone: dict[str, str] = {}
-    launch = replace(
-        registry.launch("onnxruntime"), reads=(model.path,), writes=(str(named.parent), str(out.parent))
-    )
+    launch = replace(ONNXRUNTIME, reads=(model.path,), writes=(str(named.parent), str(out.parent)))
     with Worker(launch, patience_s=timeout_s(_PATIENCE_S)) as worker:
         for fraction, task, arguments in steps:
             tell(fraction)

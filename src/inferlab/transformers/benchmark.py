@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferlab.engines.warm import kept_warm
 from inferlab.errors import BadInput, InferlabError
-from inferlab.processes import kept_warm
 from inferlab.records import Listener, Model, ignore
 from inferlab.transformers import inference, results, show, sources, training
 from inferlab.transformers.arguments import (

@@ -35,7 +35,7 @@ def quantize(folder: str | os.PathLike[str], out_folder: str | os.PathLike[str])
     The copy has safetensors and config.json like the original, and runs on the engine torch.
     """
     from inferlab.model.reading import need_torch, weight_files
-    from inferlab.worker import Worker
+    from inferlab.worker import run_task
 
     source, out = Path(folder), Path(out_folder)
     if not (source / "config.json").is_file():
@@ -51,8 +51,7 @@ def quantize(folder: str | os.PathLike[str], out_folder: str | os.PathLike[str])
     made = Path(tempfile.mkdtemp(prefix=".inferlab-int8-", dir=out.absolute().parent))
     try:
         arguments = {"source": str(source.resolve()), "out": str(made)}
-        with Worker(need_torch(), patience_s=_PATIENCE_S) as worker:
-            found = worker.ask("task", task="quantize", arguments=arguments).data
+        found = run_task(need_torch(), "quantize", arguments, patience_s=_PATIENCE_S)
         for pattern in _COMPANIONS:
             for file in source.glob(pattern):
                 if file.name != "config.json" and not file.name.endswith(".index.json"):

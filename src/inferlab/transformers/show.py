@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
-from inferlab.escaping import escape_controls
+from inferlab.files import whole_file
 from inferlab.records import Event
 from inferlab.transformers import tables
 from inferlab.transformers.arguments import BenchmarkArguments
 from inferlab.transformers.results import BenchmarkOutput, Measured, Table
-from inferlab.units import duration, plural
+from inferlab.units import duration, escape_controls, plural
 from inferlab.views.tables import spreadsheet_cell
 
 _CELL = ("model", "batch_size", "sequence_length", "result")

@@ -93,13 +93,12 @@ def _lowered(sentence: str) -> str:
 def _make_from_config(config: Any, own: Path) -> None:
     """A folder with random weights, as Hugging Face's benchmark measured what is only configured."""
     from inferlab.model.reading import need_torch
-    from inferlab.worker import Worker
+    from inferlab.worker import run_task
 
     if not hasattr(config, "to_json_string"):
         raise BadInput(f"configs takes configurations of transformers, not a {type(config).__name__}.")
     arguments = {"config": json.loads(config.to_json_string(use_diff=False)), "out": str(own)}
-    with Worker(need_torch()) as worker:
-        worker.ask("task", task="from_config", arguments=arguments)
+    run_task(need_torch(), "from_config", arguments)
 
 
 def _from_module(name: str, module: Any, base: bool, training: bool, own: Path) -> Source:

@@ -58,7 +58,7 @@ def _process(args: BenchmarkArguments, source: Source, size: int, length: int) -
     """What one fresh process measured."""
     from inferlab import machine
     from inferlab.model.reading import need_torch
-    from inferlab.worker import Worker
+    from inferlab.worker import run_task
 
     cores = args.num_cores or machine.usable_cores()
     share_s = args.time_s / args.repeat
@@ -72,8 +72,8 @@ def _process(args: BenchmarkArguments, source: Source, size: int, length: int) -
         "seconds": share_s * (1 - _WARMUP_SHARE),
         "warmup_s": share_s * _WARMUP_SHARE,
     }
-    with Worker(need_torch(), machine.choose_cpus(cores, "core"), _PATIENCE_S) as worker:
-        return worker.ask("task", task="train", arguments=arguments).data
+    cpus = machine.choose_cpus(cores, "core")
+    return run_task(need_torch(), "train", arguments, patience_s=_PATIENCE_S, cpus=cpus)
 
 
 def _joined(processes: list[dict[str, Any]]) -> Measured:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferlab.escaping import one_line
-from inferlab.machine_state import Fact, State
-from inferlab.units import duration, plural, share, size
+from inferlab.machine.facts import Fact, State
+from inferlab.units import duration, one_line, plural, share, size
 from inferlab.views.tables import Block, Pair
 
 

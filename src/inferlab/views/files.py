@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from inferlab.atomic import whole_file
 from inferlab.errors import BadInput, NotSaved
+from inferlab.files import whole_file
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all, totals, touching
 from inferlab.measure.headline import SCHEDULERS, cost_per_million, price_of

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from inferlab.codec import Unreadable, parse_json, read_text
 from inferlab.errors import BadInput
-from inferlab.parsing import Unreadable, parse_json, read_text
 from inferlab.records import Benchmark
 from inferlab.views import files
 from inferlab.views.tables import FORMULA, csv_lines

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from inferlab.escaping import one_line
 from inferlab.measure.headline import statistic
 from inferlab.store.entries import CellEntry, Entry, Heading
-from inferlab.units import count, duration, shortened
+from inferlab.units import count, duration, one_line, shortened
 from inferlab.views import tables
 from inferlab.views.intervals import half_width, useful
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.escaping import escape_controls
 from inferlab.records import (
     Benchmark,
     ComparisonSweep,
@@ -19,7 +18,7 @@ from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import Record, record_of
-from inferlab.units import plural, size
+from inferlab.units import escape_controls, plural, size
 from inferlab.views import files, results, tables
 from inferlab.views.history import WRONG, clean, moment, status
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from inferlab.escaping import escape_controls, one_line
+from inferlab.units import escape_controls, one_line
 from inferlab.views.fields import Field
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ def _worked(
         return _of_benchmark(lab.benchmark(request.plan, listen, live=True, against=request.against))
     if isinstance(request, ComparisonRequest):
         series = lab.compare_all(
-            request.a, request.b, request.labels, request.time_s, request.margin, listen, entry_id=before or ""
+            request.a, request.b, request.time_s, request.margin, listen, request.labels, entry_id=before or ""
         )
         if series.interrupted:
             return Ended("cancelled")

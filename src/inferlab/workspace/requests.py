@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferlab.arms import labels
 from inferlab.codec import plain, restored
 from inferlab.errors import BadInput, InferlabError
-from inferlab.lab.comparison import split
+from inferlab.lab.comparison import arm_labels, split
 from inferlab.measure.cells import validate_plan
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.optimizing.options import VersionOptions
@@ -206,7 +205,7 @@ def benchmark_request(form: BenchmarkForm, side: Side, rival: Side | None = None
 def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
     """What tells the arms apart; versions by their names, for their files are called by nobody."""
     if a[1].model.digest == b[1].model.digest:
-        return labels(a[0], b[0])
+        return arm_labels(a[0], b[0])
     if a[0].engines == b[0].engines:
         return a[1].version, b[1].version
     named = [f"{title(plan.engines[0])}, {side.version}" for plan, side in (a, b)]

@@ -10,7 +10,7 @@ from inferlab.child import protocol
 from inferlab.model.inputs import Array
 from inferlab.model.reading import need_torch
 from inferlab.records import Model, Shape
-from inferlab.worker import Worker
+from inferlab.worker import run_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,7 @@ def torch_costs(
         "options": dict(options or {}),
         "arrays": heads,
     }
-    with Worker(need_torch()) as worker:
-        nodes = worker.ask("task", blocks, task="torch_costs", arguments=arguments).data["nodes"]
+    nodes = run_task(need_torch(), "torch_costs", arguments, blocks)["nodes"]
     return Costs(tuple(_node(index, node) for index, node in enumerate(nodes)))
 
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from inferlab.confined import confined
 from inferlab.errors import BadInput, InferlabError
+from inferlab.model.confined import confined
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.inference import LightModel, NodeTrace, read_light, trace
 from inferlab.model.flops.node_cost import Costed, Place, node_cost

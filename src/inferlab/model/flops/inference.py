@@ -14,19 +14,17 @@ from typing import Any
 from onnx import GraphProto, ModelProto, TensorProto, inliner, shape_inference
 
 from inferlab.child import protocol
-from inferlab.confined import confined
 from inferlab.errors import Damaged, InferlabError
+from inferlab.model.confined import confined
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import data_files_of, parse_onnx
 from inferlab.model.onnx_graph import Tensor, all_nodes, all_tensors, bodies
 from inferlab.model.weights import element_count, external_files, stored_values, tensor_bytes, zero_counts
 from inferlab.records import Model, Shape
-from inferlab.timeouts import timeout_s
-from inferlab.worker import Launch, Worker
+from inferlab.worker import ONNXRUNTIME, run_task
 
 # Constants up to this many elements keep their values: shapes, axes and the like are computed from them.
 _FEW = 1024
-_ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,7 @@ def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, NodeTrace]:
         path = _numbered_copy(model, shapes, Path(folder))
         heads, blocks = protocol.pack_arrays(make_inputs(model.inputs, shapes, 0))
         arguments = {"model": str(path), "folder": folder, "arrays": heads}
-        with Worker(_ONNXRUNTIME, patience_s=timeout_s()) as worker:
-            nodes = worker.ask("task", blocks, task="shapes", arguments=arguments).data["nodes"]
+        nodes = run_task(ONNXRUNTIME, "shapes", arguments, blocks)["nodes"]
     return {
         int(number): NodeTrace(tuple(map(_of_pair, node["inputs"])), tuple(map(_of_pair, node["outputs"])))
         for number, node in nodes.items()

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferlab.atomic import whole_file
 from inferlab.errors import BadInput
+from inferlab.files import whole_file
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -13,6 +13,8 @@ from pathlib import Path
 from inferlab.errors import BadInput
 from inferlab.records import Machine, Pinning
 
+#: Whether a reader of models can have a process of its own here.
+CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 _ROOT = Path("/")
 _SYS_CPU = "sys/devices/system/cpu"
 _SYS_NODE = "sys/devices/system/node"

@@ -32,10 +32,11 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_type_hints
 
 from inferlab import errors
-from inferlab.atomic import new_folders
 from inferlab.errors import BadInput, Damaged, InferlabError
-from inferlab.timeouts import timeout_s
-from inferlab.worker import CONFINEMENT
+from inferlab.files import new_folders
+from inferlab.machine import CAN_FORK
+from inferlab.settings import CONFINEMENT
+from inferlab.worker import timeout_s
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,12 +88,9 @@ class Answer:
     details: str = ""
 
 
-#: Whether readers can have processes of their own here; else they run in ours, unconfined.
-CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
-
-
 class _Thread(threading.local):
-    """How a thread calls doors: in a forked process, in this process, or, within a door, as plain functions."""
+    """How a thread calls doors: in a forked process, in this process where the system cannot fork, or, within a
+    door, as plain functions."""
 
     doors: Literal["forked", "here", "plain"] = "forked" if CAN_FORK else "here"
 
@@ -341,11 +339,11 @@ def _hand_over(theirs: socket.socket, module: str) -> None:
 def _start() -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
-        package = str(Path(__file__).resolve().parent.parent)
+        package = str(Path(__file__).resolve().parent.parent.parent)
         paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         subprocess.Popen(
             # Without the current folder on its path (-P): it may hold files of the model's maker.
-            [sys.executable, "-P", "-m", "inferlab.confined", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "inferlab.model.confined", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -539,4 +537,4 @@ def _run(request: Call) -> Answer:
 
 if __name__ == "__main__":
     # As the module that others import, not as __main__: there is one state.
-    importlib.import_module("inferlab.confined").serve(socket.socket(fileno=int(sys.argv[1])))
+    importlib.import_module("inferlab.model.confined").serve(socket.socket(fileno=int(sys.argv[1])))

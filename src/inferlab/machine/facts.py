@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inferlab.child import confinement, counters
-from inferlab.confined import CAN_FORK
-from inferlab.machine import parse_cpu_list, read_text
+from inferlab.machine import CAN_FORK, parse_cpu_list, read_text
 
 #: `warn` disturbs measurements; `unknown` cannot be read here; `info` is worth knowing and no fault.
 State = Literal["good", "warn", "unknown", "info"]
