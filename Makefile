@@ -8,10 +8,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: .venv/.inferlab
 	$(BIN)/inferlab benchmark demo:resnet50 --time 5 --warmup_time 1
 
-# Most tests wait for processes more than they compute, so three run side by side; a few need the machine for themselves.
+# Most tests wait for processes more than they compute, so three run side by side; a few need the machine for
+# themselves. Processes under test write no byte code, so all of it is made before.
 test: .venv/.dev browser
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder -m 'not alone'
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder -m 'not alone'
+	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 # Pictures of charts are drawn by a browser, and the pages are tried in one, steered by its driver; where they are not
 # there and cannot be installed, their tests are skipped.

@@ -8,9 +8,11 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped,unused-ignore]
 
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(
@@ -37,20 +39,36 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # server with a browser, or models made with PyTorch. Those begin first, so that no worker works alone at the end.
 _BROWSERS = 3
 _BERTS = ("test_transformers", "test_executor", "test_torch_layers", "test_torch_folders", "test_torch_costs")
+_PAGES = sorted(path.stem for path in (Path(__file__).parent / "web").glob("test_*.py"))
 
 
-@pytest.hookimpl(tryfirst=True)
+def _group(file: Path) -> str:
+    """What a file shares with others, or the file alone."""
+    if file.parent.name == "web":
+        return f"browser-{_PAGES.index(file.stem) % _BROWSERS}"
+    return "berts" if file.stem in _BERTS else file.as_posix()
+
+
+class _ByGroup(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
+    """Gives every group to one worker. (xdist's own groups are marked in test ids, which pytest 9.2 ignores.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(Path(nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByGroup | None:
+    """Distribute groups where xdist would distribute files."""
+    return _ByGroup(config, log) if config.getoption("dist") == "loadscope" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group and order the tests for workers that run side by side."""
+    """Put groups of several files first, then large files."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    pages = sorted({item.path for item in items if item.path.parent.name == "web"})
-    shared = {path: f"browser-{number % _BROWSERS}" for number, path in enumerate(pages)}
-    shared |= {item.path: "berts" for item in items if item.path.stem in _BERTS}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(shared.get(item.path, item.nodeid.partition("::")[0])))
-    # The sort keeps the order of a file's own tests.
     sizes = collections.Counter(item.path for item in items)
+    shared = {path: _group(path) for path in sizes if _group(path) != path.as_posix()}
+    # The sort keeps the order of a file's own tests.
     items.sort(key=lambda item: (item.path not in shared, shared.get(item.path, ""), -sizes[item.path], item.path))
 
 
