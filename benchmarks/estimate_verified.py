@@ -1,4 +1,4 @@
-"""The time that pruning was estimated to give on DeepSparse, against that of the really pruned model, in turns."""
+"""The time that pruning was estimated to give on DeepSparse against that of the pruned model, interleaved."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ def main(time_s: float = 60.0, verify_s: float = 30.0) -> None:
             done = verify(job, found, loss_of, verify_s, ignore).verified
             assert done is not None
             # As in --verify, the estimate is held to the dense model's time of the same comparison.
-            foretold = (found.estimated_ms_per_batch or 0) / (found.ms_per_batch or 1) * done.baseline_ms_per_batch
+            predicted = (
+                (found.estimated_ms_per_batch or 0) / (found.ms_per_batch or 1) * done.baseline_ms_per_batch
+            )
             low, high = done.ms_interval or (float("nan"), float("nan"))
             print(
                 f"{name:16}  {budget:6g}  {len(found.levels):6}  {100 * found.parameter_reduction:4.0f}%  "
-                f"{done.baseline_ms_per_batch:8.2f}  {foretold:12.2f}  "
+                f"{done.baseline_ms_per_batch:8.2f}  {predicted:12.2f}  "
                 f"{done.ms_per_batch:11.2f} ({low:.2f} to {high:.2f})  {100 * done.error:+6.1f}%",
                 flush=True,
             )

@@ -1,4 +1,4 @@
-"""What a cluster costs: Ray's share of a cell, medians on a node and here in turns, many cells on three nodes."""
+"""What a cluster costs: Ray's share of a cell, medians on a node and here interleaved, many cells on 3 nodes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def fake(cells: int, **more: Any) -> Plan:
 
 
 def overhead(address: str, rounds: int) -> float:
-    """What a cell takes longer on a node than here: both measure the same ten cells, in turns."""
+    """What a cell takes longer on a node than here: both measure the same ten cells, interleaved."""
     here, there = [], []
     for _ in range(rounds):
         here.append(_between_cells_s(fake(10)))

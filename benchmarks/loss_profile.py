@@ -1,7 +1,7 @@
 """The loss profile of MobileNetV2, all layers and levels on 8 inputs: inferlab's time against a session for each.
 
-Side by side, in turns: inferlab's own, and a fresh session for every layer and level, made of the model with that
-one weight pruned, with all cores as its threads. Prints the ratio of both times and the largest difference.
+Interleaved: inferlab's own, and a fresh session for every layer and level, made of the model with that one weight
+pruned, with all cores as its threads. Prints the ratio of both times and the largest difference.
 """
 
 from __future__ import annotations

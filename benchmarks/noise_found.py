@@ -1,4 +1,4 @@
-"""Is noise noticed? Runs with a CPU hog on every measured core, and quiet ones, in turns."""
+"""Is noise noticed? Runs with a CPU hog on every measured core, and quiet ones, interleaved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimised versions really gain and cost, next to what was foretold of them.
+"""What optimised versions really gain and cost, next to what was predicted of them.
 
     python -m benchmarks.optimize [PART …] [--time SECONDS]
 
@@ -65,10 +65,10 @@ DISTANCES: Mapping[str, Recipe] = {
 
 
 def speeds(model: str, time_s: float) -> None:
-    """Profiles first, then every recipe on its engines, held to what the profiles foretold."""
+    """Profiles first, then every recipe on its engines, held to what the profiles predicted."""
     print(f"\n{model}")
     print(
-        "recipe             engine       size  zeros  distance  speed-up (interval)       verdict       foretold  "
+        "recipe             engine       size  zeros  distance  speed-up (interval)       verdict      predicted  "
         "off by"
     )
     with tempfile.TemporaryDirectory(prefix="inferlab-bench-") as name:

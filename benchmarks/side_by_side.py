@@ -1,4 +1,4 @@
-"""Running inferlab and a bare loop in turns, each in fresh processes, and comparing them round by round."""
+"""Running inferlab and a bare loop interleaved, each in fresh processes, and comparing them round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page that shows the progress costs: one measurement, the page opened and closed in turns."""
+"""What a page that shows the progress costs: one measurement, with the page open and closed, interleaved."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def main(rounds: int = _ROUNDS) -> None:
             deep = repeated(short, _LAYERS // len(short.performance.layers))
             content = content_of(deep)
             profile_id = store.add_document("profile", "deep", content, project_id=project.id)
-            # What versions are foretold by must be profiles of the project's own model.
+            # What versions are predicted by must be profiles of the project's own model.
             own = store.projects.add("Deep", "", deep.model)
             store.add_document("profile", "deep", content, project_id=own.id)
         server.start()

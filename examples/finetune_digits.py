@@ -71,7 +71,7 @@ def load_network() -> Any:
 
 
 def fine_tune(network: Any) -> dict[str, float]:
-    """Train as long as the recipe says, pruning on its schedule; the share of zeros of each weight."""
+    """Train as long as the recipe says, pruning on its schedule; the sparsity of each weight."""
     digits = load_digits()
     images = (digits.images / 16).astype(np.float32)[:, None]
     # The same split as demo:digits was trained with: what it held back stays held back.
@@ -105,7 +105,7 @@ def accuracy(network: Any) -> float:
 
 
 def exported_zeros(target: Path, weight: str) -> float:
-    """The share of zeros of a weight in an ONNX file."""
+    """The sparsity of a weight in an ONNX file."""
     (stored,) = (one for one in onnx.load(str(target)).graph.initializer if one.name == weight)
     return float((numpy_helper.to_array(stored) == 0).mean())
 

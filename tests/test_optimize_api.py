@@ -45,7 +45,7 @@ def test_the_result_has_the_model_the_recipe_and_the_numbers(result: Optimizatio
 
 
 def test_it_shows_itself_as_text_as_html_and_as_a_file(result: OptimizationResult, tmp_path: Path) -> None:
-    assert str(result).startswith("Model: ") and "Speed, measured in turns with the original:" in str(result)
+    assert str(result).startswith("Model: ") and "Speed, measured interleaved with the original:" in str(result)
     assert repr(result).startswith("<OptimizationResult of ") and "half, onnxruntime " in repr(result)
     page = result._repr_html_()
     assert "<strong>Speed on onnxruntime</strong>" in page and "Output Distance" in page

@@ -139,7 +139,7 @@ def compare(
     progress: Progress | None = None,
     **unknown: Any,
 ) -> ComparisonResult:
-    """Whether B is faster than A, as `inferlab compare` says it: measured in turns, in fresh processes.
+    """Whether B is faster than A, as `inferlab compare` says it: measured interleaved, in fresh processes.
 
     Two models; one model on a pair of engines or with options of each arm's own; or two results that were
     measured before (objects, files, ids in the store), which are less sure.

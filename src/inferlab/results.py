@@ -177,7 +177,7 @@ class ComparisonResult:
 
     @property
     def ratio(self) -> float:
-        """B's time an item over A's."""
+        """B's time per item over A's."""
         return self.record.ratio.value
 
     @property

@@ -105,7 +105,7 @@ class Pruner:
 
     @property
     def sparsities(self) -> dict[str, float]:
-        """The share of zeros that each weight has now, counted."""
+        """The sparsity that each weight has now, counted."""
         return {weight.name: float((weight.parameter == 0).float().mean()) for weight in self._weights}
 
     def step(self) -> None:
@@ -253,7 +253,7 @@ _SLACK = 1e-9
 
 
 def sparsity_at(schedule: Schedule, final: float, epoch: float) -> float:
-    """The share of zeros that a layer shall have at an epoch whose last share is `final`.
+    """The sparsity that a layer shall have at an epoch whose last share is `final`.
 
     Nothing before the start; from then on a cubic ramp, steep at first while there is much to spare, in steps of
     the update frequency; `final` from the end on.

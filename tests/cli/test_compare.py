@@ -154,7 +154,7 @@ def test_saved_results_are_compared_unpaired_and_it_says_so(
     assert content["method"] == "welch"
     assert "unpaired, 3 and 3 processes" in done.stdout
     assert "engine options: {'latency_us': '2000'} and {'latency_us': '6000'}" in done.stdout
-    assert "were not measured in turns" in done.stdout
+    assert "were not measured interleaved" in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_ctrl_c_shows_what_was_tried_and_leaves_nothing_behind(
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "Comparing in turns" in line:
+            if "Comparing interleaved" in line:
                 process.send_signal(signal.SIGINT)
                 break
         printed, _ = process.communicate(timeout=60)

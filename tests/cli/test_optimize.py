@@ -46,7 +46,7 @@ def test_what_is_printed_tells_both_models_the_cost_the_speed_and_the_layers(who
         "Output Distance: 0.0",
         "on 540 items of your data)",
         "Accuracy: ",
-        "Speed, measured in turns with the original:",
+        "Speed, measured interleaved with the original:",
         "onnxruntime ",
         "openvino ",
         "Changed Layers:",
@@ -57,7 +57,7 @@ def test_what_is_printed_tells_both_models_the_cost_the_speed_and_the_layers(who
         "Cleaning up the graph",
         "Pruning 2 layers",
         "Running it against the original",
-        "Kept as ",
+        "Saved as ",
         "Next: ",
     ):
         assert line in told, line
@@ -71,7 +71,7 @@ def test_the_report_has_all_of_it_and_the_store_shows_it_again(
     assert report["format"] == "inferlab-optimization/1" and report["name"] == "both"
     assert [one["engine"] for one in report["measured"]] == ["onnxruntime", "openvino"]
     assert report["recipe"]["data"] == "demo:digits" and report["distance"]["accuracy"] > 0.8
-    entry = told.split("Kept as ")[1].split(":")[0]
+    entry = told.split("Saved as ")[1].split(":")[0]
     assert entry == report["id"]
     shown = inferlab_here("show", entry, "--store", folder / "lab.db")
     assert printed in shown.stdout
@@ -85,7 +85,7 @@ def test_an_entry_travels_to_another_store_and_can_be_removed(
     whole: tuple[str, str, Path], inferlab_here: Run
 ) -> None:
     printed, told, folder = whole
-    entry = told.split("Kept as ")[1].split(":")[0]
+    entry = told.split("Saved as ")[1].split(":")[0]
     inferlab_here("export", entry, "-o", folder / "version.jsonl", "--store", folder / "lab.db")
     inferlab_here("import", folder / "version.jsonl", "--store", folder / "other.db")
     assert printed in inferlab_here("show", entry, "--store", folder / "other.db").stdout
@@ -128,7 +128,7 @@ def test_layers_and_limits_are_taken_from_the_command_line(inferlab_here: Run, t
         (("--per-tensor",), "The option per_tensor belongs to int8, weights_only or float, and none is given."),
         (("--int8", "static", "--float", "fp16"), "int8, weights_only and float contradict each other"),
         (("--layer", "middle"), "'middle' is not of the form NAME=LEVEL"),
-        (("--layer", "middle=1.5"), "pruning.layers.middle is a share of zeros from 0 to below 1, not 1.5."),
+        (("--layer", "middle=1.5"), "pruning.layers.middle is a sparsity from 0 to below 1, not 1.5."),
         (("--sparsity", "0.5", "--budget", "1"), "A sparsity and a loss budget contradict each other"),
         (("--sparsity", "0.5", "--min", "0.9", "--max", "0.1"), "pruning.minimum (0.9) is above"),
         (("--sparsity", "0.5", "--include", "zzz"), "The model has no layer 'zzz', which include names."),
@@ -258,7 +258,7 @@ def test_ctrl_c_while_measuring_keeps_the_model_and_says_so(environment: dict[st
         "fake,onnxruntime",
     ]
     process = _start([*arguments, "-t", "60", "--store", store], environment)
-    _until(process, "Comparing in turns")
+    _until(process, "Comparing interleaved")
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=60)

@@ -146,7 +146,7 @@ def test_an_engine_that_cannot_tell_layers_leaves_the_flops_profile_and_a_senten
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--levels", "1.5"], "A level of pruning is a share of zeros between 0 and 1"),
+        (["--levels", "1.5"], "A level of pruning is a sparsity between 0 and 1"),
         (["--levels", "much"], "'much' is not a number."),
         (["--budget", "-1"], "The loss budget must be 0 or more"),
         (["-t", "0"], "The measuring time must be more than 0 seconds"),

@@ -51,7 +51,7 @@ class Refusing(Slow):
         raise ValueError("no such operator")
 
 class Growing(Slow):
-    # 2 ms and 2 ms an item: larger batches have more throughput and more latency.
+    # 2 ms and 2 ms per item: larger batches have more throughput and more latency.
     def load(self, model, options):
         self.latency_s = 0.002 + 0.002 * options.batch_size
 """

@@ -171,7 +171,7 @@ def test_the_token_stays_the_same_and_only_its_owner_can_read_it(start: Start, t
     file = tmp_path / "data" / "inferlab" / "token"
     assert first == second == file.read_text().strip()
     assert file.stat().st_mode & 0o777 == 0o600
-    # What others may have read is worth nothing any more.
+    # What others may have read is useless now.
     file.chmod(0o644)
     third = start("--port", 0, "--no-browser")[0].split("?token=")[1]
     assert third != first

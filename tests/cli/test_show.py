@@ -142,7 +142,7 @@ def test_a_rerun_is_a_new_entry_of_the_same_cells(inferlab_here: Run, lab: Lab, 
     assert first.benchmark.outcomes[0].cell.id == second.benchmark.outcomes[0].cell.id
     assert first.benchmark.outcomes[0].runs != second.benchmark.outcomes[0].runs
     assert done.stdout.splitlines()[:3] == lab.one[:3]
-    assert f"Kept as {new.id}: inferlab show {new.id}\n" in done.stderr
+    assert f"Saved as {new.id}: inferlab show {new.id}\n" in done.stderr
     assert "Starting 'sync' performance measurements" in done.stderr
     assert "Not all conditions" not in done.stderr
     assert json.loads((tmp_path / "out.json").read_text())["cell"] == first.benchmark.outcomes[0].cell.id

@@ -163,7 +163,7 @@ def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
     assert [one["batch_size"] for one in results] == [1, 2, 4]
     assert {one["engine_options"]["latency_us"] for one in results} == {"500"}
     assert {len(one["processes"]) for one in results} == {2}
-    assert "Kept as" not in done.stderr
+    assert "Saved as" not in done.stderr
     assert inferlab_here("benchmark", "--plan", plan, "-b", "8", "--dry-run").stdout.startswith(
         "1. fake, sync, 1 core, batch 8"
     )

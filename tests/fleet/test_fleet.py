@@ -243,7 +243,7 @@ def test_results_of_two_machine_types_are_compared_unpaired_and_say_what_differs
     assert any(line.startswith("Measured: unpaired, 2 and 2 processes of saved results") for line in told)
     assert "Note: the results also differ in machine type: a and b." in told
     assert f"Note: the results also differ in machine: {fleet.name('a')} and {fleet.name('b')}." in told
-    assert any(line.startswith("Note: results of two machines cannot be measured in turns") for line in told)
+    assert any(line.startswith("Note: results of two machines cannot be measured interleaved") for line in told)
     rows = [(one["machine_type"], one["price_per_hour"]) for one in json.loads(files.to_json(found))["results"]]
     assert rows == [("a", 0.36), ("b", 3.6)]
     assert any(line.startswith("Cheapest: #1, a, fake, sync, 1 core, batch 1: ") for line in view.lines(found))

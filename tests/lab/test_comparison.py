@@ -150,7 +150,7 @@ def test_several_comparisons_are_shown_one_after_the_other(store: Store) -> None
 
     series = Lab(store, Scripted()).compare_all(A, B, labels=("ort", "ov"))
     lines = stored.lines(_document(store, series.id))
-    assert lines.count("B: ov: 3.0000 ms (median latency an item)") == 2
+    assert lines.count("B: ov: 3.0000 ms (median latency per item)") == 2
     assert [line for line in lines if line.startswith("1 core")] == [
         "1 core, batch size 1",
         "1 core, batch size 4",

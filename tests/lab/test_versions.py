@@ -248,7 +248,7 @@ def test_layers_that_are_left_out_anyway_do_not_count_as_sensitive(tmp_path: Pat
     assert [precisions["middle"], precisions[kept.data["layers"][0]]] == ["FP32", "FP32"]
 
 
-def test_a_budget_makes_its_profiles_and_foretells_what_it_gives(tmp_path: Path) -> None:
+def test_a_budget_makes_its_profiles_and_predicts_what_it_gives(tmp_path: Path) -> None:
     model = perceptron(tmp_path / "model")
     recipe = Recipe(pruning=Pruning(budget=0.3, scope="layers"))
     asked = VersionOptions(recipe, str(tmp_path / "out.onnx"), engines=("onnxruntime",), time_s=0.3)
@@ -260,7 +260,7 @@ def test_a_budget_makes_its_profiles_and_foretells_what_it_gives(tmp_path: Path)
     assert size.measured == () and size.recipe.pruning is not None and size.recipe.pruning.layers
 
 
-def test_a_profile_made_before_foretells_any_levels(tmp_path: Path, store: Store) -> None:
+def test_a_profile_made_before_predicts_any_levels(tmp_path: Path, store: Store) -> None:
     from inferlab.profiling.options import ProfileOptions
 
     model = perceptron(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""Comparing in turns: what is dropped, what is measured, what stops while the other runs."""
+"""Comparing interleaved: what is dropped, what is measured, what stops while the other runs."""
 
 from __future__ import annotations
 

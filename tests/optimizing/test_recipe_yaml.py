@@ -58,7 +58,7 @@ HEAD = "format: inferlab-recipe/1\n"
         (HEAD + "pruning: {sparsity: much}", "pruning.sparsity is a number, not 'much'."),
         (HEAD + "pruning: {sparsity: true}", "pruning.sparsity is a number, not True."),
         (HEAD + "pruning: {sparsity: .nan}", "pruning.sparsity is a number, not nan."),
-        (HEAD + "pruning: {sparsity: 1.5}", "pruning.sparsity is a share of zeros between 0 and 1, such as 0.8"),
+        (HEAD + "pruning: {sparsity: 1.5}", "pruning.sparsity is a share between 0 and 1, such as 0.8"),
         (
             HEAD + "pruning: {sparsity: 0.5, scope: all}",
             "pruning.scope is one of uniform, global, layers, not 'all'.",
@@ -66,7 +66,7 @@ HEAD = "format: inferlab-recipe/1\n"
         (HEAD + "pruning: {sparsity: 0.5, ends: 1}", "pruning.ends is true or false, not 1."),
         (HEAD + "pruning: {sparsity: 0.5, include: conv}", "pruning.include is a list, not 'conv'."),
         (HEAD + "pruning: {sparsity: 0.5, include: [1]}", "pruning.include[0] is text, not 1."),
-        (HEAD + "pruning: {layers: {w: 2}}", "pruning.layers.w is a share of zeros from 0 to below 1, not 2."),
+        (HEAD + "pruning: {layers: {w: 2}}", "pruning.layers.w is a sparsity from 0 to below 1, not 2."),
         (HEAD + "pruning: {layers: [w]}", "pruning.layers takes names with values, not ['w']."),
         (HEAD + "pruning: {sparsity: 0.5, minimum: 0.9, maximum: 0.1}", "pruning.minimum (0.9) is above"),
         (HEAD + "pruning: {sparsity: 0.5, budget: 0.1}", "A sparsity and a loss budget contradict each other"),

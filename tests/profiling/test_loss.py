@@ -176,7 +176,7 @@ def test_the_order_of_sensitivities_agrees_with_counting_the_errors_of_pruned_mo
     labels = np.concatenate(data.labels)
 
     def errors(weight: str) -> float:
-        """The mean number of wrong answers over all shares of zeros."""
+        """The mean number of wrong answers over all sparsities."""
         tensor = next(one for one in proto.graph.initializer if one.name == weight)
         kept, values = tensor.raw_data, numpy_helper.to_array(tensor)
         counts = []

@@ -52,7 +52,7 @@ def test_without_times_nothing_is_said_of_time() -> None:
     assert found.parameter_reduction == pytest.approx(0.9)
 
 
-def test_an_engine_that_gains_nothing_is_foretold_to_gain_nothing() -> None:
+def test_an_engine_that_gains_nothing_is_predicted_to_gain_nothing() -> None:
     layers = [layer(0, 10.0, {"0.9": 9.95})]
     found = predict(measured(layers), lost([weight(0, {"0.9": 0.1})]), {"w0": 0.9})
     assert found.estimated_speedup == 1.0

@@ -132,7 +132,7 @@ def test_wrong_outputs_failures_and_findings_stand_above_everything(text: str) -
     wrong, failed, noted = boxes(text)
     assert wrong == (
         "box wrong: #5: Outputs WRONG (output 'y': largest error 0.5, tolerance 0.001, against a reference): "
-        "this speed is worth nothing."
+        "this speed is meaningless."
     )
     assert failed == "box wrong: #6: Failed: It was killed (SIGSEGV)."
     assert noted.startswith("box: #4, #5: Only one process was measured, so there is no interval")

@@ -350,8 +350,8 @@ def test_the_layer_that_differs_most_stands_at_the_top_of_a_diff() -> None:
     assert (a.x[0], b.x[0]) == (gemm.ms, gemm.ms / 2)
     assert figure.layout.annotations[0].text == "faster, 0.50"
     assert b.hovertext[0].split("<br>")[1:3] == [
-        f"A: {gemm.ms:.4f} ms an item in 1 layer: gemm_avx512",
-        f"B: {gemm.ms / 2:.4f} ms an item in 1 layer: gemm_avx512",
+        f"A: {gemm.ms:.4f} ms per item in 1 layer: gemm_avx512",
+        f"B: {gemm.ms / 2:.4f} ms per item in 1 layer: gemm_avx512",
     ]
     assert "36 layers that differ less left out" in figure.layout.title.text
     assert len(charts.layer_diff(found, most=100).data[1].x) == 66

@@ -74,7 +74,7 @@ def test_the_head_and_the_summary_tell_the_numbers_with_their_intervals(page: Pa
     assert tiles["Items per Second (mean)"] == f"{1000 / ms:.2f}"
     assert measured().estimated_speedup is not None
     assert tiles["Estimated Speed-up"] == f"{measured().estimated_speedup:.2f} ×"
-    assert tiles["Profiler Overhead"] == "6 %" and tiles["Unjoined Share"] == "1.2 %"
+    assert tiles["Profiler Overhead"] == "6 %" and tiles["Not Joined"] == "1.2 %"
     assert tiles["Output Check"] == "match"
     assert tiles["Parameters"] == "3.49 M" and tiles["Average Sensitivity"] == "0.0984"
     assert tiles["Estimated Reduction"] == "74 %" and tiles["Estimated Recovery"] == "95.7 %"

@@ -35,7 +35,7 @@ def test_the_table_marks_best_and_worst_and_tells_speed_ups_with_intervals() -> 
 
 def test_cells_that_may_be_as_fast_as_the_best_are_named() -> None:
     (line,) = [one for one in view.lines(benchmark(SLOW, FAST, CLOSE)) if one.startswith("Best")]
-    assert line.endswith("#3 may be as fast: to be sure, compare them in turns (inferlab compare).")
+    assert line.endswith("#3 may be as fast: to be sure, compare them interleaved (inferlab compare).")
 
 
 def test_a_failed_cell_says_so_and_why() -> None:

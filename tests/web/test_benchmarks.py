@@ -108,7 +108,7 @@ def test_two_engines_are_compared_at_two_core_counts_and_two_batch_sizes(reader:
     (job,) = until(reader.cards, "the card did not appear")
     assert reader.read(f"card-{job}/engines") == "OpenVINO vs ONNX Runtime"
     reader.see("progress", "%")
-    reader.see("stage", "Comparing in turns")
+    reader.see("stage", "Comparing interleaved")
 
     card = f"card-{newest(reader, [])}"
     head = reader.read(card)
@@ -116,7 +116,7 @@ def test_two_engines_are_compared_at_two_core_counts_and_two_batch_sizes(reader:
     reader.drawn(f"{card}/chart")
     assert reader.read(f"{card}/verdict") in ("faster", "slower", "same", "inconclusive")
     assert "Speed-up over ONNX Runtime" in reader.read(f"{card}/speedup")
-    assert "measured in turns" in reader.read(f"{card}/speedup")
+    assert "measured interleaved" in reader.read(f"{card}/speedup")
     first = reader.read(f"{card}/ms-per-batch")
     reader.choose(f"{card}/select-batch", "4")
     until(lambda: reader.read(f"{card}/ms-per-batch") != first, "the numbers stayed")
@@ -224,7 +224,7 @@ def test_a_benchmark_is_compared_with_an_older_one_rerun_removed_and_put_back(
     reader.click("run")
     newer = newest(reader, [older])
     assert reader.read(f"card-{newer}/engines").startswith("ONNX Runtime vs Fake (scripted), 1 core, batch 2, ")
-    assert "not measured in turns: less sure" in reader.read(f"card-{newer}/speedup")
+    assert "not measured interleaved: less sure" in reader.read(f"card-{newer}/speedup")
 
     reader.from_menu(older, "rerun")
     again = newest(reader, [older, newer])
@@ -286,7 +286,7 @@ def test_an_engine_that_aborts_shows_its_cause_and_its_log(reader: Reader, proje
 def test_wrong_outputs_cannot_be_missed(reader: Reader, project: str, store: Store) -> None:
     at_benchmarks(reader, project)
     queued(store, project, fake(outputs="zeros"))
-    reader.see("wrong-outputs", "this speed is worth nothing")
+    reader.see("wrong-outputs", "this speed is meaningless")
     assert reader.asked("wrong-outputs", "role") == "alert"
     assert reader.painted("wrong-outputs", "background-color") == "rgb(179, 38, 30)"
     assert "line-through" in reader.painted("ms-per-item", "text-decoration", ".il-stat-value")

@@ -262,7 +262,7 @@ def test_wrong_outputs_cannot_be_missed(reader: Reader, shelf: Shelf) -> None:
     reader.open(f"/projects/{shelf.project}/performance/{entry}")
     told = reader.read("wrong-outputs")
     assert "The outputs are WRONG (output 'y': largest error 0.5" in told
-    assert "These times are worth nothing." in told
+    assert "These times are meaningless." in told
     assert reader.painted("wrong-outputs", "background-color") == "rgb(179, 38, 30)"
     assert reader.see("wrong-outputs").location["y"] < reader.see("ms-per-batch").location["y"]
     reader.click("notes")
@@ -371,7 +371,7 @@ def test_layers_are_compared_with_another_profile(reader: Reader, shelf: Shelf, 
     reader.choose("diff-with", "slower (ONNX Runtime, batch 1, 2 cores")
     found = diff(replace(PROFILE, performance=slower(1.5)), PROFILE)
     told = reader.read("diff-verdict", "This profile (B) takes")
-    assert told.startswith(f"This profile (B) takes {decimal(found.ratio.value)} of the other's (A) time an item")
+    assert told.startswith(f"This profile (B) takes {decimal(found.ratio.value)} of the other's (A) time per item")
     assert f": {found.verdict}. They differ in engine: onnxruntime and deepsparse" in told
     assert len(reader.chart("diff-chart")["data"]) == 3
     reader.near("diff-table")
@@ -512,7 +512,7 @@ def _indexed(chart: Any) -> dict[int, float | None]:
 def test_the_approximated_losses_are_always_there_and_cannot_be_removed(reader: Reader, shelf: Shelf) -> None:
     reader.open(f"/projects/{shelf.project}/loss/approximated")
     assert reader.stat("name")[1] == "Approximated"
-    assert reader.stat("method")[1] == "Foretold from the weights alone."
+    assert reader.stat("method")[1] == "Estimated from the weights alone."
     assert not reader.sees("menu")
 
 

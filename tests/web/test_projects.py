@@ -463,7 +463,7 @@ def test_an_engine_is_installed_only_where_its_licence_is_agreed_to(user: User) 
     until(lambda: user.can_click("install"), "agreeing changes nothing")
 
 
-def test_the_optimization_page_foretells_without_any_profile_and_says_what_it_lacks(
+def test_the_optimization_page_predicts_without_any_profile_and_says_what_it_lacks(
     user: User, own: Server
 ) -> None:
     chosen(user, "demo:mlp")

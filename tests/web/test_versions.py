@@ -43,7 +43,7 @@ class Maker(CardReader):
         return self.read(name).split("\n")[1]
 
     def shows(self, found: PruningEstimate) -> None:
-        """Wait until the page foretells this."""
+        """Wait until the page predicts this."""
         assert found.estimated_ms_per_batch is not None
         expected = [
             decimal(found.estimated_ms_per_batch, 3),
@@ -52,7 +52,7 @@ class Maker(CardReader):
             share(found.recovery or 0.0),
         ]
         names = ("estimated-ms", "estimated-speedup", "estimated-zeros", "estimated-recovery")
-        until(lambda: [self.number(one) for one in names] == expected, f"never foretold {expected}")
+        until(lambda: [self.number(one) for one in names] == expected, f"never predicted {expected}")
 
     def at_layer(self, weight: str, what: str) -> str:
         """The name of what belongs to a layer, brought into sight by searching for it."""
@@ -89,7 +89,7 @@ def maker(browser: webdriver.Chrome, server: Server) -> Maker:
 
 
 @pytest.fixture
-def foretold(server: Server) -> Iterator[str]:
+def predicted(server: Server) -> Iterator[str]:
     """A project whose profile was made by hand: an engine that gains from zeros, everything measured."""
     with open_store(str(server.store)) as store:
         project = store.projects.add("MobileNetV2", "", PROFILE.model).id
@@ -119,50 +119,50 @@ def digits(http: httpx.Client) -> Iterator[Digits]:
     http.delete(f"/projects/{project}")
 
 
-# What is foretold.
+# What is predicted.
 
 
-def test_what_is_foretold_follows_the_sliders(maker: Maker, foretold: str) -> None:
-    maker.open(f"/projects/{foretold}/optimization")
-    maker.shows(BASIS.foretold(BASIS.alike(0.8)))
+def test_what_is_predicted_follows_the_sliders(maker: Maker, predicted: str) -> None:
+    maker.open(f"/projects/{predicted}/optimization")
+    maker.shows(BASIS.predicted(BASIS.alike(0.8)))
     maker.type("sparsity", "90")
-    maker.shows(BASIS.foretold(BASIS.alike(0.9)))
+    maker.shows(BASIS.predicted(BASIS.alike(0.9)))
     maker.type("budget", "0.5")
-    maker.shows(BASIS.foretold(BASIS.within(0.5)))
+    maker.shows(BASIS.predicted(BASIS.within(0.5)))
     maker.see("levels-told", "gain most within the loss budget")
     # The sparsity is what the layers come to, until it is moved itself.
     mean = int(maker.value("sparsity"))
     assert 10 < mean < 90
     maker.see("sparsity-slider").find_element(By.CSS_SELECTOR, "[tabindex]").send_keys(Keys.ARROW_LEFT * 3)
-    maker.shows(BASIS.foretold(BASIS.alike((mean - 3) / 100)))
+    maker.shows(BASIS.predicted(BASIS.alike((mean - 3) / 100)))
 
 
-def test_presets_say_what_they_cannot_know(maker: Maker, foretold: str) -> None:
-    maker.open(f"/projects/{foretold}/optimization")
+def test_presets_say_what_they_cannot_know(maker: Maker, predicted: str) -> None:
+    maker.open(f"/projects/{predicted}/optimization")
     maker.click("preset-int8")
     maker.see("levels-told", "No layer is pruned")
     gain = BASIS.int8_speedup()
     assert gain is not None
-    until(lambda: maker.number("estimated-speedup") == f"{gain:.2f} ×", "INT8 is not foretold")
+    until(lambda: maker.number("estimated-speedup") == f"{gain:.2f} ×", "INT8 is not predicted")
     assert maker.number("estimated-zeros") == "0 %"
     maker.see("estimate-note", "measured when the version is made")
     maker.click("preset-both")
-    pruned = BASIS.foretold(BASIS.alike(0.8)).estimated_speedup or 0.0
-    until(lambda: maker.number("estimated-speedup") == f"{gain * pruned:.2f} ×", "both are not foretold")
+    pruned = BASIS.predicted(BASIS.alike(0.8)).estimated_speedup or 0.0
+    until(lambda: maker.number("estimated-speedup") == f"{gain * pruned:.2f} ×", "both are not predicted")
     maker.see("estimate-note", "both gains are multiplied")
     maker.click("preset-best")
-    maker.shows(BASIS.foretold(BASIS.within(0.1)))
+    maker.shows(BASIS.predicted(BASIS.within(0.1)))
 
 
-def test_each_layer_has_a_switch_a_slider_and_its_two_curves(maker: Maker, foretold: str) -> None:
-    maker.open(f"/projects/{foretold}/optimization")
+def test_each_layer_has_a_switch_a_slider_and_its_two_curves(maker: Maker, predicted: str) -> None:
+    maker.open(f"/projects/{predicted}/optimization")
     levels = BASIS.alike(0.8)
-    maker.shows(BASIS.foretold(levels))
+    maker.shows(BASIS.predicted(levels))
     weight = BASIS.usual()[5]
     slider = maker.at_layer(weight, "level")
     maker.steps(slider, Keys.ARROW_RIGHT, 5)
     levels[weight] = 0.85
-    maker.shows(BASIS.foretold(levels))
+    maker.shows(BASIS.predicted(levels))
     maker.see("levels-told", "set by hand")
     maker.click(slider.replace("level", "zeros"), "85 %")
     maker.see("curves", weight)
@@ -172,19 +172,19 @@ def test_each_layer_has_a_switch_a_slider_and_its_two_curves(maker: Maker, foret
     assert len(maker.chart("curves-chart")["data"]) == 2
     maker.click(slider.replace("level", "switch"))
     del levels[weight]
-    maker.shows(BASIS.foretold(levels))
+    maker.shows(BASIS.predicted(levels))
     first = LAYERS[0].weight
     maker.click(maker.at_layer(first, "switch"))
     levels[first] = 0.8
-    maker.shows(BASIS.foretold(levels))
+    maker.shows(BASIS.predicted(levels))
     maker.type("editor-search", "no such layer")
     maker.see("editor", "Nothing is called so")
 
 
-def test_a_pattern_of_groups_fixes_the_share_of_zeros(maker: Maker, foretold: str) -> None:
-    maker.open(f"/projects/{foretold}/optimization")
+def test_a_pattern_of_groups_fixes_the_sparsity(maker: Maker, predicted: str) -> None:
+    maker.open(f"/projects/{predicted}/optimization")
     maker.choose("pattern", "2 of every 4")
-    maker.shows(BASIS.foretold(BASIS.alike(0.5)))
+    maker.shows(BASIS.predicted(BASIS.alike(0.5)))
     assert maker.value("sparsity") == "50"
     assert not maker.can_click("sparsity")
     maker.see("estimate-note", "zeros in a pattern cost more")
@@ -208,7 +208,7 @@ def test_without_times_of_pruned_copies_it_goes_by_parameters(maker: Maker, serv
         maker.open(f"/projects/{project}/optimization")
         maker.see("estimate-note", "Times of pruned copies were not measured")
         assert maker.number("estimated-speedup") == "–"
-        expected = share(Basis(plain, None, "").foretold(BASIS.alike(0.8)).parameter_reduction)
+        expected = share(Basis(plain, None, "").predicted(BASIS.alike(0.8)).parameter_reduction)
         assert maker.number("estimated-zeros") == expected
         store.projects.remove(project)
 
@@ -389,9 +389,9 @@ def test_versions_over_http(http: httpx.Client, digits: Digits, server: Server) 
     assert recipe_yaml.loads(recipe.text, "recipe").digest == whole.json()["original"]["digest"]
     code = http.get(f"/versions/{digits.version}/code", params={"engine": "openvino"})
     assert "openvino" in code.text and "MODEL = 'half.onnx'" in code.text
-    foretold = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()
-    assert foretold["levels"] == {"2.weight": 0.5, "6.weight": 0.5}
-    assert foretold["loss_method"] == "approximated"
+    predicted = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()
+    assert predicted["levels"] == {"2.weight": 0.5, "6.weight": 0.5}
+    assert predicted["loss_method"] == "approximated"
 
 
 def test_a_version_whose_file_has_a_name_in_other_letters_is_taken_away(

@@ -178,7 +178,7 @@ def test_a_version_of_another_project_cannot_be_named(place: Place) -> None:
         place.workspace.add_benchmark(other.id, BenchmarkForm(version=version.id))
 
 
-def test_profiles_of_a_version_stand_in_the_project_but_foretell_nothing(place: Place) -> None:
+def test_profiles_of_a_version_stand_in_the_project_but_predict_nothing(place: Place) -> None:
     version = place.made(QUICK)
     form = ProfileForm(performance=False, loss=False, version=version.id)
     entry = place.worked(place.workspace.add_profile(place.project, form)).entry_id
@@ -292,7 +292,7 @@ def test_the_recipe_and_the_code_can_be_taken_away_and_used(place: Place) -> Non
 
 
 @pytest.fixture
-def foretold(place: Place) -> Place:
+def predicted(place: Place) -> Place:
     """A project with a profile made by hand, whose times fall with zeros."""
     profile = a_profile()
     project = place.workspace.store.projects.add("MobileNetV2", "", profile.model)
@@ -300,8 +300,8 @@ def foretold(place: Place) -> Place:
     return Place(place.workspace, project.id, place.folder)
 
 
-def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(foretold: Place) -> None:
-    basis = read_basis(foretold.workspace, foretold.project)
+def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(predicted: Place) -> None:
+    basis = read_basis(predicted.workspace, predicted.project)
     levels = levels_of(VersionForm("a", sparsity=0.8), basis)
     spared = [one for one in basis.loss.layers if one.weight not in levels]
     ends = (basis.loss.layers[0], basis.loss.layers[-1])
@@ -312,17 +312,17 @@ def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(fore
     assert levels_of(VersionForm("a", levels={first: 0.3}), basis) == {first: 0.3}
 
 
-def test_a_budget_is_spent_as_the_estimate_says(foretold: Place) -> None:
-    basis = read_basis(foretold.workspace, foretold.project)
+def test_a_budget_is_spent_as_the_estimate_says(predicted: Place) -> None:
+    basis = read_basis(predicted.workspace, predicted.project)
     levels = levels_of(VersionForm("a", budget=0.1), basis)
     expected = estimate(basis.profile.performance, basis.loss, 0.1, basis.usual())
     assert expected is not None and expected.levels
     assert levels == expected.levels
-    assert basis.foretold(levels).estimated_speedup == expected.estimated_speedup
+    assert basis.predicted(levels).estimated_speedup == expected.estimated_speedup
 
 
-def test_two_of_four_is_half_of_every_layer(foretold: Place) -> None:
-    basis = read_basis(foretold.workspace, foretold.project)
+def test_two_of_four_is_half_of_every_layer(predicted: Place) -> None:
+    basis = read_basis(predicted.workspace, predicted.project)
     assert set(levels_of(VersionForm("a", pattern="2:4"), basis).values()) == {0.5}
 
 
@@ -336,9 +336,9 @@ def test_two_of_four_is_half_of_every_layer(foretold: Place) -> None:
         (VersionForm("a", budget=-1.0), "The loss budget must be 0 or more"),
     ],
 )
-def test_nonsense_is_refused(foretold: Place, form: VersionForm, told: str) -> None:
+def test_nonsense_is_refused(predicted: Place, form: VersionForm, told: str) -> None:
     with pytest.raises(BadInput, match=told):
-        levels_of(form, read_basis(foretold.workspace, foretold.project))
+        levels_of(form, read_basis(predicted.workspace, predicted.project))
 
 
 def test_names_of_versions_are_told_apart() -> None:
@@ -374,6 +374,6 @@ def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place)
     last = unmeasured[-1]
     assert basis.unmeasured({last: 0.5, whole.loss.layers[1].weight: 0.5}) == [last]
     assert not set(basis.within(10.0, [one.weight for one in basis.loss.layers])) & set(unmeasured)
-    assert basis.foretold({last: 0.5}).parameter_reduction > 0
+    assert basis.predicted({last: 0.5}).parameter_reduction > 0
     theory = next(one.id for one in workspace.profiles(project) if one.brief["loss"]["method"] == "approximated")
     assert read_basis(workspace, project, None, theory).unmeasured() == []

@@ -75,7 +75,7 @@ def command(
     if export_path:
         log.export(export_path, lambda: views.write(benchmark, export_path))
     if benchmark.id and log.all_saved:
-        log.say(f"Kept as {benchmark.id}: inferlab show {benchmark.id}")
+        log.say(f"Saved as {benchmark.id}: inferlab show {benchmark.id}")
     if (next_command := _suggestion(benchmark)) and code in (0, 130):
         log.say(f"Next: {next_command}")
     return log.exit_code(code)

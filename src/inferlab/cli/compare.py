@@ -21,7 +21,7 @@ from inferlab.records import Comparison, Plan
 if TYPE_CHECKING:
     from inferlab.store.store import Store
 
-_HELP = f"""Is B faster than A? Both are measured in turns, in fresh processes.
+_HELP = f"""Is B faster than A? Both are measured interleaved, in fresh processes.
 
 \b
   inferlab compare old.onnx new.onnx                       two models

@@ -215,7 +215,7 @@ def _asked(given: dict[str, Any]) -> VersionOptions:
 def _suggest(found: Optimization, log: Log) -> None:
     out = found.optimized.path
     if found.id and log.all_saved:
-        log.say(f"Kept as {found.id}: inferlab show {found.id}")
+        log.say(f"Saved as {found.id}: inferlab show {found.id}")
     engine = found.measured[0].engine if found.measured else "onnxruntime"
     unsure = next((one for one in found.measured if one.verdict == "inconclusive"), None)
     if unsure is not None:

@@ -40,7 +40,7 @@ def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, exp
     if export_path:
         log.export(export_path, lambda: views.write(benchmark, export_path))
     if benchmark.id and log.all_saved:
-        log.say(f"Kept as {benchmark.id}: inferlab show {benchmark.id}")
+        log.say(f"Saved as {benchmark.id}: inferlab show {benchmark.id}")
         if any(one.status in ("cancelled", "pending") for one in benchmark.outcomes):
             log.say(f"Next: inferlab benchmark --resume {benchmark.id}")
         elif code == 0 and len(benchmark.outcomes) == 1:

@@ -147,7 +147,7 @@ class Versioning:
             saver = self._lab.new_saver(self._listener)
             title = f"{contest.labels[0]} / {contest.labels[1]}"
             saver.record(ComparisonSweep((compared,)), title, outcomes_of(compared))
-            one = measured(compared, made.recipe, found.optimized, foretold(made.recipe, engine, basis))
+            one = measured(compared, made.recipe, found.optimized, predicted(made.recipe, engine, basis))
             found = replace(found, measured=(*found.measured, replace(one, entry_id=saver.id)))
             yield replace(found, interrupted=compared.interrupted)
             if compared.interrupted:
@@ -171,7 +171,7 @@ def saved_basis(asked: VersionOptions, model: Model, lab: Lab) -> Basis:
         found = lab.saved_profile(name)
         if found.model.digest != model.digest:
             raise BadInput(
-                f"{name} is a profile of another model, {found.model.source}, and foretells nothing of this one. "
+                f"{name} is a profile of another model, {found.model.source}, and predicts nothing of this one. "
                 f"Profile it with: inferlab profile {model.source}"
             )
         return found
@@ -226,7 +226,7 @@ def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: 
     )
 
 
-def foretold(recipe: Recipe, engine: str, basis: Basis) -> float | None:
+def predicted(recipe: Recipe, engine: str, basis: Basis) -> float | None:
     """The speed-up that profiles of this engine predict for a recipe; None where they say nothing of it.
 
     What INT8 makes of pruned layers was not measured: of both together the gains are multiplied.

@@ -207,7 +207,7 @@ class Explorer:
         return min(measured, key=lambda one: candidates.distance(one, candidate), default=None)
 
     def _fits(self, candidate: Candidate, like: Candidate | None, share: float) -> bool:
-        """Whether there is time for a candidate, if it takes as long an item as one that is like it."""
+        """Whether there is time for a candidate, if it takes as long per item as one that is like it."""
         if like is None:
             return True
         cost_s = self.records[like].cost_s

@@ -7,7 +7,7 @@ from typing import Literal
 
 from inferlab.records import Benchmark, Cell, Estimate
 
-#: Scenarios that are about throughput, by their own names and by those of files; the time an item follows from it.
+#: Scenarios that are about throughput, by their own names and those of files; the time per item follows from it.
 AT_FULL_LOAD = ("async", "multistream", "elastic", "offline")
 
 #: What DeepSparse calls the scheduler of each scenario.

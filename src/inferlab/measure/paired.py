@@ -193,7 +193,7 @@ class PairedComparison:
         self.outputs = found if self.outputs is None else max(self.outputs, found, key=_severity)
 
     def _times_ms(self, a: Run, b: Run) -> tuple[float, float]:
-        """Both arms' time an item in one pair."""
+        """Both arms' time per item in one pair."""
         times = times_ms(a, b, self.metric)
         batches = [arm.job.cell.batch_size for arm in self.arms]
         return times[0] / batches[0], times[1] / batches[1]

@@ -137,7 +137,7 @@ def without_stalls(services_s: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def luck(objective: Objective, services_s: NDArray[np.float64], streams: int, seed: int, requests: int) -> float:
-    """What to multiply a process's highest rate by because its arrivals were kinder or harder than usual.
+    """What to multiply a process's highest rate by because its arrivals were easier or harder than usual.
 
     Its arrivals (they follow from the seed) and fifty thousand others meet the same simulated queue with the
     measured service times; the ratio of the two highest rates is their luck. Simulated for fixed services,
@@ -185,7 +185,7 @@ class Trial:
     saturation_rate: float
     #: The highest rate on this process's arrivals.
     measured_rate: float
-    #: What to multiply it by, because these arrivals were kinder or harder than usual.
+    #: What to multiply it by, because these arrivals were easier or harder than usual.
     luck: float
     reach: Reach
 

@@ -18,7 +18,7 @@ from inferlab.model.onnx_graph import all_tensors, attribute, bodies, graphs, ty
 FLOATS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}
 
 _CHUNK = 1 << 22
-# How elements are stored; several of the smallest types share a byte, the types NumPy lacks are kept as bits.
+# How elements are stored; several of the smallest types share a byte, the types NumPy lacks are stored as bits.
 _STORED = {
     "FLOAT": "<f4", "DOUBLE": "<f8", "FLOAT16": "<f2", "BFLOAT16": "<u2",
     "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "UINT16": "<u2", "INT32": "<i4", "UINT32": "<u4",
@@ -143,7 +143,7 @@ def stored_values(tensor: TensorProto, folder: Path) -> np.ndarray[Any, Any]:
 
 
 def zero_fraction(model: ModelProto, folder: Path) -> float | None:
-    """The share of zeros in matrices and kernels; a quantised weight is zero where it equals its zero point."""
+    """The sparsity of matrices and kernels; a quantised weight is zero where it equals its zero point."""
     counted = [(weight, zeros) for weight, zeros in zero_counts(model, folder) if zeros is not None]
     total = sum(weight.elements for weight, _ in counted)
     return sum(zeros for _, zeros in counted) / total if total else None

@@ -80,7 +80,7 @@ def _zeros(model: Model) -> dict[str, tuple[int, float]]:
 
 
 def _stored_zeros(weight: str, elements: int, stored: Mapping[str, tuple[int, float]], by_pruning: float) -> float:
-    """The share of zeros in a weight, or in what a quantiser made of it, where that can be counted."""
+    """The sparsity of a weight, or of what a quantiser made of it, where that can be counted."""
     if weight in stored:
         return stored[weight][1]
     made_of_it = [

@@ -75,13 +75,13 @@ def _check_pruning(pruning: Pruning) -> None:
     groups = None if pruning.pattern == CHANNEL else parse_groups(pruning.pattern)
     sparsity = pruning.sparsity
     if sparsity is not None and not 0 < sparsity < 1:
-        raise BadInput(f"pruning.sparsity is a share of zeros between 0 and 1, such as 0.8, not {sparsity:g}.")
+        raise BadInput(f"pruning.sparsity is a share between 0 and 1, such as 0.8, not {sparsity:g}.")
     for name, level in pruning.layers.items():
         if not 0 <= level < 1:
-            raise BadInput(f"pruning.layers.{name} is a share of zeros from 0 to below 1, not {level:g}.")
+            raise BadInput(f"pruning.layers.{name} is a sparsity from 0 to below 1, not {level:g}.")
     for name, value in (("minimum", pruning.minimum), ("maximum", pruning.maximum)):
         if not 0 <= value <= 1:
-            raise BadInput(f"pruning.{name} is a share of zeros from 0 to 1, not {value:g}.")
+            raise BadInput(f"pruning.{name} is a sparsity from 0 to 1, not {value:g}.")
     if pruning.minimum > pruning.maximum:
         raise BadInput(
             f"pruning.minimum ({pruning.minimum:g}) is above pruning.maximum ({pruning.maximum:g}): "

@@ -51,7 +51,7 @@ class Bench(Protocol):
         """Carry out a recipe, or raise why not."""
 
     def time(self, copy: BuiltCopy, seconds: float, goal: float | None) -> Speed:
-        """Compare a copy with the original in turns; it may end early where the interval leaves out the goal."""
+        """Compare a copy with the original, interleaved; it may end early where its interval excludes the goal."""
 
     def discard(self, copy: BuiltCopy) -> None:
         """Forget a copy that is not needed any more."""

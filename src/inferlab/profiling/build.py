@@ -105,8 +105,8 @@ def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
     flops = flops_profile(costs, cell.batch_size, dict(cell.shapes))
     wanted = request.wanted
     approximated = model.kind == "onnx" and (wanted.loss or wanted.approximate)
-    foretold = loss.approximate(model, costs, wanted.loss_name) if approximated else None
-    return replace(profile, flops=flops, loss=foretold)
+    predicted = loss.approximate(model, costs, wanted.loss_name) if approximated else None
+    return replace(profile, flops=flops, loss=predicted)
 
 
 def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
@@ -226,12 +226,12 @@ def verify(
     ratio = comparison.ratio
     ends = None if ratio.ends is None else (ratio.ends[0] * dense_ms, ratio.ends[1] * dense_ms)
     # Ratios, not times: the machine may have become slower since the profile was made.
-    foretold = estimate.estimated_ms_per_batch / estimate.ms_per_batch
+    predicted = estimate.estimated_ms_per_batch / estimate.ms_per_batch
     verified = Verified(
         ms_per_batch=ratio.value * dense_ms,
         ms_interval=ends,
         baseline_ms_per_batch=dense_ms,
-        error=foretold / ratio.value - 1,
+        error=predicted / ratio.value - 1,
         loss=loss,
         output_check=worst([pair.b.check for pair in comparison.pairs]),
     )

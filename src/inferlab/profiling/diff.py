@@ -26,7 +26,7 @@ class Row:
     type: str
     a: tuple[Layer, ...]
     b: tuple[Layer, ...]
-    #: Time an item, in milliseconds.
+    #: Time per item, in milliseconds.
     a_ms: float
     b_ms: float
     #: B's time over A's; None where only one side has a time.
@@ -41,7 +41,7 @@ class LayerDiff:
     labels: tuple[str, str]
     a_ms: float
     b_ms: float
-    #: Over the whole model, time an item.
+    #: Over the whole model, time per item.
     ratio: Estimate
     verdict: Verdict
     margin: float
@@ -51,7 +51,7 @@ class LayerDiff:
 
 
 def diff(a: Profile, b: Profile, margin: float = MARGIN) -> LayerDiff:
-    """How B's layers compare with A's; times are those an item, so that batches can be compared."""
+    """How B's layers compare with A's; times are those per item, so that batches can be compared."""
     first, other = _performance(a, "first"), _performance(b, "second")
     groups = _matched(first.layers, other.layers)
     level = 1 - _ALPHA / max(1, len(groups))

@@ -1,4 +1,4 @@
-"""What pruning each layer alone costs: foretold from the weights, or tried on inputs."""
+"""What pruning each layer alone costs: estimated from the weights, or tried on inputs."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def weight_elements(node: NodeCost) -> int:
 
 
 def curve_area(levels: Sequence[float], losses: Iterable[float | None]) -> float | None:
-    """The mean of a loss over all shares of zeros from none to the highest level, by the trapezoid rule."""
+    """The mean of a loss over all sparsities from none to the highest level, by the trapezoid rule."""
     values, places = [0.0], [0.0, *levels]
     for loss in losses:
         if loss is None:

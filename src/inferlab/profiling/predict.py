@@ -77,7 +77,7 @@ def estimate_of(
 
 
 def smoothed(layer: Layer) -> dict[str, float]:
-    """The layer's times at its levels, made to fall with the share of zeros (pool adjacent violators).
+    """The layer's times at its levels, made to fall with sparsity (pool adjacent violators).
 
     A level is measured once: without this, an estimate would pick the levels that were lucky.
     """
@@ -95,12 +95,12 @@ def smoothed(layer: Layer) -> dict[str, float]:
 
 
 def times_of(layer: Layer) -> Points:
-    """The layer's time over its share of zeros, from 0 on."""
+    """The layer's time over its sparsity, from 0 on."""
     return [(0.0, layer.ms), *((float(level), ms) for level, ms in smoothed(layer).items())]
 
 
 def losses_of(layer: LossLayer) -> Points:
-    """The layer's loss over its share of zeros, from what it has on; infinite where outputs are no numbers."""
+    """The layer's loss over its sparsity, from what it has on; infinite where outputs are no numbers."""
     levels = sorted(layer.losses, key=float)
     losses = [(float(level), layer.losses[level]) for level in levels if float(level) > layer.zero_fraction]
     # More zeros never harm less: where they seem to, it is chance.
@@ -112,7 +112,7 @@ def losses_of(layer: LossLayer) -> Points:
 
 
 def loss_at(layer: LossLayer, level: float) -> float:
-    """What pruning the layer alone to this share of zeros costs."""
+    """What pruning the layer alone to this sparsity costs."""
     return _between(losses_of(layer), level)
 
 
@@ -192,7 +192,7 @@ def _recovery(loss: LossProfile, levels: Mapping[str, float]) -> float | None:
 
 
 def _drop(layer: LossLayer, level: float, dense: float) -> float:
-    """How much accuracy goes with pruning one layer to this share of zeros."""
+    """How much accuracy goes with pruning one layer to this sparsity."""
     known = sorted(layer.accuracies, key=float)
     drops = [(layer.zero_fraction, 0.0), *((float(level), dense - layer.accuracies[level]) for level in known)]
     return max(0.0, _between([drop for drop in drops if drop[0] >= layer.zero_fraction], level))

@@ -15,11 +15,11 @@ Verdict = Literal["faster", "slower", "same", "inconclusive"]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both arms of a comparison, measured in turns by one fresh process each."""
+    """Both arms of a comparison, measured interleaved by one fresh process each."""
 
     a: Run
     b: Run
-    #: Logarithm of B's time an item over A's.
+    #: Logarithm of B's time per item over A's.
     log_ratio: float
 
 
@@ -29,11 +29,11 @@ class Comparison:
 
     #: What was compared, in the user's words.
     labels: tuple[str, str]
-    #: B's time an item over A's.
+    #: B's time per item over A's.
     ratio: Estimate
     verdict: Verdict
     margin: float
-    #: What stands for an arm's time: its median latency, or the time an item at full throughput.
+    #: What stands for an arm's time: its median latency, or the time per item at full throughput.
     metric: Literal["median", "throughput"]
     seconds: float
     #: None where the outputs could not be compared; `output_detail` says why, or which output differs most.
@@ -46,7 +46,7 @@ class Comparison:
     models: tuple[Model, Model] | None = None
     #: Empty where saved results were compared.
     pairs: tuple[Pair, ...] = ()
-    #: Process-level times an item of both arms, in milliseconds.
+    #: Process-level times per item of both arms, in milliseconds.
     times_ms: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     #: How the two results differ beside their numbers, where they were saved at other times or places.
     differences: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ Scheme = Literal["dynamic", "static", "weights", "fp16"]
 class Pruning:
     """Which share of which weights becomes zero, the smallest by magnitude first."""
 
-    #: The share of zeros: of each layer (uniform), or of all weights that may be pruned together (global).
+    #: The sparsity: of each layer (uniform), or of all weights that may be pruned together (global).
     sparsity: float | None = None
     #: uniform: each layer alike; global: one threshold for all; layers: as `layers` says, or as the estimate does.
     scope: Scope = "uniform"
@@ -111,13 +111,13 @@ class ChangedLayer:
     wanted: float | None
     params_after: int
     precision: str = "FP32"
-    #: The share of zeros before the weights were rounded to fewer bits; None in records of before.
+    #: The sparsity before the weights were rounded to fewer bits; None in records of before.
     zeros_by_pruning: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The optimised model against the original on one engine, measured in turns."""
+    """The optimised model against the original on one engine, measured interleaved."""
 
     engine: str
     num_cores: int
@@ -135,7 +135,7 @@ class Measured:
     output_check: OutputCheck
     versions: Mapping[str, str]
     machine: Machine
-    #: What the profiles foretold for this engine, where they did; foretold time over measured time, less 1.
+    #: What the profiles predicted for this engine, where they did; predicted time over measured time, less 1.
     foretold_speedup: float | None = None
     foretold_error: float | None = None
     findings: tuple[Finding, ...] = ()

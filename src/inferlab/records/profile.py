@@ -196,7 +196,7 @@ class LossLayer:
     params: int
     groups: int
     zero_fraction: float
-    #: The mean of its loss over all shares of zeros: the area under its curve.
+    #: The mean of its loss over all sparsities: the area under its curve.
     sensitivity: float | None
     #: At each level; None where the output was not a number.
     losses: Mapping[str, float | None]
@@ -209,7 +209,7 @@ class LossProfile:
     """What pruning each layer alone costs.
 
     A loss is 0 for the model as it is and adds up over layers: the power of the change over the power of the
-    dense model's outputs (foretold from the weights, or measured), or the rise of the cross-entropy with labels.
+    dense model's outputs (estimated from the weights, or measured), or the rise of the cross-entropy with labels.
     """
 
     name: str

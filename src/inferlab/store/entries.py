@@ -38,7 +38,7 @@ class CellEntry:
     median_ms: float | None
     median_ms_low: float | None
     median_ms_high: float | None
-    #: The outputs of a run do not match the reference: fast, perhaps, but worth nothing.
+    #: The outputs of a run do not match the reference: fast, perhaps, but meaningless.
     wrong: bool = False
 
     @property
@@ -101,7 +101,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A result that is kept as its JSON: a comparison, a capacity, a recommendation, a profile, a version."""
+    """A result that is stored as its JSON: a comparison, a capacity, a recommendation, a profile, a version."""
 
     id: str
     created_at: datetime

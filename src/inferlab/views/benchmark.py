@@ -164,7 +164,7 @@ def heading(benchmark: Benchmark) -> str:
 
 
 def speed_up(outcome: Outcome, base: Outcome) -> Estimate:
-    """The baseline's time per item over its own; they were not measured in turns."""
+    """The baseline's time per item over its own; they were not measured interleaved."""
     return intervals.welch(_times(outcome), _times(base), level=0.95)
 
 
@@ -240,7 +240,7 @@ def verdict(benchmark: Benchmark) -> list[str]:
         return [line, *more]
     named = ", ".join(f"#{one}" for one in rivals)
     # Machines cannot take turns.
-    sure = "" if fleet.on_cluster(benchmark) else ": to be sure, compare them in turns (inferlab compare)"
+    sure = "" if fleet.on_cluster(benchmark) else ": to be sure, compare them interleaved (inferlab compare)"
     return [f"{line} {named} may be as fast{sure}.", *more]
 
 

@@ -78,7 +78,7 @@ def _wrong(outcome: Outcome) -> list[str]:
     check = worst([run.check for run in outcome.runs]) if outcome.runs else None
     if check is None or check.status != "mismatch":
         return []
-    return [f"Outputs {output_check(check)}: this speed is worth nothing."]
+    return [f"Outputs {output_check(check)}: this speed is meaningless."]
 
 
 def _failed(outcome: Outcome) -> list[str]:
@@ -104,7 +104,7 @@ def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
 
 
 def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[Element]:
-    """The time an item along core counts or batch sizes, for each of the other that has more than one of these."""
+    """The time per item along core counts or batch sizes, for each of the other that has several of these."""
     axis, fixed, draw, label = {
         "cores": ("num_cores", "batch_size", cards.core_scaling, "Batch Size"),
         "batches": ("batch_size", "num_cores", cards.batch_scaling, "Cores"),
@@ -120,7 +120,7 @@ def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[El
         return []
     what = "core counts" if name == "cores" else "batch sizes"
     return [
-        parts.caption(f"The time an item along {what}; bars are 95 % intervals, and the ring marks the best."),
+        parts.caption(f"The time per item along {what}; bars are 95 % intervals, and the ring marks the best."),
         parts.selectors(name, {label: {choice: choice for choice in figures}}),
         drawn.add(name, figures),
     ]
@@ -322,7 +322,7 @@ def _how(benchmark: Benchmark) -> list[Element]:
         "Precision": "" if plan.precision is None else f"until the interval was ±{share(plan.precision)} narrow",
         "Numbers": "A cell's median and throughput are those of its typical process; an interval (95 %) is "
         "Student's on what its processes say.",
-        "Speed-ups": "Not measured in turns, hence less sure than inferlab compare." if len(cells) > 1 else "",
+        "Speed-ups": "Not measured interleaved, hence less sure than inferlab compare." if len(cells) > 1 else "",
         "Inputs": _each(shapes(dict(cell.shapes)) for cell in cells),
         "Streams": _each(run.stream_mode for run in runs if run.stream_mode != "single"),
         "Pinning": _each(cell.thread_pinning for cell in cells),

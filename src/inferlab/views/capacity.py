@@ -72,7 +72,7 @@ def _grounds(capacity: Capacity) -> list[Pair]:
     if crossed:
         measured = student([one.measured_rate for one in crossed]).value
         luck = student([one.luck for one in crossed]).value
-        word = "kinder" if luck < 1 else "harder"
+        word = "easier" if luck < 1 else "harder"
         told = (
             f"{count(measured)} requests/s on arrivals that were {word} than usual, "
             f"as a simulated queue with the same service times tells (×{luck:.3f})"

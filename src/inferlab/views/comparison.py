@@ -23,7 +23,7 @@ FORMAT = "inferlab-comparison/1"
 #: Several in one: {"format": …, "results": [that object, …], "failures": [{"cell": …, "message": …}, …]}.
 SEVERAL = "inferlab-comparisons/1"
 
-_METRICS = {"median": "median latency an item", "throughput": "time an item at full throughput"}
+_METRICS = {"median": "median latency per item", "throughput": "time per item at full throughput"}
 
 
 def blocks(comparison: Comparison) -> list[Block]:
@@ -69,7 +69,7 @@ def output_error(error: float | None, metric: str) -> str:
 
 def _measured(comparison: Comparison) -> str:
     if comparison.pairs:
-        return f"{len(comparison.pairs)} pairs of fresh processes, measured in turns"
+        return f"{len(comparison.pairs)} pairs of fresh processes, measured interleaved"
     return f"unpaired, {len(comparison.times_ms[0])} and {len(comparison.times_ms[1])} processes of saved results"
 
 
@@ -92,11 +92,11 @@ def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
 
 
 _OF_MOMENTS = (
-    "saved results were not measured in turns, so a change of the machine between them counts as a difference. "
+    "saved results were not measured interleaved, so a change of the machine between them counts as a difference. "
     "For a verdict that holds, compare the models themselves."
 )
 _OF_MACHINES = (
-    "results of two machines cannot be measured in turns, so that the verdict is about these two machines at "
+    "results of two machines cannot be measured interleaved, so that the verdict is about these two machines at "
     "those moments. Measure several machines of each type to see how much those differ."
 )
 

@@ -58,10 +58,10 @@ def _failed(failure: ComparisonFailure) -> str:
 
 
 def _differ(one: Content) -> str:
-    # JSON has no infinity, so that one is kept as a word.
+    # JSON has no infinity, so that one is stored as a word.
     found, metric = one["output_error"], ERRORS[one.get("output_metric", "max")]
     error = "" if found is None else f" ({metric} {float(found):.2g})"
-    return f"{_named(one)}The outputs of A and B DIFFER{error}: a speed-up of something else is worth nothing."
+    return f"{_named(one)}The outputs of A and B DIFFER{error}: a speed-up of something else is meaningless."
 
 
 def _summary(results: Sequence[Content], labels: Sequence[str]) -> list[parts.Element]:
@@ -71,7 +71,7 @@ def _summary(results: Sequence[Content], labels: Sequence[str]) -> list[parts.El
         if all(field in one for one in cells):
             columns[title] = [Cell(str(one[field]), one[field]) for one in cells]
     for arm in "ab":
-        columns[f"{arm.upper()}, ms an item"] = numbers(
+        columns[f"{arm.upper()}, ms per item"] = numbers(
             [statistics.median(one[arm]["times_ms"]) for one in results]
         )
     columns |= {
@@ -110,7 +110,7 @@ def _ratios(results: Sequence[Content], drawn: parts.Charts) -> list[parts.Eleme
 
 def _how(one: Content) -> dict[str, str]:
     cell, machine = one["a"].get("cell") or {}, one["a"].get("machine") or {}
-    taken = "fresh processes in turns" if one["paired"] else "saved results, not in turns"
+    taken = "fresh processes, interleaved" if one["paired"] else "saved results, not interleaved"
     versions = {name: text for arm in "ba" for name, text in (one[arm].get("versions") or {}).items()}
     return {
         "Measured": f"{taken}; {duration(one['seconds'])} for each comparison",

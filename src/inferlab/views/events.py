@@ -41,7 +41,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "measuring": lambda d: f"Starting '{d['scenario']}' performance measurements for {d['seconds']:g} seconds",
     "same-arms": lambda d: "Both arms are the same: this measures how small a difference can be seen here",
     "comparison": lambda d: f"Comparison {d['number']} of {d['of']}",
-    "comparing": lambda d: f"Comparing in turns, for {d['seconds']:g} seconds at most",
+    "comparing": lambda d: f"Comparing interleaved, for {d['seconds']:g} seconds at most",
     "pair": lambda d: f"Pair {d['number']}: B takes {d['ratio']:.4f} of A's time so far",
     "checking": lambda d: "Checking the outputs once more",
     "round": lambda d: f"Round {d['number']}: {plural(d['candidates'], 'configuration')}",
@@ -74,7 +74,9 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "on-node": lambda d: _on_node(d),
     "optimizing": lambda d: _OPTIMIZING[d["step"]](d),
     "sensitivity": lambda d: f"Quantising {plural(d['layers'], 'layer')} one by one",
-    "versus": lambda d: f"Measuring it in turns with the original on {d['engine']} ({d['number']} of {d['of']})",
+    "versus": lambda d: (
+        f"Measuring it interleaved with the original on {d['engine']} ({d['number']} of {d['of']})"
+    ),
     "trying": lambda d: f"Recipe {d['number']}: {d['label']}",
     "rung": lambda d: f"Process {d['process']}: requests arrive at {d['rate']:.1f}/s",
 }

@@ -168,7 +168,7 @@ def _notes(found: Front) -> list[str]:
     notes.append("Efficient: no other recipe is as fast, as small and loses as little; the original counts too.")
     measured = sum(one.speedup is not None for one in found.candidates)
     notes.append(
-        f"{plural(len(found.candidates), 'recipe')}, {measured} measured in turns with the original; "
+        f"{plural(len(found.candidates), 'recipe')}, {measured} measured interleaved with the original; "
         f"{duration(found.seconds)}."
     )
     if measured:

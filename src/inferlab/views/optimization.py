@@ -108,7 +108,7 @@ def speeds(found: Optimization) -> Table:
             Field("predicted_speed_up", "Predicted", lambda one: one.foretold_speedup, "{:.3g}x".format),
             Field("predicted_error", "Off by", lambda one: one.foretold_error, share),
         ]
-    return Table(shown, found.measured, "Speed, measured in turns with the original")
+    return Table(shown, found.measured, "Speed, measured interleaved with the original")
 
 
 def _layers(found: Sequence[ChangedLayer], shown: int) -> list[Block]:

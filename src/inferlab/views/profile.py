@@ -32,7 +32,7 @@ _WIDTH = 36
 _NAMED = 5
 _TYPICAL = "0.9"
 _METHODS = {
-    "approximated": "foretold from the weights alone",
+    "approximated": "estimated from the weights alone",
     "one-shot": "measured on {items} of generated inputs: how far the outputs move",
     "one-shot with data": "measured on {items} of your data: {metric}",
 }
@@ -301,7 +301,7 @@ def _estimate(found: PruningEstimate) -> list[Block]:
         return [
             Pair("Estimate", f"{pruned} ({limit}{recovery})", strong=True),
             Note(
-                "no time at levels of pruning was measured, so no speed-up is foretold. deepsparse can impose "
+                "no time at levels of pruning was measured, so no speed-up is predicted. deepsparse can impose "
                 "them; other engines measure them with --levels."
             ),
         ]
@@ -330,7 +330,7 @@ def _verified(found: PruningEstimate, verified: Verified) -> list[Block]:
 
 
 _METHOD_SENTENCES = {
-    "approximated": "foretold from the weights alone",
+    "approximated": "estimated from the weights alone",
     "one-shot": "measured without data: each layer pruned alone, on {items}",
     "one-shot with data": "measured with data: each layer pruned alone, on {items}",
 }
@@ -349,7 +349,7 @@ def wrong(profile: Profile) -> str:
     check = profile.performance.output_check if profile.performance else None
     if check is None or check.status != "mismatch":
         return ""
-    return f"The outputs are {output_check(check)}. These times are worth nothing."
+    return f"The outputs are {output_check(check)}. These times are meaningless."
 
 
 def notes(profile: Profile) -> list[str]:
@@ -442,6 +442,6 @@ def facts(profile: Profile) -> dict[str, str]:
         pairs["Loss"] = (
             f"{profile.loss.method}, {plural(profile.loss.items, 'input')}, {duration(profile.loss.seconds)}"
         )
-        pairs["Sensitivity"] = "The mean of a layer's loss over all shares of zeros: the area under its curve."
+        pairs["Sensitivity"] = "The mean of a layer's loss over all sparsities: the area under its curve."
     pairs["Made by"] = f"inferlab {profile.inferlab}, {profile.created_at}, {profile.format} {profile.id}".strip()
     return pairs

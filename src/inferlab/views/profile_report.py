@@ -224,7 +224,7 @@ def _layered(performance: PerformanceProfile) -> Iterator[Element]:
     own = performance.layers_sum_ms
     clean = f"{share(own / performance.ms_per_batch)} of the clean time" if performance.ms_per_batch else ""
     yield parts.tile("Profiler Overhead", overhead(performance), "of an inference, while it looks on")
-    yield parts.tile("Unjoined Share", share(performance.unjoined_share), "of the time, to no node of the graph")
+    yield parts.tile("Not Joined", share(performance.unjoined_share), "of the time, to no node of the graph")
     yield parts.tile("Layers' Own Sum", f"{decimal(own, 3)} ms", clean)
 
 

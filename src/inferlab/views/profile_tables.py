@@ -153,13 +153,13 @@ def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
     told = f"{rounded(ratio.value, ratio.ends)} of A's time, {interval_text(ratio.ends, ratio.level)}"
     verdict = f"B is {_WHOLE.get(diff.verdict, diff.verdict)} ({told}, margin {share(diff.margin)})"
     more = len(diff.rows) - shown
-    title = "Layers by difference (time an item; intervals hold for all rows together with 95 %)"
+    title = "Layers by difference (time per item; intervals hold for all rows together with 95 %)"
     return [
-        Pair("A", f"{diff.labels[0]}: {decimal(diff.a_ms)} ms an item"),
-        Pair("B", f"{diff.labels[1]}: {decimal(diff.b_ms)} ms an item"),
+        Pair("A", f"{diff.labels[0]}: {decimal(diff.a_ms)} ms per item"),
+        Pair("B", f"{diff.labels[1]}: {decimal(diff.b_ms)} ms per item"),
         Pair("Verdict", verdict, strong=True),
         *notes(f"they differ in {one}." for one in diff.differences),
-        Note("profiles are not measured in turns, so a change of the machine between them counts too."),
+        Note("profiles are not measured interleaved, so a change of the machine between them counts too."),
         Table(_DIFF_FIELDS, diff.rows[:shown], f"{title}{f', {more} more' if more > 0 else ''}"),
     ]
 

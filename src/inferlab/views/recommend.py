@@ -207,7 +207,7 @@ def comparison_line(found: PairedRatio) -> str:
     pairs = plural(found.pairs, "pair")
     value = rounded(ratio.value, ratio.ends, "{:.3f}".format)
     return (
-        f"In {pairs}: {found.labels[1]} takes {value}{in_brackets(ratio.ends)} of the time an item of "
+        f"In {pairs}: {found.labels[1]} takes {value}{in_brackets(ratio.ends)} of the time per item of "
         f"{found.labels[0]}: {_VERDICTS[found.verdict]}."
     )
 

@@ -56,7 +56,7 @@ def _shapes(shapes: Mapping[str, Any]) -> str:
 
 _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "output-mismatch": lambda d: (
-        f"the outputs are WRONG (error {_error(d['error'])} in '{d['output']}'): this speed is worth nothing. "
+        f"the outputs are WRONG (error {_error(d['error'])} in '{d['output']}'): this speed is meaningless. "
         "--strict makes it a failure."
     ),
     "deviates": lambda d: (

@@ -69,7 +69,7 @@ def _token(settings: Settings) -> str | None:
         return None
     if given:
         return given
-    # On the way from another machine it is not encrypted, so it is worth nothing after the server has ended.
+    # On the way from another machine it is not encrypted, so it is useless after the server has ended.
     return stored_token() if is_loopback(settings.host) else new_token()
 
 

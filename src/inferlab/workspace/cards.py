@@ -54,7 +54,7 @@ class Duel:
     #: The first arm's time over the other's.
     ratio: Estimate
     verdict: str
-    #: Measured in turns, which is surer than results of different times.
+    #: Measured interleaved, which is surer than results of different times.
     paired: bool
     outputs_match: bool | None
     notes: tuple[str, ...]
@@ -129,7 +129,7 @@ class Numbers:
 
     @property
     def wrong(self) -> bool:
-        """The outputs are not what they should be: these numbers are worth nothing."""
+        """The outputs are not what they should be: these numbers are meaningless."""
         return self.check.status == "mismatch"
 
 
@@ -155,7 +155,7 @@ def checked(outcome: Outcome) -> OutputCheck:
 
 
 def ms_per_item(cell: Cell, batch_ms: Estimate, items_per_second: Estimate) -> Estimate:
-    """Time an item: its latency, or what throughput comes to where the scenario is about that."""
+    """Time per item: its latency, or what throughput comes to where the scenario is about that."""
     if cell.scenario not in AT_FULL_LOAD:
         found, scale = batch_ms, 1 / cell.batch_size
         ends = None if found.ends is None else (found.ends[0] * scale, found.ends[1] * scale)
@@ -286,7 +286,7 @@ def _label(key: tuple[Any, ...], splits: Sequence[str], machine: str) -> str:
 
 
 def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: int) -> list[Duel]:
-    """What two results say that were not measured in turns, at each place that both have."""
+    """What two results say that were not measured interleaved, at each place that both have."""
     duels = []
     for outcome in arm.outcomes:
         rival = other.at(*_place(outcome.cell))

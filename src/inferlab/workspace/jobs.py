@@ -185,7 +185,7 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
     if isinstance(request, ComparisonRequest):
         count = len(request.a.num_cores) * len(request.a.batch_sizes)
         each_s = max(request.time_s, _PAIR_S) + 2 * _LOAD_S
-        return (Part(("comparing",), "Comparing in turns", count * each_s),)
+        return (Part(("comparing",), "Comparing interleaved", count * each_s),)
     if isinstance(request, BenchmarkRequest):
         plan = request.plan
         count = len(plan.engines) * len(plan.num_cores) * len(plan.batch_sizes) * len(plan.scenarios)

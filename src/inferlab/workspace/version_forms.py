@@ -44,7 +44,7 @@ class VersionForm:
     """A version to be made: pruned, quantised, or both."""
 
     name: str
-    #: The share of zeros of every layer that may be pruned; or by the names of weights; or by a loss budget.
+    #: The sparsity of every layer that may be pruned; or by the names of weights; or by a loss budget.
     sparsity: float | None = None
     levels: Mapping[str, float] = field(default_factory=dict)
     budget: float | None = None
@@ -85,7 +85,7 @@ class Basis:
     def loss(self) -> LossProfile:
         """Its losses, measured or approximated."""
         if self.profile.loss is None or not self.profile.loss.layers:
-            raise BadInput("No layer of this model can be pruned: nothing can be foretold, or made, by pruning.")
+            raise BadInput("No layer of this model can be pruned: nothing can be predicted, or made, by pruning.")
         return self.profile.loss
 
     def usual(self) -> list[str]:
@@ -102,17 +102,17 @@ class Basis:
         return dict(found.levels) if found else {}
 
     def alike(self, sparsity: float, weights: list[str] | None = None) -> dict[str, float]:
-        """The same share of zeros for all weights."""
+        """The same sparsity for all weights."""
         return dict.fromkeys(self.usual() if weights is None else weights, sparsity)
 
-    def foretold(self, levels: Mapping[str, float]) -> PruningEstimate:
+    def predicted(self, levels: Mapping[str, float]) -> PruningEstimate:
         """What these shares of zeros would give."""
         known = {one.weight for one in self.loss.layers}
         for weight, level in levels.items():
             if weight not in known:
                 raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
             if not 0 <= level < 1:
-                raise BadInput(f"The share of zeros of {weight} must be 0 or more and below 1, not {level:g}.")
+                raise BadInput(f"The sparsity of {weight} must be 0 or more and below 1, not {level:g}.")
         return predict(self.profile.performance, self.loss, levels)
 
     def unmeasured(self, levels: Mapping[str, float] | None = None) -> list[str]:
@@ -185,20 +185,20 @@ def _newest_losses(profiles: list[Entry]) -> str | None:
 
 
 def group_share(pattern: str) -> float | None:
-    """The share of zeros that a pattern of groups (2:4) makes; None where it can be chosen."""
+    """The sparsity that a pattern of groups (2:4) makes; None where it can be chosen."""
     groups = None if pattern == CHANNEL else parse_groups(pattern)
     return None if groups is None else groups[0] / groups[1]
 
 
 def levels_of(form: VersionForm, basis: Basis) -> dict[str, float]:
-    """The share of zeros of every weight that a form means."""
+    """The sparsity of every weight that a form means."""
     given = [one for one in (form.sparsity, form.budget, form.levels or None) if one is not None]
     if len(given) > 1:
         raise BadInput("Give a sparsity, a loss budget, or the levels of layers: one of them.")
     if form.budget is not None:
         return basis.within(form.budget)
     if form.levels:
-        basis.foretold(form.levels)
+        basis.predicted(form.levels)
         return dict(form.levels)
     sparsity = form.sparsity if form.sparsity is not None else group_share(form.pattern)
     if sparsity is None or not 0 < sparsity < 1:

@@ -35,7 +35,7 @@ class NodeCost:
     macs: int | None = None
     #: The parameters that it reads, biases and scales included.
     params: int = 0
-    #: The name of its largest weight, empty where it has none; its shape, and the share of zeros in it.
+    #: The name of its largest weight, empty where it has none; its shape and its sparsity.
     weight: str = ""
     weight_shape: Shape = ()
     zero_fraction: float | None = None

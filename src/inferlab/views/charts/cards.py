@@ -101,19 +101,19 @@ def _below(drawn: Sequence[_Arm]) -> list[str]:
 
 
 def core_scaling(arms: Sequence[tuple[str, Sequence[Point]]], batch_size: int) -> Figure:
-    """The time an item along core counts at one batch size, the first arm in colour, its best marked."""
+    """The time per item along core counts at one batch size, the first arm in colour, its best marked."""
     there = [(name, [one for one in points if one.batch_size == batch_size]) for name, points in arms]
     return _scaling(there, "num_cores")
 
 
 def batch_scaling(arms: Sequence[tuple[str, Sequence[Point]]], num_cores: int) -> Figure:
-    """The time an item along batch sizes at one core count, the first arm in colour, its best marked."""
+    """The time per item along batch sizes at one core count, the first arm in colour, its best marked."""
     there = [(name, [one for one in points if one.num_cores == num_cores]) for name, points in arms]
     return _scaling(there, "batch_size")
 
 
 def best_and_worst(points: Sequence[Point]) -> tuple[Point, Point] | None:
-    """The points of the lowest and the highest time an item, of those that are done and not wrong."""
+    """The points of the lowest and the highest time per item, of those that are done and not wrong."""
     right = [one for one in points if one.status == "done" and not one.wrong and one.ms_per_item is not None]
     ranked = sorted(right, key=lambda one: one.ms_per_item or 0.0)
     return (ranked[0], ranked[-1]) if ranked else None

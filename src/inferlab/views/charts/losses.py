@@ -38,7 +38,7 @@ def loss_sensitivities(profile: Profile, value: str = "values") -> Figure:
         given,
         value,
         "Sensitivity to pruning by layer",
-        "sensitivity (mean loss over all shares of zeros)",
+        "sensitivity (mean loss over all sparsities)",
         notes,
     )
 
@@ -83,12 +83,12 @@ def loss_curves(profile: Profile, most: int = 8) -> Figure:
     ]
     return frame.made(
         traces[::-1],  # the worst last, so that it lies above the others
-        "Loss by share of zeros",
+        "Loss by sparsity",
         subtitle,
         {
             "range": [-0.03, 1.03],
             "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1],
-            "title": "share of zeros in its weights",
+            "title": "sparsity of its weights",
         },
         {"range": area, "title": _METRICS[loss.metric]},
         height=height,
@@ -210,7 +210,7 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
         ],
         {
             "range": [-0.03, 1.03],
-            "title": "share of zeros",
+            "title": "sparsity",
             "tickvals": [0, 0.25, 0.5, 0.75, 1],
             "tickformat": ".0%",
             "anchor": loss_axis,
@@ -224,7 +224,7 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
 
 
 def _times(profile: Profile, weight: str) -> list[tuple[float, float]]:
-    """The weight's part of the time of all its layers, over the share of zeros; nothing where none was timed."""
+    """The weight's part of the time of all its layers, over sparsity; nothing where none was timed."""
     layers = profile.performance.layers if profile.performance else ()
     parts = {one.index: weight_shares(one, profile).get(weight, 0.0) for one in layers}
     its = [one for one in layers if parts[one.index]]

@@ -99,20 +99,20 @@ class Point:
 
     @property
     def ms_per_item(self) -> float | None:
-        """The time an item: of the median batch, or at full throughput where the scenario is about that."""
-        return self._an_item("median_ms", "items_per_sec")
+        """The time per item: of the median batch, or at full throughput where the scenario is about that."""
+        return self._per_item("median_ms", "items_per_sec")
 
     @property
     def ms_per_item_low(self) -> float | None:
         """The low end of its interval."""
-        return self._an_item("median_ms_low", "items_per_sec_high")
+        return self._per_item("median_ms_low", "items_per_sec_high")
 
     @property
     def ms_per_item_high(self) -> float | None:
         """The high end of its interval."""
-        return self._an_item("median_ms_high", "items_per_sec_low")
+        return self._per_item("median_ms_high", "items_per_sec_low")
 
-    def _an_item(self, time: str, rate: str) -> float | None:
+    def _per_item(self, time: str, rate: str) -> float | None:
         return headline.ms_per_item(self.scenario, self.batch_size, self.value(time), self.value(rate))
 
     @property

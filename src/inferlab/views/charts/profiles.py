@@ -214,7 +214,7 @@ def pruning(profile: Profile) -> Figure:
         {
             "range": [-0.03, 1.03],
             "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1],
-            "title": "share of zeros in the weights",
+            "title": "sparsity of the weights",
         },
         {"range": [0, top], "title": "time (ms a batch)"},
         margin={"r": 24 + frame.width(texts)},
@@ -305,7 +305,7 @@ _LONGEST = 36
 
 
 def layer_diff(diff: LayerDiff, most: int = 30) -> Figure:
-    """A's and B's time an item for the layers that differ most, the largest difference at the top."""
+    """A's and B's time per item for the layers that differ most, the largest difference at the top."""
     rows = diff.rows[:most]
     if not rows:
         raise BadInput("There is nothing to draw: neither profile has a layer.")
@@ -337,7 +337,7 @@ def layer_diff(diff: LayerDiff, most: int = 30) -> Figure:
         ],
         f"B takes {decimal(diff.ratio.value)} of A's time: {diff.verdict}",
         subtitle,
-        {"range": [-0.02 * top, top * 1.04], "title": "ms an item", "showgrid": True, "gridcolor": frame.FAINT},
+        {"range": [-0.02 * top, top * 1.04], "title": "ms per item", "showgrid": True, "gridcolor": frame.FAINT},
         {
             "tickvals": places,
             "ticktext": [frame.safe(name) for name in names],
@@ -382,8 +382,8 @@ def _about(row: Row) -> list[str]:
     ends = "" if ratio is None else in_brackets(ratio.ends, "{:.3f}".format)
     return [
         f"{row.type} {shortened(row.id, 64)}",
-        f"A: {decimal(row.a_ms, 3)} ms an item{_kernels(row.a)}",
-        f"B: {decimal(row.b_ms, 3)} ms an item{_kernels(row.b)}",
+        f"A: {decimal(row.a_ms, 3)} ms per item{_kernels(row.a)}",
+        f"B: {decimal(row.b_ms, 3)} ms per item{_kernels(row.b)}",
         "" if ratio is None else f"B takes {ratio.value:.3f} of A's time{ends}: {row.verdict}",
     ]
 

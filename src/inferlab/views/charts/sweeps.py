@@ -271,7 +271,7 @@ def _bar_color(best: bool) -> str:
 def _hover(name: str, point: Point, y: str) -> str:
     """All about a point, for those who point at it."""
     lines = [name or point.engine, f"{point.model} on {point.engine} {point.version}".rstrip()]
-    told = {"ms_per_item": "ms an item"} if y == "ms_per_item" else {}
+    told = {"ms_per_item": "ms per item"} if y == "ms_per_item" else {}
     for measure, unit in {**told, "median_ms": "ms a batch", "items_per_sec": "items/s"}.items():
         value, ends = point.value(measure), point.ends(measure)
         if value is not None:

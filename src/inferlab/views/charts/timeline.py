@@ -78,7 +78,7 @@ def tracks(outcomes: Sequence[Outcome]) -> list[Track]:
     """The iterations of each cell, process after process, as if none had to load.
 
     Of several cells, processes of the same number begin at the same place: those of a comparison were measured
-    in turns.
+    interleaved.
     """
     if not outcomes or not all(map(measured, outcomes)):
         raise BadInput("There is nothing to draw: no iteration of this cell was measured.")

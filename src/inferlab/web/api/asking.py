@@ -69,7 +69,7 @@ class Agreement(Asking):
 
 
 class BenchmarkAsking(Asking):
-    """A benchmark, or a comparison in turns: of two engines, two versions, or both."""
+    """A benchmark, or an interleaved comparison: of two engines, two versions, or both."""
 
     engine: str = Field("onnxruntime", description="An engine of GET /engines; a file is refused.")
     num_cores: list[_Count | None] = Field([None], description="Core counts to measure; null is all cores.")
@@ -83,7 +83,7 @@ class BenchmarkAsking(Asking):
     input_shapes: str | None = Field(None, description=_OTHER_SHAPES)
     time_s: float = Field(10.0, description="Seconds of measuring for each combination, or each comparison.")
     version: str | None = Field(None, description="The id of a version; null is the model as it is.")
-    compare_engine: str | None = Field(None, description="Measure in turns with this engine, and compare.")
+    compare_engine: str | None = Field(None, description="Measure interleaved with this engine, and compare.")
     compare_version: str | None = Field(
         None, description="The version on the other side; the engine may be the same where the versions differ."
     )

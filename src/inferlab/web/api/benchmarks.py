@@ -50,7 +50,7 @@ class OutputFacts(Answer):
 class NumberFacts(Answer):
     """What was measured of a cell."""
 
-    ms_per_item: Estimate = Field(description="Milliseconds an item.")
+    ms_per_item: Estimate = Field(description="Milliseconds per item.")
     ms_per_batch: Estimate = Field(description="Median latency of a batch in milliseconds.")
     items_per_second: Estimate = Field(description="Throughput.")
     iterations: int = Field(description="How many batches were measured.")
@@ -74,7 +74,7 @@ class CellFacts(Answer):
     status: records.Status = Field(description="done, failed, cancelled or pending.")
     failure: Failure | None = Field(description="Why it has no result.")
     numbers: NumberFacts | None = Field(description="Null where nothing was measured yet.")
-    wrong: bool = Field(description="Its outputs are not what they should be: its numbers are worth nothing.")
+    wrong: bool = Field(description="Its outputs are not what they should be: its numbers are meaningless.")
     output_check: OutputFacts | None = Field(description="How its outputs compare with the reference's.")
     findings: list[FindingFacts] = Field(description="What to know of its numbers.")
     versions: dict[str, str] = Field(description="Versions of the engine and its libraries.")
@@ -121,7 +121,7 @@ class DuelFacts(Answer):
     ratio: Estimate = Field(description="The first arm's time over the other's.")
     speedup: Estimate = Field(description="How many times as fast the first arm is.")
     verdict: str = Field(description="The first arm is faster, slower, the same, or it is inconclusive.")
-    paired: bool = Field(description="Measured in turns, which is surer than results of different times.")
+    paired: bool = Field(description="Measured interleaved, which is surer than results of different times.")
     outputs_match: bool | None = Field(description="Whether both compute the same; null where that is unknown.")
     notes: list[str] = Field(description="What to know of it.")
 
@@ -196,7 +196,7 @@ def list_benchmarks(
 def add_benchmark(
     workspace: TheWorkspace, project_id: ProjectId, asking: BenchmarkAsking, response: Response
 ) -> JobFacts:
-    """Queue a benchmark of an engine, or a comparison of two in turns, at each core count and batch size."""
+    """Queue a benchmark of an engine, or an interleaved comparison of two, at each core count and batch size."""
     return queued(workspace.add_benchmark(project_id, asking.form()), workspace, response)
 
 

@@ -96,8 +96,8 @@ class DiffRow(Answer):
     type: str = Field(description="Its type.")
     a_layers: list[int] = Field(description="The indexes of A's layers.")
     b_layers: list[int] = Field(description="The indexes of B's layers.")
-    a_ms: float = Field(description="A's milliseconds an item.")
-    b_ms: float = Field(description="B's milliseconds an item.")
+    a_ms: float = Field(description="A's milliseconds per item.")
+    b_ms: float = Field(description="B's milliseconds per item.")
     ratio: Estimate | None = Field(description="B's time over A's; null where only one has a time.")
     verdict: str = Field(description="B is faster, slower, the same, or it is inconclusive.")
 
@@ -108,11 +108,11 @@ class DiffRow(Answer):
 
 
 class DiffFacts(Answer):
-    """How a profile (B) compares with another (A), the largest difference first; times are those an item."""
+    """How a profile (B) compares with another (A), the largest difference first; times are those per item."""
 
     labels: list[str] = Field(description="What A and B are.")
-    a_ms: float = Field(description="A's milliseconds an item, of the whole model.")
-    b_ms: float = Field(description="B's milliseconds an item.")
+    a_ms: float = Field(description="A's milliseconds per item, of the whole model.")
+    b_ms: float = Field(description="B's milliseconds per item.")
     ratio: Estimate = Field(description="B's time over A's.")
     verdict: str = Field(description="B is faster, slower, the same, or it is inconclusive.")
     margin: float = Field(description="Differences below this share count as none.")

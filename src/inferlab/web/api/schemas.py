@@ -123,7 +123,7 @@ class CellLine(Answer):
     processes: int = Field(description="Fresh processes that measured it so far.")
     items_per_second: Estimate | None = Field(description="Throughput; null until it is finished.")
     ms_per_batch: Estimate | None = Field(description="Median latency; null until it is finished.")
-    wrong: bool = Field(description="Its outputs are not what they should be: its numbers are worth nothing.")
+    wrong: bool = Field(description="Its outputs are not what they should be: its numbers are meaningless.")
 
     @classmethod
     def more(cls, record: CellEntry, context: None) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Ratio(Answer):
     ratio: float | None = Field(description="B's time over A's.")
     interval: list[float] | None = Field(description="Its low and high end.")
     verdict: str = Field(description="B is faster, slower, the same, or it is inconclusive.")
-    paired: bool = Field(description="Measured in turns.")
+    paired: bool = Field(description="Measured interleaved.")
     outputs_match: bool | None = Field(description="Whether both compute the same; null where that is unknown.")
 
 

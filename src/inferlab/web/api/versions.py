@@ -24,7 +24,7 @@ from inferlab.workspace.versions import Version, is_ours
 
 
 class SpeedLine(Answer):
-    """A version against the original on one engine, measured in turns."""
+    """A version against the original on one engine, measured interleaved."""
 
     engine: str = Field(description="The engine.")
     num_cores: int = Field(description="Cores.")
@@ -35,8 +35,8 @@ class SpeedLine(Answer):
     speedup_interval: list[float] | None = Field(description="Its low and high end.")
     level: float = Field(description="The confidence of the interval.")
     verdict: str = Field(description="The version is faster, slower, the same, or it is inconclusive.")
-    foretold_speedup: float | None = Field(description="What the profiles foretold for this engine.")
-    foretold_error: float | None = Field(description="Foretold time over measured time, less 1.")
+    foretold_speedup: float | None = Field(description="What the profiles predicted for this engine.")
+    foretold_error: float | None = Field(description="Predicted time over measured time, less 1.")
 
 
 class DistanceFacts(Answer):
@@ -114,7 +114,7 @@ class VersionFacts(VersionLine):
 class EstimateFacts(Answer):
     """What shares of zeros would give, estimated by the profiles of the original."""
 
-    levels: dict[str, float] = Field(description="The share of zeros of every weight that is pruned.")
+    levels: dict[str, float] = Field(description="The sparsity of every weight that is pruned.")
     performance: str | None = Field(description="The profile that times are from; null: nothing is said of time.")
     loss_profile: str | None = Field(description="The profile that losses are from.")
     loss_method: str = Field(description="approximated, or how they were measured.")
@@ -169,7 +169,7 @@ def estimate_version(workspace: TheWorkspace, project_id: ProjectId, asking: Lev
     """What shares of zeros would give in time, parameters and loss, by the profiles of the project's model."""
     form = asking.form()
     basis = read_basis(workspace, project_id, form.performance, form.loss)
-    return EstimateFacts.of(basis.foretold(levels_of(form, basis) if form.prunes else {}), basis)
+    return EstimateFacts.of(basis.predicted(levels_of(form, basis) if form.prunes else {}), basis)
 
 
 @router.get("/versions/{entry_id}", summary="One version")

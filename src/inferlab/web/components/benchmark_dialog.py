@@ -99,7 +99,7 @@ class BenchmarkDialog:
             compares = against is not None or self._begin_with is not None
             self._compares = ui.checkbox("Enable Comparison", value=compares, on_change=self._changed)
             self._compares.props('dense data-testid="enable-comparison"')
-            kinds = {"engine": "in turns", "benchmark": "with an existing benchmark"}
+            kinds = {"engine": "interleaved", "benchmark": "with an existing benchmark"}
             self._rival = ui.radio(
                 kinds, value="engine" if against is None else "benchmark", on_change=self._changed
             ).props('inline dense data-testid="compare-with"')
@@ -225,7 +225,7 @@ class BenchmarkDialog:
         try:
             form = self.form()
             told = await asyncio.to_thread(
-                _foretold, form, self._side(form.version), self._side(form.compare_version)
+                _predicted, form, self._side(form.version), self._side(form.compare_version)
             )
             error = ""
         except InferlabError as problem:
@@ -270,7 +270,7 @@ async def open_dialog(
     await dialog.open()
 
 
-def _foretold(form: BenchmarkForm, side: Side, rival: Side) -> str:
+def _predicted(form: BenchmarkForm, side: Side, rival: Side) -> str:
     """How much there is to measure, and about how long that takes."""
     asked = benchmark_request(form, side, rival)
     cores, batches = len(set(form.num_cores)), len(set(form.batch_sizes))

@@ -37,9 +37,9 @@ _DIFFERENT = (
     "Both sides are different models, and their outputs differ: what is faster has its price. The page of a "
     "version says how far its outputs are off."
 )
-_WORTHLESS = "Wrong outputs: this speed is worth nothing."
-_PAIRED = "measured in turns"
-_UNPAIRED = "not measured in turns: less sure"
+_WORTHLESS = "Wrong outputs: this speed is meaningless."
+_PAIRED = "measured interleaved"
+_UNPAIRED = "not measured interleaved: less sure"
 _OPPOSITE = {"faster": "slower", "slower": "faster"}
 
 
@@ -211,9 +211,7 @@ class CardBody:
         if self._chosen.view != "baseline":
             points = [one for arm in range(len(self._content.cells)) for one in self._content.points(arm)]
             wrong = sum(one.wrong for one in points)
-            told = (
-                f"{plural(wrong, 'cell')} of {len(points)} computed wrong outputs: their speed is worth nothing."
-            )
+            told = f"{plural(wrong, 'cell')} of {len(points)} computed wrong outputs: their speed is meaningless."
             return told if wrong else "", "wrong"
         cell, duel = self._cell, self._duel
         if cell is not None and cell.numbers is not None and cell.numbers.wrong:
@@ -222,7 +220,7 @@ class CardBody:
             return "", "wrong"
         if self._content.card.of_different_models:
             return _DIFFERENT, "warn"
-        return "The outputs of both sides DIFFER: a speed-up of something else is worth nothing.", "wrong"
+        return "The outputs of both sides DIFFER: a speed-up of something else is meaningless.", "wrong"
 
     def _fill_more(self) -> None:
         if self._chosen.view == "baseline" and self._comparison() is not None:
@@ -306,7 +304,7 @@ def _fill(slot: Element, fill: Callable[[], None]) -> None:
 def show_stats(
     values: tuple[Estimate, Estimate, Estimate] | None, scenario: str = "", struck: bool = False
 ) -> None:
-    """Time an item, time a batch, items a second; struck out where they are worth nothing, dashes for nothing."""
+    """Time per item, time a batch, items a second; struck out where they are meaningless, dashes for nothing."""
     names = {"MS per item": statistic(scenario), "MS per batch": "median", "Items per second": "mean"}
     for (name, told), value in zip(names.items(), values or (None,) * 3, strict=True):
         if value is None:
@@ -318,7 +316,7 @@ def show_stats(
 
 
 def cached_stats(one: CellEntry) -> tuple[Estimate, Estimate, Estimate] | None:
-    """Time an item, time a batch and items a second as the store has them cached; None where it has not."""
+    """Time per item, time a batch and items a second as the store has them cached; None where it has not."""
     if one.median_ms is None or not one.items_per_sec:
         return None
     batch = Estimate(one.median_ms, one.median_ms_low, one.median_ms_high, LEVEL, "student")

@@ -330,11 +330,11 @@ class CardCache:
         return await self._off_loop(lambda: _iterations(self._open(entry_id, mark).card, arm, place))
 
     async def core_scaling(self, content: CardContent, arm: int, batch_size: int) -> Drawing | None:
-        """How the time an item falls with more cores."""
+        """How the time per item falls with more cores."""
         return await self._off_loop(lambda: _drawn(lambda: charts.core_scaling(_lines(content, arm), batch_size)))
 
     async def batch_scaling(self, content: CardContent, arm: int, num_cores: int) -> Drawing | None:
-        """How the time an item changes with the batch size."""
+        """How the time per item changes with the batch size."""
         return await self._off_loop(lambda: _drawn(lambda: charts.batch_scaling(_lines(content, arm), num_cores)))
 
     async def ratios(self, told: Comparison) -> Drawing | None:

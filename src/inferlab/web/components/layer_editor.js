@@ -53,7 +53,7 @@ export default {
     layers() {
       return JSON.parse(this.content);
     },
-    // The time and the loss of every layer as the server foretells them.
+    // The time and the loss of every layer as the server predicts them.
     values() {
       return JSON.parse(this.told);
     },

@@ -104,7 +104,7 @@ class LayerEditor(Element, component="layer_editor.js"):
         self.update()
 
     def tell(self, ms: Mapping[str, float], losses: Mapping[str, float], unmeasured: Collection[str] = ()) -> None:
-        """Show what is foretold of every layer; of some nobody measured the losses."""
+        """Show what is predicted of every layer; of some nobody measured the losses."""
         self._props["told"] = json.dumps(
             {
                 "ms": [_number(ms.get(one)) for one in self.weights] if ms else None,
@@ -140,7 +140,7 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
 
 
-_NOTE = "Profiles are not measured in turns, so a change of the machine between them counts too."
+_NOTE = "Profiles are not measured interleaved, so a change of the machine between them counts too."
 
 
 def described(entry: Entry) -> str:
@@ -193,6 +193,6 @@ def _verdict(diff: LayerDiff) -> str:
     sure = "too few processes for an interval" if ends is None else between(ends)
     differ = f" They differ in {'; '.join(diff.differences)}." if diff.differences else ""
     return (
-        f"This profile (B) takes {decimal(diff.ratio.value)} of the other's (A) time an item ({sure}): "
+        f"This profile (B) takes {decimal(diff.ratio.value)} of the other's (A) time per item ({sure}): "
         f"{diff.verdict}.{differ} {_NOTE}"
     )

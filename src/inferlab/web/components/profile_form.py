@@ -259,7 +259,7 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
 def _free_name(profiles: list[Entry], part: str) -> str:
     """A name that no profile of this kind has yet."""
     found = [one.brief[part] for one in profiles if one.brief.get(part)]
-    # What is foretold from the weights is called Approximated, whatever name it was made under.
+    # What is estimated from the weights is called Approximated, whatever name it was made under.
     taken = {str(one["name"]) for one in found if one.get("method") != "approximated"}
     if "baseline" not in taken:
         return "baseline"

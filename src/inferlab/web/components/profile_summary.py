@@ -95,7 +95,7 @@ def measured(performance: PerformanceProfile) -> None:
         shell.chip(f"outputs: {check.status}", kind).props('data-testid="output-check"')
         if performance.layers:
             shell.chip(f"profiler overhead {words.overhead(performance)}", "muted")
-            shell.chip(f"{share(performance.unjoined_share)} unjoined", "muted")
+            shell.chip(f"{share(performance.unjoined_share)} not joined", "muted")
 
 
 def estimated(slot: Element, profile: Profile) -> None:

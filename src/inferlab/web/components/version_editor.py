@@ -57,7 +57,7 @@ class Draft:
 
     @property
     def effective(self) -> dict[str, float]:
-        """The share of zeros of every weight; 0 for those that are switched off."""
+        """The sparsity of every weight; 0 for those that are switched off."""
         if self.mode == "none":
             return dict.fromkeys(self.levels, 0.0)
         return {weight: level if weight in self.on else 0.0 for weight, level in self.levels.items()}
@@ -150,7 +150,7 @@ class VersionEditor:
         with html.div().classes("il-budget il-version-first"):
             with html.div().classes("il-stat-label"):
                 html.span("Sparsity")
-                help_icon("The share of zeros of every layer that is switched on below.")
+                help_icon("The sparsity of every layer that is switched on below.")
             with html.div().classes("il-budget-row"):
                 marks = [{"value": one, "label": f"{one} %"} for one in (0, 25, 50, 75, 99)]
                 self._slider = ui.slider(min=0, max=99, step=1, value=100 * _USUAL)
@@ -285,11 +285,11 @@ class VersionEditor:
             self._set(lambda: (self._slider.set_value(mean), self._number.set_value(mean)))
 
     async def _recompute(self) -> None:
-        """Show what is foretold of the draft, unless it has changed meanwhile."""
+        """Show what is predicted of the draft, unless it has changed meanwhile."""
         self._turn += 1
         turn, basis = self._turn, self.basis
         draft = replace(self.draft, levels=dict(self.draft.levels), on=set(self.draft.on))
-        found, ms, losses = await asyncio.to_thread(_foretold, basis, draft.effective)
+        found, ms, losses = await asyncio.to_thread(_predicted, basis, draft.effective)
         if turn != self._turn or self._estimate.is_deleted:
             return
         self._editor.tell(ms, losses, set(basis.unmeasured()))
@@ -318,11 +318,11 @@ class VersionEditor:
             await then()
 
 
-def _foretold(
+def _predicted(
     basis: Basis, levels: Mapping[str, float]
 ) -> tuple[PruningEstimate, dict[str, float], dict[str, float]]:
     """The estimate, and by weight the time and the loss that its layers come to."""
-    found = basis.foretold(levels)
+    found = basis.predicted(levels)
     losses: dict[str, float] = {}
     for one in basis.loss.layers:
         if one.losses:

@@ -24,7 +24,7 @@ _PAGE = 10
 _IN_SIGHT = 4
 _EMPTY = (
     "A benchmark measures how fast the model really runs: on an engine, at the core counts and batch sizes of "
-    "your deployment, or on two engines in turns. What the command line measures of this model appears here too."
+    "your deployment, or on two engines interleaved. What the command line measures of it appears here too."
 )
 
 

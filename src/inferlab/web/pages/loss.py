@@ -133,7 +133,7 @@ class _Losses:
                 "Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned", "params"
             )
             average = "unknown" if known is None else f"{known:.3g}"
-            shell.stat("Average Sensitivity", average, "mean loss over all shares of zeros", "sensitivity")
+            shell.stat("Average Sensitivity", average, "mean loss over all sparsities", "sensitivity")
             if loss.dense_accuracy is not None:
                 shell.stat("Dense Accuracy", share(loss.dense_accuracy), "before any pruning", "dense-accuracy")
             if loss.dense_loss is not None:
@@ -168,7 +168,7 @@ class _Losses:
             curves = Chart("curves-chart")
         shell.section("Layer Parameter Counts")
         parameters = ChosenChart("parameters", choices, lambda value: charts.parameter_counts(profile, value))
-        shell.section("Layers", "losses at each share of zeros")
+        shell.section("Layers", "losses at each sparsity")
         with shell.card("il-card-flush"):
             table = LayerTable("layer-table", "layers", "id, weight")
         await sensitivities.refresh()

@@ -47,10 +47,10 @@ class VersionPage:
             compare = ui.button("Benchmark", icon="leaderboard", on_click=self._compare)
             compare.props('outline data-testid="benchmark-version"').set_enabled(version.file == "there")
             page_actions(self._desk, self._base).button(version.entry)
-        found, foretold = await loaded(self._read)
+        found, predicted = await loaded(self._read)
         self._notices(version, found)
-        self._summary(found, foretold)
-        shell.section("Measured against the Original", "in turns, in fresh processes")
+        self._summary(found, predicted)
+        shell.section("Measured against the Original", "interleaved, in fresh processes")
         self._measured(found)
         ExportCard(self._desk, version, found)
         self._layers(found)
@@ -58,7 +58,7 @@ class VersionPage:
         follow(self._desk, lambda before, now: self._look(version))
 
     def _read(self) -> tuple[Optimization, float | None]:
-        """The version, and what pruning alone was foretold to leave of its outputs' quality."""
+        """The version, and what pruning alone was predicted to leave of its outputs' quality."""
         found = self._desk.workspace.versions.opened(self._id)
         pruning = found.recipe.pruning
         if pruning is None or pruning.pattern != "unstructured" or found.recipe.quantization is not None:
@@ -66,7 +66,7 @@ class VersionPage:
         try:
             basis = read_basis(self._desk.workspace, self._opened.project.id)
             unmeasured = basis.unmeasured(pruning.layers)
-            return found, None if unmeasured else basis.foretold(pruning.layers).recovery
+            return found, None if unmeasured else basis.predicted(pruning.layers).recovery
         except InferlabError:
             return found, None
 
@@ -82,7 +82,7 @@ class VersionPage:
             shell.findings([_sentence(one) for one in notes], "notes")
 
     @staticmethod
-    def _summary(found: Optimization, foretold: float | None) -> None:
+    def _summary(found: Optimization, predicted: float | None) -> None:
         before, after = found.model, found.optimized
         shell.section("Model Summary")
         with shell.card("il-summary"):
@@ -96,7 +96,7 @@ class VersionPage:
                 shell.stat("Parameters", model_facts.parameters(after), known, "parameters")
                 shell.stat("Zeros", model_facts.zeros(after), f"original {model_facts.zeros(before)}", "zeros")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
-                _fidelity(found, foretold)
+                _fidelity(found, predicted)
 
     def _measured(self, found: Optimization) -> None:
         with shell.card("il-card-flush il-scroll"):
@@ -157,7 +157,7 @@ class VersionPage:
             ui.navigate.reload()
 
 
-def _fidelity(found: Optimization, foretold: float | None) -> None:
+def _fidelity(found: Optimization, predicted: float | None) -> None:
     """What is left of the outputs' quality, measured, beside what was estimated."""
     distance = found.distance
     value, *details = fidelity(None if distance is None else plain(distance))
@@ -170,10 +170,10 @@ def _fidelity(found: Optimization, foretold: float | None) -> None:
         shell.stat("Output Distance", power, "relative power of the change", "distance")
     if distance is not None and distance.loss_rise is not None:
         shell.stat("Cross-entropy", f"{distance.loss_rise:+.3g}", "over the original's", "loss-rise")
-    if distance is not None and foretold is not None:
+    if distance is not None and predicted is not None:
         measured = _recovery(distance)
         told = "" if measured is None else f"measured {share(measured)}"
-        shell.stat("Estimated Recovery", share(foretold), told, "estimated-recovery")
+        shell.stat("Estimated Recovery", share(predicted), told, "estimated-recovery")
 
 
 def _recovery(distance: Distance) -> float | None:
