@@ -24,7 +24,7 @@ from inferlab.optimizing.recipe import parse_goal
 from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
 from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe
-from inferlab.views import front
+from inferlab.views import results
 from inferlab.views.results import render
 from tests.helpers.real_models import one as real_model
 
@@ -227,7 +227,7 @@ def goal(time_s: float) -> None:
                 search_s=20 * time_s,
             )
             found, version = Lab().reach(Plan(model, engines=(engine,)), asked)
-            print("\n".join(front.lines(found)))
+            print("\n".join(results.lines(found)))
             for one in version.measured if version else ():
                 print(f"measured again: {_speed(one)}", flush=True)
 

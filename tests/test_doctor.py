@@ -109,7 +109,7 @@ def look(tmp_path: Path) -> Callable[..., dict[str, Fact]]:
         }
         facts = examine(System(root=tmp_path, **given))
         assert all(sentence(fact) for fact in facts)
-        json.loads(render.to_json(facts))
+        json.dumps(render.content(facts), allow_nan=False)
         return {fact.code: fact for fact in facts}
 
     return examined

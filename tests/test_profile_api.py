@@ -9,7 +9,7 @@ import pytest
 
 import inferlab
 from inferlab.errors import BadInput
-from inferlab.profile_result import ProfileResult
+from inferlab.model_results import ProfileResult
 from tests.helpers.profiles import a_profile
 
 RESULT = ProfileResult(a_profile())

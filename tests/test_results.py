@@ -12,9 +12,7 @@ import pytest
 
 from inferlab import BadInput, BenchmarkResult, ComparisonResult
 from inferlab.records import Finding, Outcome
-from inferlab.views import benchmark as view
-from inferlab.views import comparison as render_comparison
-from inferlab.views import files, flat
+from inferlab.views import content, flat, results
 from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
@@ -74,10 +72,10 @@ def test_a_failure_is_a_value() -> None:
 
 
 def test_the_table_is_what_the_command_line_prints() -> None:
-    assert BenchmarkResult(ONE).table() == "\n".join(view.lines(ONE))
-    assert str(BenchmarkResult(MANY)) == "\n".join(view.lines(MANY))
+    assert BenchmarkResult(ONE).table() == "\n".join(results.lines(ONE))
+    assert str(BenchmarkResult(MANY)) == "\n".join(results.lines(MANY))
     based = BenchmarkResult(MANY).table("engine=openvino")
-    assert based == "\n".join(view.lines(MANY, MANY.outcomes[1])) and "over #2" in based
+    assert based == "\n".join(results.lines(MANY, MANY.outcomes[1])) and "over #2" in based
     with pytest.raises(BadInput, match="No cell of this plan has engine=nonsense"):
         BenchmarkResult(MANY).table("engine=nonsense")
 
@@ -93,9 +91,9 @@ def test_a_result_says_in_one_line_what_it_is() -> None:
 
 
 def test_json_is_the_text_of_the_command_line() -> None:
-    assert BenchmarkResult(MANY).to_json() == files.to_json(MANY)
+    assert BenchmarkResult(MANY).to_json() == content.to_json(MANY)
     made = a_comparison(1.5)
-    assert ComparisonResult(made).to_json() == render_comparison.to_json(made)
+    assert ComparisonResult(made).to_json() == content.to_json(made)
 
 
 def test_rows_and_frame_have_the_columns_of_a_csv() -> None:

@@ -17,6 +17,7 @@ import click
 
 from benchmarks.fuzzing import file_mutations, onnx_mutations
 from inferlab.errors import BadInput, InferlabError
+from inferlab.views import results
 
 if TYPE_CHECKING:
     from inferlab.records import Model
@@ -179,11 +180,11 @@ def _result(path: Path, seed: int) -> None:
     from inferlab import plotting
     from inferlab.measure.unpaired import compare_saved
     from inferlab.store.record_files import PROFILES
-    from inferlab.views import comparison, flat, profile, saved
+    from inferlab.views import flat
 
     content = path.read_bytes()[:4000]
     if path.suffix == ".json" and b"inferlab-profile" in content:
-        list(profile.lines(PROFILES.load(str(path))))
+        list(results.lines(PROFILES.load(str(path))))
         return
     if seed % _DRAWN == 0:
         plotting.plot(path)
@@ -191,8 +192,8 @@ def _result(path: Path, seed: int) -> None:
         plotting._held(path, None)
     if b"inferlab-comparison" not in content:
         count = len(flat.read(path))
-        first = saved.load(f"{path}#1")
-        comparison.lines(compare_saved(first, saved.load(f"{path}#{count}"), 0.01))
+        first = flat.load(f"{path}#1")
+        results.lines(compare_saved(first, flat.load(f"{path}#{count}"), 0.01))
 
 
 def _export(path: Path, seed: int) -> None:

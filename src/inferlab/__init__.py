@@ -10,15 +10,19 @@ if TYPE_CHECKING:
     from typing import Any
 
     from inferlab.api import benchmark, capacity, compare, doctor, optimize, profile, recommend
-    from inferlab.deployment_result import CapacityResult, DoctorResult, RecommendationResult
     from inferlab.errors import BadInput, GoalNotReached, InferlabError
     from inferlab.lab import Lab
     from inferlab.model.export import export_to_onnx
-    from inferlab.optimization_result import OptimizationResult
+    from inferlab.model_results import OptimizationResult, ProfileResult
     from inferlab.plotting import plot
-    from inferlab.profile_result import ProfileResult
     from inferlab.records import Plan
-    from inferlab.results import BenchmarkResult, ComparisonResult
+    from inferlab.results import (
+        BenchmarkResult,
+        CapacityResult,
+        ComparisonResult,
+        DoctorResult,
+        RecommendationResult,
+    )
     from inferlab.store import open_store
 
 __all__ = [
@@ -50,16 +54,16 @@ __all__ = [
 _WHERE = {
     "BadInput": "inferlab.errors",
     "BenchmarkResult": "inferlab.results",
-    "CapacityResult": "inferlab.deployment_result",
+    "CapacityResult": "inferlab.results",
     "ComparisonResult": "inferlab.results",
-    "DoctorResult": "inferlab.deployment_result",
+    "DoctorResult": "inferlab.results",
     "GoalNotReached": "inferlab.errors",
     "InferlabError": "inferlab.errors",
     "Lab": "inferlab.lab",
-    "OptimizationResult": "inferlab.optimization_result",
+    "OptimizationResult": "inferlab.model_results",
     "Plan": "inferlab.records",
-    "ProfileResult": "inferlab.profile_result",
-    "RecommendationResult": "inferlab.deployment_result",
+    "ProfileResult": "inferlab.model_results",
+    "RecommendationResult": "inferlab.results",
     "benchmark": "inferlab.api",
     "capacity": "inferlab.api",
     "compare": "inferlab.api",

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from inferlab import kinds, options
-from inferlab.deployment_result import CapacityResult, DoctorResult, RecommendationResult
 from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
@@ -21,18 +20,23 @@ from inferlab.lab.comparison import arm_plans
 from inferlab.machine.conditions import examine
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
-from inferlab.optimization_result import OptimizationResult
+from inferlab.model_results import OptimizationResult, ProfileResult
 from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.pareto import outcome
 from inferlab.optimizing.recipe import Options, recipe_of, search_of
 from inferlab.plotting import plot
-from inferlab.profile_result import ProfileResult
 from inferlab.profiling.estimate import BUDGET
 from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Benchmark, Event, Listener, Plan, Recommendation
-from inferlab.results import BenchmarkResult, ComparisonResult
+from inferlab.results import (
+    BenchmarkResult,
+    CapacityResult,
+    ComparisonResult,
+    DoctorResult,
+    RecommendationResult,
+)
 from inferlab.store import open_store, saving
-from inferlab.views import events, front, saved, text
+from inferlab.views import events, flat, optimization, text
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
@@ -305,7 +309,7 @@ def optimize(
         found, version = lab.reach(plan, wanted, listener, nearest)
         made = None if version is None else OptimizationResult(version)
         if made is None or (outcome(found) != "reached" and not nearest):
-            raise GoalNotReached(" ".join(front.verdict(found)), found, made)
+            raise GoalNotReached(" ".join(optimization.goal_verdict(found)), found, made)
         return made
 
 
@@ -441,7 +445,7 @@ def _own(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def _is_saved(thing: Any, lab: Lab) -> bool:
     if isinstance(thing, str | os.PathLike):
         name = str(os.fspath(thing))
-        return saved.is_file(name) or lab.has_entry(name)
+        return flat.is_file(name) or lab.has_entry(name)
     return isinstance(thing, BenchmarkResult | Benchmark)
 
 
@@ -452,7 +456,7 @@ def _saved(thing: Any, lab: Lab) -> SavedResult:
         thing = thing.record
     if not isinstance(thing, Benchmark):
         name = str(os.fspath(thing))
-        return saved.load(name) if saved.is_file(name) else lab.saved_result(name)
+        return flat.load(name) if flat.is_file(name) else lab.saved_result(name)
     name = f"{thing.model.source}, {text.cell_label(thing.outcomes[0].cell)}"
     if len(thing.outcomes) > 1:
         raise BadInput(

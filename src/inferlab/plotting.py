@@ -16,7 +16,7 @@ from inferlab.results import BenchmarkResult, ComparisonResult
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
 from inferlab.units import plural
-from inferlab.views import charts, comparison, flat, saved
+from inferlab.views import charts, content, flat
 from inferlab.views.charts import fronts
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from inferlab.store.store import Store
 
 T = TypeVar("T")
-_FAMILY = comparison.FORMAT.partition("/")[0]
+_FAMILY = content.COMPARISON.partition("/")[0]
 _RATIO = "A comparison has one chart, the ratio of every pair"
 
 
@@ -78,7 +78,7 @@ def _held(thing: Any, store: Any) -> _Held:
             f"A {type(thing).__name__} cannot be plotted. Give a result, a file that inferlab wrote, or an id."
         )
     name = str(os.fspath(thing))
-    return _file(name) if saved.is_file(name) else _entry(name, store)
+    return _file(name) if flat.is_file(name) else _entry(name, store)
 
 
 def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:

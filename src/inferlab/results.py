@@ -7,36 +7,111 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from inferlab import views
 from inferlab.errors import BadInput
+from inferlab.measure.capacity import max_rate
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings, find_all
 from inferlab.measure.stats import summarize
-from inferlab.records import Benchmark, Comparison, Finding, Outcome, Status, Summary, Verdict
+from inferlab.records import (
+    Benchmark,
+    Capacity,
+    Comparison,
+    Finding,
+    Outcome,
+    Recommendation,
+    Status,
+    Summary,
+    Verdict,
+)
+from inferlab.records.optimization import Optimization
+from inferlab.records.profile import Profile
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal, escape_controls
 from inferlab.views import benchmark as view
-from inferlab.views import charts, files, flat, tables, text
-from inferlab.views import comparison as render_comparison
+from inferlab.views import (
+    charts,
+    content,
+    files,
+    flat,
+    results,
+    tables,
+    text,
+)
+from inferlab.views import doctor as render_doctor
 
 if TYPE_CHECKING:
     import os
 
     from plotly.graph_objects import Figure
 
+    from inferlab.machine.facts import Fact
+
     StrPath = str | os.PathLike[str]
 
+R = TypeVar("R", Benchmark, Comparison, Recommendation, Capacity, Profile, Optimization)
 _TABLES = (".json", ".csv", ".md")
 
 
-class BenchmarkResult:
-    """What was measured: one cell or many; each cell on its own is `result[0]`, `result[1]`, …"""
+class RecordResult(Generic[R]):
+    """A record that is shown as blocks and written in every format."""
 
-    def __init__(self, record: Benchmark) -> None:
+    def __init__(self, record: R) -> None:
         #: All that is known, as frozen records.
-        self.record = record
+        self.record: R = record
+
+    def __str__(self) -> str:
+        return escape_controls(self.table())
+
+    @property
+    def id(self) -> str:
+        """Its name in the store; empty where it was not saved."""
+        return getattr(self.record, "id", "")
+
+    def table(self) -> str:
+        """What the command line prints."""
+        return "\n".join(results.lines(self.record))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is known, as JSON values."""
+        return content.content_of(self.record)
+
+    def to_json(self) -> str:
+        """The same text that the command line writes with -x."""
+        return content.to_json(self.record)
+
+    def save(self, path: StrPath) -> None:
+        """Write it to a file: .json has all of it, .csv the table, .md what is printed, .html a report."""
+        views.write(self.record, checked_path(path, files.ENDINGS))
+
+    def _blocks(self) -> list[tables.Block]:
+        """What a notebook shows."""
+        return results.view_of(self.record).blocks()
+
+    def _repr_html_(self) -> str:
+        return tables.notebook(self._blocks())
+
+
+class _Charted(RecordResult[R]):
+    """A result that has a chart, which stands in its HTML file."""
+
+    def plot(self) -> Figure:
+        """A Plotly figure."""
+        raise NotImplementedError
+
+    def save(self, path: StrPath) -> None:
+        """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
+        target = checked_path(path, (*_TABLES, *charts.ENDINGS))
+        if target.suffix.lower() in _TABLES:
+            views.write(self.record, target)
+        else:
+            charts.save(self.plot(), target)
+
+
+class BenchmarkResult(_Charted[Benchmark]):
+    """What was measured: one cell or many; each cell on its own is `result[0]`, `result[1]`, …"""
 
     def __len__(self) -> int:
         return len(self.record.outcomes)
@@ -47,19 +122,11 @@ class BenchmarkResult:
     def __iter__(self) -> Iterator[BenchmarkResult]:
         return (self[index] for index in range(len(self)))
 
-    def __str__(self) -> str:
-        return escape_controls(self.table())
-
     def __repr__(self) -> str:
         if len(self) != 1:
             return f"<BenchmarkResult of {self.record.model.source}: {len(self)} cells, {self.status}>"
         (outcome,) = self.record.outcomes
         return f"<BenchmarkResult of {self.record.model.source}: {text.cell_label(outcome.cell)}, {self.status}>"
-
-    @property
-    def id(self) -> str:
-        """Its name in the store; empty where it was not saved."""
-        return self.record.id
 
     @property
     def status(self) -> Status:
@@ -125,7 +192,7 @@ class BenchmarkResult:
     def table(self, *baseline: str) -> str:
         """What the command line prints; speed-ups refer to the first cell, or to that with all of OPTION=VALUE."""
         view.check_baseline([one.cell for one in self.record.outcomes], baseline)
-        return "\n".join(view.lines(self.record, view.find_baseline(self.record, baseline)))
+        return "\n".join(results.lines(self.record, view.find_baseline(self.record, baseline)))
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row a cell, as in a CSV file."""
@@ -135,36 +202,17 @@ class BenchmarkResult:
         """The same rows as a pandas DataFrame."""
         return frame(self.rows(), list(flat.FIELDS))
 
-    def to_json(self) -> str:
-        """The same text that `inferlab benchmark -x result.json` writes."""
-        return files.to_json(self.record)
-
-    def save(self, path: StrPath) -> None:
-        """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
-        target = checked_path(path, (*_TABLES, *charts.ENDINGS))
-        if target.suffix.lower() in _TABLES:
-            views.write(self.record, target)
-        else:
-            charts.save(self.plot(), target)
-
     def plot(self, x: str | None = None, y: str | None = None) -> Figure:
         """A Plotly figure: what scales along an axis, the cells side by side, or one cell over time."""
         points = [charts.from_row(row, self.id) for row in self.rows()]
         return charts.chart(points, self.record.outcomes, x, y)
 
-    def _repr_html_(self) -> str:
-        return tables.notebook(view.blocks(self.record))
+    def _blocks(self) -> list[tables.Block]:
+        return view.blocks(self.record)
 
 
-class ComparisonResult:
+class ComparisonResult(_Charted[Comparison]):
     """Whether B is faster than A, and how sure that is."""
-
-    def __init__(self, record: Comparison) -> None:
-        #: All that is known, as frozen records.
-        self.record = record
-
-    def __str__(self) -> str:
-        return escape_controls(self.table())
 
     def __repr__(self) -> str:
         a, b = self.record.labels
@@ -195,10 +243,6 @@ class ComparisonResult:
         """What a reader of the numbers must know, of A and then of B, as data."""
         return tuple(one for arm in arm_findings(self.record) for one in arm)
 
-    def table(self) -> str:
-        """What the command line prints."""
-        return "\n".join(render_comparison.lines(self.record))
-
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair, or a process of each where saved results were compared."""
         a, b = self.record.times_ms
@@ -216,24 +260,103 @@ class ComparisonResult:
         """The same rows as a pandas DataFrame."""
         return frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
 
-    def to_json(self) -> str:
-        """The same text that `inferlab compare -x comparison.json` writes."""
-        return render_comparison.to_json(self.record)
-
-    def save(self, path: StrPath) -> None:
-        """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
-        target = checked_path(path, (*_TABLES, *charts.ENDINGS))
-        if target.suffix.lower() in _TABLES:
-            views.write(self.record, target)
-        else:
-            charts.save(self.plot(), target)
-
     def plot(self) -> Figure:
         """A Plotly figure: the ratio of every pair, its interval and the margin."""
         return charts.ratios(charts.of_comparison(self.record))
 
+
+class RecommendationResult(RecordResult[Recommendation]):
+    """The best configuration of a model on this machine, and the evidence for it."""
+
+    def __repr__(self) -> str:
+        return f"<RecommendationResult of {self.record.model.source}: {self.recommended}>"
+
+    @property
+    def recommended(self) -> dict[str, Any] | None:
+        """The options to take (engine, cores, streams, batch size); None where nothing keeps the objective."""
+        found: dict[str, Any] | None = self.to_dict()["recommended"]
+        return found
+
+    @property
+    def code(self) -> str:
+        """A program that runs the model so; empty where nothing is recommended."""
+        return self.to_dict()["code"] or ""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a configuration that was tried, the recommended one first."""
+        found: list[dict[str, Any]] = self.to_dict()["candidates"]
+        return found
+
+
+class CapacityResult(RecordResult[Capacity]):
+    """The highest rate of requests at which a model keeps a latency objective."""
+
+    def __repr__(self) -> str:
+        objective = self.record.objective.text
+        return f"<CapacityResult of {self.record.model.source}: {self.max_rate:.4g} requests/s with {objective}>"
+
+    @property
+    def max_rate(self) -> float:
+        """Requests a second; 0 where the objective is out of reach."""
+        return max_rate(self.record).value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval; None where too few processes were measured for one."""
+        return max_rate(self.record).ends
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a rate that was tried: the curve of latency over load."""
+        found: list[dict[str, Any]] = self.to_dict()["curve"]
+        return found
+
+
+class DoctorResult:
+    """Whether this machine is fit for measuring."""
+
+    def __init__(self, facts: tuple[Fact, ...]) -> None:
+        #: What is known of the machine: a code, a state (good, warn, unknown, info) and numbers each.
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return escape_controls(self.table())
+
+    def table(self) -> str:
+        """What the command line prints."""
+        return "\n".join(render_doctor.lines(self.facts, None, lambda _, word: word))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is known, as JSON values."""
+        return render_doctor.content(self.facts)
+
+    def to_json(self) -> str:
+        """The same text that the command line writes with -x."""
+        return content.dumps(self.to_dict())
+
+    def save(self, path: StrPath) -> None:
+        """Write it to a .json file."""
+        files.write(checked_path(path, (".json",)), self.to_json())
+
     def _repr_html_(self) -> str:
-        return tables.notebook(render_comparison.blocks(self.record))
+        return tables.notebook(render_doctor.blocks(self.facts))
+
+    def __repr__(self) -> str:
+        return f"<DoctorResult: {self.verdict}>"
+
+    @property
+    def fit(self) -> bool:
+        """Whether nothing that could be read disturbs measurements here."""
+        return not any(one.state == "warn" for one in self.facts)
+
+    @property
+    def verdict(self) -> str:
+        """All facts in one line."""
+        return render_doctor.verdict(self.facts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a fact, with its sentence."""
+        found: list[dict[str, Any]] = self.to_dict()["facts"]
+        return found
 
 
 def _outputs(outcome: Outcome) -> bool | None:

@@ -16,7 +16,7 @@ import pytest
 from inferlab.cli.capacity import command
 from inferlab.measure import queueing
 from inferlab.measure.queueing import meets, parse_objective
-from inferlab.views import capacity as render
+from inferlab.views import text
 from tests.cli.conftest import Run
 from tests.helpers.onnx_files import save_linear
 
@@ -178,4 +178,4 @@ def test_every_option_is_documented_and_no_other() -> None:
 
 
 def test_every_finding_of_the_search_is_documented() -> None:
-    assert set(re.findall(r"^\| `([a-z][a-z-]+)` \|", DOCUMENT, re.M)) == set(render._FINDINGS)
+    assert set(re.findall(r"^\| `([a-z][a-z-]+)` \|", DOCUMENT, re.M)) == set(text.CAPACITY_FINDINGS)

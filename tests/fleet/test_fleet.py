@@ -19,8 +19,7 @@ from inferlab.lab import Lab
 from inferlab.records import Benchmark, Event
 from inferlab.store import open_store
 from inferlab.store.store import Store
-from inferlab.views import benchmark as view
-from inferlab.views import comparison, files
+from inferlab.views import content, results
 from tests.fleet.conftest import TYPES, Fleet, a_plan, stored
 
 pytestmark = pytest.mark.alone
@@ -237,16 +236,14 @@ def test_results_of_two_machine_types_are_compared_unpaired_and_say_what_differs
 ) -> None:
     lab = Lab(store)
     found = lab.benchmark(a_plan(model, fleet, 1, on=("a", "b"), prices=(("a", 0.36), ("b", 3.6))))
-    told = comparison.lines(
-        lab.compare_saved(lab.saved_result(f"{found.id}#1"), lab.saved_result(f"{found.id}#2"))
-    )
+    told = results.lines(lab.compare_saved(lab.saved_result(f"{found.id}#1"), lab.saved_result(f"{found.id}#2")))
     assert any(line.startswith("Measured: unpaired, 2 and 2 processes of saved results") for line in told)
     assert "Note: the results also differ in machine type: a and b." in told
     assert f"Note: the results also differ in machine: {fleet.name('a')} and {fleet.name('b')}." in told
     assert any(line.startswith("Note: results of two machines cannot be measured interleaved") for line in told)
-    rows = [(one["machine_type"], one["price_per_hour"]) for one in json.loads(files.to_json(found))["results"]]
+    rows = [(one["machine_type"], one["price_per_hour"]) for one in content.content_of(found)["results"]]
     assert rows == [("a", 0.36), ("b", 3.6)]
-    assert any(line.startswith("Cheapest: #1, a, fake, sync, 1 core, batch 1: ") for line in view.lines(found))
+    assert any(line.startswith("Cheapest: #1, a, fake, sync, 1 core, batch 1: ") for line in results.lines(found))
 
 
 def test_several_machines_of_a_type_give_an_interval_that_holds_for_the_type(
@@ -263,7 +260,7 @@ def test_several_machines_of_a_type_give_an_interval_that_holds_for_the_type(
         (1, {fleet.name("c")}),
         (2, {fleet.name("c2")}),
     ]
-    _, head, *told = view.lines(stored(store, found.id))
+    _, head, *told = results.lines(stored(store, found.id))
     assert head.split()[:4] == ["#", "machine", "number", "engine"]
     (line,) = [one for one in told if one.startswith("2 machines of c, fake, sync, 1 core, batch 1: ")]
     assert "the intervals include what machines differ by" in line

@@ -30,7 +30,8 @@ from inferlab.records.profile import Profile
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
-from inferlab.views import front as render
+from inferlab.views import optimization as render
+from inferlab.views import results
 from tests.helpers.sweeps import compared
 
 WRONG = OutputCheck("mismatch", 9.0, "max", 0.01, "onnxruntime", "logits")
@@ -126,7 +127,7 @@ def test_the_search_is_kept_and_read_again_as_it_was(reached: tuple[Path, Front,
 def test_what_is_said_of_it_names_the_goal_the_recipe_and_what_a_loss_is(
     reached: tuple[Path, Front, Any, Scripted],
 ) -> None:
-    text = "\n".join(render.lines(reached[1]))
+    text = "\n".join(results.lines(reached[1]))
     assert "1 core, batch size 1: to be 2 times as fast within a loss of 1 %" in text
     assert (
         "Reached: measured again, #4, INT8 static: 3.00 times as fast (98% interval 2.73 to 3.30), loss " in text
@@ -139,7 +140,7 @@ def test_what_comes_nearest_to_a_goal_out_of_reach_is_made_where_that_is_asked(t
     assert found.complete
     assert (found.chosen, found.nearest) == (None, 3)
     assert [one.label for one in found.candidates[4:6]] == ["pruned", "10% of the channels cut"]
-    text = " ".join(render.verdict(found))
+    text = " ".join(render.goal_verdict(found))
     assert "Not reached: no recipe is surely 9 times as fast within a loss of 1 %; all that there was" in text
     assert "Nearest within the loss: #4, INT8 static: 3.00 times as fast" in text
     assert version is not None

@@ -22,7 +22,7 @@ from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.record_files import VERSIONS
 from inferlab.store.store import Store
-from inferlab.views import optimization
+from inferlab.views import results
 from tests.helpers.perceptrons import MIDDLE, perceptron
 from tests.helpers.sweeps import WRONG, compared
 
@@ -92,10 +92,10 @@ def test_every_engine_is_measured_and_one_that_fails_costs_the_others_nothing(
 
 def test_the_truth_about_zeros_is_told_in_words(optimise: Callable[..., Optimization]) -> None:
     lab = Lab(executor=Timed({"onnxruntime": 1.0}))
-    text = "\n".join(optimization.lines(optimise(lab=lab, engines=("onnxruntime",))))
+    text = "\n".join(results.lines(optimise(lab=lab, engines=("onnxruntime",))))
     assert "onnxruntime gained nothing from zeros: with 31.6 % of the weights zero the model is as fast as" in text
     int8 = optimise(Recipe(quantization=Quantization("dynamic")), lab, engines=("onnxruntime",))
-    assert "on onnxruntime the optimised model is as fast as the original." in "\n".join(optimization.lines(int8))
+    assert "on onnxruntime the optimised model is as fast as the original." in "\n".join(results.lines(int8))
 
 
 def test_wrong_outputs_in_one_pair_of_several_are_told(optimise: Callable[..., Optimization]) -> None:
@@ -115,7 +115,7 @@ def test_a_verdict_that_is_open_is_told_as_open(optimise: Callable[..., Optimiza
     assert [one.code for one in found.measured[0].findings] == ["zeros-no-faster"]
     wide = optimise(lab=Lab(executor=Timed({"onnxruntime": 0.99}, spread=1.5)), engines=("onnxruntime",))
     assert "it is not settled whether the optimised model is faster (1.01x in 1 pair of processes)" in "\n".join(
-        optimization.lines(wide)
+        results.lines(wide)
     )
 
 

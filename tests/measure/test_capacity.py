@@ -19,7 +19,7 @@ from inferlab.measure.queueing import meets, parse_objective
 from inferlab.measure.rate_search import Reading, Trial
 from inferlab.records import Benchmark, Capacity, Event, Model, Objective, Reach
 from inferlab.units import share
-from inferlab.views import capacity as render
+from inferlab.views import results
 from tests.helpers.onnx_files import save_linear
 from tests.helpers.runs import a_cell, a_run
 
@@ -201,7 +201,7 @@ def test_an_objective_that_a_short_queue_never_breaks_is_kept_to_saturation(line
     (said,) = [one for one in found.findings if one.code == "kept-to-saturation"]
     tried = max(rung.load for rung in found.curve)
     assert said.data == {"processes": 1, "of": 1, "tried": pytest.approx(tried)} and tried > rate_search.CEILING
-    lines = render.lines(found)
+    lines = results.lines(found)
     assert f"at every rate tried, up to {share(tried)} of saturation. The answer is 98 % of" in "\n".join(lines)
     # Beyond the answer nothing is kept for good, and no row says so.
     rows = [line for line in lines if line.endswith((" yes", " while tried"))]

@@ -210,7 +210,7 @@ def test_arms_of_scaling_are_named_and_the_first_has_the_colour() -> None:
 def test_what_else_varies_in_an_arm_makes_lines_of_their_own() -> None:
     lengths = [replace(one, sequence_length=length) for length in (32, 128) for one in CORES]
     _, second, first = cards.core_scaling([("a", lengths)], 2).data
-    assert (first.name, second.name) == ("a, length 32", "a, length 128")
+    assert (first.name, second.name) == ("a, sequence 32", "a, sequence 128")
 
 
 def test_wrong_failed_and_cut_off_cells_are_never_the_best_nor_the_worst() -> None:

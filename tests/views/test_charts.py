@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import json
 import math
 import re
 import subprocess
@@ -20,8 +19,7 @@ from hypothesis import strategies as st
 from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome
-from inferlab.views import charts, flat
-from inferlab.views import comparison as render_comparison
+from inferlab.views import charts, content, flat
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import labels, series, short_names, telling
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples
@@ -78,7 +76,7 @@ def test_scaling_has_a_line_for_each_engine_with_its_intervals() -> None:
     assert second.error_y.array is None
     assert texts(figure) == ["onnxruntime", "openvino"]
     assert figure.layout.xaxis.title.text == "batch size (items)"
-    assert figure.layout.yaxis.title.text == "median latency (ms a batch)"
+    assert figure.layout.yaxis.title.text == "median latency (ms per batch)"
     assert "1 cell without a result" in figure.layout.title.text
     assert "bars: 95 % interval" in figure.layout.title.text
 
@@ -150,7 +148,7 @@ def test_doubling_values_lie_on_a_logarithmic_axis_with_a_tick_at_each() -> None
 def test_a_wide_range_of_times_is_logarithmic_and_says_so() -> None:
     bare = a_point(median_ms_low=None, median_ms_high=None)
     axis = charts.scaling([bare, replace(bare, batch_size=2, median_ms=100.0)]).layout.yaxis
-    assert (axis.type, axis.title.text) == ("log", "median latency (ms a batch, logarithmic)")
+    assert (axis.type, axis.title.text) == ("log", "median latency (ms per batch, logarithmic)")
     assert list(axis.ticktext) == ["2", "5", "10", "20", "50", "100"]
     axis = charts.scaling([bare, replace(bare, batch_size=2, median_ms=3.0)]).layout.yaxis
     assert axis.type == "linear" and list(axis.range) == pytest.approx([0, 3.24])
@@ -281,7 +279,7 @@ def test_saved_results_have_no_pairs_so_the_times_of_their_processes_are_drawn()
 
 def test_a_comparison_in_a_file_has_the_same_chart() -> None:
     made = a_comparison(1.25, 1.5)
-    assert charts.of_file(json.loads(render_comparison.to_json(made))) == charts.of_comparison(made)
+    assert charts.of_file(content.content_of(made)) == charts.of_comparison(made)
 
 
 EVIL = "<script>alert(1)<b>m.onnx"

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Estimate
-from inferlab.views.comparison_report import report
+from inferlab.views.comparison import report
 from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import a_comparison
 

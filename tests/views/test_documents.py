@@ -25,10 +25,7 @@ from inferlab.records import (
 )
 from inferlab.store import Document
 from inferlab.store.formats import Record, content_of, kind_of, outcomes_of, record_of
-from inferlab.views import capacity as render_capacity
-from inferlab.views import comparison as render_comparison
-from inferlab.views import fleet_recommend, stored
-from inferlab.views import recommend as render_recommend
+from inferlab.views import content, results, stored
 from tests.helpers.answers import a_capacity, a_recommendation
 from tests.helpers.comparisons import COMPARISON, MODEL, RATIO, RUN
 from tests.helpers.stored import a_document
@@ -44,7 +41,7 @@ def comparison_document(comparison: Comparison, version: int = 2) -> Document:
     """A comparison as this version stores it, or as version 1 did: as the file that the command writes."""
     outcomes = outcomes_of(comparison)
     if version == 1:
-        return a_document("comparison", json.loads(render_comparison.to_json(comparison)), outcomes)
+        return a_document("comparison", content.content_of(comparison), outcomes)
     return as_stored(ComparisonSweep((comparison,)), outcomes)
 
 
@@ -68,8 +65,8 @@ def as_stored(record: Record, outcomes: Sequence[Outcome] = ()) -> Document:
 def test_a_comparison_is_shown_as_it_was_printed(changes: dict[str, Any], version: int) -> None:
     comparison = replace(COMPARISON, **changes)
     document = comparison_document(comparison, version)
-    assert shown(document) == render_comparison.lines(comparison)
-    assert stored.to_json(document) == render_comparison.to_json(comparison)
+    assert shown(document) == results.lines(comparison)
+    assert stored.to_json(document) == content.to_json(comparison)
 
 
 def test_a_comparison_is_read_as_it_was_stored() -> None:
@@ -87,37 +84,37 @@ def test_a_capacity_is_shown_as_it_was_printed(changes: dict[str, Any]) -> None:
     capacity = a_capacity(**changes)
     document = as_stored(capacity)
     assert record_of(document) == replace(capacity, id="abcdefghij")
-    older = a_document("capacity", json.loads(render_capacity.to_json(capacity)))
+    older = a_document("capacity", content.content_of(capacity))
     for entry in (document, older):
-        assert shown(entry) == render_capacity.lines(capacity)
-        assert json.loads(stored.to_json(entry)) == json.loads(render_capacity.to_json(capacity))
+        assert shown(entry) == results.lines(capacity)
+        assert json.loads(stored.to_json(entry)) == content.content_of(capacity)
 
 
 def test_a_recommendation_is_shown_as_it_was_printed() -> None:
     found = a_recommendation()
     document = as_stored(found)
     assert record_of(document) == replace(found, id="abcdefghij")
-    assert shown(document) == render_recommend.lines(found)
-    assert stored.to_json(document) == render_recommend.to_json(found)
+    assert shown(document) == results.lines(found)
+    assert stored.to_json(document) == content.to_json(found)
 
 
 def test_a_recommendation_of_version_1_is_shown_with_its_evidence_and_code() -> None:
     found = a_recommendation()
-    document = a_document("recommendation", json.loads(render_recommend.to_json(found)))
-    printed = render_recommend.lines(found)
+    document = a_document("recommendation", content.content_of(found))
+    printed = results.lines(found)
     # How many batches a statistic rests on was not stored.
     assert shown(document) == [line for line in printed if "are needed to be sure" not in line]
-    assert json.loads(stored.to_json(document)) == json.loads(render_recommend.to_json(found))
+    assert json.loads(stored.to_json(document)) == content.content_of(found)
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_recommendations_of_machine_types_are_shown_as_they_were_printed(version: int) -> None:
     answers: dict[str, Recommendation | Failure] = {"c7i": a_recommendation(), "c7g": Failure("lost", "It went.")}
     found = fleet_recommendation(MODEL, parse_objective("p95<20ms"), {"c7i": 0.5}, answers, False)
-    older = a_document("recommendation", json.loads(fleet_recommend.to_json(found)))
+    older = a_document("recommendation", content.content_of(found))
     document = older if version == 1 else as_stored(found)
-    assert shown(document) == fleet_recommend.lines(found)
-    assert json.loads(stored.to_json(document)) == json.loads(fleet_recommend.to_json(found))
+    assert shown(document) == results.lines(found)
+    assert json.loads(stored.to_json(document)) == content.content_of(found)
 
 
 def test_the_head_names_machines_and_versions_once() -> None:
@@ -147,5 +144,5 @@ def test_wrong_outputs_of_a_capacity_are_said() -> None:
     wrong = replace(RUN, check=OutputCheck("mismatch", float("inf"), "rms", 1e-3, "a reference", "y"))
     capacity = a_capacity(Trial(wrong, (), 200.0, 120.0, 0.9, "crossing"), lone=LoneRequest(1.0, "p95"))
     said = "Output Check: WRONG (output 'y': RMS error inf, tolerance 0.001, against a reference)"
-    older = a_document("capacity", json.loads(render_capacity.to_json(capacity)))
+    older = a_document("capacity", content.content_of(capacity))
     assert said in shown(as_stored(capacity)) and said in shown(older)

@@ -14,7 +14,7 @@ from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
-from inferlab.views import files, flat, saved, tables
+from inferlab.views import content, flat, tables
 from tests.helpers.runs import a_cell, steady_run
 
 MODEL = Model("onnx", "a --> b.onnx", "/m/a.onnx", "d1", (), (), 4096, parameters=7)
@@ -93,7 +93,7 @@ def test_one_cell_as_json_is_one_object_and_several_are_a_list(tmp_path: Path) -
     views.write(ONE, tmp_path / "one.json")
     views.write(BOTH, tmp_path / "both.json")
     one, both = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "both.json"))
-    assert one["cell"] == CELL.id and one["format"] == both["format"] == files.FORMAT
+    assert one["cell"] == CELL.id and one["format"] == both["format"] == content.BENCHMARK
     assert both["results"][0] == one
 
 
@@ -118,7 +118,7 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
     )
     views.write(ONE, tmp_path / f"a.{first}")
     views.write(slower, tmp_path / f"b.{second}")
-    found = Lab.compare_saved(saved.load(str(tmp_path / f"a.{first}")), saved.load(str(tmp_path / f"b.{second}")))
+    found = Lab.compare_saved(flat.load(str(tmp_path / f"a.{first}")), flat.load(str(tmp_path / f"b.{second}")))
     assert found.verdict == "slower"
     assert found.ratio.value == pytest.approx(((3.0 * 3.1 * 3.2) / (2.0 * 2.1 * 2.2)) ** (1 / 3))
     assert found.differences == () and found.outputs_match is True
@@ -127,13 +127,13 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
 def test_of_several_results_one_is_named_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "both.csv"
     views.write(BOTH, path)
-    assert Lab.compare_saved(saved.load(f"{path}#1"), saved.load(f"{path}#1")).ratio.value == 1.0
+    assert Lab.compare_saved(flat.load(f"{path}#1"), flat.load(f"{path}#1")).ratio.value == 1.0
     with pytest.raises(BadInput, match=r"has 2 results. Name one of them: .*both.csv#1 to .*both.csv#2"):
-        saved.load(str(path))
+        flat.load(str(path))
     with pytest.raises(BadInput, match="there is no result 3 among 2"):
-        saved.load(f"{path}#3")
+        flat.load(f"{path}#3")
     with pytest.raises(BadInput, match="has no measurement: its status is failed"):
-        saved.load(f"{path}#2")
+        flat.load(f"{path}#2")
 
 
 @pytest.mark.parametrize(

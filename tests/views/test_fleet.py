@@ -23,7 +23,7 @@ from inferlab.records import (
     Round,
 )
 from inferlab.views import benchmark as view
-from inferlab.views import charts, files, flat, fleet_recommend, tables
+from inferlab.views import charts, content, flat, results, tables
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell
 from tests.helpers.stored import MODEL
@@ -49,7 +49,7 @@ def test_a_cell_that_has_no_cluster_is_called_as_it_always_was() -> None:
 
 def test_the_table_has_machine_percentiles_and_cost_and_names_the_cheapest() -> None:
     found = priced(on("c7i", 1.0, 1.0), on("c7g", 2.0, 2.0), on("m7a", 0.5, 0.5))
-    lines = view.lines(found)
+    lines = results.lines(found)
     head, *rows = [line.split() for line in lines[1:5]]
     assert head[:5] == ["#", "machine", "engine", "cores", "batch"]
     cost = lines[1].index("cost/million") + len("cost/million")
@@ -68,7 +68,7 @@ def test_percentiles_that_too_few_samples_carry_are_not_shown() -> None:
 
 def test_machines_of_a_type_are_rows_of_their_own_and_told_of_together() -> None:
     found = priced(on("c7i", 1.0, 1.0, machine_number=1), on("c7i", 1.0, 1.0, machine_number=2))
-    lines = view.lines(found)
+    lines = results.lines(found)
     assert lines[1].split()[:3] == ["#", "machine", "number"]
     assert (
         "2 machines of c7i, fake, sync, 1 core, batch 1: 1000 items/s ±0 %, median 1.000 ms ±0 %, 0.1 per million"
@@ -78,12 +78,12 @@ def test_machines_of_a_type_are_rows_of_their_own_and_told_of_together() -> None
 
 def test_files_have_the_machine_type_and_the_cost_with_its_ends() -> None:
     found = priced(on("c7i", 1.0, 1.0), on("m7a"))
-    first, second = (files.result(found, one) for one in found.outcomes)
+    first, second = (content.cell_content(found, one) for one in found.outcomes)
     assert (first["machine_type"], first["price_per_hour"]) == ("c7i", 0.36)
     assert first["cost_per_million"] == pytest.approx(0.1)
     assert first["cost_per_million_low"] == pytest.approx(0.1)
     assert (second["price_per_hour"], second["cost_per_million"]) == (None, None)
-    assert "machine_type" not in files.result(benchmark(outcome((1.0,))), outcome((1.0,)))
+    assert "machine_type" not in content.cell_content(benchmark(outcome((1.0,))), outcome((1.0,)))
     rows = flat.rows(found)
     assert [(row["machine_type"], row["machine_number"]) for row in rows] == [("c7i", None), ("m7a", None)]
 
@@ -127,12 +127,12 @@ def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named()
     }
     prices = {"big": 0.36, "cheap": 0.108, "late": 0.01}
     found = fleet_recommendation(MODEL, parse_objective("p99<5ms"), prices, answers, False)
-    told = fleet_recommend.content(found)
+    told = content.content_of(found)
     assert [one["machine_type"] for one in told["machines"]] == ["cheap", "big", "free", "lost", "late"]
     first, second = told["machines"][:2]
     assert (first["cost_per_million"], second["cost_per_million"]) == pytest.approx((0.075, 0.1))
     assert first["cost_per_million_interval"] == pytest.approx([0.06, 0.1])
-    lines = fleet_recommend.lines(found)
+    lines = results.lines(found)
     assert lines[1] == (
         "Recommended: cheap: onnxruntime, 2 cores, 1 stream, batch 1: 400 items/s, p99 3 ms, "
         "0.075 per million inferences"
@@ -141,18 +141,16 @@ def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named()
     assert "nothing keeps p99<5ms" in text and "failed: The node n4 was lost." in text
     assert "Note: big may cost as little: the intervals overlap, or there is none." in lines
     nothing = fleet_recommendation(MODEL, parse_objective("p99<5ms"), prices, {"late": searched()}, False)
-    assert "no configuration on any machine type keeps p99<5ms" in fleet_recommend.lines(nothing)[1]
+    assert "no configuration on any machine type keeps p99<5ms" in results.lines(nothing)[1]
 
 
 def test_intervals_that_say_nothing_are_words_and_one_note_says_what_to_do() -> None:
     answers = {"big": recommended(1000.0, (5.0, 184480.0))}
-    lines = fleet_recommend.lines(
-        fleet_recommendation(MODEL, parse_objective("p99<5ms"), {"big": 0.36}, answers, False)
-    )
+    lines = results.lines(fleet_recommendation(MODEL, parse_objective("p99<5ms"), {"big": 0.36}, answers, False))
     assert sum(line.count("too noisy for an interval (3 processes)") for line in lines) == 2
     assert not any("184480" in line for line in lines)
     (note,) = [line for line in lines if "too noisy for an interval means" in line]
     assert "Close other programs" in note
     found = priced(on("c7i", 1.0, 400.0), on("c7i", 2.0, 900.0, batch_size=2))
-    cheapest = next(line for line in view.lines(found) if line.startswith("Cheapest: "))
+    cheapest = next(line for line in results.lines(found) if line.startswith("Cheapest: "))
     assert cheapest.endswith("per million inferences (too noisy for an interval (2 processes)).")

@@ -10,7 +10,7 @@ from inferlab.errors import BadInput
 from inferlab.optimizing import pareto as judging
 from inferlab.records.optimization import Candidate, Front, Goal, Recipe
 from inferlab.store.formats import content_of, record_of
-from inferlab.views import front
+from inferlab.views import optimization, results
 from tests.helpers.stored import a_document
 
 ORIGINAL = 2_000_000
@@ -47,7 +47,7 @@ MISSED = found(
 
 
 def test_the_table_has_a_row_for_each_recipe_with_its_remark() -> None:
-    assert front.lines(MISSED)[:6] == [
+    assert results.lines(MISSED)[:6] == [
         "model.onnx (1.91 MiB) on openvino 2026.4.1, 2 cores, batch size 4: "
         "to be 2 times as fast within a loss of 1 %",
         "",
@@ -59,7 +59,7 @@ def test_the_table_has_a_row_for_each_recipe_with_its_remark() -> None:
 
 
 def test_a_goal_that_is_missed_says_what_came_nearest_and_what_more_loss_would_give() -> None:
-    assert front.verdict(MISSED) == [
+    assert optimization.goal_verdict(MISSED) == [
         "Not reached: no recipe is surely 2 times as fast within a loss of 1 %; "
         "all that there was to try was tried.",
         "Nearest within the loss: #1, FP16: 1.50 times as fast (98% interval 1.40 to 1.60), loss 0.001, "
@@ -84,14 +84,14 @@ def test_a_goal_that_is_missed_says_what_came_nearest_and_what_more_loss_would_g
     ],
 )
 def test_what_is_open_is_said(one: Candidate, said: str) -> None:
-    assert said in front.verdict(found(one))
+    assert said in optimization.goal_verdict(found(one))
 
 
 CHOSEN = found(candidate("INT8 static", 3.0, 0.001))
 
 
 def test_what_only_the_search_measured_is_not_said_to_reach_the_goal() -> None:
-    (said,) = front.verdict(CHOSEN)
+    (said,) = optimization.goal_verdict(CHOSEN)
     assert said.startswith("Reached in the search, not confirmed by a second measurement: #1, INT8 static: 3.00 ")
     assert judging.outcome(CHOSEN) == "open"
 
@@ -143,12 +143,12 @@ def test_what_only_the_search_measured_is_not_said_to_reach_the_goal() -> None:
 def test_the_second_measurement_decides(again: Candidate, outcome: str, said: list[str]) -> None:
     confirmed = replace(CHOSEN, confirmed=again)
     assert judging.outcome(confirmed) == outcome
-    assert front.verdict(confirmed) == said
+    assert optimization.goal_verdict(confirmed) == said
 
 
 def test_a_search_that_ended_early_says_why() -> None:
-    assert "a longer search (--search-time)" in front.verdict(replace(MISSED, complete=False))[-1]
-    cut = front.verdict(replace(MISSED, complete=False, interrupted=True))
+    assert "a longer search (--search-time)" in optimization.goal_verdict(replace(MISSED, complete=False))[-1]
+    cut = optimization.goal_verdict(replace(MISSED, complete=False, interrupted=True))
     assert cut[-1] == "It was interrupted; what was known by then is kept."
 
 
@@ -162,7 +162,7 @@ def test_a_search_is_read_again_as_it_was_and_a_damaged_one_is_refused() -> None
 
 def test_an_interval_that_says_nothing_is_words_and_one_note_says_what_to_do() -> None:
     wide = replace(candidate("FP16", 1.5, 0.001), speedup_interval=(0.0000010992, 103323.0))
-    lines = front.lines(found(wide, candidate("INT8 static", 3.0, 0.2)))
+    lines = results.lines(found(wide, candidate("INT8 static", 3.0, 0.2)))
     assert "1  FP16             1.50  too noisy for an interval  0.001" in "\n".join(lines)
     assert not any("103323" in line for line in lines)
     (note,) = [line for line in lines if "means that it would say nothing" in line]

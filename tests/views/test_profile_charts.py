@@ -86,7 +86,7 @@ def test_percentages_are_shares_of_the_whole_and_a_logarithm_is_an_axis() -> Non
     assert sum(percent.data[0].x) == pytest.approx(100, abs=1e-5)
     assert percent.data[0].x[0] == pytest.approx(100 * total("Conv") / measured().ms_per_batch, abs=1e-5)
     assert percent.layout.xaxis.title.text == "% of the whole"
-    assert log.layout.xaxis.type == "log" and log.layout.xaxis.title.text == "ms a batch, logarithmic"
+    assert log.layout.xaxis.type == "log" and log.layout.xaxis.title.text == "ms per batch, logarithmic"
     assert list(log.data[0].x) == list(charts.layer_summaries(PROFILE).data[0].x)
     low, high = log.layout.xaxis.range
     assert low < math.log10(min(log.data[0].x)) and high > math.log10(max(log.data[0].x))

@@ -15,7 +15,7 @@ from inferlab.errors import BadInput
 from inferlab.records import Finding, OutputCheck
 from inferlab.store.formats import content_of, record_of
 from inferlab.store.record_files import PROFILES
-from inferlab.views import profile as text
+from inferlab.views import results
 from inferlab.views.results import render
 from tests.helpers.profiles import a_performance_profile, a_profile
 from tests.helpers.stored import a_document
@@ -87,7 +87,7 @@ def test_an_infinite_error_and_findings_of_another_version_are_told_after_a_file
     )
     profile = replace(PROFILE, performance=a_performance_profile(output_check=wrong, findings=found))
     again = PROFILES.from_content(json.loads(render(profile, ".json")), "p.json")
-    lines = text.lines(again)
+    lines = results.lines(again)
     assert "Output Check: WRONG (output 'y': largest error inf, tolerance 0.001, against a reference)" in lines
     assert "Note: this version has no words for of-tomorrow: share 0.25." in lines
     assert any(line.startswith("Note: the outputs are WRONG (error inf in 'y')") for line in lines)
@@ -96,5 +96,5 @@ def test_an_infinite_error_and_findings_of_another_version_are_told_after_a_file
 def test_layers_that_were_left_out_are_counted() -> None:
     assert PROFILE.loss is not None
     left_out = {f"layer{number}": "no time" for number in range(7)}
-    lines = text.lines(replace(PROFILE, loss=replace(PROFILE.loss, left_out=left_out)))
+    lines = results.lines(replace(PROFILE, loss=replace(PROFILE.loss, left_out=left_out)))
     assert "Note: layer4 was left out: no time." in lines and "Note: 2 more layers left out." in lines

@@ -9,6 +9,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.records import Failure, Outcome, OutputCheck, Run
 from inferlab.views import benchmark as view
+from inferlab.views import results
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell, a_window, steady_run
 
@@ -23,7 +24,7 @@ def wrong(run: Run) -> Run:
 
 
 def test_the_table_marks_best_and_worst_and_tells_speed_ups_with_intervals() -> None:
-    lines = view.lines(benchmark(SLOW, FAST))
+    lines = results.lines(benchmark(SLOW, FAST))
     assert lines[0] == "m.onnx (2 KiB, 1,000 parameters, FP32)"
     head, slow, fast = (line.split() for line in lines[1:4])
     assert head[:4] == ["#", "engine", "cores", "batch"] and lines[1].count("speed-up over #1") == 1
@@ -34,12 +35,12 @@ def test_the_table_marks_best_and_worst_and_tells_speed_ups_with_intervals() -> 
 
 
 def test_cells_that_may_be_as_fast_as_the_best_are_named() -> None:
-    (line,) = [one for one in view.lines(benchmark(SLOW, FAST, CLOSE)) if one.startswith("Best")]
+    (line,) = [one for one in results.lines(benchmark(SLOW, FAST, CLOSE)) if one.startswith("Best")]
     assert line.endswith("#3 may be as fast: to be sure, compare them interleaved (inferlab compare).")
 
 
 def test_a_failed_cell_says_so_and_why() -> None:
-    lines = view.lines(benchmark(SLOW, DEAD))
+    lines = results.lines(benchmark(SLOW, DEAD))
     assert lines[3].split()[-1] == "FAILED" and lines[3].split()[4:9] == ["-"] * 5
     assert "Note on #2: Engine 'fake' died: killed by SIGABRT." in lines
     assert not any(line.startswith("Best") for line in lines)
@@ -47,7 +48,7 @@ def test_a_failed_cell_says_so_and_why() -> None:
 
 def test_wrong_outputs_are_impossible_to_miss_and_never_the_best() -> None:
     false = replace(FAST, runs=tuple(map(wrong, FAST.runs)))
-    lines = view.lines(benchmark(SLOW, false, CLOSE))
+    lines = results.lines(benchmark(SLOW, false, CLOSE))
     assert lines[3].endswith("outputs WRONG")
     assert lines[4].endswith("best") and lines[2].endswith("worst")
     assert any(line.startswith("Note on #2: the outputs are WRONG") for line in lines)
@@ -67,7 +68,7 @@ def test_the_baseline_is_the_first_that_was_measured_or_the_one_asked_for() -> N
     assert view.find_baseline(found, ()) is SLOW
     assert view.find_baseline(found, ("engine=openvino", "num-cores=1")) is FAST
     assert view.find_baseline(found, ("batch_size=8",)) is None
-    assert "speed-up over #3" in view.lines(found, FAST)[1]
+    assert "speed-up over #3" in results.lines(found, FAST)[1]
 
 
 def test_a_baseline_that_no_cell_is_is_refused_before_anything_is_measured() -> None:
@@ -82,13 +83,13 @@ def test_a_baseline_that_no_cell_is_is_refused_before_anything_is_measured() -> 
 def test_a_finding_of_all_cells_is_told_once() -> None:
     one = Outcome(a_cell(processes=1), "done", (steady_run(1.0),))
     other = Outcome(a_cell(processes=1, batch_size=2), "done", (steady_run(1.5),))
-    notes = [line for line in view.lines(benchmark(one, other)) if line.startswith("Note")]
+    notes = [line for line in results.lines(benchmark(one, other)) if line.startswith("Note")]
     assert notes == ["Note: only one process was measured, so there is no interval."]
 
 
 def test_an_interval_that_says_nothing_is_not_printed() -> None:
     far_apart = replace(SLOW, runs=(steady_run(1.0), steady_run(2.0), steady_run(4.0)))
-    lines = view.lines(benchmark(far_apart, FAST))
+    lines = results.lines(benchmark(far_apart, FAST))
     assert lines[2].count("too noisy") == 1 and "(too noisy for an interval)" in lines[3]
     assert not any("±" in line or "e+" in line for line in lines[2:])
 
@@ -103,7 +104,7 @@ def test_noise_that_several_cells_met_is_told_once() -> None:
         )
 
     seconds = SLOW.runs[0].windows[0].streams[0].ends_ns[-1] / 1e9
-    lines = view.lines(benchmark(disturbed(SLOW, seconds / 4), FAST, disturbed(CLOSE, seconds / 2)))
+    lines = results.lines(benchmark(disturbed(SLOW, seconds / 4), FAST, disturbed(CLOSE, seconds / 2)))
     assert [line for line in lines if "threads waited" in line] == [
         "Note on #1, #3: threads waited 24.8 % to 48.9 % of the time for a CPU (visible in 6 of 6 windows): other "
         "programs took it. Stop them and repeat."

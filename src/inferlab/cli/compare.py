@@ -92,17 +92,17 @@ def command(
 
 def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None, log: Log) -> Comparison:
     from inferlab.lab import Lab
-    from inferlab.views import saved
+    from inferlab.views import flat
 
     lab = Lab(store)
     time_s, margin = given.pop("time_s"), given.pop("margin")
-    in_files = [saved.is_file(name) for name in models]
+    in_files = [flat.is_file(name) for name in models]
     are_saved = [in_file or lab.has_entry(name) for in_file, name in zip(in_files, models, strict=True)]
     if any(are_saved):
         if are_saved != [True, True]:
             raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
         a, b = (
-            saved.load(name) if in_file else lab.saved_result(name)
+            flat.load(name) if in_file else lab.saved_result(name)
             for in_file, name in zip(in_files, models, strict=True)
         )
         return lab.compare_saved(a, b, margin)

@@ -31,7 +31,7 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     """Report whether this machine is fit for measuring: what disturbs, what cannot be read, and what to do."""
     from inferlab.lab import Lab
     from inferlab.machine.conditions import examine
-    from inferlab.views import doctor, files
+    from inferlab.views import content, doctor, files
 
     if export_path:
         files.check_writable(export_path, only_json=True)
@@ -43,7 +43,7 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     for line in doctor.lines(facts, width, _paint):
         click.echo(line, file=unescaped(sys.stdout))
     if export_path:
-        files.write(export_path, doctor.to_json(facts))
+        files.write(export_path, content.dumps(doctor.content(facts)))
         click.echo(f"Saved to {export_path}", err=True)
 
 

@@ -122,7 +122,6 @@ def command(
     """Parse, optimise, show."""
     from inferlab.lab import Lab
     from inferlab.views import files, tables
-    from inferlab.views import front as render_front
     from inferlab.views import optimization as render
 
     if export_path:
@@ -136,7 +135,7 @@ def command(
             found = Lab(store).optimize(plan({"model": model, **given}), asked, log)
         else:
             front, found = Lab(store).reach(plan({"model": model, **given}), asked, log, nearest)
-    shown = (render_front.blocks(front) if front else [], render.blocks(found) if found else [])
+    shown = (render.front_blocks(front) if front else [], render.blocks(found) if found else [])
     show_blocks(tables.spaced(*shown))
     record = found or front
     if export_path and record:

@@ -11,6 +11,8 @@ from inferlab.records.run import Metric, Run
 from inferlab.records.summary import Estimate
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
+#: What stands for an arm's time: its median latency, or the time per item at full throughput.
+TimeMetric = Literal["median", "throughput"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,7 @@ class Comparison:
     ratio: Estimate
     verdict: Verdict
     margin: float
-    #: What stands for an arm's time: its median latency, or the time per item at full throughput.
-    metric: Literal["median", "throughput"]
+    metric: TimeMetric
     seconds: float
     #: None where the outputs could not be compared; `output_detail` says why, or which output differs most.
     outputs_match: bool | None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferlab.records.capacity import Objective
+from inferlab.records.comparison import TimeMetric, Verdict
 from inferlab.records.model import Model
 from inferlab.records.plan import Scenario
 from inferlab.records.run import Failure, Machine, OutputCheck
@@ -88,9 +89,9 @@ class PairedRatio:
     labels: tuple[str, str]
     #: B's time per item over A's.
     ratio: Estimate
-    verdict: str
+    verdict: Verdict
     margin: float
-    metric: str
+    metric: TimeMetric
     pairs: int
     seconds: float
 

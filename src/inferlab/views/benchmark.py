@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
 from inferlab.measure import headline, intervals
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all, find_in_all
 from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes, summarize, with_samples
-from inferlab.records import Benchmark, Cell, Estimate, Outcome, Summary
+from inferlab.records import Benchmark, Cell, Estimate, Outcome, Run, Summary
 from inferlab.units import count, decimal, duration, plural, share, size
-from inferlab.views import fleet, tables
-from inferlab.views.fields import Field, half_width_of
-from inferlab.views.intervals import in_brackets, rounded
+from inferlab.views import fields
+from inferlab.views.fields import CELL, Field, half_width_of, money
+from inferlab.views.intervals import advice, half_width, in_brackets, rounded, useful
 from inferlab.views.tables import Block, Note, Pair, Table, notes
 from inferlab.views.text import SCENARIO_NAMES, cell_label, finding, interval, output_check
 
-#: How a cell is told from others; the key is the option that sets it.
-TRAITS = (
-    Field("machine_type", "machine", lambda cell: cell.machine_type or "here", left=True),
-    Field("machine_number", "number", lambda cell: cell.machine_number),
-    Field("engine", "engine", lambda cell: cell.engine, left=True, longest=28),
-    Field("scenario", "scenario", lambda cell: cell.scenario, left=True),
-    Field("num_cores", "cores", lambda cell: cell.num_cores),
-    Field("instances", "instances", lambda cell: cell.instances),
-    Field("num_streams", "streams", lambda cell: cell.num_streams),
-    Field("rate", "rate/s", lambda cell: cell.rate, "{:g}".format),
-    Field("batch_size", "batch", lambda cell: cell.batch_size),
-    Field("sequence_length", "sequence", lambda cell: cell.sequence_length),
-)
 _ALWAYS = ("engine", "num_cores", "batch_size")
 
 
@@ -60,19 +45,6 @@ class Row:
         return peak_memory_bytes(self.outcome.runs) if self.summary else None
 
 
-def _estimate(name: str) -> dict[str, Any]:
-    """Where a field of a row gets an estimate and its ends."""
-    return {
-        "get": lambda row: getattr(row.summary, name).value if row.summary else None,
-        "ends": lambda row: getattr(row.summary, name).ends if row.summary else None,
-    }
-
-
-THROUGHPUT = Field("items_per_sec", "mean items/s", form=count, **_estimate("items_per_sec"))
-MEDIAN = Field("median_ms", "median ms", form=partial(decimal, places=3), **_estimate("median_ms"))
-PEAK_MEMORY = Field("peak_memory_bytes", "peak memory", lambda row: row.peak_memory_bytes, size)
-
-
 def blocks(benchmark: Benchmark, baseline: Outcome | None = None) -> list[Block]:
     """The lines of one cell, or the table, what is best, and everything to know about single cells."""
     if len(benchmark.outcomes) == 1:
@@ -87,11 +59,6 @@ def table_blocks(benchmark: Benchmark, baseline: Outcome | None = None) -> list[
     return [table(benchmark, baseline), *verdict(benchmark), *_notes(benchmark)]
 
 
-def lines(benchmark: Benchmark, baseline: Outcome | None = None) -> list[str]:
-    """The same as text."""
-    return tables.text(blocks(benchmark, baseline))
-
-
 def table(benchmark: Benchmark, baseline: Outcome | None = None) -> Table:
     """A row for each cell: what varies, how fast it is, how sure that is, and what to see at a glance."""
     outcomes = benchmark.outcomes
@@ -104,9 +71,9 @@ def table(benchmark: Benchmark, baseline: Outcome | None = None) -> Table:
     shown = [
         Field("", "#", lambda row: row.number),
         *(trait.of(lambda row: row.cell) for trait in traits([outcome.cell for outcome in outcomes])),
-        *(THROUGHPUT, half_width_of(THROUGHPUT), MEDIAN, *fleet.fields(benchmark)),
+        *(fields.THROUGHPUT, half_width_of(fields.THROUGHPUT), fields.MEDIAN, *_cluster_fields(benchmark)),
         Field("", versus, lambda row: row.speed_up),
-        PEAK_MEMORY,
+        fields.PEAK_MEMORY,
         Field("", "", lambda row: row.remark, left=True),
     ]
     best = {index for index, row in enumerate(rows) if row.remark.startswith("best")}
@@ -127,7 +94,7 @@ def ratio_text(ratio: Estimate) -> str:
 def traits(cells: Sequence[Cell]) -> list[Field]:
     """What is shown of cells: engine, cores and batch, and all else in which they differ."""
     always = ("machine_type", *_ALWAYS) if any(cell.machine_type for cell in cells) else _ALWAYS
-    return [one for one in TRAITS if one.key in always or len({one.get(cell) for cell in cells}) > 1]
+    return [one for one in CELL if one.key in always or len({one.get(cell) for cell in cells}) > 1]
 
 
 def find_baseline(benchmark: Benchmark, wanted: Sequence[str]) -> Outcome | None:
@@ -148,9 +115,9 @@ def check_baseline(cells: Sequence[Cell], wanted: Sequence[str]) -> None:
 def _fits(cell: Cell, pair: str) -> bool:
     name, equals, value = pair.partition("=")
     name = name.strip().lstrip("-").replace("-", "_")
-    trait = next((one for one in TRAITS if name in (one.key, one.label)), None)
+    trait = next((one for one in CELL if name in (one.key, one.label)), None)
     if not equals or trait is None:
-        known = ", ".join(sorted(one.key for one in TRAITS if not one.key.startswith("machine")))
+        known = ", ".join(sorted(one.key for one in CELL if not one.key.startswith("machine")))
         raise BadInput(f"The baseline '{pair}' is not of the form OPTION=VALUE; the options are {known}.")
     known_value = trait.get(cell)
     return ("-" if known_value is None else trait.form(known_value)) == value.strip()
@@ -235,12 +202,12 @@ def verdict(benchmark: Benchmark) -> list[str]:
     rivals = [str(other) for other, one in found[1:] if _may_equal(one, best)]
     meaning = headline.best_is(one.cell.scenario for _, one in found)
     line = f"Best ({meaning}): #{number}, {cell_label(best.cell)}."
-    more = fleet.lines(benchmark, right(benchmark.outcomes))
+    more = _of_cluster(benchmark, right(benchmark.outcomes))
     if not rivals:
         return [line, *more]
     named = ", ".join(f"#{one}" for one in rivals)
     # Machines cannot take turns.
-    sure = "" if fleet.on_cluster(benchmark) else ": to be sure, compare them interleaved (inferlab compare)"
+    sure = "" if _on_cluster(benchmark) else ": to be sure, compare them interleaved (inferlab compare)"
     return [f"{line} {named} may be as fast{sure}.", *more]
 
 
@@ -346,3 +313,82 @@ def _around(outcome: Outcome) -> list[Pair]:
         also = "" if before is None else f" ({size(before)} before the model was loaded)"
         shown.append(Pair("Peak Memory", f"{size(peak)}{also}"))
     return [*shown, Pair("Output Check", output_check(worst([one.check for one in runs])))]
+
+
+def _on_cluster(benchmark: Benchmark) -> bool:
+    """Whether its cells were measured on the machine types of a cluster."""
+    return any(one.cell.machine_type is not None for one in benchmark.outcomes)
+
+
+def _cluster_fields(benchmark: Benchmark) -> list[Field]:
+    """The columns that a table of a cluster has more than others."""
+    if not _on_cluster(benchmark):
+        return []
+    cost = fields.cost(lambda row: _cost(benchmark, row.cell, row.summary))
+    return [fields.P90, fields.P99, *([cost] if benchmark.plan.prices else [])]
+
+
+def _cost(benchmark: Benchmark, cell: Cell, summary: Summary | None) -> Estimate | None:
+    price = headline.price_of(benchmark, cell)
+    return None if price is None or summary is None else headline.cost_per_million(summary.items_per_sec, price)
+
+
+def _of_cluster(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:
+    """The cheapest of the cells that count, and what machines of one type say together."""
+    return [*_cheapest(benchmark, counting), *_types(benchmark, [one for _, one in counting])]
+
+
+def _cheapest(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:
+    costs = []
+    for number, one in counting:
+        cost = _cost(benchmark, one.cell, summarize(one.cell, one.runs))
+        costs += [] if cost is None else [(cost, number, one)]
+    if len(costs) < 2:
+        return []
+    least, number, best = min(costs, key=lambda one: one[0].value)
+    sure = in_brackets(least.ends, money, len(with_samples(best.runs)))
+    return [
+        f"Cheapest: #{number}, {cell_label(best.cell)}: {money(least.value)} per million inferences{sure}.",
+        *advice([least.ends]),
+    ]
+
+
+def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
+    """One line for each cell that several machines of a type measured."""
+    told = []
+    for cell, members in _groups(counting).items():
+        if len(members) < 2:
+            continue
+        rates = _across(members, lambda run, one: items_per_sec(run, one.batch_size, one.rate))
+        medians = _across(members, lambda run, one: median_ms(run))
+        price = headline.price_of(benchmark, cell)
+        cost = (
+            ""
+            if price is None
+            else f", {money(headline.cost_per_million(rates.typical, price).value)} per million"
+        )
+        told.append(
+            f"{plural(rates.machines, 'machine')} of {cell_label(cell)}: {count(rates.typical.value)} items/s "
+            f"{_half(rates)}, median {decimal(medians.typical.value, 3)} ms {_half(medians)}{cost}; the intervals "
+            f"include what machines differ by ({share(rates.between)} in throughput; processes of one machine: "
+            f"{share(rates.within)})."
+        )
+    return told
+
+
+def _groups(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
+    """The outcomes of machines of one type together, by the cell that they measured."""
+    found: dict[Cell, list[Outcome]] = {}
+    for one in outcomes:
+        if one.cell.machine_number is not None:
+            found.setdefault(replace(one.cell, machine_number=None), []).append(one)
+    return found
+
+
+def _across(members: Sequence[Outcome], value: Callable[[Run, Cell], float]) -> intervals.Across:
+    return intervals.across([[value(run, one.cell) for run in with_samples(one.runs)] for one in members])
+
+
+def _half(found: intervals.Across) -> str:
+    ends = found.typical.ends
+    return f"±{half_width(ends)}" if useful(ends) else in_brackets(ends).lstrip()

@@ -1,28 +1,20 @@
-"""A capacity as text and as a file."""
+"""A capacity as blocks: the answer, what it rests on, and the curve of latency over rate."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from inferlab.measure import rate_search
 from inferlab.measure.capacity import max_rate, saturation_rate
 from inferlab.measure.intervals import student
-from inferlab.records import Capacity, CapacityProcess, Finding, RatePoint
+from inferlab.records import Capacity, RatePoint
 from inferlab.units import count, duration, plural, share
-from inferlab.views import files, tables, text
+from inferlab.views import tables, text
 from inferlab.views.fields import Field
 from inferlab.views.intervals import interval_text, rounded
 from inferlab.views.tables import Block, Pair, Table
 
-# Version 1: the first.
-FORMAT = "inferlab-capacity/1"
-
 _COLUMNS = ("median", "p90", "p99")
-# Of a single measurement, not of a search.
-_NOT_SAID = ("rate", "scenario", "precision", "warmup_s")
 
 
 def blocks(capacity: Capacity) -> list[Block]:
@@ -39,13 +31,8 @@ def blocks(capacity: Capacity) -> list[Block]:
         *_grounds(capacity),
         *([curve(capacity)] if capacity.curve else []),
         Pair("Output Check", text.output_check(capacity.check)),
-        *tables.notes(map(finding, capacity.findings)),
+        *tables.notes(map(text.finding, capacity.findings)),
     ]
-
-
-def lines(capacity: Capacity) -> list[str]:
-    """The same as text."""
-    return tables.text(blocks(capacity))
 
 
 def _headline(capacity: Capacity) -> Pair:
@@ -113,96 +100,3 @@ def kept(kept: bool | None, load: float) -> str:
     if kept is None:
         return "-"
     return "no" if not kept else "yes" if load <= rate_search.CEILING else "while tried"
-
-
-def _tried(data: Mapping[str, Any]) -> str:
-    """How far it was tried; older records do not say."""
-    return f", up to {share(data['tried'])} of saturation" if "tried" in data else ""
-
-
-_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "some-out-of-reach": lambda d: (
-        f"{d['processes']} of {d['of']} processes kept the objective at no rate: the service time itself lies at "
-        "the limit. The rate is the middle process's, without an interval."
-    ),
-    "kept-to-saturation": lambda d: (
-        f"{d['processes']} of {d['of']} processes kept the objective at every rate tried{_tried(d)}. "
-        "The answer is 98 % of saturation: beyond, the queue grows for as long as requests come, and a short look "
-        "does not show it."
-    ),
-    "search-cut": lambda d: (
-        f"in {d['processes']} of {d['of']} processes the time was over before the search was; the last rate tried "
-        "counts. Give more with -t."
-    ),
-    "few-processes": lambda d: (
-        f"the time allowed {d['processes']} process{'es' if d['processes'] > 1 else ', so there is no interval'}. "
-        f"Give -t {d['seconds']:g} for all that are wanted."
-    ),
-    "one-process-asked": lambda d: "only one process was measured, so there is no interval.",
-    "search-interrupted": lambda d: (
-        f"interrupted; of the processes, the {d['processes']} that were complete are kept."
-    ),
-}
-
-
-def finding(one: Finding) -> str:
-    """A finding as a sentence: the search's own, or one that every measurement has."""
-    return _FINDINGS[one.code](one.data) if one.code in _FINDINGS else text.finding(one)
-
-
-def to_json(capacity: Capacity) -> str:
-    """The answer and all that it rests on; rates in requests a second, times in ms."""
-    rate, objective = max_rate(capacity), capacity.objective
-    cell = dataclasses.asdict(capacity.cell)
-    model = capacity.model
-    content = {
-        "format": FORMAT,
-        "max_rate": rate.value,
-        "interval": None if rate.low is None else [rate.low, rate.high],
-        "level": rate.level,
-        "slo": {"text": objective.text, "statistic": objective.statistic, "limit": objective.limit_s * 1e3},
-        "curve": [_rung(one) for one in capacity.curve],
-        "processes": [_process(one) for one in capacity.processes],
-        "saturation_rate": saturation_rate(capacity.processes),
-        "predicted_rate": capacity.predicted_rate,
-        "lone_request": capacity.lone
-        and {"statistic": capacity.lone.statistic, "time": capacity.lone.seconds * 1e3},
-        "interrupted": capacity.interrupted,
-        "output_check": files.output_check(capacity.check),
-        "findings": [
-            {"code": one.code, "data": {k: files.plain(v) for k, v in one.data.items()}, "text": finding(one)}
-            for one in capacity.findings
-        ],
-        "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
-        "cell": {name: cell[name] for name in cell if name not in _NOT_SAID},
-        "stream_mode": capacity.stream_mode,
-        "started_at": capacity.processes[0].started_at,
-        "versions": dict(capacity.versions),
-        "engine_settings": dict(capacity.settings),
-        "machine": dataclasses.asdict(capacity.machine),
-    }
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
-
-
-def _rung(rung: RatePoint) -> dict[str, Any]:
-    return {
-        "rate": rung.rate,
-        "share_of_saturation": rung.load,
-        "requests": rung.requests,
-        "processes": rung.processes,
-        "unserved_share": rung.unserved_share,
-        "kept": rung.kept,
-        "response": {name: None if value is None else value * 1e3 for name, value in rung.responses_s.items()},
-        "service": {name: None if value is None else value * 1e3 for name, value in rung.services_s.items()},
-    }
-
-
-def _process(process: CapacityProcess) -> dict[str, Any]:
-    return {
-        "rate": process.rate,
-        "measured_rate": process.measured_rate,
-        "luck": process.luck,
-        "reach": process.reach,
-        "saturation_rate": process.saturation_rate,
-        "started_at": process.started_at,
-    }

@@ -1,27 +1,22 @@
-"""A comparison as text and as a file."""
+"""Comparisons as blocks, as a table, and as one HTML page that opens offline."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inferlab.measure.check import deviates, worst
+from inferlab.measure.check import deviates
 from inferlab.measure.findings import arm_findings, arm_runs
-from inferlab.records import Cell, Comparison, ComparisonSweep
+from inferlab.records import Comparison, ComparisonSweep
 from inferlab.units import decimal, duration, plural, share
-from inferlab.views import files, tables
+from inferlab.views import report as parts
+from inferlab.views import tables
+from inferlab.views.charts import pairs
 from inferlab.views.fields import Field
-from inferlab.views.intervals import interval_text, rounded, would_settle
+from inferlab.views.intervals import between_at, interval_text, rounded, would_settle
 from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import ERRORS, finding
-
-# Version 1: the first.
-FORMAT = "inferlab-comparison/1"
-#: Several in one: {"format": …, "results": [that object, …], "failures": [{"cell": …, "message": …}, …]}.
-SEVERAL = "inferlab-comparisons/1"
 
 _METRICS = {"median": "median latency per item", "throughput": "time per item at full throughput"}
 
@@ -38,11 +33,6 @@ def blocks(comparison: Comparison) -> list[Block]:
     if comparison.settle_s is not None:
         shown.append(would_settle(comparison.settle_s))
     return shown + list(tables.notes(notes(comparison)))
-
-
-def lines(comparison: Comparison) -> list[str]:
-    """The same as text."""
-    return tables.text(blocks(comparison))
 
 
 def _said(comparison: Comparison) -> str:
@@ -105,64 +95,23 @@ def _of_machines(comparison: Comparison) -> bool:
     return any(one.startswith(("machine: ", "machine type: ")) for one in comparison.differences)
 
 
-def to_json(comparison: Comparison) -> str:
-    """The text that `inferlab compare -x result.json` writes."""
-    return json.dumps(content(comparison), indent=2, allow_nan=False) + "\n"
-
-
-def content(comparison: Comparison) -> dict[str, Any]:
-    """The verdict and all that it rests on, as JSON values."""
-    ratio = comparison.ratio
-    ends = None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
-    return {
-        "format": FORMAT,
-        "verdict": comparison.verdict,
-        "ratio": ratio.value,
-        "interval": ends,
-        "level": ratio.level,
-        "method": ratio.method,
-        "margin": comparison.margin,
-        "metric": comparison.metric,
-        "paired": bool(comparison.pairs),
-        "pairs": len(comparison.pairs),
-        "seconds": comparison.seconds,
-        "settle_seconds": comparison.settle_s,
-        "outputs_match": comparison.outputs_match,
-        "output_error": files.plain(comparison.output_error),
-        "output_metric": comparison.output_metric,
-        "output_detail": comparison.output_detail,
-        "log_ratios": [pair.log_ratio for pair in comparison.pairs],
-        "differences": list(comparison.differences),
-        "interrupted": comparison.interrupted,
-        "notes": notes(comparison),
-        "a": _arm(comparison, 0),
-        "b": _arm(comparison, 1),
-    }
-
-
-def sweep_content(sweep: ComparisonSweep) -> dict[str, Any]:
-    """Comparisons of the same two arms in several cells, as JSON values; a single one is as if it were alone."""
-    if len(sweep.results) == 1 and not sweep.failures:
-        return content(sweep.results[0])
-    failures = [dataclasses.asdict(one) for one in sweep.failures]
-    return {"format": SEVERAL, "results": [content(one) for one in sweep.results], "failures": failures}
-
-
 def sweep_blocks(sweep: ComparisonSweep) -> list[Block]:
     """Every comparison, where there are several below its core count and batch size."""
     if len(sweep.results) == 1 and not sweep.failures:
         return blocks(sweep.results[0])
     shown: list[list[Block]] = []
     for comparison in sweep.results:
-        place = ""
-        if comparison.cells:
-            cell = comparison.cells[0]
-            place = f"{plural(cell.num_cores, 'core')}, batch size {cell.batch_size}"
-        shown.append([place, *blocks(comparison)])
+        shown.append([_place(comparison, "batch size"), *blocks(comparison)])
     for failure in sweep.failures:
         where = f"{failure.num_cores or 'all'} cores, batch size {failure.batch_size or 'as it is'}"
         shown.append([Pair(f"Failure ({where})", failure.message)])
     return tables.spaced(*shown)
+
+
+def _place(comparison: Comparison, batch: str = "batch") -> str:
+    """Where it was measured; empty where saved results were compared."""
+    cell = comparison.cells[0] if comparison.cells else None
+    return f"{plural(cell.num_cores, 'core')}, {batch} {cell.batch_size}" if cell else ""
 
 
 def table(sweep: ComparisonSweep) -> Table:
@@ -189,30 +138,92 @@ def _of_cell(name: str) -> Callable[[Comparison], Any]:
     return lambda one: getattr(one.cells[0], name) if one.cells else None
 
 
-def _arm(comparison: Comparison, index: int) -> dict[str, Any]:
-    known: dict[str, Any] = {
-        "label": comparison.labels[index],
-        "times_ms": list(comparison.times_ms[index]),
+def report(title: str, sweep: ComparisonSweep) -> str:
+    """The report of comparisons of the same two arms, one for each core count and batch size: one page."""
+    drawn, results = parts.Charts(), sweep.results
+    head = [
+        parts.heading(title, _known(results)),
+        parts.box([_told(one, _differ(one)) for one in results if one.outputs_match is False], wrong=True),
+        parts.box([_failed(one.num_cores, one.batch_size, one.message) for one in sweep.failures], wrong=True),
+        parts.box(list(dict.fromkeys(_told(one, note) for one in results for note in notes(one)))),
+    ]
+    sections = {
+        "Summary": _summary(results) if results else [],
+        "Ratio of every pair": _ratios(results, drawn) if results else [],
+        "How it was measured": [parts.facts(_how(results[0]))] if results else [],
     }
-    if comparison.cells is None or comparison.models is None:
-        return known
-    runs = arm_runs(comparison)[index]
-    model = comparison.models[index]
-    return known | {
-        "model": {"source": model.source, "digest": model.digest, "precision": model.precision},
-        "cell": _settings(comparison.cells[index]),
-        "output_check": files.output_check(worst([run.check for run in runs])),
-        "findings": files.findings(arm_findings(comparison)[index]),
-        "started_at": [run.started_at for run in runs],
-        "versions": dict(runs[0].versions),
-        "engine_settings": dict(runs[0].settings),
-        "machine": dataclasses.asdict(runs[0].machine),
+    return parts.page(title, head, sections, drawn)
+
+
+def _known(results: Sequence[Comparison]) -> list[str]:
+    began = min((pair.a.started_at for one in results for pair in one.pairs), default="")
+    labels = zip("AB", results[0].labels, strict=True) if results else ()
+    return [*(f"{name}: {label}" for name, label in labels), began[:16].replace("T", " ")]
+
+
+def _told(one: Comparison, text: str) -> str:
+    """A sentence with the place that it is about."""
+    return f"{place}: {text}" if (place := _place(one)) else text
+
+
+def _differ(one: Comparison) -> str:
+    error = output_error(one.output_error, one.output_metric)
+    return f"The outputs of A and B DIFFER{error}: a speed-up of something else is meaningless."
+
+
+def _failed(num_cores: int | None, batch_size: int | None, message: str) -> str:
+    cores = plural(num_cores, "core") if num_cores else "all cores"
+    return f"{cores}, batch {batch_size or 'as it is'}: Failed: {message}"
+
+
+def _summary(results: Sequence[Comparison]) -> list[parts.Element]:
+    columns: dict[str, Sequence[str | parts.Cell]] = {}
+    for heading, name in (("Cores", "num_cores"), ("Batch Size", "batch_size")):
+        known = [_of_cell(name)(one) for one in results]
+        if None not in known:
+            columns[heading] = [parts.Cell(str(value), value) for value in known]
+    for index, arm in enumerate("AB"):
+        columns[f"{arm}, ms per item"] = parts.numbers([statistics.median(one.times_ms[index]) for one in results])
+    told = {True: "match", False: "DIFFER", None: "not compared"}
+    columns |= {
+        "B's time over A's": parts.numbers([one.ratio.value for one in results]),
+        "Interval": [_interval(one) for one in results],
+        "B is": [one.verdict for one in results],
+        "Outputs": [parts.Cell(told[one.outputs_match], wrong=one.outputs_match is False) for one in results],
+        "Pairs": [parts.Cell(str(len(one.pairs)), len(one.pairs)) for one in results],
     }
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    a, b = results[0].labels
+    margin = share(results[0].margin)
+    caption = f"A is {a}, B is {b}. Below 1, B takes less time; within {margin} both are the same."
+    return [
+        parts.caption(caption),
+        parts.rows_table("comparisons", list(columns), rows, left=("B is", "Outputs")),
+    ]
 
 
-def _settings(cell: Cell) -> dict[str, Any]:
-    settings = dataclasses.asdict(cell)
-    return {name: settings[name] for name in settings if name not in _BENCHMARK_ONLY}
+def _interval(one: Comparison) -> parts.Cell:
+    ends = one.ratio.ends
+    return parts.Cell("none") if ends is None else parts.Cell(between_at(ends, one.ratio.level), ends[0])
 
 
-_BENCHMARK_ONLY = ("time_s", "warmup_s", "processes", "precision")
+def _ratios(results: Sequence[Comparison], drawn: parts.Charts) -> list[parts.Element]:
+    figures = {str(number): pairs.ratios(pairs.of_comparison(one)) for number, one in enumerate(results, 1)}
+    if len(results) == 1:
+        return [drawn.add("ratios", {"": figures["1"]})]
+    names = {str(number): _place(one) or f"#{number}" for number, one in enumerate(results, 1)}
+    return [parts.selectors("ratios", {"Cell": names}), drawn.add("ratios", figures)]
+
+
+def _how(one: Comparison) -> dict[str, str]:
+    taken = "fresh processes, interleaved" if one.pairs else "saved results, not interleaved"
+    runs = [run for arm in arm_runs(one)[::-1] for run in arm[:1]]
+    versions = {name: version for run in runs for name, version in run.versions.items()}
+    machine = runs[-1].machine if runs else None
+    return {
+        "Measured": f"{taken}; {duration(one.seconds)} for each comparison",
+        "Model": one.models[0].source if one.models else "",
+        "Scenario": one.cells[0].scenario if one.cells else "",
+        "Versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
+        "Machine": ", ".join(filter(None, (machine.cpu, machine.system))) if machine else "",
+    }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inferlab.codec import plain
 from inferlab.machine.facts import Fact, State
 from inferlab.units import duration, one_line, plural, share, size
 from inferlab.views.tables import Block, Pair
@@ -435,13 +435,12 @@ def verdict(facts: Sequence[Fact]) -> str:
     return f"{things} measurements here: {', '.join(bad)}.{cannot}"
 
 
-def to_json(facts: Sequence[Fact]) -> str:
-    """The facts as a file's content."""
-    content = {
+def content(facts: Sequence[Fact]) -> dict[str, Any]:
+    """The facts as the JSON values of a file."""
+    return {
         "format": FORMAT,
         "facts": [
-            {"code": one.code, "state": one.state, "data": dict(one.data), "text": sentence(one)} for one in facts
+            {"code": one.code, "state": one.state, "data": plain(one.data), "text": sentence(one)} for one in facts
         ],
         "verdict": verdict(facts),
     }
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"

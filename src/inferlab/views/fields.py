@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
-from inferlab.units import shortened
+from inferlab.units import count, decimal, plural, shortened, size
 from inferlab.views.intervals import Ends, between, half_width, rounded
 
 #: What stands where a value is not known.
@@ -30,15 +32,31 @@ class Field:
     #: What is longer is cut in its middle, but not in files.
     longest: int | None = None
     suffix: str = ""
+    #: What it is called where there is room, as in the title of a chart, and its unit.
+    title: str = ""
+    unit: str = ""
+    #: The value in words that need no heading.
+    words: Callable[[Any], str] = str
 
     def of(self, part: Callable[[Any], Any]) -> Field:
-        """The same of a part of other rows."""
+        """The same of a part of other rows; None is a row without that part."""
         ends = self.ends
         return replace(
             self,
-            get=lambda row: self.get(part(row)),
-            ends=None if ends is None else lambda row: ends(part(row)),
+            get=lambda row: None if (own := part(row)) is None else self.get(own),
+            ends=None if ends is None else lambda row: None if (own := part(row)) is None else ends(own),
         )
+
+    @property
+    def capitalized(self) -> Field:
+        """The same below a heading that begins with a capital letter."""
+        return replace(self, label=self.label[:1].upper() + self.label[1:])
+
+    @property
+    def axis(self) -> str:
+        """The title of an axis along which it lies."""
+        name = self.title[:1].lower() + self.title[1:]
+        return f"{name} ({self.unit})" if self.unit else name
 
     def text(self, row: Any) -> str:
         """The value as it is shown."""
@@ -59,14 +77,21 @@ class Field:
         return known
 
 
-def interval_of(field: Field, label: str = "95 % interval", form: Callable[[Any], str] | None = None) -> Field:
-    """The column with both ends of a field's interval."""
+def interval_of(
+    field: Field,
+    label: str = "95 % interval",
+    form: Callable[[Any], str] | None = None,
+    processes: Callable[[Any], int | None] = lambda row: None,
+) -> Field:
+    """The column with both ends of a field's interval, or that those of so many processes say nothing."""
     ends = field.ends
     assert ends is not None, "only what has an interval has this column"
 
     def told(row: Any) -> str | None:
-        found = ends(row)
-        return None if found is None or field.get(row) is None else between(found, form or field.form)
+        both = ends(row)
+        return (
+            None if both is None or field.get(row) is None else between(both, form or field.form, processes(row))
+        )
 
     return Field("", label, told)
 
@@ -76,3 +101,88 @@ def half_width_of(field: Field) -> Field:
     ends = field.ends
     assert ends is not None, "only what has an interval has this column"
     return Field("", "±", lambda row: half_width(ends(row)) or None)
+
+
+def estimate(key: str, label: str, get: Callable[[Any], Any], **more: Any) -> Field:
+    """The field of an Estimate, which `get` finds in a row, or None."""
+    return Field(
+        key,
+        label,
+        lambda row: None if (found := get(row)) is None else found.value,
+        ends=lambda row: None if (found := get(row)) is None else found.ends,
+        **more,
+    )
+
+
+def _of_cell(key: str, label: str, **more: Any) -> Field:
+    return Field(key, label, attrgetter(key), **more)
+
+
+def _counting(noun: str) -> Callable[[int], str]:
+    return lambda number: plural(number, noun)
+
+
+# What a cell fixes, also a candidate and a point of a chart; a key is the option that sets it.
+MACHINE_TYPE = Field("machine_type", "machine", lambda cell: cell.machine_type or "here", left=True)
+MACHINE_NUMBER = _of_cell("machine_number", "number", words="machine {}".format)
+ENGINE = _of_cell("engine", "engine", left=True, longest=28)
+SCENARIO = _of_cell("scenario", "scenario", left=True)
+NUM_CORES = _of_cell("num_cores", "cores", title="physical cores", words=_counting("core"))
+INSTANCES = _of_cell("instances", "instances", words=_counting("instance"))
+NUM_STREAMS = _of_cell("num_streams", "streams", words=_counting("stream"))
+RATE = _of_cell("rate", "rate/s", form="{:g}".format, words="{:g} requests/s".format)
+BATCH_SIZE = _of_cell("batch_size", "batch", title="batch size", unit="items", words="batch {}".format)
+SEQUENCE_LENGTH = _of_cell(
+    "sequence_length", "sequence", title="sequence length", unit="tokens", words="sequence {}".format
+)
+#: How a cell is told from others.
+CELL = (
+    *(MACHINE_TYPE, MACHINE_NUMBER, ENGINE, SCENARIO, NUM_CORES, INSTANCES, NUM_STREAMS, RATE, BATCH_SIZE),
+    SEQUENCE_LENGTH,
+)
+
+# What was measured of a cell, out of rows with its summary.
+_PLACES = partial(decimal, places=3)
+THROUGHPUT = estimate(
+    "items_per_sec",
+    "mean items/s",
+    lambda row: row.summary and row.summary.items_per_sec,
+    form=count,
+    title="Throughput",
+    unit="items/s",
+)
+MEDIAN = estimate(
+    "median_ms",
+    "median ms",
+    lambda row: row.summary and row.summary.median_ms,
+    form=_PLACES,
+    title="Median latency",
+    unit="ms per batch",
+)
+
+
+def _percentile(p: int) -> Field:
+    def get(row: Any) -> Any:
+        return row.summary and row.summary.percentiles_ms[float(p)]
+
+    return Field(f"p{p}_ms", f"p{p} ms", get, _PLACES, title=f"p{p} latency", unit="ms per batch")
+
+
+P90, P99 = _percentile(90), _percentile(99)
+MS_PER_ITEM = Field("ms_per_item", "ms per item", attrgetter("ms_per_item"), title="Time", unit="ms per item")
+PEAK_MEMORY = Field("peak_memory_bytes", "peak memory", attrgetter("peak_memory_bytes"), size)
+
+
+def money(amount: float) -> str:
+    """An amount of whatever currency the prices have."""
+    return f"{amount:.3g}"
+
+
+def cost(get: Callable[[Any], Any]) -> Field:
+    """What a million inferences cost, where `get` finds that in a row."""
+    return estimate("cost_per_million", "cost/million", get, form=money, title="Cost per million inferences")
+
+
+def by_key(fields: Sequence[Field]) -> dict[str, Field]:
+    """Fields by their keys."""
+    return {field.key: field for field in fields}

@@ -1,20 +1,24 @@
-"""A result as one flat row: CSV, the machine-readable part of Markdown, and back."""
+"""A benchmark as flat rows: CSV, the machine-readable part of Markdown, and results read back from files."""
 
 from __future__ import annotations
 
 import csv
 import html
 import io
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from inferlab.codec import Unreadable, parse_json, read_text
 from inferlab.errors import BadInput
+from inferlab.lab.lookup import choose_result
+from inferlab.measure.unpaired import CONDITIONS, SavedResult
 from inferlab.records import Benchmark
-from inferlab.views import files
+from inferlab.views import content
 from inferlab.views.tables import FORMULA, csv_lines
+from inferlab.views.text import SCENARIO_NAMES
 
 Row = dict[str, Any]
 
@@ -47,6 +51,23 @@ FIELDS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("price_per_hour", "cost_per_million"), float),
     **dict.fromkeys(("cost_per_million_low", "cost_per_million_high"), float),
 }
+_NUMBERS = ("benchmark_result",)
+#: Where the JSON of a result has what a row has; under its own name where nothing is said.
+_PATHS: dict[str, tuple[str, ...]] = {
+    "model": ("orig_model_path",),
+    **{name: (*_NUMBERS, name) for name in ("items_per_sec", "iterations", "seconds_ran")},
+    **{f"{name}_ms": (*_NUMBERS, name) for name in ("median", "mean", "std")},
+    **{f"p{p}_ms": (*_NUMBERS, f"{p}.0%") for p in (90, 95, 99)},
+    "load_ms": ("load_time_ms",),
+    "model_size_bytes": ("model", "size_bytes"),
+    "digest": ("model", "digest"),
+    "output_check": ("output_check", "status"),
+    "output_error": ("output_check", "error"),
+    "failure": ("failure", "message"),
+    **{name: ("machine", name) for name in ("node", "cpu", "system", "cpu_quota", "instance_type")},
+}
+#: What has an interval, and the name of that.
+_INTERVALS = {"median_ms": "median", "items_per_sec": "items_per_sec"}
 # What values of the wrong type or size raise wherever they are taken apart.
 _ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 # Beyond any time in ms and any rate.
@@ -56,50 +77,39 @@ _HIDDEN = re.compile(r"<!-- inferlab results\n(.*?)-->", re.DOTALL)
 
 def rows(benchmark: Benchmark) -> list[Row]:
     """Every cell of a benchmark."""
-    return [row(files.result(benchmark, outcome)) for outcome in benchmark.outcomes]
+    return [row(content.cell_content(benchmark, outcome)) for outcome in benchmark.outcomes]
 
 
 def row(result: Mapping[str, Any]) -> Row:
     """A result as JSON has it, flat."""
-    numbers = result.get("benchmark_result") or {}
-    interval = numbers.get("interval") or {}
-    processes = result.get("processes") or []
-    check, machine = result.get("output_check") or {}, result.get("machine") or {}
-    rates, medians = interval.get("items_per_sec") or (None, None), interval.get("median") or (None, None)
-    found = {
-        **result,
-        "model": result["orig_model_path"],
-        "items_per_sec": numbers.get("items_per_sec"),
-        "items_per_sec_low": rates[0],
-        "items_per_sec_high": rates[1],
-        "median_ms": numbers.get("median"),
-        "median_ms_low": medians[0],
-        "median_ms_high": medians[1],
-        "mean_ms": numbers.get("mean"),
-        "std_ms": numbers.get("std"),
-        **{f"p{p}_ms": numbers.get(f"{p}.0%") for p in (90, 95, 99)},
-        "iterations": numbers.get("iterations"),
+    found = {name: _at(result, _PATHS.get(name, (name,))) for name in FIELDS}
+    for key, name in _INTERVALS.items():
+        found[f"{key}_low"], found[f"{key}_high"] = _at(result, (*_NUMBERS, "interval", name)) or (None, None)
+    processes, error = result.get("processes") or [], found["output_error"]
+    shapes = {name: "x".join(map(str, dims)) for name, dims in (result.get("inputs") or {}).items()}
+    found |= {
         "processes": len(processes) or None,
         "process_medians_ms": _joined(one["median"] for one in processes),
         "process_items_per_sec": _joined(one["items_per_sec"] for one in processes),
-        "seconds_ran": numbers.get("seconds_ran"),
-        "model_size_bytes": result["model"]["size_bytes"],
-        "load_ms": result.get("load_time_ms"),
-        "output_check": check.get("status"),
-        "output_error": _number(check.get("error")),
+        # An infinite error is a word in JSON.
+        "output_error": None if error is None else float(error),
         "findings": ";".join(one["code"] for one in result.get("findings") or ()) or None,
-        "failure": (result.get("failure") or {}).get("message"),
         "engine_options": _pairs(result.get("engine_options") or {}),
-        "inputs": _pairs({name: "x".join(map(str, dims)) for name, dims in (result.get("inputs") or {}).items()}),
-        "node": machine.get("node"),
-        "cpu": machine.get("cpu"),
-        "system": machine.get("system"),
-        "cpu_quota": machine.get("cpu_quota"),
+        "inputs": _pairs(shapes),
+        # Every result has a model.
+        "model": result["orig_model_path"],
+        "model_size_bytes": result["model"]["size_bytes"],
         "digest": result["model"]["digest"],
-        "instance_type": machine.get("instance_type"),
     }
     # An empty text and nothing at all are the same in CSV.
-    return {name: None if found.get(name) == "" else found.get(name) for name in FIELDS}
+    return {name: None if value == "" else value for name, value in found.items()}
+
+
+def _at(content: Any, path: Sequence[str]) -> Any:
+    """What lies at a path of JSON objects; None where one of them is not there."""
+    for name in path:
+        content = content.get(name) if content else None
+    return content
 
 
 def to_csv(found: Iterable[Row]) -> str:
@@ -170,12 +180,12 @@ def _parsed(path: Path, text: str) -> list[dict[str, Any]]:
     if ending == ".csv":
         return _from_csv(path, text)
     try:
-        content = parse_json(text)
+        parsed = parse_json(text)
     except Unreadable:
         raise
     except ValueError:
         raise BadInput(f"{path} is not JSON, so it is no saved result. Make one with: -x result.json") from None
-    found = content.get("results", [content]) if isinstance(content, dict) else None
+    found = parsed.get("results", [parsed]) if isinstance(parsed, dict) else None
     if not isinstance(found, list) or not all(
         isinstance(one, dict) and _known(one.get("format")) for one in found
     ):
@@ -197,7 +207,7 @@ def _from_csv(path: Path, text: str) -> list[dict[str, Any]]:
 
 
 def _known(name: Any) -> bool:
-    return isinstance(name, str) and name in (files.FORMAT, "inferlab-benchmark/1")
+    return isinstance(name, str) and name in (content.BENCHMARK, "inferlab-benchmark/1")
 
 
 def _not_ours(path: Path) -> BadInput:
@@ -208,40 +218,28 @@ def _damaged(path: Path) -> BadInput:
     return BadInput(f"{path} is damaged: its measurements cannot be read.")
 
 
-def _result(flat: Row) -> dict[str, Any]:
+def _result(row: Row) -> dict[str, Any]:
     """What a row keeps of a result, as JSON would have it."""
-    measured = flat["median_ms"] is not None
-    ends = {
-        name: None if flat[f"{key}_low"] is None else [flat[f"{key}_low"], flat[f"{key}_high"]]
-        for name, key in (("median", "median_ms"), ("items_per_sec", "items_per_sec"))
-    }
-    numbers = {
-        "items_per_sec": flat["items_per_sec"],
-        "median": flat["median_ms"],
-        "mean": flat["mean_ms"],
-        "std": flat["std_ms"],
-        "iterations": flat["iterations"],
-        "seconds_ran": flat["seconds_ran"],
-        **{f"{p}.0%": flat[f"p{p}_ms"] for p in (90, 95, 99)},
-        "interval": ends,
-    }
-    rates = _split(flat["process_items_per_sec"])
+    parts: dict[str, dict[str, Any]] = {}
+    for key, (*folder, name) in _PATHS.items():
+        if folder:
+            parts.setdefault(folder[0], {})[name] = row[key]
+    ends = {name: (row[f"{key}_low"], row[f"{key}_high"]) for key, name in _INTERVALS.items()}
+    parts[_NUMBERS[0]]["interval"] = {name: None if both[0] is None else list(both) for name, both in ends.items()}
+    medians, rates = _split(row["process_medians_ms"]), _split(row["process_items_per_sec"])
     return {
-        **flat,
-        "orig_model_path": flat["model"],
-        "model": {"digest": flat["digest"], "size_bytes": flat["model_size_bytes"]},
-        "benchmark_result": numbers if measured else None,
+        **row,
+        **parts,
+        "orig_model_path": row["model"],
+        "load_time_ms": row["load_ms"],
+        _NUMBERS[0]: None if row["median_ms"] is None else parts[_NUMBERS[0]],
         "processes": [
-            {"median": median, "items_per_sec": rate}
-            for median, rate in zip(_split(flat["process_medians_ms"]), rates, strict=True)
+            {"median": median, "items_per_sec": rate} for median, rate in zip(medians, rates, strict=True)
         ],
-        "load_time_ms": flat["load_ms"],
-        "output_check": {"status": flat["output_check"], "error": flat["output_error"]},
-        "findings": [{"code": code} for code in (flat["findings"] or "").split(";") if code],
-        "failure": None if flat["failure"] is None else {"message": flat["failure"]},
-        "engine_options": dict(_unpaired(flat["engine_options"])),
-        "inputs": {name: [int(n) for n in dims.split("x") if n] for name, dims in _unpaired(flat["inputs"])},
-        "machine": {name: flat[name] for name in ("node", "cpu", "system", "cpu_quota", "instance_type")},
+        "findings": [{"code": code} for code in (row["findings"] or "").split(";") if code],
+        "failure": None if row["failure"] is None else parts["failure"],
+        "engine_options": dict(_unpaired(row["engine_options"])),
+        "inputs": {name: [int(n) for n in dims.split("x") if n] for name, dims in _unpaired(row["inputs"])},
     }
 
 
@@ -272,6 +270,47 @@ def _unescaped(text: str) -> str:
     return text.replace("%3D", "=").replace("%3B", ";").replace("%25", "%")
 
 
-def _number(value: Any) -> float | None:
-    """An infinite error is a word in JSON."""
-    return None if value is None else float(value)
+_ENDINGS = (".json", ".csv", ".md")
+
+
+def is_file(name: str) -> bool:
+    """Whether a name on the command line means a saved result rather than a model."""
+    return name.partition("#")[0].lower().endswith(_ENDINGS)
+
+
+def load(name: str) -> SavedResult:
+    """A result of a file; of several, the one whose number follows a #."""
+    path, _, _ = name.partition("#")
+    chosen = choose_result(name, results(Path(path)))
+    if not chosen.get("benchmark_result"):
+        raise BadInput(f"{name} has no measurement: its status is {chosen.get('status', 'unknown')}.")
+    try:
+        result = _saved(name, chosen)
+        times = [*result.medians_ms, *result.throughput_ms, result.seconds]
+        if not all(0 < time < math.inf for time in times):
+            raise ValueError("a time is not positive")
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise BadInput(f"{name} is damaged: its measurements cannot be read.") from None
+    return result
+
+
+def _saved(name: str, result: Mapping[str, Any]) -> SavedResult:
+    batch = result["batch_size"]
+    # Version 1 had one process, whose numbers are the result's.
+    processes = result.get("processes") or [result["benchmark_result"]]
+    scenarios = {shown: scenario for scenario, shown in SCENARIO_NAMES.items()}
+    scenario = scenarios.get(result["scenario"], result["scenario"])
+    check = result.get("output_check") or {}
+    return SavedResult(
+        label=name,
+        is_sync=scenario == "sync",
+        medians_ms=tuple(float(process["median"] / batch) for process in processes),
+        throughput_ms=tuple(float(1e3 / process["items_per_sec"]) for process in processes),
+        seconds=float(result["benchmark_result"]["seconds_ran"]),
+        model_digest=result["model"]["digest"],
+        model_source=result["orig_model_path"],
+        conditions={**{key: result.get(key) for key in CONDITIONS}, "scenario": scenario},
+        machine=result.get("machine") or {},
+        check_status=str(check.get("status") or ""),
+        check_detail=str(check.get("detail") or ""),
+    )

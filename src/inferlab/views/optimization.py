@@ -1,27 +1,34 @@
-"""An optimised version as blocks, and what is said of it in sentences, there and on its pages alike."""
+"""Optimised versions, and the searches for them, as blocks and in sentences, there and on their pages alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from inferlab.optimizing.build import FAR_OFF
-from inferlab.records import Finding, Model
+from inferlab.optimizing.pareto import keeps_loss, may_reach, outcome, size_ratio
+from inferlab.records import Model
 from inferlab.records.optimization import (
+    Candidate,
     ChangedLayer,
     Distance,
+    Front,
+    Goal,
     Measured,
     Optimization,
     Pruning,
     Quantization,
     Recipe,
 )
-from inferlab.units import decimal, plural, scaled, share, size
-from inferlab.views import tables
-from inferlab.views.fields import Field
-from inferlab.views.intervals import between, between_at, rounded
+from inferlab.units import decimal, duration, plural, scaled, share, shortened, size
+from inferlab.views import fields, tables
+from inferlab.views.fields import Field, interval_of
+from inferlab.views.intervals import advice, between, between_at, interval_text, rounded
 from inferlab.views.tables import Block, Note, Pair, Table
 from inferlab.views.text import finding
+
+_LONGEST_REASON = 100
+_QUIETER = "Close other programs (inferlab doctor tells what disturbs), or search longer with --search-time."
+
 
 # So many layers are shown; all of them are in the file.
 SHOWN = 15
@@ -38,11 +45,6 @@ def blocks(found: Optimization, shown: int = SHOWN) -> list[Block]:
         _layers(found.layers, shown),
         tables.notes(one for one in notes(found) if one not in serious),
     )
-
-
-def lines(found: Optimization, shown: int = SHOWN) -> list[str]:
-    """The same as text."""
-    return tables.text(blocks(found, shown))
 
 
 def summary(found: Optimization) -> list[Block]:
@@ -88,8 +90,7 @@ def speeds(found: Optimization) -> Table:
         Field(
             "engine", "Engine", lambda one: f"{one.engine} {one.versions.get(one.engine, '')}".rstrip(), left=True
         ),
-        Field("num_cores", "Cores", lambda one: one.num_cores),
-        Field("batch_size", "Batch", lambda one: one.batch_size),
+        *(fields.NUM_CORES.capitalized, fields.BATCH_SIZE.capitalized),
         Field("original_ms", "Original (ms)", lambda one: one.original_ms, decimal),
         Field("ms", "Optimised (ms)", lambda one: one.ms, decimal),
         Field(
@@ -197,9 +198,10 @@ def speedup(one: Measured) -> str:
 
 def notes(found: Optimization) -> list[str]:
     """All that qualifies the numbers: findings, what stayed as it was, what failed, that it was cut off."""
-    told = [*warnings(found), *(told_of(one) for one in found.findings)]
+    told = [*warnings(found), *(finding(one) for one in found.findings)]
     for one in found.measured:
-        told += [_of_engine(one.engine, each) for each in one.findings]
+        # Some name their engine themselves.
+        told += [("" if "engine" in each.data else f"{one.engine}: ") + finding(each) for each in one.findings]
     shrunk = {one.weight for one in found.layers if one.params_after < one.params}
     told += _named("left alone", {name: why for name, why in found.left_alone.items() if name not in shrunk})
     told += _named(
@@ -214,7 +216,7 @@ def notes(found: Optimization) -> list[str]:
 
 def warnings(found: Optimization) -> list[str]:
     """What makes the version unfit for use; the first of the notes."""
-    return [told_of(one) for one in found.findings if one.code == FAR_OFF]
+    return [finding(one) for one in found.findings if one.code == FAR_OFF]
 
 
 def _named(what: str, reasons: Mapping[str, str]) -> list[str]:
@@ -224,76 +226,161 @@ def _named(what: str, reasons: Mapping[str, str]) -> list[str]:
     return [f"{what}: {', '.join(named[:_NAMED])}{more}."] if named else []
 
 
-def told_of(one: Finding) -> str:
-    """A finding as a sentence."""
-    known = _FINDINGS.get(one.code)
-    try:
-        return known(one.data) if known else finding(one)
-    except (KeyError, TypeError, ValueError):
-        return finding(one)
+def front_blocks(found: Front) -> list[Block]:
+    """The goal, all that was tried as a table, and whether the goal was reached."""
+    return tables.spaced([_front_head(found)], [front_table(found)], [*goal_verdict(found), *_front_notes(found)])
 
 
-def _of_engine(engine: str, one: Finding) -> str:
-    return told_of(one) if one.code in _FINDINGS else f"{engine}: {finding(one)}"
+def goal_text(goal: Goal) -> str:
+    """The goal in words."""
+    wanted = [f"{goal.speedup:.3g} times as fast"] if goal.speedup else []
+    wanted += [f"{goal.size_ratio:.3g} times as small"] if goal.size_ratio else []
+    return f"{' and '.join(wanted)} within a loss of {share(goal.max_loss)}"
 
 
-def _far_off(data: Mapping[str, Any]) -> str:
-    if "accuracy" in data:
-        return (
-            f"the accuracy fell from {share(data['original_accuracy'])} to {share(data['accuracy'])}, by more "
-            f"than {share(data['limit'])}: the model does not do its work any more. {_LESS}"
-        )
-    generated = " These were generated inputs: look at it on your own data." if data["generated"] else ""
-    return (
-        f"the outputs are far from the original's: the output distance of {data['distance']:.3g} is above "
-        f"{data['limit']:g}, so the model does not do its work any more. {_LESS}{generated}"
+def goal_verdict(found: Front) -> list[str]:
+    """Whether the goal was reached and by what, or how near it came and what stands in the way."""
+    again = found.confirmed
+    if again is not None and (found.chosen is not None or outcome(found) == "reached"):
+        return _confirmed(found, again)
+    if found.chosen is not None:
+        return [f"Reached in the search, not confirmed by a second measurement: {_told(found, found.chosen)}."]
+    how = "all that there was to try was tried" if found.complete else "not all was tried"
+    words = [f"Not reached: no recipe is surely {goal_text(found.goal)}; {how}."]
+    if found.nearest is not None:
+        nearest = found.candidates[found.nearest]
+        words.append(f"Nearest within the loss: {_told(found, found.nearest)}.")
+        if may_reach(nearest, found.goal, found.original_bytes):
+            why = "Its interval leaves" if nearest.speedup_interval else "Too few pairs for an interval leave"
+            words.append(f"{why} open whether it reaches the goal: a longer search may tell.")
+        if again is not None:
+            words.append(f"Measured again: {_described(found, again, found.nearest)}.")
+    else:
+        words.append("Nothing that was tried is nearer to it within the loss than the original is.")
+    beyond = _beyond(found)
+    if beyond is not None:
+        words.append(f"With more loss: {_told(found, beyond)}.")
+    if found.interrupted:
+        words.append("It was interrupted; what was known by then is kept.")
+    elif not found.complete:
+        words.append("The time was over: a longer search (--search-time) tries more.")
+    return words
+
+
+def _confirmed(found: Front, one: Candidate) -> list[str]:
+    """What the second measurement says of the goal, beside what the search had measured."""
+    place = found.chosen if found.chosen is not None else found.nearest
+    assert place is not None, "what was confirmed was chosen before"
+    told = _described(found, one, place)
+    result = outcome(found)
+    if result == "reached":
+        return [f"Reached: measured again, {told}."]
+    words = [f"{'Missed' if result == 'missed' else 'Not confirmed'}: measured again, {told}."]
+    if one.reason:
+        words.append(f"{one.reason[0].upper()}{one.reason[1:].rstrip('.')}.")
+    elif result == "open":
+        words.append(f"That leaves open whether it is {goal_text(found.goal)}: a longer search may tell.")
+    words.append(f"In the search it had been: {_told(found, place)}.")
+    return words
+
+
+def _beyond(found: Front) -> int | None:
+    """The place of the least lossy one that would reach the goal if more loss were allowed."""
+    goal = found.goal
+    fitting = [
+        place
+        for place, one in enumerate(found.candidates)
+        if one.loss is not None
+        and not keeps_loss(one, goal)
+        and (one.speedup or 0.0) >= (goal.speedup or 0.0)
+        and size_ratio(one, found.original_bytes) >= (goal.size_ratio or 0.0)
+    ]
+    return min(fitting, key=lambda place: found.candidates[place].loss or 0.0, default=None)
+
+
+def _front_head(found: Front) -> str:
+    engine = " ".join(
+        (found.engine, *(found.versions[name] for name in (found.engine,) if name in found.versions))
     )
+    where = f"{engine}, {plural(found.num_cores, 'core')}, batch size {found.batch_size}"
+    return f"{found.model} ({size(found.original_bytes)}) on {where}: to be {goal_text(found.goal)}"
 
 
-def _no_faster(data: Mapping[str, Any]) -> str:
-    return {
-        "same": "as fast as the original",
-        "slower": "slower than the original",
-    }.get(data["verdict"], "at most a little faster than the original")
+_SPEED_UP = Field(
+    "speed_up",
+    "speed-up",
+    lambda row: row[1].speedup,
+    "{:.2f}".format,
+    ends=lambda row: row[1].speedup_interval,
+)
 
 
-_LESS = "Prune less, leave layers out, or train it again."
-_GAIN = " deepsparse gains from zeros; the pattern 'channel' takes them out, so that every engine gains."
-_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    FAR_OFF: _far_off,
-    "generated-inputs": lambda d: (
-        f"ranges were found on {plural(d['items'], 'generated input')}, which are unlike real data: expect a "
-        "worse model than with your own inputs (--data file.npz)."
-    ),
-    "other-model": lambda d: f"the recipe was made for another model ({d['model'] or 'unknown'}).",
-    "other-data": lambda d: (
-        f"the recipe found its ranges on other data ({d['data']}), so the model differs from the one that it "
-        "gave then."
-    ),
-    "target-not-reached": lambda d: (
-        f"{share(d['wanted'])} zeros were wanted, {share(d['reached'])} is how far the limits let it go"
-        + (f" (at most {share(d['maximum'])} a layer)." if d["maximum"] < 1 else ".")
-    ),
-    "pattern-fell-short": lambda d: (
-        f"{share(d['wanted'])} of what was chosen was to go, {share(d['reached'])} did: "
-        "the others cannot be taken out by this pattern."
-    ),
-    "zeros-gain-nothing": lambda d: (
-        f"{d['engine']} gained nothing from zeros in the profile, so levels were chosen by the parameters that "
-        "become zero."
-    ),
-    "kept-sensitive": lambda d: (
-        f"left in their precision, because they lose most: {', '.join(d['layers'])} (of {d['tried']} layers tried "
-        "alone"
-        + (f"; {d['of'] - d['tried']} could not be tried or time was up)." if d["tried"] < d["of"] else ").")
-    ),
-    "zeros-no-faster": lambda d: (
-        f"{d['engine']} gained nothing from zeros: with {share(d['zeros'] or 0.0)} of the weights zero the model "
-        f"is {_no_faster(d)} there." + ("" if d["engine"] == "deepsparse" else _GAIN)
-    ),
-    "unsettled": lambda d: (
-        f"on {d['engine']} it is not settled whether the optimised model is faster ({d['speedup']:.3g}x in "
-        f"{plural(d['pairs'], 'pair')} of processes). Give more time."
-    ),
-    "no-faster": lambda d: f"on {d['engine']} the optimised model is {_no_faster(d)}.",
-}
+def front_table(found: Front) -> Table:
+    """A row for each recipe that was tried."""
+
+    def smaller(row: tuple[int, Candidate]) -> float | None:
+        return size_ratio(row[1], found.original_bytes) or None
+
+    shown = [
+        Field("number", "#", lambda row: row[0] + 1),
+        Field("recipe", "recipe", lambda row: row[1].label, left=True),
+        *(_SPEED_UP, interval_of(_SPEED_UP, "interval")),
+        Field("loss", "loss", lambda row: row[1].loss, lambda loss: _loss_text(found, loss)),
+        Field("size_bytes", "size", lambda row: row[1].size_bytes, size),
+        Field("size_ratio", "smaller", smaller, "{:.2f}".format),
+        Field("remark", "", lambda row: _remark(found, row[0]), left=True),
+    ]
+    chosen = {found.chosen} if found.chosen is not None else set()
+    return Table(shown, list(enumerate(found.candidates)), strong=chosen)
+
+
+def _loss_text(found: Front, loss: float | None) -> str:
+    if loss is None:
+        return "-"
+    return f"{100 * loss:.2f} %" if found.metric == "accuracy" else f"{loss:.2g}"
+
+
+def _remark(found: Front, place: int) -> str:
+    one = found.candidates[place]
+    words = ["chosen"] if place == found.chosen else ["nearest"] if place == found.nearest else []
+    words += ["efficient"] if one.efficient else []
+    words += [shortened(" ".join(one.reason.split()), _LONGEST_REASON)] if one.reason else []
+    return ", ".join(words)
+
+
+def _told(found: Front, place: int) -> str:
+    return _described(found, found.candidates[place], place)
+
+
+def _described(found: Front, one: Candidate, place: int) -> str:
+    parts = []
+    if one.speedup is not None:
+        ends = one.speedup_interval
+        sure = "no interval" if ends is None else interval_text(ends, one.level or 0.0, "{:.2f}".format)
+        parts.append(f"{rounded(one.speedup, ends, '{:.2f}'.format)} times as fast ({sure})")
+    parts.append(f"loss {_loss_text(found, one.loss)}")
+    if one.accuracy is not None and found.original_accuracy is not None:
+        parts[-1] += f" (accuracy {share(one.accuracy)}, of the original {share(found.original_accuracy)})"
+    parts.append(f"{size_ratio(one, found.original_bytes):.2f} times as small")
+    return f"#{place + 1}, {one.label}: {', '.join(parts)}"
+
+
+def _front_notes(found: Front) -> list[str]:
+    metric = {
+        "accuracy": "the drop of the accuracy",
+        "relative power": "the power of the outputs' change over that of the original's outputs",
+    }[found.metric]
+    kind = "generated items" if found.generated else "items of the data"
+    notes = [f"A loss is {metric}, on {found.items} {kind}."]
+    notes.append("Efficient: no other recipe is as fast, as small and loses as little; the original counts too.")
+    measured = sum(one.speedup is not None for one in found.candidates)
+    notes.append(
+        f"{plural(len(found.candidates), 'recipe')}, {measured} measured interleaved with the original; "
+        f"{duration(found.seconds)}."
+    )
+    if measured:
+        notes.append(
+            "Each interval is of its own row, not of the best of all rows: what is chosen is therefore measured "
+            "again, by a comparison planned beforehand, and only that one decides."
+        )
+    return notes + advice([one.speedup_interval for one in found.candidates], _QUIETER)

@@ -56,11 +56,6 @@ def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
     return tables.spaced(*parts)
 
 
-def lines(profile: Profile, shown: int = SHOWN) -> list[str]:
-    """The same as text."""
-    return tables.text(blocks(profile, shown))
-
-
 def _model(profile: Profile) -> list[Block]:
     model = profile.model
     facts = [size(model.size_bytes), model.precision]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -14,6 +13,7 @@ from inferlab.records import (
     Comparison,
     ComparisonSweep,
     FleetRecommendation,
+    Outcome,
     Recommendation,
 )
 from inferlab.records.optimization import Front, Optimization
@@ -33,7 +33,7 @@ Result = (
     | Front
 )
 
-R = TypeVar("R", Capacity, Recommendation, FleetRecommendation)
+R = TypeVar("R", Capacity, Recommendation, FleetRecommendation, Front, Optimization)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ class View:
 
     title: str
     blocks: Callable[[], list[Block]]
-    json: Callable[[], str]
     csv: Callable[[], str]
     #: Its own report; None: that of its blocks.
     html: Callable[[], str] | None = None
@@ -61,7 +60,18 @@ def render(record: Result, ending: str) -> str:
         from inferlab.views import report
 
         return report.of_blocks(view.title, view.blocks())
-    return view.json()
+    from inferlab.views import content
+
+    return content.to_json(record)
+
+
+def lines(record: Result, baseline: Outcome | None = None) -> list[str]:
+    """What the commands print, as plain text; of a table, speed-ups refer to the baseline."""
+    if isinstance(record, Benchmark):
+        from inferlab.views import benchmark
+
+        return tables.text(benchmark.blocks(record, baseline))
+    return tables.text(view_of(record).blocks())
 
 
 def _readable(record: Result) -> str:
@@ -83,11 +93,27 @@ def view_of(record: Result) -> View:
         return _comparisons(record)
     if isinstance(record, Profile):
         return _profile(record)
-    return _deployment(record) or _optimization(record)
+    if isinstance(record, Capacity):
+        from inferlab.views import capacity
+
+        return _view("capacity", record, capacity.blocks, capacity.curve)
+    if isinstance(record, Recommendation):
+        from inferlab.views import recommendation
+
+        return _view("recommendation", record, recommendation.blocks, recommendation.table)
+    if isinstance(record, FleetRecommendation):
+        from inferlab.views import recommendation
+
+        return _view("recommendation", record, recommendation.fleet_blocks, recommendation.fleet_table)
+    from inferlab.views import optimization
+
+    if isinstance(record, Front):
+        return _view("search", record, optimization.front_blocks, optimization.front_table)
+    return _view("optimised", record, optimization.blocks, optimization.speeds)
 
 
 def _benchmark(record: Benchmark) -> View:
-    from inferlab.views import benchmark, files, flat
+    from inferlab.views import benchmark, flat
 
     def report() -> str:
         from inferlab.views import benchmark_report  # late: it draws charts
@@ -97,7 +123,6 @@ def _benchmark(record: Benchmark) -> View:
     return View(
         benchmark.heading(record),
         lambda: benchmark.table_blocks(record),
-        lambda: files.to_json(record),
         lambda: flat.to_csv(flat.rows(record)),
         report,
     )
@@ -106,25 +131,16 @@ def _benchmark(record: Benchmark) -> View:
 def _comparisons(record: ComparisonSweep) -> View:
     from inferlab.views import comparison
 
-    labels = record.results[0].labels if record.results else ("A", "B")
-    title = f"{labels[0]} / {labels[1]}"
-
-    def report() -> str:
-        from inferlab.views import comparison_report  # late: it draws charts
-
-        return comparison_report.report(title, record)
-
+    title = " / ".join(record.results[0].labels if record.results else ("A", "B"))
     return View(
         title,
         lambda: comparison.sweep_blocks(record),
-        lambda: _dumped(comparison.sweep_content(record)),
         lambda: tables.to_csv(comparison.table(record)),
-        report,
+        lambda: comparison.report(title, record),
     )
 
 
 def _profile(record: Profile) -> View:
-    from inferlab.store.formats import content_of
     from inferlab.views import profile, profile_tables
 
     def report() -> str:
@@ -133,70 +149,17 @@ def _profile(record: Profile) -> View:
         return profile_report.report(record)
 
     return View(
-        f"{_name(record.model.source)}: profile",
+        f"{_name(record)}: profile",
         lambda: profile.blocks(record),
-        lambda: _dumped(content_of(record)),
         lambda: tables.csv_records(profile_tables.layer_rows(record)),
         report,
     )
 
 
-def _deployment(record: Result) -> View | None:
-    """How the answers to questions about a deployment are shown."""
-    if isinstance(record, Capacity):
-        from inferlab.views import capacity
-
-        return _view("capacity", record, capacity.blocks, capacity.to_json, capacity.curve)
-    if isinstance(record, Recommendation):
-        from inferlab.views import recommend
-
-        def whole(found: Recommendation) -> Table:
-            return recommend.table(found, found.contenders)
-
-        return _view("recommendation", record, recommend.blocks, recommend.to_json, whole)
-    if isinstance(record, FleetRecommendation):
-        from inferlab.views import fleet_recommend
-
-        return _view(
-            "recommendation", record, fleet_recommend.blocks, fleet_recommend.to_json, fleet_recommend.table
-        )
-    return None
+def _view(what: str, record: R, blocks: Callable[[R], list[Block]], table: Callable[[R], Table]) -> View:
+    return View(f"{_name(record)}: {what}", lambda: blocks(record), lambda: tables.to_csv(table(record)))
 
 
-def _optimization(record: Result) -> View:
-    from inferlab.store.formats import content_of
-    from inferlab.views import front, optimization
-
-    if isinstance(record, Front):
-        return View(
-            f"{_name(record.model)}: search",
-            lambda: front.blocks(record),
-            lambda: _dumped(content_of(record)),
-            lambda: tables.to_csv(front.table(record)),
-        )
-    assert isinstance(record, Optimization), "all other kinds are above"
-    return View(
-        f"{_name(record.model.source)}: optimised",
-        lambda: optimization.blocks(record),
-        lambda: _dumped(content_of(record)),
-        lambda: tables.to_csv(optimization.speeds(record)),
-    )
-
-
-def _view(
-    what: str,
-    record: R,
-    blocks: Callable[[R], list[Block]],
-    to_json: Callable[[R], str],
-    table: Callable[[R], Table],
-) -> View:
-    title = f"{_name(record.model.source)}: {what}"
-    return View(title, lambda: blocks(record), lambda: to_json(record), lambda: tables.to_csv(table(record)))
-
-
-def _name(source: str) -> str:
+def _name(record: Capacity | Recommendation | FleetRecommendation | Front | Optimization | Profile) -> str:
+    source = record.model if isinstance(record, Front) else record.model.source
     return PurePath(source).name or source
-
-
-def _dumped(content: object) -> str:
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"

@@ -138,7 +138,7 @@ def _result(benchmark: Benchmark, baseline: Sequence[str]) -> list[str]:
 
     if baseline:
         view.check_baseline([one.cell for one in benchmark.outcomes], baseline)
-    return view.lines(benchmark, view.find_baseline(benchmark, baseline))
+    return results.lines(benchmark, view.find_baseline(benchmark, baseline))
 
 
 def render(found: Stored | Document, ending: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from inferlab.records import Cell, Estimate, Finding, Machine, OutputCheck
 from inferlab.units import duration, plural, share
+from inferlab.views.fields import CELL
 from inferlab.views.intervals import QUIETER, between, half_width, useful
 
 SCENARIO_NAMES = {
@@ -203,10 +204,103 @@ def _windows(data: Mapping[str, Any]) -> str:
     return f" (visible in {data['touched']} of {plural(data['windows'], 'window')})"
 
 
+def _tried(data: Mapping[str, Any]) -> str:
+    """How far it was tried; older records do not say."""
+    return f", up to {share(data['tried'])} of saturation" if "tried" in data else ""
+
+
+#: Of a search for a capacity.
+CAPACITY_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "some-out-of-reach": lambda d: (
+        f"{d['processes']} of {d['of']} processes kept the objective at no rate: the service time itself lies at "
+        "the limit. The rate is the middle process's, without an interval."
+    ),
+    "kept-to-saturation": lambda d: (
+        f"{d['processes']} of {d['of']} processes kept the objective at every rate tried{_tried(d)}. "
+        "The answer is 98 % of saturation: beyond, the queue grows for as long as requests come, and a short look "
+        "does not show it."
+    ),
+    "search-cut": lambda d: (
+        f"in {d['processes']} of {d['of']} processes the time was over before the search was; the last rate tried "
+        "counts. Give more with -t."
+    ),
+    "few-processes": lambda d: (
+        f"the time allowed {d['processes']} process{'es' if d['processes'] > 1 else ', so there is no interval'}. "
+        f"Give -t {d['seconds']:g} for all that are wanted."
+    ),
+    "one-process-asked": lambda d: "only one process was measured, so there is no interval.",
+    "search-interrupted": lambda d: (
+        f"interrupted; of the processes, the {d['processes']} that were complete are kept."
+    ),
+}
+
+
+def _far_off(data: Mapping[str, Any]) -> str:
+    if "accuracy" in data:
+        return (
+            f"the accuracy fell from {share(data['original_accuracy'])} to {share(data['accuracy'])}, by more "
+            f"than {share(data['limit'])}: the model does not do its work any more. {_LESS}"
+        )
+    generated = " These were generated inputs: look at it on your own data." if data["generated"] else ""
+    return (
+        f"the outputs are far from the original's: the output distance of {data['distance']:.3g} is above "
+        f"{data['limit']:g}, so the model does not do its work any more. {_LESS}{generated}"
+    )
+
+
+def _no_faster(data: Mapping[str, Any]) -> str:
+    return {
+        "same": "as fast as the original",
+        "slower": "slower than the original",
+    }.get(data["verdict"], "at most a little faster than the original")
+
+
+_LESS = "Prune less, leave layers out, or train it again."
+_GAIN = " deepsparse gains from zeros; the pattern 'channel' takes them out, so that every engine gains."
+_VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "outputs-far-off": _far_off,
+    "generated-inputs": lambda d: (
+        f"ranges were found on {plural(d['items'], 'generated input')}, which are unlike real data: expect a "
+        "worse model than with your own inputs (--data file.npz)."
+    ),
+    "other-model": lambda d: f"the recipe was made for another model ({d['model'] or 'unknown'}).",
+    "other-data": lambda d: (
+        f"the recipe found its ranges on other data ({d['data']}), so the model differs from the one that it "
+        "gave then."
+    ),
+    "target-not-reached": lambda d: (
+        f"{share(d['wanted'])} zeros were wanted, {share(d['reached'])} is how far the limits let it go"
+        + (f" (at most {share(d['maximum'])} a layer)." if d["maximum"] < 1 else ".")
+    ),
+    "pattern-fell-short": lambda d: (
+        f"{share(d['wanted'])} of what was chosen was to go, {share(d['reached'])} did: "
+        "the others cannot be taken out by this pattern."
+    ),
+    "zeros-gain-nothing": lambda d: (
+        f"{d['engine']} gained nothing from zeros in the profile, so levels were chosen by the parameters that "
+        "become zero."
+    ),
+    "kept-sensitive": lambda d: (
+        f"left in their precision, because they lose most: {', '.join(d['layers'])} (of {d['tried']} layers tried "
+        "alone"
+        + (f"; {d['of'] - d['tried']} could not be tried or time was up)." if d["tried"] < d["of"] else ").")
+    ),
+    "zeros-no-faster": lambda d: (
+        f"{d['engine']} gained nothing from zeros: with {share(d['zeros'] or 0.0)} of the weights zero the model "
+        f"is {_no_faster(d)} there." + ("" if d["engine"] == "deepsparse" else _GAIN)
+    ),
+    "unsettled": lambda d: (
+        f"on {d['engine']} it is not settled whether the optimised model is faster ({d['speedup']:.3g}x in "
+        f"{plural(d['pairs'], 'pair')} of processes). Give more time."
+    ),
+    "no-faster": lambda d: f"on {d['engine']} the optimised model is {_no_faster(d)}.",
+}
+
+
 def finding(one: Finding) -> str:
     """A finding as a sentence; one that another version made, and that has no words here, with its numbers."""
     try:
-        return _FINDINGS[one.code](one.data)
+        return {**_FINDINGS, **CAPACITY_FINDINGS, **_VERSION_FINDINGS}[one.code](one.data)
     except (KeyError, TypeError, ValueError):
         known = ", ".join(f"{name} {value}" for name, value in one.data.items())
         return f"this version has no words for {one.code}{f': {known}' if known else ''}."
@@ -214,16 +308,9 @@ def finding(one: Finding) -> str:
 
 def cell_label(cell: Cell) -> str:
     """A cell in a few words."""
-    words = [] if cell.machine_type is None else [cell.machine_type]
-    words += [] if cell.machine_number is None else [f"machine {cell.machine_number}"]
-    words += [cell.engine, cell.scenario, plural(cell.num_cores, "core")]
-    if cell.scenario != "sync":
-        words.append(plural(cell.num_streams, "stream"))
-    words += [] if cell.instances == 1 else [plural(cell.instances, "instance")]
-    words += [] if cell.rate is None else [f"{cell.rate:g} requests/s"]
-    words.append(f"batch {cell.batch_size}")
-    words += [] if cell.sequence_length is None else [f"sequence {cell.sequence_length}"]
-    return ", ".join(words)
+    unsaid = {"instances": cell.instances == 1, "num_streams": cell.scenario == "sync"}
+    known = {field: getattr(cell, field.key) for field in CELL if not unsaid.get(field.key)}
+    return ", ".join(field.words(value) for field, value in known.items() if value is not None)
 
 
 def machine_line(found: Machine) -> str:

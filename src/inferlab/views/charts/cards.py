@@ -140,7 +140,7 @@ def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
         traces[::-1],
         "",
         (),
-        {**along, "title": sweeps.AXES[axis][1]},
+        {**along, "title": sweeps.AXES[axis].axis},
         {"type": kind, "range": area, "title": _titled("ms per item", kind)},
         showlegend=len(arms) > 1 or len(traces) > 1 or any(one.wrong for one in shown),
         legend=frame.legend_above(),

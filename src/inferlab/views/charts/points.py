@@ -10,7 +10,8 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.measure import headline
-from inferlab.units import plural, shortened
+from inferlab.units import shortened
+from inferlab.views.fields import CELL, by_key
 
 #: What a scaling chart can have along its x axis, the first of equals preferred.
 AXES = ("batch_size", "sequence_length", "num_cores")
@@ -19,20 +20,9 @@ MEASURES = ("median_ms", "items_per_sec", "p99_ms", "cost_per_million")
 
 #: All that can tell two points apart, in the order in which a label says it.
 _SPLITS = (
-    *(
-        "model",
-        "digest",
-        "machine_type",
-        "machine_number",
-        "engine",
-        "version",
-        "scenario",
-        "rate",
-        "instances",
-        "num_cores",
-        "num_streams",
-    ),
-    *("batch_size", "sequence_length", "thread_pinning", "engine_options", "cpu", "origin"),
+    *("model", "digest", "machine_type", "machine_number", "engine", "version", "scenario", "rate"),
+    *("instances", "num_cores", "num_streams", "batch_size", "sequence_length"),
+    *("thread_pinning", "engine_options", "cpu", "origin"),
 )
 #: What follows from other things unless the points show otherwise, and then needs no line of its own.
 _FOLLOWS = {
@@ -43,6 +33,7 @@ _FOLLOWS = {
 }
 #: What is not known of a cell that failed.
 _MAY_BE_UNKNOWN = ("version", "cpu")
+_CELL = by_key(CELL)
 _LONGEST_NAME = 40
 #: Engines may be paths, and options many.
 _LONGEST_WORD = 28
@@ -240,19 +231,8 @@ def _worded(name: str, point: Point, names: Mapping[str, str], quiet: bool = Fal
         return names[value]
     if name == "origin":
         return PurePath(value).name
-    if name in _COUNTED:
-        return plural(value, _COUNTED[name])
-    return shortened(_FORMS.get(name, "{}").format(value), _LONGEST_WORD)
-
-
-_COUNTED = {"num_cores": "core", "num_streams": "stream", "instances": "instance"}
-_FORMS = {
-    "digest": "digest {:.8}",
-    "machine_number": "machine {}",
-    "rate": "{:g} requests/s",
-    "batch_size": "batch {}",
-    "sequence_length": "length {}",
-}
+    words = _CELL[name].words if name in _CELL else str
+    return shortened(f"digest {value:.8}" if name == "digest" else words(value), _LONGEST_WORD)
 
 
 def short_names(names: Collection[str]) -> dict[str, str]:

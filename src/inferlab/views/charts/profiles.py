@@ -216,7 +216,7 @@ def pruning(profile: Profile) -> Figure:
             "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1],
             "title": "sparsity of the weights",
         },
-        {"range": [0, top], "title": "time (ms a batch)"},
+        {"range": [0, top], "title": "time (ms per batch)"},
         margin={"r": 24 + frame.width(texts)},
         hoverlabel=HOVER,
         annotations=[
@@ -277,7 +277,7 @@ def _text(one: Bar, value: str) -> str:
 
 def _axis(shown: Sequence[float | None], summary: str, value: str) -> dict[str, Any]:
     there = [one for one in shown if one is not None]
-    unit = _UNITS.get(summary, "ms saved a batch" if summary == "speedup" else "ms a batch")
+    unit = _UNITS.get(summary, "ms saved a batch" if summary == "speedup" else "ms per batch")
     if value == "percent":
         unit = "% of its time as it is" if summary == "speedup" else "% of the whole"
     elif value == "log":

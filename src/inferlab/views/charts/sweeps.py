@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.units import count, plural
+from inferlab.views import fields
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import Point, Series, chosen_axis, common, labels, series
 from inferlab.views.intervals import in_brackets, rounded
@@ -14,24 +15,11 @@ from inferlab.views.intervals import in_brackets, rounded
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_TITLES = {
-    "median_ms": "Median latency",
-    "items_per_sec": "Throughput",
-    "p99_ms": "99th percentile of latency",
-    "cost_per_million": "Cost per million inferences",
-}
-_UNITS = {
-    "median_ms": "median latency (ms a batch)",
-    "items_per_sec": "throughput (items/s)",
-    "p99_ms": "p99 latency (ms a batch)",
-    "cost_per_million": "cost per million inferences",
-}
-#: What lies along an axis: its name, and the title with its unit.
-AXES = {
-    "batch_size": ("batch size", "batch size (items)"),
-    "sequence_length": ("sequence length", "sequence length (tokens)"),
-    "num_cores": ("number of cores", "physical cores"),
-}
+#: What lies along the x axis of a chart, and what along its y axis.
+AXES = fields.by_key((fields.BATCH_SIZE, fields.SEQUENCE_LENGTH, fields.NUM_CORES))
+MEASURES = fields.by_key(
+    (fields.MEDIAN, fields.THROUGHPUT, fields.P99, fields.cost(lambda point: None), fields.MS_PER_ITEM)
+)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "pentagon")
 _MOST_TICKS = 12
@@ -49,7 +37,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
         )
     there = [one for one in points if getattr(one, axis) is not None]
     if not there:
-        raise BadInput(f"These results do not say their {AXES[axis][0]}, so it cannot be an axis.")
+        raise BadInput(f"These results do not say their {AXES[axis].title}, so it cannot be an axis.")
     shown = _measured(there, y)
     drawn = series(shown, axis)
     best = _best_series(drawn, y)
@@ -75,10 +63,10 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
         traces.append(line(best, axis, y, True, 0))
     return frame.made(
         traces,
-        f"{_TITLES[y]} by {AXES[axis][0]}",
+        f"{MEASURES[y].title} by {AXES[axis].title}",
         subtitle,
-        {**along, "title": AXES[axis][1]},
-        {"type": kind, "range": area, "title": _scale(_UNITS[y], kind)},
+        {**along, "title": AXES[axis].axis},
+        {"type": kind, "range": area, "title": _scale(MEASURES[y].axis, kind)},
         height=height,
         margin={"r": 24 + frame.width([_named(one) for one in drawn] if len(drawn) > 1 else [])},
         annotations=annotations,
@@ -116,11 +104,11 @@ def bars(points: Sequence[Point], y: str = "items_per_sec") -> Figure:
     names = [frame.safe(name) for name, _ in named]
     return frame.made(
         [trace],
-        f"{_TITLES[y]} of {plural(len(points), 'cell')}",
+        f"{MEASURES[y].title} of {plural(len(points), 'cell')}",
         subtitle,
         {
             "range": [0, top * 1.02],
-            "title": _UNITS[y],
+            "title": MEASURES[y].axis,
             "showgrid": True,
             "gridcolor": frame.FAINT,
         },
@@ -271,8 +259,9 @@ def _bar_color(best: bool) -> str:
 def _hover(name: str, point: Point, y: str) -> str:
     """All about a point, for those who point at it."""
     lines = [name or point.engine, f"{point.model} on {point.engine} {point.version}".rstrip()]
-    told = {"ms_per_item": "ms per item"} if y == "ms_per_item" else {}
-    for measure, unit in {**told, "median_ms": "ms a batch", "items_per_sec": "items/s"}.items():
+    told = [*([y] if y == "ms_per_item" else []), "median_ms", "items_per_sec"]
+    for measure in told:
+        unit = MEASURES[measure].unit
         value, ends = point.value(measure), point.ends(measure)
         if value is not None:
             lines.append(f"{rounded(value, ends, count)} {unit}{in_brackets(ends, count)}")

@@ -11,7 +11,7 @@ from inferlab import records
 from inferlab.errors import NotThere
 from inferlab.measure.findings import find_all
 from inferlab.store.entries import Entry
-from inferlab.views import files
+from inferlab.views import content
 from inferlab.views.charts.timeline import Track, tracks
 from inferlab.views.text import output_check
 from inferlab.web.api.asking import BenchmarkAsking
@@ -91,7 +91,7 @@ class CellFacts(Answer):
             "numbers": found,
             "wrong": bool(found and found.wrong),
             "output_check": OutputFacts.of(cards.checked(record)) if runs else None,
-            "findings": files.findings(find_all(record)) if runs else (),
+            "findings": content.findings(find_all(record)) if runs else (),
             "versions": runs[0].versions if runs else {},
         }
 

@@ -1,38 +1,28 @@
-"""What the Python API hands out of a profile: the record with the views that people ask for."""
+"""What the Python API hands out of a profile and of an optimised version."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferlab import views
 from inferlab.errors import BadInput
+from inferlab.optimizing import recipe_yaml
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import BUDGET, with_estimate
+from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import Profile, PruningEstimate
-from inferlab.results import checked_path, frame
-from inferlab.units import escape_controls
-from inferlab.views import files, profile_tables, tables
-from inferlab.views import profile as render
-from inferlab.views.charts import profiles as charts
-from inferlab.views.results import render as render_result
+from inferlab.results import RecordResult, frame
+from inferlab.views import optimization, profile, profile_tables, tables
+from inferlab.views.charts import profiles
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from inferlab.results import StrPath
 
-
-class ProfileResult:
+class ProfileResult(RecordResult[Profile]):
     """Where a model's time goes, what pruning would buy and what it would cost."""
-
-    def __init__(self, record: Profile) -> None:
-        #: All that is known, as frozen records.
-        self.record = record
-
-    def __str__(self) -> str:
-        return escape_controls(self.table())
 
     def __repr__(self) -> str:
         found = self.record.performance
@@ -40,11 +30,6 @@ class ProfileResult:
         return (
             f"<ProfileResult of {self.record.model.source}: {', '.join([*parts, f'{len(self.rows())} layers'])}>"
         )
-
-    @property
-    def id(self) -> str:
-        """Its name in the store; empty where it was not saved."""
-        return self.record.id
 
     @property
     def ms_per_batch(self) -> float | None:
@@ -55,10 +40,6 @@ class ProfileResult:
     def problems(self) -> tuple[str, ...]:
         """Why a profile that was asked for is not there."""
         return self.record.problems
-
-    def table(self) -> str:
-        """What the command line prints."""
-        return "\n".join(render.lines(self.record))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer: those that the engine executed, or the graph's nodes where nothing was measured."""
@@ -86,14 +67,6 @@ class ProfileResult:
         rows = self.rows()
         return frame(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
-    def to_json(self) -> str:
-        """The same text that `inferlab profile -x profile.json` writes."""
-        return render_result(self.record, ".json")
-
-    def save(self, path: StrPath) -> None:
-        """Write it to a file: .json has all of it, .html is the report, .md what is printed, .csv the layers."""
-        views.write(self.record, checked_path(path, files.ENDINGS))
-
     def estimate(self, budget: float = BUDGET) -> PruningEstimate | None:
         """Which sparsity each layer takes under a loss budget, and what time that gives."""
         return self.with_budget(budget).record.estimate
@@ -110,19 +83,64 @@ class ProfileResult:
 
     def plot_layers(self, summary: str = "baseline", value: str = "values") -> Figure:
         """A Plotly figure of the layers in order; `summary` and `value` as in the report's selectors."""
-        return charts.layer_results(self.record, summary, value)
+        return profiles.layer_results(self.record, summary, value)
 
     def plot_types(self, summary: str = "baseline", value: str = "values") -> Figure:
         """A Plotly figure of the time by type of layer."""
-        return charts.layer_summaries(self.record, summary, value)
+        return profiles.layer_summaries(self.record, summary, value)
 
     def plot_loss(self) -> Figure:
         """A Plotly figure of each layer's sensitivity to pruning."""
-        return charts.loss_sensitivities(self.record)
+        return profiles.loss_sensitivities(self.record)
 
     def plot_roofline(self) -> Figure:
         """A Plotly figure of the layers under this machine's ceilings."""
-        return charts.roofline(self.record)
+        return profiles.roofline(self.record)
 
-    def _repr_html_(self) -> str:
-        return tables.notebook(render.blocks(self.record, shown=0))
+    def _blocks(self) -> list[tables.Block]:
+        return profile.blocks(self.record, shown=0)
+
+
+class OptimizationResult(RecordResult[Optimization]):
+    """An optimised model, the recipe that made it, and what it cost and gained."""
+
+    def __repr__(self) -> str:
+        found = [f"{one.engine} {one.speedup:.3g}x" for one in self.record.measured]
+        return f"<OptimizationResult of {self.record.model.source}: {', '.join([self.record.name, *found])}>"
+
+    @property
+    def path(self) -> Path:
+        """The optimised model."""
+        return Path(self.record.optimized.path)
+
+    @property
+    def recipe(self) -> str:
+        """The recipe as YAML, as it stands beside the model."""
+        return recipe_yaml.dump(self.record.recipe)
+
+    @property
+    def speedups(self) -> dict[str, float]:
+        """By engine, how many times as fast as the original it is."""
+        return {one.engine: one.speedup for one in self.record.measured}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why an engine that was asked for has no comparison."""
+        return self.record.problems
+
+    @property
+    def front(self) -> Front | None:
+        """What was tried before it, where a goal was searched for."""
+        return self.record.search
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer with weights."""
+        return [asdict(layer) for layer in self.record.layers]
+
+    def to_frame(self) -> Any:
+        """The layers as a pandas DataFrame."""
+        rows = self.rows()
+        return frame(rows, list(rows[0]) if rows else [])
+
+    def _blocks(self) -> list[tables.Block]:
+        return optimization.summary(self.record)

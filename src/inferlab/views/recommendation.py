@@ -1,26 +1,27 @@
-"""A recommendation as text and as JSON."""
+"""Recommendations as blocks: of this machine, and of several machine types side by side, the cheapest first."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from inferlab.measure.candidates import label
 from inferlab.measure.queueing import samples_needed
-from inferlab.records import Contender, PairedRatio, Recommendation
-from inferlab.units import duration, plural, share, size
-from inferlab.views import tables
+from inferlab.records import (
+    Contender,
+    FleetRecommendation,
+    MachineRecommendation,
+    Objective,
+    PairedRatio,
+    Recommendation,
+)
+from inferlab.units import duration, plural, share
+from inferlab.views import fields, tables
 from inferlab.views.deployment import program
-from inferlab.views.fields import Field, interval_of
-from inferlab.views.intervals import between, in_brackets, rounded
+from inferlab.views.fields import Field, estimate, interval_of, money
+from inferlab.views.intervals import advice, between, in_brackets, rounded
 from inferlab.views.tables import Block, Code, Note, Pair, Table
-
-# Version 1: the first.
-FORMAT = "inferlab-recommendation/1"
 
 # So many of those that are out are shown, the best first; all of them are in the file.
 _SHOWN = {"missed": 3, "dropped": 5, "wrong": 3, "failed": 3}
@@ -29,16 +30,11 @@ _LONGEST_PROBLEM = 90
 
 def blocks(found: Recommendation) -> list[Block]:
     """The headline, the table, the evidence, and the code."""
-    code = _program(found)
+    code = code_of(found)
     parts: list[Sequence[Block]] = [[_headline(found)], [table(found, _shown(found))], _evidence(found)]
     if code:
         parts += [["The code that sets it:"], [Code(code)]]
     return tables.spaced(*parts)
-
-
-def lines(found: Recommendation) -> list[str]:
-    """The same as text."""
-    return tables.text(blocks(found))
 
 
 def _headline(found: Recommendation) -> Block:
@@ -77,41 +73,38 @@ def _statistic_s(one: Contender) -> float:
     return math.inf if known is None else known
 
 
-_RATE = Field(
-    "items_per_sec",
-    "Items/s",
-    lambda one: one.figures.items_per_sec.value if one.figures else None,
-    lambda value: _number(value),
-    ends=lambda one: one.figures.items_per_sec.ends if one.figures else None,
-)
-
-
-def _seconds(name: str) -> Callable[[Contender], float | None]:
-    return lambda one: getattr(one.figures, name) if one.figures else None
-
-
 def _peak(one: Contender) -> int | None:
     return max((part.peak_memory_bytes for part in one.rounds if part.peak_memory_bytes is not None), default=None)
 
 
-def table(found: Recommendation, contenders: Sequence[Contender]) -> Table:
+def table(found: Recommendation, contenders: Sequence[Contender] | None = None) -> Table:
     """A row for each configuration, the recommended first."""
-    objective = found.objective
     shown = [
-        Field("engine", "Engine", lambda one: one.candidate.engine, left=True),
-        Field("num_cores", "Cores", lambda one: one.candidate.num_cores),
-        Field("num_streams", "Streams", lambda one: one.candidate.num_streams),
-        Field("batch_size", "Batch", lambda one: one.candidate.batch_size),
-        *(_RATE, interval_of(_RATE)),
-        Field("median_s", "Median", _seconds("median_s"), duration),
-    ]
-    if objective and objective.statistic != "median":
-        shown.append(Field("objective_s", objective.statistic, _seconds("objective_s"), duration))
-    shown += [
-        Field("peak_memory_bytes", "Memory", _peak, size),
+        *_configuration(found.objective),
+        Field("peak_memory_bytes", "Memory", _peak, fields.PEAK_MEMORY.form),
         Field("status", "Status", lambda one: _status(found, one), left=True),
     ]
-    return Table(shown, contenders)
+    return Table(shown, found.contenders if contenders is None else contenders)
+
+
+def _configuration(objective: Objective | None, processes: bool = False) -> list[Field]:
+    """What is shown of a configuration and of what it reaches."""
+    candidate = (fields.ENGINE, fields.NUM_CORES, fields.NUM_STREAMS, fields.BATCH_SIZE)
+    rate = estimate(
+        "items_per_sec", "Items/s", lambda one: one.figures and one.figures.items_per_sec, form=_number
+    )
+    rounds: Callable[[Contender], int | None] = lambda one: len(one.rounds) if processes else None  # noqa: E731
+    shown = [
+        *(field.of(lambda one: one.candidate).capitalized for field in candidate),
+        *(rate, interval_of(rate, processes=rounds)),
+        _time("median_s", "Median"),
+    ]
+    named = objective and objective.statistic != "median"
+    return [*shown, _time("objective_s", objective.statistic)] if objective and named else shown
+
+
+def _time(name: str, heading: str) -> Field:
+    return Field(name, heading, lambda one: one.figures and getattr(one.figures, name), duration)
 
 
 def _shown(found: Recommendation) -> list[Contender]:
@@ -212,103 +205,92 @@ def comparison_line(found: PairedRatio) -> str:
     )
 
 
-def to_json(found: Recommendation) -> str:
-    """The text that `inferlab recommend -x result.json` writes."""
-    return json.dumps(content(found), indent=2, allow_nan=False) + "\n"
-
-
-def content(found: Recommendation) -> dict[str, Any]:
-    """All candidates with what each process measured, the comparisons, and the code, as JSON values."""
-    best, second = found.recommended, found.runner_up
-    objective = found.objective
-    return {
-        "format": FORMAT,
-        "model": {"source": found.model.source, "kind": found.model.kind, "digest": found.model.digest},
-        "objective": {
-            "text": objective.text,
-            "statistic": objective.statistic,
-            "limit_ms": objective.limit_s * 1e3,
-        }
-        if objective
-        else None,
-        "recommended": _settings(best) if best else None,
-        "runner_up": _settings(second) if second else None,
-        "simpler_of_equals": found.simpler,
-        "comparison": next(iter(_of_winner(found)), None),
-        "comparisons": [_comparison(one) for one in found.comparisons],
-        "candidates": [_candidate(one) for one in found.contenders],
-        "troubles": list(found.troubles),
-        "left_out": dict(found.left_out),
-        "seconds": found.seconds,
-        "seconds_allowed": found.time_s,
-        "interrupted": found.interrupted,
-        "code": _program(found),
-        "machine": asdict(found.machine) if found.machine else None,
-        "versions": dict(found.versions or {}),
-    }
-
-
-def _program(found: Recommendation) -> str | None:
+def code_of(found: Recommendation) -> str | None:
+    """The program that runs the model as recommended, where that is known."""
     best = found.recommended
     return program(best.candidate, found.deployment) if best and found.deployment else found.code or None
-
-
-def _settings(one: Contender) -> dict[str, Any]:
-    return {**asdict(one.candidate), "scenario": one.candidate.scenario, "stream_mode": one.stream_mode}
-
-
-def _candidate(one: Contender) -> dict[str, Any]:
-    about: dict[str, Any] = {**_settings(one), "status": one.standing, "problem": one.problem or None}
-    about["spared_by"] = asdict(one.spared_by) if one.spared_by else None
-    if one.figures is None:
-        return about
-    figures = one.figures
-    estimate = figures.items_per_sec
-    return about | {
-        "items_per_sec": estimate.value,
-        "interval": None if estimate.low is None else [estimate.low, estimate.high],
-        "median_ms": figures.median_s * 1e3,
-        "objective_ms": None if figures.objective_s is None else figures.objective_s * 1e3,
-        "output_check": figures.check.status,
-        "rounds": [
-            {
-                "round": number,
-                "started_at": part.started_at,
-                "items_per_sec": part.items_per_sec,
-                "median_ms": part.median_ms,
-                "peak_memory_bytes": part.peak_memory_bytes,
-                "load_time_ms": part.load_s * 1e3,
-            }
-            for number, part in enumerate(one.rounds, 1)
-        ],
-    }
-
-
-def _of_winner(found: Recommendation) -> Sequence[dict[str, Any]]:
-    """The comparisons of the recommended one with the runner-up."""
-    if not found.recommended or not found.runner_up:
-        return []
-    pair = {label(found.recommended.candidate), label(found.runner_up.candidate)}
-    return [_comparison(one) for one in found.comparisons if set(one.labels) == pair]
-
-
-def _comparison(found: PairedRatio) -> dict[str, Any]:
-    ratio = found.ratio
-    return {
-        "a": found.labels[0],
-        "b": found.labels[1],
-        "ratio": ratio.value,
-        "interval": None if ratio.low is None else [ratio.low, ratio.high],
-        "level": ratio.level,
-        "method": ratio.method,
-        "verdict": found.verdict,
-        "margin": found.margin,
-        "metric": found.metric,
-        "pairs": found.pairs,
-        "seconds": found.seconds,
-    }
 
 
 def _number(value: float) -> str:
     """Four digits that count, the thousands apart."""
     return f"{float(f'{value:.4g}'):,.10g}"
+
+
+def fleet_blocks(found: FleetRecommendation) -> list[Block]:
+    """The headline, a table with a line for each machine type, and what to know of it."""
+    head: list[Block] = [Pair("Original Model Path", found.model.source), _fleet_headline(found)]
+    return tables.spaced(head, [fleet_table(found)], _fleet_notes(found))
+
+
+def _best(machine: MachineRecommendation) -> Contender | None:
+    """The configuration that is recommended on a machine type."""
+    best = machine.recommendation.recommended if machine.recommendation else None
+    return best if best is not None and best.figures is not None else None
+
+
+def _fleet_headline(found: FleetRecommendation) -> Block:
+    first = found.machines[0]
+    best = _best(first)
+    if best is None or best.figures is None:
+        wanted = f" keeps {found.objective.text}" if found.objective else " could be measured"
+        return f"Nothing can be recommended: no configuration on any machine type{wanted}."
+    rate, objective_s = best.figures.items_per_sec, best.figures.objective_s
+    words = [f"{first.machine_type}: {label(best.candidate)}: {rounded(rate.value, rate.ends, _number)} items/s"]
+    if objective_s is not None and found.objective:
+        words.append(f"{found.objective.statistic} {duration(objective_s)}")
+    if first.cost_per_million is not None:
+        words.append(f"{money(first.cost_per_million.value)} per million inferences")
+    return Pair("Recommended", ", ".join(words), strong=True)
+
+
+def fleet_table(found: FleetRecommendation) -> Table:
+    """A row for each machine type, the cheapest first."""
+    cost = fields.cost(lambda machine: machine.cost_per_million).capitalized
+
+    def processes(machine: MachineRecommendation) -> int | None:
+        best = _best(machine)
+        return len(best.rounds) if best else None
+
+    shown = [
+        Field("machine_type", "Machine", lambda machine: machine.machine_type, left=True),
+        *(field.of(_best) for field in _configuration(found.objective, processes=True)),
+        *(cost, interval_of(cost, processes=processes)),
+        Field("status", "Status", _why_none, left=True),
+    ]
+    return Table(shown, found.machines)
+
+
+def _why_none(machine: MachineRecommendation) -> str:
+    if _best(machine) is not None:
+        return ""
+    if machine.failure:
+        return f"failed: {machine.failure.message}"
+    objective = machine.recommendation.objective if machine.recommendation else None
+    return f"nothing keeps {objective.text}" if objective else "nothing could be measured"
+
+
+def _fleet_notes(found: FleetRecommendation) -> list[Block]:
+    notes: list[Block] = []
+    first, *others = found.machines
+    rivals = [machine.machine_type for machine in others if _may_be_as_cheap(machine, first)]
+    if rivals:
+        notes.append(Note(f"{', '.join(rivals)} may cost as little: the intervals overlap, or there is none."))
+    if others:
+        notes.append(
+            Note(
+                "one machine of each type was searched, and machines cannot take turns: another one of the same "
+                "type may differ. How much: inferlab benchmark --cluster … --nodes N"
+            )
+        )
+    if found.interrupted:
+        notes.append(Note("interrupted; this is what was known by then."))
+    chosen = [best.figures for machine in found.machines if (best := _best(machine)) and best.figures]
+    return [*notes, *advice([figures.items_per_sec.ends for figures in chosen])]
+
+
+def _may_be_as_cheap(machine: MachineRecommendation, first: MachineRecommendation) -> bool:
+    if machine.cost_per_million is None or first.cost_per_million is None:
+        return False
+    low = (machine.cost_per_million.ends or (0.0, math.inf))[0]
+    high = (first.cost_per_million.ends or (0.0, math.inf))[1]
+    return low <= high
