@@ -131,7 +131,7 @@ def test_any_comparison_is_read_again_as_it_was_planned(
     own = {**ARM, **{name: REST[name] for name in ("input_shapes", "thread_pinning", "engine_options")}}
     b = replace(a, **data.draw(default_or({**own, "model": MODELS})))
     assert asked(command.comparison(a, b, time_s, margin))[:2] == (a, b)
-    _, _, _, found_s, found_margin, _ = asked(command.comparison(a, b, time_s, margin))
+    _, _, found_s, found_margin, _ = asked(command.comparison(a, b, time_s, margin))
     assert (found_s, found_margin) == (time_s, margin)
 
 
