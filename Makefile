@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test browser check format bench clean
+.PHONY: demo test browser check format bench docs docs-serve clean
 
 demo: .venv/.inferlab
 	$(BIN)/inferlab benchmark demo:resnet50 --time 5 --warmup_time 1
@@ -42,6 +42,14 @@ format: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks
 
+# Builds the documentation without the network; a warning is an error.
+docs: .venv/.dev
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo "Open docs/_build/html/index.html, or run: make docs-serve"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory docs/_build/html 8000
+
 clean:
 	rm -rf .venv
 
@@ -55,5 +63,5 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.inferlab
-	$(PIP) --editable '.[dev,torch,transformers,hub,postgres,png,fleet]'
+	$(PIP) --editable '.[dev,docs,torch,transformers,hub,postgres,png,fleet]'
 	@touch $@

@@ -137,11 +137,26 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
 
 
 def test_the_examples_of_the_python_api_run_and_print_what_they_say(tmp_path: Path) -> None:
-    page = (ROOT / "docs/api.md").read_text()
-    examples = re.findall(r"```python\n(.*?)```", page, re.S)
-    assert len(examples) == 6
+    pages = [(ROOT / "docs" / name).read_text() for name in ("getting-started.md", "api.md")]
+    examples = [code for page in pages for code in re.findall(r"```python\n(.*?)```", page, re.S)]
+    assert len(examples) == 7
     for code in examples:
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         answers = re.findall(r"# -> (.*)$", code, re.M)
         assert answers and set(answers) <= set(done.stdout.splitlines()), done.stdout
+
+
+def test_the_documentation_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", ROOT / "docs", tmp_path],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    commands = (tmp_path / "reference" / "cli.html").read_text()
+    addresses = (tmp_path / "reference" / "http.html").read_text()
+    assert "--thread_pinning" in commands and "/projects/{project_id}/benchmarks" in addresses
+    # Whoever reads it offline needs nothing of another host.
+    loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', commands + addresses)
+    assert loaded == []
