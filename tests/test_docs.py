@@ -117,7 +117,7 @@ def test_the_engine_in_the_documentation_runs_and_is_right(tmp_path: Path) -> No
 
 
 def test_the_python_examples_of_the_readme_run_and_print_what_they_should(tmp_path: Path) -> None:
-    exported, measured = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    measured, exported = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     for code, printed in ((exported, "('batch', 8) True\n"), (measured, "2 batch size (items)\n")):
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
         assert done.stdout.endswith(printed), done.stderr
