@@ -18,20 +18,20 @@ from inferlab.measure.cells import jobs
 from inferlab.measure.children import Children
 from inferlab.measure.prepare import PreparedCell, prepare_cell
 from inferlab.measure.stats import latencies_ns
-from inferlab.records import Plan, Window
+from inferlab.records import Plan, Scenario, Window
 from inferlab.settings import CONFINEMENT
 
 AIM = "1.00 ± 0.01"
 #: A call of about 15 µs shows what a call costs more, one of milliseconds what threads and memory do.
 MODELS = ("demo:mlp_medium", "demo:mobilenet_v2")
-SCENARIOS = ("sync", "async")
+SCENARIOS: tuple[Scenario, ...] = ("sync", "async")
 #: Noise comes in bursts of about 0.1 s: two turns in a row mostly meet the same one.
 _TURN_S = 0.03
 _FEWEST_CALLS = 8
 _DOUBLE_TURNS = 12
 
 
-def main(pairs: int = 40, models: tuple[str, ...] = MODELS, scenarios: tuple[str, ...] = SCENARIOS) -> None:
+def main(pairs: int = 40, models: tuple[str, ...] = MODELS, scenarios: tuple[Scenario, ...] = SCENARIOS) -> None:
     """Pairs of processes, one of them confined, made in random order and measured interleaved: A B B A."""
     for source in models:
         model = read_model(source)

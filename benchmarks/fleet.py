@@ -25,8 +25,7 @@ from inferlab.fleet.remote import packed, unpacked
 from inferlab.lab import Lab, read_model
 from inferlab.measure.stats import median_ms
 from inferlab.records import Event, Plan, ignore
-from inferlab.store import open_store
-from inferlab.store.saving import Saver
+from inferlab.store import Saver, open_store
 
 _MACHINES, _CELLS = 1000, 100
 #: Each cell there, of five processes with calls of 1 ms.

@@ -14,7 +14,7 @@ from inferlab import machine
 from inferlab.codec import dumps, plain
 from inferlab.records import Cell, Model, OutputCheck, Plan, Run, Samples, Window
 from inferlab.store import open_store, rows
-from inferlab.store.connection import insert
+from inferlab.store.database import insert
 from inferlab.store.samples import pack
 from inferlab.store.store import Store
 

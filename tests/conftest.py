@@ -83,6 +83,6 @@ def own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def pytest_unconfigure() -> None:
     """Leave no lock behind that only this worker used."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        from inferlab.measure.lock import lock_file
+        from inferlab.measure.cell import lock_file
 
         lock_file().unlink(missing_ok=True)

@@ -13,7 +13,8 @@ import pytest
 from inferlab import machine
 from inferlab.cli.doctor import command
 from inferlab.machine.conditions import examine
-from inferlab.machine.facts import Fact, System
+from inferlab.machine.system import System
+from inferlab.records import Fact
 from inferlab.views import doctor as render
 from inferlab.views.doctor import PROSE, sentence
 

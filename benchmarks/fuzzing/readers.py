@@ -179,7 +179,7 @@ def _recipe(path: Path, seed: int) -> None:
 def _result(path: Path, seed: int) -> None:
     from inferlab import plotting
     from inferlab.measure.unpaired import compare_saved
-    from inferlab.store.record_files import PROFILES
+    from inferlab.store.formats import PROFILES
     from inferlab.views import flat
 
     content = path.read_bytes()[:4000]

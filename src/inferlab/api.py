@@ -35,7 +35,7 @@ from inferlab.results import (
     DoctorResult,
     RecommendationResult,
 )
-from inferlab.store import open_store, saving
+from inferlab.store import open_store, saving_store
 from inferlab.views import events, flat, optimization, text
 
 if TYPE_CHECKING:
@@ -506,7 +506,7 @@ def _store(store: Any, listener: Listener) -> Iterator[Store | None]:
         yield None
         return
     if store is None or isinstance(store, str | os.PathLike):
-        with saving.opened(None if store is None else str(os.fspath(store)), listener) as opened:
+        with saving_store(None if store is None else str(os.fspath(store)), listener) as opened:
             yield opened
         return
     from inferlab.store.store import Store

@@ -111,9 +111,22 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
         raise ValueError(str(error)) from error
 
 
-def dumps(value: Any) -> str:
-    """JSON in one spelling; infinities and NaN are written as Python does."""
-    return json.dumps(value, separators=(",", ":"))
+def dumps(value: Any, samples: list[Samples] | None = None) -> str:
+    """JSON in one spelling, of values and records; infinities and NaN are written as Python does.
+
+    Samples are appended to the list, and a number stands in for each.
+    """
+
+    def simplified(inner: Any) -> Any:
+        if isinstance(inner, Samples):
+            return plain(inner, samples)
+        if is_dataclass(inner):
+            return {field.name: getattr(inner, field.name) for field in fields(inner)}
+        if isinstance(inner, Mapping):
+            return dict(inner)
+        raise TypeError(f"{type(inner).__name__} cannot be written as JSON")
+
+    return json.dumps(value, separators=(",", ":"), default=simplified)
 
 
 def finite(value: Any) -> Any:

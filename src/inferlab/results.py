@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from plotly.graph_objects import Figure
 
-    from inferlab.machine.facts import Fact
+    from inferlab.records import Fact
 
     StrPath = str | os.PathLike[str]
 

@@ -12,7 +12,7 @@ from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Messa
 from inferlab.fleet.nodes import Node
 from inferlab.fleet.schedule import Schedule, Slot
 from inferlab.records import Cell, Event, Failure, Outcome, Run, ignore
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
 from tests.helpers.nodes import MACHINE, a_node
 from tests.helpers.runs import a_cell, steady_run
 

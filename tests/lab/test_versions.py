@@ -20,7 +20,7 @@ from inferlab.records import Comparison, Finding, Listener, Plan
 from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe
 from inferlab.store import open_store
 from inferlab.store.entries import Document
-from inferlab.store.record_files import VERSIONS
+from inferlab.store.formats import VERSIONS
 from inferlab.store.store import Store
 from inferlab.views import results
 from tests.helpers.perceptrons import MIDDLE, perceptron

@@ -16,9 +16,8 @@ import pytest
 
 from inferlab.measure import children
 from inferlab.measure.children import Children
-from inferlab.measure.prepare import Job, Layout, PreparedCell
+from inferlab.measure.prepare import Job, Layout, PreparedCell, Reference
 from inferlab.measure.queueing import poisson_arrivals
-from inferlab.measure.reference import Reference
 from inferlab.records import Model, Window
 from inferlab.worker import Launch
 from tests.helpers.runs import a_cell, a_window, back_to_back, samples

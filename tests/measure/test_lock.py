@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.measure.lock import lock_file, measuring_alone
+from inferlab.measure.cell import lock_file, measuring_alone
 from inferlab.records import Event
 
 HOLDER = """
 import sys
 from pathlib import Path
-from inferlab.measure.lock import measuring_alone
+from inferlab.measure.cell import measuring_alone
 with measuring_alone("the other"):
     print("held", flush=True)
     sys.stdin.readline()

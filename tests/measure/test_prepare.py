@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.errors import BadInput
-from inferlab.measure import prepare
+from inferlab.measure import cells, prepare
 from inferlab.records import Scenario, StreamMode
 
 EIGHT = tuple(range(8))
@@ -123,12 +123,12 @@ def test_the_first_stream_alone_has_the_cores_that_it_would_have_beside_the_othe
 
 @pytest.mark.parametrize(("scenario", "expected"), [("sync", 1), ("async", 4), ("server", 4), ("offline", 4)])
 def test_there_is_one_stream_a_core_except_in_sync(scenario: Scenario, expected: int) -> None:
-    assert prepare.default_streams(scenario, 4) == expected
+    assert cells.default_streams(scenario, 4) == expected
 
 
 def refusal(scenario: Scenario, count: int | None, mode: StreamMode, instances: int = 1, rate: float = 0.0) -> str:
     with pytest.raises(BadInput) as caught:
-        prepare.check_streams(scenario, count, instances, rate or None, mode)
+        cells.check_streams(scenario, count, instances, rate or None, mode)
     return str(caught.value)
 
 
@@ -140,5 +140,5 @@ def test_contradictions_are_refused() -> None:
     assert "belongs to the scenario server, not to async" in refusal("async", None, "auto", rate=5.0)
     for rate in (-1.0, float("nan"), float("inf")):
         assert "more than 0 requests a second and finite" in refusal("server", None, "auto", rate=rate)
-    prepare.check_streams("sync", 1, 1, None, "auto")
-    prepare.check_streams("server", 2, 3, 50.0, "processes")
+    cells.check_streams("sync", 1, 1, None, "auto")
+    cells.check_streams("server", 2, 3, 50.0, "processes")

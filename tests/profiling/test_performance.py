@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
+from inferlab.measure.cell import lock_file
 from inferlab.measure.cells import jobs
-from inferlab.measure.lock import lock_file
 from inferlab.measure.prepare import Job
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs

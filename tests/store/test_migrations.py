@@ -19,8 +19,7 @@ from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import database, inspect_store, migrations, open_store
 from inferlab.store.checking import problems
-from inferlab.store.connection import Connection, insert
-from inferlab.store.database import SCHEMA_VERSION, VERSION_TABLE
+from inferlab.store.database import SCHEMA_VERSION, VERSION_TABLE, Connection, insert
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save
 

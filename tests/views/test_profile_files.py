@@ -13,8 +13,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records import Finding, OutputCheck
-from inferlab.store.formats import content_of, record_of
-from inferlab.store.record_files import PROFILES
+from inferlab.store.formats import PROFILES, content_of, record_of
 from inferlab.views import results
 from inferlab.views.results import render
 from tests.helpers.profiles import a_performance_profile, a_profile

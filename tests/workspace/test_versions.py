@@ -15,7 +15,7 @@ import pytest
 from inferlab.errors import BadInput, Conflict, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.machine import node_name
-from inferlab.measure.lock import lock_file
+from inferlab.measure.cell import lock_file
 from inferlab.optimizing import recipe_yaml
 from inferlab.optimizing.options import VersionOptions
 from inferlab.profiling.estimate import estimate

@@ -13,7 +13,7 @@ from inferlab.cli.progress import Log
 from inferlab.cli.terminal import unescaped
 
 if TYPE_CHECKING:
-    from inferlab.machine.facts import State
+    from inferlab.records import FactState
 
 _COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
 
@@ -47,5 +47,5 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
         click.echo(f"Saved to {export_path}", err=True)
 
 
-def _paint(state: State, word: str) -> str:
+def _paint(state: FactState, word: str) -> str:
     return click.style(word, fg=_COLOURS[state]) if sys.stdout.isatty() else word

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,13 +38,8 @@ def opened(store_url: str | None, make: bool = False) -> Iterator[Store]:
         yield store
 
 
-@contextmanager
-def saving(store_url: str | None, no_save: bool, log: Log) -> Iterator[Store | None]:
+def saving(store_url: str | None, no_save: bool, log: Log) -> AbstractContextManager[Store | None]:
     """The store to save results in, or None."""
-    if no_save:
-        yield None
-        return
-    from inferlab.store import saving as shared
+    from inferlab.store import saving_store
 
-    with shared.opened(store_url, log) as store:
-        yield store
+    return nullcontext() if no_save else saving_store(store_url, log)

@@ -12,7 +12,7 @@ from inferlab.fleet.search import search
 from inferlab.fleet.sweep import FleetSweep
 from inferlab.measure.recommend import Search
 from inferlab.records import FleetRecommendation, Listener, Model, Plan
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
 
 
 class Ray:

@@ -179,7 +179,7 @@ def _environment_of_parent() -> set[str]:
 def packed(run: Run) -> PackedRun:
     """A run as it travels: a few bytes for each sample."""
     arrays: list[Any] = []
-    return dumps(plain(run, arrays)), pack(arrays)
+    return dumps(run, arrays), pack(arrays)
 
 
 def unpacked(run: PackedRun) -> Run:

@@ -13,7 +13,7 @@ from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Messa
 from inferlab.fleet.nodes import Node, unlike
 from inferlab.measure.cell import check_alike
 from inferlab.records import Cell, Event, Failure, Listener, Outcome, Run, Status
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
 
 # A worker that dies while its node lives may have been killed by chance once.
 _MOST_CRASHES = 2

@@ -17,7 +17,7 @@ from inferlab.fleet.remote import Errand, Luggage, packed
 from inferlab.fleet.schedule import Schedule, Slot
 from inferlab.measure.cells import cells_of
 from inferlab.records import Benchmark, Cell, Event, Listener, Model, Outcome, Plan, Run
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
 
 
 class Site:

@@ -10,7 +10,7 @@ from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Event, Listener, Plan
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
 
 Compare = Callable[[Plan, Plan], Comparison]
 

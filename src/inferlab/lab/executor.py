@@ -1,13 +1,17 @@
-"""Where work is measured: nothing but an executor knows it."""
+"""Where work is measured: here, cell after cell, or elsewhere; nothing but an executor knows it."""
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from inferlab.lab.benchmark import LocalSweep
-from inferlab.measure import capacity, cell, paired, recommend
+from inferlab.errors import BadInput, EngineFailed, EngineHung
+from inferlab.measure import capacity, paired, recommend
+from inferlab.measure.cell import check_alike, explained, measure
+from inferlab.measure.cells import cells_of, make_job, tell_inputs
 from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job
 from inferlab.measure.recommend import Search
@@ -17,6 +21,8 @@ from inferlab.records import (
     Capacity,
     Cell,
     Comparison,
+    Event,
+    Failure,
     FleetRecommendation,
     Listener,
     Model,
@@ -25,9 +31,13 @@ from inferlab.records import (
     Plan,
     Recommendation,
     Run,
+    Status,
 )
 from inferlab.records.profile import Profile
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
+
+# Of several cells only this is told, or the log would be a book.
+_WORTH_TELLING = ("download", "build", "reference", "waiting", "unlocked", "unsaved", "cell", "measured")
 
 
 class CellSweep(Protocol):
@@ -77,11 +87,11 @@ class Local:
         self, plan: Plan, model: Model, saver: Saver, listener: Listener, live: bool
     ) -> AbstractContextManager[CellSweep]:
         """The cells of a plan, one after the other."""
-        return nullcontext(LocalSweep(plan, model, self.measure, saver, listener, live))
+        return nullcontext(LocalSweep(self, plan, model, saver, listener, live))
 
     def measure(self, job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run]:
         """Measure one job, each Run as soon as it is there; `before` are the runs that it has already."""
-        return cell.measure(job, before, listener)
+        return measure(job, before, listener)
 
     def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         """Compare two jobs."""
@@ -100,3 +110,71 @@ class Local:
         from inferlab.profiling.build import build_profile
 
         return build_profile(request, listener)
+
+
+class LocalSweep:
+    """A plan on its way on this machine: each cell is saved as it goes, none touches another."""
+
+    def __init__(
+        self, executor: Local, plan: Plan, model: Model, saver: Saver, listener: Listener, live: bool
+    ) -> None:
+        self._executor, self._plan, self._model = executor, plan, model
+        self._saver, self._listen, self._live = saver, listener, live
+        self._done, self._of = 0, 1
+
+    def planned(self, only: Collection[str | None] | None = None) -> list[Cell]:
+        """The cells of the plan; those of machine types alone, where a cluster has several."""
+        return cells_of(self._plan, self._model)
+
+    def run(self, cells: Sequence[Cell], before: Sequence[Outcome]) -> Benchmark:
+        """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
+        outcomes = {outcome.cell.id: outcome for outcome in before}
+        waiting = [cell for cell in cells if outcomes[cell.id].status in ("pending", "cancelled")]
+        self._done, self._of = len(cells) - len(waiting), len(cells)
+        # In random order, so that a machine that slows down with time does not slow down one end of the table.
+        random.Random(self._plan.seed).shuffle(waiting)  # noqa: S311  for fairness, no secret
+        for cell in waiting:
+            # The inputs are made again for each cell: those of all would fill the memory.
+            job = make_job(self._plan, self._model, cell, self._live)
+            self._tell(Event("cell", {"cell": cell, "number": self._done + 1, "of": self._of}))
+            tell_inputs(self._plan, job, self._tell)
+            known = outcomes[cell.id].runs
+            runs = list(known)
+            failure: Failure | None = None
+            status: Status = "done"
+            try:
+                for run in self._executor.measure(job, known, self._tell):
+                    check_alike(known, run)
+                    runs.append(run)
+                    self._saver.run(cell, run)
+            except KeyboardInterrupt:
+                status = "cancelled"
+            except (BadInput, EngineFailed) as error:
+                failure, status = _failure(job, error), "failed"
+            if failure is None and any(run.interrupted for run in runs):
+                status = "cancelled"
+            outcome = Outcome(cell, status, tuple(runs), failure)
+            outcomes[cell.id] = outcome
+            self._saver.finish(outcome)
+            self._tell(Event("measured", {"outcome": outcome}))
+            self._done += 1
+            if status == "cancelled":
+                break
+        return Benchmark(self._plan, self._model, tuple(outcomes.values()), self._saver.id)
+
+    def _tell(self, event: Event) -> None:
+        """Pass on what is worth telling, with how much of the whole is done."""
+        if self._of == 1:
+            if event.code not in ("cell", "measured"):
+                self._listen(event)
+        elif event.fraction is not None:
+            whole = (self._done + event.fraction) / self._of
+            self._listen(dataclasses.replace(event, fraction=whole))
+        elif event.code in _WORTH_TELLING:
+            self._listen(event)
+
+
+def _failure(job: Job, error: BadInput | EngineFailed) -> Failure:
+    if isinstance(error, BadInput):
+        return Failure("refused", explained(job, error))
+    return Failure("hung" if isinstance(error, EngineHung) else "died", str(error))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
 from inferlab.lab import comparison as comparisons
 from inferlab.lab.executor import Executor, executor_for
-from inferlab.lab.lookup import Lookup
-from inferlab.lab.resume import drop_cut_runs, read_unchanged_model, with_absolute_paths
+from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
 from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.measure.prepare import Job
 from inferlab.model.reading import read_model
@@ -22,6 +20,7 @@ from inferlab.records import (
     Comparison,
     ComparisonSweep,
     Event,
+    Fact,
     FleetRecommendation,
     Listener,
     Objective,
@@ -30,12 +29,12 @@ from inferlab.records import (
     Recommendation,
     ignore,
 )
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
 from inferlab.worker import time_limit
 
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
-    from inferlab.machine.facts import Fact
     from inferlab.measure.unpaired import SavedResult
+    from inferlab.model.datasets import Data
     from inferlab.optimizing.options import VersionOptions
     from inferlab.profiling.diff import LayerDiff
     from inferlab.profiling.options import ProfileOptions
@@ -45,24 +44,12 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
 
 __all__ = ["Lab", "read_model"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _in_time(method: Callable[P, R]) -> Callable[P, R]:
-    """Let every step of a method take as long as its plan's --timeout says, also those that no plan reaches."""
-
-    @functools.wraps(method)
-    def within(*args: P.args, **kwargs: P.kwargs) -> R:
-        plan = next(one for one in (*args, *kwargs.values()) if isinstance(one, Plan))
-        with time_limit(plan.patience_s):
-            return method(*args, **kwargs)
-
-    return within
-
 
 class Lab:
-    """Runs plans on an executor, and saves what comes out in a store where it has one."""
+    """Runs plans on an executor, and saves what comes out in a store where it has one.
+
+    Every step of a method takes as long as its plan's --timeout says at most, also those that no plan reaches.
+    """
 
     def __init__(
         self, store: Store | None = None, executor: Executor | None = None, project_id: str | None = None
@@ -72,7 +59,6 @@ class Lab:
         #: The project that what is measured shall belong to.
         self._project_id = project_id
 
-    @_in_time
     def benchmark(
         self, plan: Plan, listener: Listener = ignore, live: bool = False, against: str | None = None
     ) -> Benchmark:
@@ -83,24 +69,25 @@ class Lab:
         shall be shown beside.
         """
         validate_plan(plan)
-        model = read_model(plan.model, listener, plan.engines)
         saver = self.new_saver(listener)
-        with self.executor_for(plan).sweep(plan, model, saver, listener, live) as sweep:
-            cells = sweep.planned()
-            saver.begin(with_absolute_paths(plan), model, cells, against)
-            return sweep.run(cells, [Outcome(cell, "pending") for cell in cells])
+        with time_limit(plan.patience_s):
+            model = read_model(plan.model, listener, plan.engines)
+            with self.executor_for(plan).sweep(plan, model, saver, listener, live) as sweep:
+                cells = sweep.planned()
+                saver.begin(_with_absolute_paths(plan), model, cells, against)
+                return sweep.run(cells, [Outcome(cell, "pending") for cell in cells])
 
     def executor_for(self, plan: Plan) -> Executor:
         """Where a plan is measured."""
         return self._executor or executor_for(plan)
 
-    @_in_time
     def cells(self, plan: Plan, listener: Listener = ignore) -> tuple[Cell, ...]:
         """The cells that a plan would measure."""
         validate_plan(plan)
-        model = read_model(plan.model, listener, plan.engines)
-        with self.executor_for(plan).sweep(plan, model, Saver(None, listener), listener, live=False) as sweep:
-            return tuple(sweep.planned())
+        with time_limit(plan.patience_s):
+            model = read_model(plan.model, listener, plan.engines)
+            with self.executor_for(plan).sweep(plan, model, Saver(None, listener), listener, False) as sweep:
+                return tuple(sweep.planned())
 
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
@@ -185,16 +172,16 @@ class Lab:
             a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen)
         )
 
-    @_in_time
     def _compared(
         self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
     ) -> Comparison:
         from inferlab.measure.paired import ComparisonJob
 
         comparisons.validate_comparison(a, b, time_s, margin)
-        jobs = [self._only_job(plan, listener) for plan in (a, b)]
-        jobs[1] = with_inputs_of(jobs[1], jobs[0])
-        return self.executor_for(a).compare(ComparisonJob(jobs[0], jobs[1], labels, time_s, margin), listener)
+        with time_limit(a.patience_s):
+            jobs = [self._only_job(plan, listener) for plan in (a, b)]
+            jobs[1] = with_inputs_of(jobs[1], jobs[0])
+            return self.executor_for(a).compare(ComparisonJob(jobs[0], jobs[1], labels, time_s, margin), listener)
 
     @staticmethod
     def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:
@@ -219,25 +206,24 @@ class Lab:
         trial = Lab(executor=self._executor).compare(TRIAL, TRIAL, time_s, listener=listener, labels=("A", "B"))
         return visible_in_a_minute(trial)
 
-    @_in_time
     def capacity(
         self, plan: Plan, objective: Objective, listener: Listener = ignore, live: bool = False
     ) -> Capacity:
         """Find the highest rate that keeps an objective, in a plan of one cell; its scenario is always server."""
         plan = replace(plan, scenarios=("async",), rates=(None,))
-        job = self._only_job(plan, listener)
-        tell_inputs(plan, job, listener)
-        found = self.executor_for(plan).capacity(replace(job, live=live), objective, listener)
+        with time_limit(plan.patience_s):
+            job = self._only_job(plan, listener)
+            tell_inputs(plan, job, listener)
+            capacity = self.executor_for(plan).capacity(replace(job, live=live), objective, listener)
         saver = self.new_saver(listener)
-        saver.record(found, f"{plan.model} {objective.text}")
-        return replace(found, id=saver.id)
+        saver.record(capacity, f"{plan.model} {objective.text}")
+        return replace(capacity, id=saver.id)
 
     def _only_job(self, plan: Plan, listener: Listener) -> Job:
         validate_plan(plan)
         model = read_model(plan.model, listener, plan.engines)
         return only_job(plan, model)
 
-    @_in_time
     def recommend(
         self, plan: Plan, objective: Objective | None = None, time_s: float = 120.0, listener: Listener = ignore
     ) -> Recommendation | FleetRecommendation:
@@ -249,26 +235,40 @@ class Lab:
         from inferlab.measure.recommend import Search
 
         validate_plan(replace(plan, time_s=time_s))
-        model = read_model(plan.model, listener, plan.engines)
-        found = self.executor_for(plan).recommend(Search(plan, model, objective, time_s), listener)
+        with time_limit(plan.patience_s):
+            model = read_model(plan.model, listener, plan.engines)
+            found = self.executor_for(plan).recommend(Search(plan, model, objective, time_s), listener)
         saver = self.new_saver(listener)
         saver.record(found, plan.model)
         return replace(found, id=saver.id)
 
-    @_in_time
     def profile(self, plan: Plan, wanted: ProfileOptions | None = None, listener: Listener = ignore) -> Profile:
         """Where the time of a model goes, and what pruning would buy and cost, in a plan of one cell.
 
-        Each part is saved when it is done; Ctrl-C keeps those. What an engine could not do is a sentence in it.
+        Each part is saved when it is done; Ctrl-C keeps those, and raises where that is nothing. What an engine
+        could not do is a sentence in it.
         """
-        from inferlab.lab.profile import profiled
-        from inferlab.profiling.options import ProfileOptions, validate_profile
+        from inferlab.profiling.options import ProfileOptions, Request, validate_profile
 
         wanted = wanted or ProfileOptions()
         validate_profile(wanted)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=wanted.time_s)
-        job = self._only_job(plan, listener)
-        return profiled(plan, wanted, job, self.executor_for(plan), self.new_saver(listener), listener)
+        saver = self.new_saver(listener)
+        profile: Profile | None = None
+        with time_limit(plan.patience_s):
+            job = self._only_job(plan, listener)
+            request = Request(job, wanted, _profile_data(wanted, job))
+            tell_inputs(plan, job, listener)
+            try:
+                for profile in self.executor_for(plan).profile(request, listener):
+                    saver.record(profile, plan.model)
+            except KeyboardInterrupt:
+                if profile is None:
+                    raise
+                profile = replace(profile, interrupted=True)
+                saver.record(profile, plan.model)
+        assert profile is not None, "a profile begins with what the architecture says"
+        return replace(profile, id=saver.id)
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
@@ -278,41 +278,36 @@ class Lab:
         """A profile that was made before, by its file or its id in the store."""
         return self._lookup.profile(name)
 
-    @_in_time
-    def optimize(self, plan: Plan, asked: VersionOptions, listener: Listener = ignore) -> Optimization:
+    def optimize(
+        self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, goal: Goal | None = None
+    ) -> Optimization:
         """Make an optimised version of a model, and measure what it cost and gained, in a plan of one cell.
 
         It is saved when it is made and again after every engine; Ctrl-C keeps that. What an engine could not do
-        is a sentence in it.
+        is a sentence in it. `goal` is the one that a search chose its recipe for.
         """
-        return self._optimized(plan, asked, listener)
-
-    def _optimized(
-        self, plan: Plan, asked: VersionOptions, listener: Listener, goal: Goal | None = None
-    ) -> Optimization:
         from inferlab.lab.versions import Versioning
 
-        plan, job = self._to_optimize(plan, asked, listener)
-        return Versioning(self, plan, asked, job, listener, goal).run()
+        with time_limit(plan.patience_s):
+            plan, job = self._to_optimize(plan, asked, listener)
+            return Versioning(self, plan, asked, job, listener, goal).run()
 
-    @_in_time
-    def search(self, plan: Plan, asked: VersionOptions, listener: Listener = ignore) -> Front:
+    def search(
+        self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, saver: Saver | None = None
+    ) -> Front:
         """Try recipes, cheapest first, for one that reaches the goal that is asked, in a plan of one cell.
 
         It is saved after each recipe; Ctrl-C keeps that. `chosen` seems to reach the goal: `reach` makes it and
         measures it again, which decides.
         """
-        return self._searched(plan, asked, self.new_saver(listener), listener)
-
-    def _searched(self, plan: Plan, asked: VersionOptions, saver: Saver, listener: Listener) -> Front:
         from inferlab.lab.recipe_search import searched
 
         if asked.goal is None:
             raise BadInput('A search needs a goal, such as "2x faster".')
-        plan, job = self._to_optimize(plan, asked, listener)
-        return searched(self, plan, asked, job, saver, listener)
+        with time_limit(plan.patience_s):
+            plan, job = self._to_optimize(plan, asked, listener)
+            return searched(self, plan, asked, job, saver or self.new_saver(listener), listener)
 
-    @_in_time
     def reach(
         self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, nearest: bool = False
     ) -> tuple[Front, Optimization | None]:
@@ -324,7 +319,7 @@ class Lab:
         from inferlab.lab.recipe_search import made_of
 
         saver = self.new_saver(listener)
-        found = self._searched(plan, asked, saver, listener)
+        found = self.search(plan, asked, listener, saver)
         goal = asked.goal
         # A speed is confirmed on the engine that it is the goal on, whatever else is measured.
         needed = plan.engines[:1] if goal is not None and goal.speedup is not None else ()
@@ -332,7 +327,7 @@ class Lab:
         found, version = made_of(
             found,
             nearest,
-            lambda recipe: self._optimized(
+            lambda recipe: self.optimize(
                 plan, replace(asked, recipe=recipe, goal=None, engines=engines), listener, goal
             ),
         )
@@ -359,3 +354,23 @@ class Lab:
         from inferlab.profiling.diff import diff
 
         return diff(a, b)
+
+
+def _with_absolute_paths(plan: Plan) -> Plan:
+    """The plan with whole paths: it may be measured again from another folder."""
+
+    def whole(path: str) -> str:
+        return str(Path(path).resolve()) if Path(path).exists() else path
+
+    data = None if plan.input_file is None else whole(plan.input_file)
+    return replace(plan, model=whole(plan.model), input_file=data)
+
+
+def _profile_data(wanted: ProfileOptions, job: Job) -> Data | None:
+    from inferlab.model import demo
+    from inferlab.model.datasets import load_data
+
+    if wanted.data_file is None:
+        return None
+    file = demo.digits_data() if wanted.data_file == "demo:digits" else wanted.data_file
+    return load_data(file, job.model.inputs, job.model.outputs, job.cell.batch_size)

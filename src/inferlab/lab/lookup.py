@@ -1,4 +1,4 @@
-"""What was saved before, by its file or its id in the store: benchmarks, single results, profiles, versions."""
+"""What was saved before, by its file or its id in the store, and a benchmark as it must be to go on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from inferlab.errors import BadInput
 from inferlab.measure.unpaired import SavedResult, saved_result
-from inferlab.records import ComparisonSweep
+from inferlab.model.reading import read_model
+from inferlab.records import Benchmark, ComparisonSweep, Listener, Model, Outcome
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Document, Stored
-from inferlab.store.formats import record_of
-from inferlab.store.record_files import PROFILES, VERSIONS, is_file
+from inferlab.store.formats import PROFILES, VERSIONS, is_file, record_of
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
@@ -101,3 +101,23 @@ class Lookup:
         if not isinstance(record, kind):
             raise BadInput(f"{document.id} is not {called}. List them with: inferlab history")
         return record
+
+
+def read_unchanged_model(benchmark: Benchmark, listener: Listener) -> Model:
+    """The benchmark's model as it is now; refused if it is another one."""
+    model = read_model(benchmark.plan.model, listener)
+    if model.digest != benchmark.model.digest:
+        raise BadInput(
+            f"The model {model.source} has changed since it was measured. Measure it as it is now: "
+            f"inferlab benchmark {model.source}"
+        )
+    return model
+
+
+def drop_cut_runs(outcome: Outcome) -> Outcome:
+    """An outcome that can go on: without the runs that were cut short, or the failure of a lost machine."""
+    lost = outcome.failure is not None and outcome.failure.code == "lost"
+    if outcome.status != "cancelled" and not lost:
+        return outcome
+    runs = tuple(run for run in outcome.runs if not run.interrupted)
+    return Outcome(outcome.cell, "pending", runs)

@@ -30,7 +30,7 @@ from inferlab.profiling.options import ProfileOptions
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
 from inferlab.records.optimization import Distance, Front, Optimization, Recipe
-from inferlab.store.saving import Saver
+from inferlab.store import Saver
 from inferlab.units import plural
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from inferlab import machine
-from inferlab.machine.facts import SYS_CPU, Fact, System
+from inferlab.machine.system import SYS_CPU, System
+from inferlab.records import Fact
 
 # ARM's /proc/cpuinfo has numbers instead of a name: those of the cores that servers and small boards have.
 _ARM_IMPLEMENTER = "0x41"

@@ -13,7 +13,7 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure.check import Arrays
-from inferlab.measure.prepare import Job, check_streams, default_streams
+from inferlab.measure.prepare import Job
 from inferlab.model import inputs, shapes
 from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, Shape, StreamMode
 from inferlab.worker import DEFAULT_S
@@ -54,7 +54,7 @@ def validate_plan(plan: Plan) -> None:
             raise BadInput(f"The precision must lie between 0 and 100 %, not {100 * plan.precision:g} %.")
         if plan.processes is not None:
             raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
-    _refuse_nonsense_of_cluster(plan)
+    _validate_cluster(plan)
     if all(_lists(plan).values()):  # a search leaves some open
         _choices(plan)
     for engine in plan.engines:
@@ -62,7 +62,7 @@ def validate_plan(plan: Plan) -> None:
             registry.launch(engine)
 
 
-def _refuse_nonsense_of_cluster(plan: Plan) -> None:
+def _validate_cluster(plan: Plan) -> None:
     if plan.nodes < 1:
         raise BadInput(f"At least 1 machine of each type measures, not {plan.nodes}.")
     if not 0 <= plan.wait_s < math.inf:
@@ -72,6 +72,31 @@ def _refuse_nonsense_of_cluster(plan: Plan) -> None:
             raise BadInput(f"The price of {name} must be more than 0 an hour, not {price:g}.")
     if plan.cluster is None and (plan.on or plan.nodes > 1 or plan.wait_s or plan.prices):
         raise BadInput("Machine types, their number and their prices belong to a cluster. Name it with --cluster.")
+
+
+def default_streams(scenario: Scenario, num_cores: int) -> int:
+    """One stream for sync; otherwise one for each core."""
+    return 1 if scenario == "sync" else num_cores
+
+
+def check_streams(
+    scenario: Scenario, num_streams: int | None, instances: int, rate: float | None, mode: StreamMode
+) -> None:
+    """Refuse what contradicts itself."""
+    if instances < 1:
+        raise BadInput(f"The number of instances must be at least 1, not {instances}.")
+    if scenario == "server" and rate is None:
+        raise BadInput("The scenario server needs the rate of requests: --rate 50 for 50 requests a second.")
+    if scenario != "server" and rate is not None:
+        raise BadInput(f"A rate of requests belongs to the scenario server, not to {scenario}. Use -s server.")
+    if rate is not None and not 0 < rate < math.inf:
+        raise BadInput(f"The rate must be more than 0 requests a second and finite, not {rate:g}.")
+    if scenario == "sync" and num_streams not in (None, 1):
+        raise BadInput(
+            f"The scenario sync has one stream, not {num_streams}. Use -s async or -s elastic for more."
+        )
+    if scenario == "elastic" and mode == "processes":
+        raise BadInput("Elastic streams share one engine, so they cannot run in processes. Use -s async.")
 
 
 def _lists(plan: Plan) -> dict[str, tuple[Any, ...]]:

@@ -78,9 +78,8 @@ def standard_for(*precisions: str) -> Standard:
 
 def difference(outputs: Arrays, reference: Arrays, standard: Standard) -> Difference | None:
     """The worst of the outputs that both have, by its own tolerance; None where they have none in common."""
-    return worst_difference(
-        _difference(name, outputs[name], reference[name], standard) for name in reference if name in outputs
-    )
+    common = [name for name in reference if name in outputs]
+    return worst_difference([_difference(name, outputs[name], reference[name], standard) for name in common])
 
 
 def worst_difference(differences: Iterable[Difference | None]) -> Difference | None:

@@ -13,15 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.machine.facts import Fact
 from inferlab.measure import check, intervals
+from inferlab.measure.cell import measuring_alone
 from inferlab.measure.children import Children
 from inferlab.measure.intervals import smallest_visible
-from inferlab.measure.lock import measuring_alone
 from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.stats import service_ns
 from inferlab.model.inputs import digest
-from inferlab.records import Comparison, Estimate, Event, Listener, Pair, Plan, Run, Samples, Window
+from inferlab.records import Comparison, Estimate, Event, Fact, Listener, Pair, Plan, Run, Samples, Window
 
 _SHORTEST_SLICE_S = 0.2
 _CALLS_A_SLICE = 5

@@ -14,13 +14,13 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
 from inferlab.measure import candidates, paired
 from inferlab.measure.candidates import TIE, label
+from inferlab.measure.cell import measuring_alone
 from inferlab.measure.cells import jobs, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.children import load_request
 from inferlab.measure.explore import Explorer, Record, Search, latencies_s
 from inferlab.measure.findings import disturbances
 from inferlab.measure.intervals import student
-from inferlab.measure.lock import measuring_alone
 from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job, Layout, lay_out
 from inferlab.measure.queueing import value_s

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import InferlabError
+from inferlab.measure.cell import measuring_alone
 from inferlab.measure.children import Children
-from inferlab.measure.lock import measuring_alone
 from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.stats import WINDOW_S, median_ms
 from inferlab.model.flops.costs import NodeCost

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed, InferlabError
+from inferlab.measure.cell import measuring_alone
 from inferlab.measure.findings import WORTH_A_WORD
-from inferlab.measure.lock import measuring_alone
 from inferlab.records import Event, Finding, Listener, ignore
 from inferlab.records.profile import Ceilings, Layer
 from inferlab.worker import Launch, Worker, timeout_s

@@ -2,9 +2,8 @@
 
 from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint, Reach
 from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, Pair, Verdict
-from inferlab.records.engine import EngineInfo
-from inferlab.records.event import Event, Finding, Listener, ignore
-from inferlab.records.model import Dim, Kind, Model, Shape, TensorSpec
+from inferlab.records.event import Event, Fact, FactState, Finding, Listener, ignore
+from inferlab.records.model import Dim, EngineInfo, Kind, Model, Shape, TensorSpec
 from inferlab.records.plan import Cell, Pinning, Plan, Scenario, StreamMode
 from inferlab.records.recommendation import (
     Candidate,
@@ -20,17 +19,19 @@ from inferlab.records.recommendation import (
 )
 from inferlab.records.run import (
     Benchmark,
+    Estimate,
     Failure,
     Machine,
+    Method,
     Metric,
     Outcome,
     OutputCheck,
     Run,
     Samples,
     Status,
+    Summary,
     Window,
 )
-from inferlab.records.summary import Estimate, Method, Summary
 
 __all__ = [
     "Benchmark",
@@ -47,6 +48,8 @@ __all__ = [
     "EngineInfo",
     "Estimate",
     "Event",
+    "Fact",
+    "FactState",
     "Failure",
     "Figures",
     "Finding",

@@ -7,8 +7,7 @@ from typing import Literal
 
 from inferlab.records.model import Model
 from inferlab.records.plan import Cell
-from inferlab.records.run import Metric, Run
-from inferlab.records.summary import Estimate
+from inferlab.records.run import Estimate, Metric, Run
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
 #: What stands for an arm's time: its median latency, or the time per item at full throughput.

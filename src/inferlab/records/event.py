@@ -1,10 +1,13 @@
-"""Warnings and progress as data; only a view turns them into prose."""
+"""Warnings, facts about the machine and progress as data; only a view turns them into prose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+#: `warn` disturbs measurements; `unknown` cannot be read here; `info` is worth knowing and no fault.
+FactState = Literal["good", "warn", "unknown", "info"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +15,15 @@ class Finding:
     """A warning as data; only a view turns it into prose."""
 
     code: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing about the machine as data; only a view turns it into prose."""
+
+    code: str
+    state: FactState
     data: Mapping[str, Any] = field(default_factory=dict)
 
 

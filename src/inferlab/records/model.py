@@ -1,4 +1,4 @@
-"""A model that was read: its kind, its inputs and outputs, its size and precision."""
+"""What was read of a model, and what is known of an engine on this machine."""
 
 from __future__ import annotations
 
@@ -46,3 +46,18 @@ class Model:
     quantization: str = ""
     #: The same inputs may give different outputs (random operators), so outputs cannot be checked.
     random: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is known of an engine here: whether it runs, and if not, what to do."""
+
+    name: str
+    state: Literal["ready", "missing", "broken"]
+    version: str = ""
+    kinds: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    environment: str = "inferlab's own"
+    #: Why it cannot run, and the command that mends it.
+    problem: str = ""
+    remedy: str = ""

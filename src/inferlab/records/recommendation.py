@@ -10,8 +10,7 @@ from inferlab.records.capacity import Objective
 from inferlab.records.comparison import TimeMetric, Verdict
 from inferlab.records.model import Model
 from inferlab.records.plan import Scenario
-from inferlab.records.run import Failure, Machine, OutputCheck
-from inferlab.records.summary import Estimate
+from inferlab.records.run import Estimate, Failure, Machine, OutputCheck
 
 Standing = Literal[
     "recommended", "runner-up", "finalist", "dropped", "missed", "wrong", "failed", "spared", "untried"

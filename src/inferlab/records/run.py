@@ -1,4 +1,4 @@
-"""What was measured of a Cell: raw samples, noise, outputs, machine; and what became of every Cell of a Plan."""
+"""What was measured of a Cell (Run), what follows from it (Summary), and what became of every Cell of a Plan."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from inferlab.records.model import Model
 from inferlab.records.plan import Cell, Plan
 
+Method = Literal["student", "welch", "signed-rank"]
 Metric = Literal["max", "rms", "share"]
 Status = Literal["done", "failed", "cancelled", "pending"]
 
@@ -139,3 +140,37 @@ class Benchmark:
     outcomes: tuple[Outcome, ...]
     #: Its name in the store; empty where it was not saved.
     id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval; `low` and `high` are None where too little is known for one."""
+
+    value: float
+    low: float | None
+    high: float | None
+    #: The confidence that the interval was made for.
+    level: float
+    method: Method
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both ends of the interval, where there is one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Derived from a Cell's runs; latencies in milliseconds a batch, None where too few samples carry one."""
+
+    items_per_sec: Estimate
+    median_ms: Estimate
+    seconds_ran: float
+    iterations: int
+    mean_ms: float
+    std_ms: float
+    percentiles_ms: Mapping[float, float | None]
+    #: Of the work alone, without the wait for it, where requests arrive by themselves.
+    service_percentiles_ms: Mapping[float, float | None] | None = None
+    #: The share of requests that were still waiting when time was up.
+    unserved_share: float = 0.0

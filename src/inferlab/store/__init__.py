@@ -1,19 +1,32 @@
-"""What was measured, kept: in SQLite, or in PostgreSQL by URL; nothing heavy is imported before one is opened."""
+"""What was measured, saved at once: in SQLite, or in PostgreSQL by URL; nothing heavy is imported until then."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from inferlab.errors import InferlabError
+from inferlab.records import Cell, Event, Listener, Model, Outcome, Plan, Run
 from inferlab.store.entries import CellEntry, Document, Entry, Heading, Stored
 
 if TYPE_CHECKING:
-    from inferlab.store.connection import Database
+    from inferlab.store.database import Database
+    from inferlab.store.formats import Record
     from inferlab.store.store import Store
 
-__all__ = ["CellEntry", "Document", "Entry", "Heading", "Stored", "open_store"]
+__all__ = [
+    "CellEntry",
+    "Document",
+    "Entry",
+    "Heading",
+    "Saver",
+    "Stored",
+    "inspect_store",
+    "open_store",
+    "saving_store",
+]
 
 
 def open_store(url: str | None = None, make: bool = True) -> Store:
@@ -29,6 +42,21 @@ def open_store(url: str | None = None, make: bool = True) -> Store:
 
 
 @contextmanager
+def saving_store(url: str | None, listener: Listener) -> Iterator[Store | None]:
+    """The store to save results in; None where it cannot be opened and nobody named it: measuring goes on."""
+    try:
+        store = open_store(url)
+    except InferlabError as error:
+        if url or os.environ.get("INFERLAB_STORE"):
+            raise
+        listener(Event("unsaved", {"reason": str(error)}))
+        yield None
+        return
+    with store:
+        yield store
+
+
+@contextmanager
 def inspect_store(url: str | None = None) -> Iterator[Database]:
     """The database behind a store that is there, as it is: neither made nor migrated."""
     from inferlab.store.database import connect
@@ -38,3 +66,67 @@ def inspect_store(url: str | None = None) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+class Saver:
+    """Saves one benchmark or other record, for as long as the store takes it; tells once why it does not."""
+
+    def __init__(
+        self, store: Store | None, listener: Listener, entry_id: str = "", project_id: str | None = None
+    ) -> None:
+        self._store, self._listener, self._project_id = store, listener, project_id
+        #: The entry's name in the store; empty where it is not saved.
+        self.id = entry_id
+
+    def begin(self, plan: Plan, model: Model, cells: Sequence[Cell], against: str | None = None) -> None:
+        """Save what is about to be measured."""
+        with self._saving():
+            if self._store is not None:
+                self.id = self._store.begin(plan, model, cells, self._project_id, against)
+        self._tell_id()
+
+    def run(self, cell: Cell, run: Run) -> None:
+        """Save what one process measured."""
+        with self._saving():
+            if self._store is not None:
+                self._store.add_run(self.id, cell.id, run)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Save what became of a cell."""
+        with self._saving():
+            if self._store is not None:
+                self._store.finish_cell(self.id, outcome.cell.id, outcome.status, outcome.failure, outcome)
+
+    def record(
+        self, record: Record, title: str, outcomes: Sequence[Outcome] = (), keep: int | None = None
+    ) -> None:
+        """Save a result and cells that were measured for it; called again, it is the same one that has grown.
+
+        Of the cells that it had, only the first `keep` stay where that is given.
+        """
+        if self._store is None:
+            return
+        from inferlab.store.formats import content_of, kind_of  # late: benchmarks need none of it
+
+        content, known = content_of(record), self.id
+        with self._saving():
+            if known:
+                self._store.replace_document(known, content, outcomes, keep)
+            else:
+                kind = kind_of(record)
+                self.id = self._store.add_document(kind, title, content, outcomes, self._project_id)
+        if not known:
+            self._tell_id()
+
+    def _tell_id(self) -> None:
+        if self.id:
+            self._listener(Event("saved", {"id": self.id}))
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """A store that fails costs the saving, never the measuring."""
+        try:
+            yield
+        except InferlabError as error:
+            self._store = None
+            self._listener(Event("unsaved", {"reason": str(error)}))

@@ -8,8 +8,7 @@ from typing import Any
 from inferlab.codec import parse_json, restored
 from inferlab.errors import InferlabError
 from inferlab.records import Cell, Failure, Model, Plan, Run
-from inferlab.store.connection import Connection, Database, Row
-from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE
+from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE, Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, PRECEDENCE
 from inferlab.store.rows import moment
 

@@ -1,4 +1,4 @@
-"""Open the database behind a store: which one it is, and whether its tables are ours and of our version.
+"""The database behind a store: transactions, which database it is, and whether its tables are ours.
 
 entry   A benchmark, or a document; both share their ids and the history. `created_at` is ISO 8601 in UTC with
         microseconds, so that its order is that of time. `content` is JSON: {"plan": …, "model": …}, or the
@@ -16,12 +16,14 @@ job     What is to be measured, is measured or was; `content` is what was asked,
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any, ClassVar
 
-from inferlab.errors import BadInput
-from inferlab.store.connection import Connection, Database
-from inferlab.store.sqlite import SQLite
+from inferlab.errors import BadInput, InferlabError, NotSaved
 
 #: The modules in `migrations/` that lead from one version to the next: plain SQL that never changes again. What
 #: lists show of a document is derived from it by the code of today after the last of them.
@@ -33,6 +35,214 @@ VERSION_TABLE = "inferlab_version"
 TABLES = frozenset({"entry", "cell", "run", "project", "job"})
 #: How long a writer waits for another before it gives up.
 BUSY_S = 30.0
+Row = dict[str, Any]
+#: So many connections are kept open for the next transaction.
+_MOST_IDLE = 8
+
+
+class Connection:
+    """A transaction; what it reads is of one moment."""
+
+    def __init__(self, driver: Any, database: Database) -> None:
+        self._driver = driver
+        self._database = database
+        #: What a query ends with whose rows no other writer may touch until this transaction is over.
+        self.lock = database.row_lock
+
+    def rows(self, sql: str, /, **values: Any) -> list[Row]:
+        """Run a statement with `:name` for each value; the rows that it returns, columns by name."""
+        cursor = self._driver.execute(self._database.placeholders(sql), values)
+        if cursor.description is None:
+            return []
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+class Database(ABC):
+    """A database behind a connection of DB-API 2; what differs between databases is here, declared by each."""
+
+    #: As migrations distinguish them.
+    dialect: ClassVar[str]
+    #: Whether tables of other programs may lie beside ours.
+    shared: ClassVar[bool]
+    row_lock: ClassVar[str]
+    #: What its driver raises.
+    errors: tuple[type[Exception], ...]
+    #: The statements that begin a transaction.
+    begin_reading: tuple[str, ...]
+    begin_writing: tuple[str, ...]
+    #: While it lasts, no other process changes the tables.
+    begin_migrating: tuple[str, ...]
+    #: Whether it is known that nothing can be written.
+    read_only: bool = False
+
+    def __init__(self, label: str) -> None:
+        #: Its path or URL, without its password.
+        self.label = label
+        # Connections that no thread uses now.
+        self._idle: list[Any] = []
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A transaction that only reads."""
+        return self._transaction(self.begin_reading)
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """A transaction that writes: done as a whole, or not at all."""
+        return self._transaction(self.begin_writing)
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A transaction that may change the tables, while no other does."""
+        with self.explained(), closing(self.open()) as driver:
+            for statement in self.begin_migrating:
+                driver.execute(statement)
+            yield Connection(driver, self)
+            driver.execute("COMMIT")
+
+    def checking(self) -> AbstractContextManager[Connection]:
+        """A transaction that reads, in which text that is no UTF-8 has surrogates rather than to be an error."""
+        return self.reading()
+
+    @abstractmethod
+    def open(self) -> Any:
+        """A new connection of the driver in autocommit mode: whoever takes it begins the transactions."""
+
+    @abstractmethod
+    def placeholders(self, sql: str) -> str:
+        """A statement with its `:name` spelled as the driver wants it."""
+
+    @abstractmethod
+    def is_lost(self, driver: Any) -> bool:
+        """Whether a connection was cut by the other side, so that a new one may work."""
+
+    @abstractmethod
+    def is_unreachable(self, error: Exception) -> bool:
+        """Whether an error means that there is no connection to the database."""
+
+    @abstractmethod
+    def tables(self, connection: Connection) -> set[str]:
+        """The names of the tables that it has."""
+
+    @abstractmethod
+    def faults(self, connection: Connection) -> list[str]:
+        """What the database itself finds wrong with its content."""
+
+    @abstractmethod
+    def backup(self, path: Path) -> None:
+        """Copy it into a new file, of one moment, while others may use it; refused where there is a file."""
+
+    @abstractmethod
+    def shrink(self) -> None:
+        """Give the disk back what was removed, where that does not happen by itself and is possible now."""
+
+    def close(self) -> None:
+        """Close all connections; new ones are opened where they are needed."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn the driver's errors into those that say what happened to which store and what to do."""
+        try:
+            yield
+        except self.errors as error:
+            raise store_error(self.label, error, self.is_unreachable(error)) from error
+
+    @contextmanager
+    def _transaction(self, begin: Sequence[str]) -> Iterator[Connection]:
+        with self.explained():
+            driver = self._begun(begin)
+            try:
+                yield Connection(driver, self)
+                driver.execute("COMMIT")
+            except BaseException:
+                # This undoes the transaction, and what has failed once is not used again.
+                driver.close()
+                raise
+            if len(self._idle) < _MOST_IDLE:
+                self._idle.append(driver)
+            else:
+                driver.close()
+
+    def _begun(self, begin: Sequence[str]) -> Any:
+        """A connection in a new transaction: an idle one if there is one whose server is still there."""
+        while True:
+            try:
+                driver, was_idle = self._idle.pop(), True
+            except IndexError:
+                driver, was_idle = self.open(), False
+            try:
+                for statement in begin:
+                    driver.execute(statement)
+                return driver
+            except BaseException:
+                retry = was_idle and self.is_lost(driver)
+                driver.close()
+                if not retry:
+                    raise
+
+
+def insert(connection: Connection, table: str, values: Row) -> None:
+    """Insert a row."""
+    names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+    connection.rows(f"INSERT INTO {table} ({names}) VALUES ({marks})", **values)  # noqa: S608
+
+
+def among(name: str, wanted: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """The condition that a column has one of these values, of which there is at least one; and the values."""
+    values = {f"among{index}": value for index, value in enumerate(wanted)}
+    return f"{name} IN ({', '.join(f':{mark}' for mark in values)})", values
+
+
+_DAMAGED = ("not a database", "malformed", "unsupported file format", "file is encrypted", "could not decode")
+_FOREIGN = ("no such table", "no such column", "has no column")
+
+
+def store_error(label: str, error: Exception, unreachable: bool) -> InferlabError:
+    """A driver's error as one that says what happened to which store and what to do."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    # PostgreSQL's own codes: lock not available, deadlock, disk full, read-only transaction or server.
+    state = getattr(error, "sqlstate", None) or ""
+    low = said.lower()
+    # SQLite's own message can hold what is no UTF-8, out of a damaged file.
+    if any(word in low for word in _DAMAGED) or isinstance(error, UnicodeError):
+        return BadInput(
+            f"The store {label} is damaged or no SQLite database ({said}). It was left as it is: move it away, "
+            "then begin a new one or import an export."
+        )
+    if any(word in low for word in _FOREIGN) or state in ("42P01", "42703"):
+        return BadInput(
+            f"The store {label} is marked as ours, but its tables are not those that inferlab makes ({said}). "
+            "Name another store."
+        )
+    if "is locked" in low or state in ("55P03", "40P01"):
+        return NotSaved(
+            f"The store {label} stayed locked by another program. Nothing was changed: end that program, "
+            "or try again."
+        )
+    if "is full" in low or state == "53100":
+        return NotSaved(
+            f"The disk of the store {label} is full. What was saved before is intact; this was not saved. "
+            "Make room."
+        )
+    if "readonly" in low or state == "25006":
+        return NotSaved(f"The store {label} cannot be written to. Change its permissions or name another store.")
+    if "disk i/o error" in low:
+        return NotSaved(f"The disk of the store {label} refuses ({said}). It may be full or failing.")
+    if "unable to open" in low:
+        return BadInput(
+            f"The store {label} cannot be opened ({said}). Check its permissions or name another store."
+        )
+    if state == "42501":
+        return BadInput(
+            f"The store {label} denies us what we need ({said}). Ask its owner for the right to do it."
+        )
+    if unreachable:
+        return BadInput(
+            f"The store {label} cannot be reached ({said}). Check that the server runs, its address, "
+            "user and password."
+        )
+    return InferlabError(f"The store {label} reports a fault: {said}")
 
 
 class NoStore(BadInput):
@@ -86,7 +296,9 @@ def connect(url: str | None, make: bool) -> Database:
     )
 
 
-def _sqlite(path: Path, make: bool) -> SQLite:
+def _sqlite(path: Path, make: bool) -> Database:
+    from inferlab.store.sqlite import SQLite
+
     if not (make or path.exists()):
         raise NoStore(
             f"There is no store {path}. Name the right one with --store or INFERLAB_STORE; one is made when "

@@ -22,9 +22,9 @@ from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.store import rows
-from inferlab.store.briefs import brief_of, digest_of
-from inferlab.store.connection import Connection, Row, insert
+from inferlab.store.database import Connection, Row, insert
 from inferlab.store.entries import PRECEDENCE
+from inferlab.store.rows import brief_of, digest_of
 from inferlab.store.samples import unpack
 from inferlab.units import size
 from inferlab.version import __version__

@@ -1,4 +1,4 @@
-"""Records as what an entry of the store holds, and back; also those that earlier versions wrote.
+"""Records as what an entry of the store or a file holds, and back; also those that earlier versions wrote.
 
 Profiles, versions and searches are stored as they are. Runs of a comparison lie in cells of their own, beside it.
 
@@ -8,10 +8,11 @@ Version 1 of comparisons, capacities and recommendations was the file that the c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args
 
-from inferlab.codec import finite, plain, restored
+from inferlab.codec import finite, parse_json, plain, read_text, restored
 from inferlab.errors import BadInput
 from inferlab.records import (
     Capacity,
@@ -26,10 +27,10 @@ from inferlab.records import (
 from inferlab.records.optimization import FORMAT as OPTIMIZATION
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import FORMAT as PROFILE
-from inferlab.records.profile import Profile
+from inferlab.records.profile import LossMethod, LossMetric, Profile
 from inferlab.store.entries import Document
-from inferlab.store.record_files import PROFILES, VERSIONS
 
+R = TypeVar("R")
 Content = Mapping[str, Any]
 Record = ComparisonSweep | Capacity | Recommendation | FleetRecommendation | Profile | Optimization | Front
 
@@ -93,23 +94,28 @@ def outcomes_of(comparison: Comparison) -> tuple[Outcome, ...]:
 def record_of(document: Document) -> Record:
     """The record that an entry holds; BadInput where it is of a format that this version does not read."""
     known = str(document.content.get("format"))
-    if known.endswith("/1") and known not in _READERS:
+    kind = next((kind for kind, name in _FORMATS.items() if name == known), None)
+    read: Callable[[Document], Any] | None = None
+    if known == COMPARISON:
+        read = _comparisons
+    elif kind is None:
         from inferlab.store.older_formats import READERS  # late: few entries are as old
 
         read = READERS.get(known)
-    else:
-        read = _READERS.get(known)
-    if read is None:
+    if kind is None and read is None:
         raise BadInput(f"{document.id} is a {document.kind} in a format that this version does not read: {known}.")
     try:
-        record: Record = read(document)
+        record: Record
+        if read is not None:
+            record = read(document)
+        elif known in (PROFILE, OPTIMIZATION):
+            record = (PROFILES if known == PROFILE else VERSIONS).from_content(document.content, document.id)
+        else:
+            assert kind is not None
+            record = restored(kind, document.content)
         return record if isinstance(record, Front) else replace(record, id=document.id)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise BadInput(f"The {document.kind} {document.id} is damaged: {error}.") from error
-
-
-def _reader(kind: type[Record]) -> Callable[[Document], Any]:
-    return lambda document: restored(kind, document.content)
 
 
 def _comparisons(document: Document) -> ComparisonSweep:
@@ -133,12 +139,88 @@ def pairs_of(outcomes: Iterator[Outcome], log_ratios: Sequence[float]) -> tuple[
     return tuple(Pair(*pair) for pair in zip(a.runs, b.runs, log_ratios, strict=True))
 
 
-_READERS: dict[str, Callable[[Document], Any]] = {
-    COMPARISON: _comparisons,
-    CAPACITY: _reader(Capacity),
-    RECOMMENDATION: _reader(Recommendation),
-    FLEET_RECOMMENDATION: _reader(FleetRecommendation),
-    SEARCH: _reader(Front),
-    PROFILE: lambda document: PROFILES.from_content(document.content, document.id),
-    OPTIMIZATION: lambda document: VERSIONS.from_content(document.content, document.id),
-}
+@dataclass(frozen=True)
+class RecordFiles(Generic[R]):
+    """How a kind of record is read again: its format, and the words for what is wrong with a file."""
+
+    kind: type[R]
+    format: str
+    #: What it is called, after "is not a".
+    noun: str
+    #: The command that writes one.
+    command: str
+    #: Refuses what nothing could have made; a ValueError says why.
+    check: Callable[[R], None]
+
+    def from_content(self, found: Any, name: str) -> R:
+        """The record that was written so; refused where it is none, or where nothing could have made it."""
+        if not isinstance(found, Mapping):
+            raise BadInput(f"{name} is not a {self.noun}. {self._make}")
+        if found.get("format") != self.format:
+            told = found.get("format") or "no format"
+            raise BadInput(f"{name} is not a {self.noun} that this version reads ({told}).")
+        try:
+            record = restored(self.kind, dict(found))
+            self.check(record)
+        except BadInput:
+            raise
+        except (ValueError, ArithmeticError) as error:
+            raise BadInput(f"The {self.noun} {name} is damaged: {error}. Make it again.") from error
+        return record
+
+    def load(self, name: str) -> R:
+        """Read a record from a file."""
+        try:
+            found = parse_json(read_text(Path(name)))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise BadInput(f"{name} cannot be read as a {self.noun}: {reason}. {self._make}") from error
+        return self.from_content(found, name)
+
+    @property
+    def _make(self) -> str:
+        return f"Make one with: {self.command}"
+
+
+def is_file(name: str) -> bool:
+    """Whether a name means a file with a record in it, which need not be there, rather than a model."""
+    return name.lower().endswith(".json")
+
+
+def _check_profile(profile: Profile) -> None:
+    """Refuse what no measurement gives, and what views divide by or look up; a ValueError says why."""
+    performance, loss = profile.performance, profile.loss
+    positive: list[float] = []
+    levels: list[str] = []
+    if performance:
+        positive += [performance.batch_size, performance.ms_per_batch, *(performance.processes_ms or [0.0])]
+        levels += [*performance.pruned, *(key for layer in performance.layers for key in layer.pruned)]
+        if limits := performance.ceilings:
+            positive += [limits.fp32_gflops, limits.bandwidth_gb_per_s]
+    if loss:
+        levels += [key for layer in loss.layers for key in layer.losses]
+        if loss.method not in get_args(LossMethod) or loss.metric not in get_args(LossMetric):
+            raise ValueError(f"its losses are of an unknown kind, {loss.method} in {loss.metric}")
+    if profile.estimate and profile.estimate.verified:
+        positive.append(profile.estimate.verified.ms_per_batch)
+    if not all(value > 0 for value in positive):
+        raise ValueError("a time, a batch size or a ceiling is not more than 0")
+    for key in levels:
+        if not 0 <= float(key) <= 1:
+            raise ValueError(f"{key} is no level of pruning")
+
+
+def _check_version(version: Optimization) -> None:
+    """Refuse what no measurement gives, and what views divide by; a ValueError says why."""
+    if not all(one.ms > 0 and one.original_ms > 0 and one.speedup > 0 for one in version.measured):
+        raise ValueError("a time is not more than 0")
+
+
+PROFILES = RecordFiles(Profile, PROFILE, "profile", "inferlab profile MODEL -x profile.json", _check_profile)
+VERSIONS = RecordFiles(
+    Optimization,
+    OPTIMIZATION,
+    "report of an optimised version",
+    "inferlab optimize MODEL -o out.onnx -x version.json",
+    _check_version,
+)

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferlab.codec import parse_json, restored
 from inferlab.records import Cell, Failure, Status
-from inferlab.store.connection import Connection, Row, among
+from inferlab.store.database import Connection, Row, among
 from inferlab.store.entries import PRECEDENCE, CellEntry, Entry
 from inferlab.store.rows import CACHED, moment, texts
 

@@ -10,7 +10,7 @@ from inferlab.codec import dumps, parse_json
 from inferlab.errors import Conflict, NotThere
 from inferlab.machine import node_name
 from inferlab.store import rows
-from inferlab.store.connection import Connection, Database, Row, among, insert
+from inferlab.store.database import Connection, Database, Row, among, insert
 from inferlab.store.entries import ALIVE, RESUMABLE, JobKind, JobStatus, QueuedJob
 
 # All but the log, which may be long.

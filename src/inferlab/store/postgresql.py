@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.store.connection import Connection, Database
+from inferlab.store.database import Connection, Database
 
 # Any number that no other program is likely to lock by.
 _LOCK = 0x1FE21AB

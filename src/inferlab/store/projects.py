@@ -9,7 +9,7 @@ from inferlab.errors import NotThere
 from inferlab.measure import headline
 from inferlab.records import Model
 from inferlab.store import rows
-from inferlab.store.connection import Connection, Database, Row, among, insert
+from inferlab.store.database import Connection, Database, Row, among, insert
 from inferlab.store.entries import BENCHMARK, CellEntry, Project, ProjectLine
 from inferlab.store.history import OF_PROJECT, cell_entry
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput, NotSaved
-from inferlab.store.connection import Connection, Database
+from inferlab.store.database import Connection, Database
 
 # The log's index is memory that processes share, which those on other machines would not see.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")

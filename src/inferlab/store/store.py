@@ -9,15 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from inferlab.codec import dumps, parse_json, plain, restored
+from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import history, rows
-from inferlab.store.briefs import brief_of, digest_of
-from inferlab.store.connection import Connection, Database, Row
+from inferlab.store.database import Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored
 from inferlab.store.jobs import Jobs
 from inferlab.store.projects import Projects
+from inferlab.store.rows import brief_of, digest_of
 
 # Dates before the year 1 do not exist.
 _MOST_DAYS = 100_000
@@ -76,7 +76,7 @@ class Store:
 
         `against` is the id of another benchmark that it is to be compared with.
         """
-        content = {"plan": plain(plan), "model": plain(model), **({"against": against} if against else {})}
+        content = {"plan": plan, "model": model, **({"against": against} if against else {})}
         with self._database.writing() as connection:
             entry_id = rows.insert_entry(connection, BENCHMARK, model.source, model.digest, content, project_id)
             for position, one in enumerate(cells):
@@ -108,7 +108,7 @@ class Store:
                 "UPDATE cell SET status = :status, failure = :failure WHERE cell.row = :row",
                 row=row,
                 status=status,
-                failure=None if failure is None else dumps(plain(failure)),
+                failure=None if failure is None else dumps(failure),
             )
             if known is None:
                 rows.refresh(connection, row)
@@ -378,7 +378,7 @@ def _add_outcomes(connection: Connection, entry_id: str, outcomes: Sequence[Outc
         row = rows.insert_cell(connection, entry_id, position, outcome.cell, outcome.status)
         for number, run in enumerate(outcome.runs):
             rows.insert_run(connection, row, number, run)
-        rows.refresh(connection, row)
+        rows.keep_numbers(connection, row, outcome.cell, outcome.runs)
 
 
 def _outcome(connection: Connection, row: Row) -> Outcome:

@@ -44,7 +44,7 @@ def _refusal(source: Source, model: Model) -> str:
 
 
 def _measure(args: BenchmarkArguments, source: Source, size: int, length: int, listener: Listener) -> Measured:
-    from inferlab.measure.lock import measuring_alone
+    from inferlab.measure.cell import measuring_alone
 
     try:
         with measuring_alone(f"training of {source.name}", listener):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferlab.codec import plain
-from inferlab.machine.facts import Fact, State
+from inferlab.records import Fact, FactState
 from inferlab.units import duration, one_line, plural, share, size
 from inferlab.views.tables import Block, Pair
 
@@ -396,7 +396,7 @@ _MARGIN = 2 + _STATE_WIDTH + 2 + _LABEL_WIDTH + 2
 _NARROWEST = 30
 
 
-def lines(facts: Sequence[Fact], width: int | None, paint: Callable[[State, str], str]) -> list[str]:
+def lines(facts: Sequence[Fact], width: int | None, paint: Callable[[FactState, str], str]) -> list[str]:
     """The facts in their groups, then the verdict; wrapped to `width` if given; `paint` colours a state's word."""
     printed: list[str] = []
     group = ""

@@ -1,4 +1,4 @@
-"""What a fact is, and the system that facts are read from."""
+"""The system that facts about a machine are read from."""
 
 from __future__ import annotations
 
@@ -8,24 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 from inferlab.child import confinement, counters
 from inferlab.machine import CAN_FORK, parse_cpu_list, read_text
 
-#: `warn` disturbs measurements; `unknown` cannot be read here; `info` is worth knowing and no fault.
-State = Literal["good", "warn", "unknown", "info"]
-
 SYS_CPU = "sys/devices/system/cpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One thing about the machine as data; only a view turns it into prose."""
-
-    code: str
-    state: State
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _affinity() -> tuple[int, ...] | None:
