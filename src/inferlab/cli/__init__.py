@@ -35,6 +35,7 @@ _COMMANDS = {
     "import": "Take in the entries of an exported file.",
     "prune": "Remove old entries from the store.",
     "store": "Check the store, or copy it while it is in use.",
+    "completion": "Print the script for completion in bash, zsh or fish.",
 }
 
 _LONGEST = 4000

@@ -23,12 +23,14 @@ class _Escaping:
         #: Whether anything was written.
         self.used = False
 
-    def write(self, text: str) -> int:
+    def write(self, written: str | bytes) -> int:
         """Write text with its control characters made visible, and characters that the stream lacks as well."""
         self.used = True
+        # click answers a shell that completes in bytes.
+        text = written if isinstance(written, str) else written.decode(errors="backslashreplace")
         shown, encoding = escape_controls(text), self.stream.encoding or "utf-8"
         self.stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
-        return len(text)
+        return len(written)
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write several texts."""
