@@ -71,10 +71,7 @@ def iterations(arms: Sequence[tuple[str, Outcome]], most_dots: int = _MOST_DOTS)
         margin={"r": 16 + frame.width(texts)},
         showlegend=len(arms) > 1,
         legend=frame.legend_above() | {"traceorder": "reversed"},
-        annotations=[
-            frame.label(text, 1, place, one.color, xref="paper", xshift=8)
-            for text, place, one in zip(texts, places, drawn, strict=True)
-        ],
+        annotations=frame.beside(texts, places, [one.color for one in drawn]),
         shapes=[
             *(shade for one in drawn for shade in timeline.shades(one.track, _shade(one, drawn))),
             *timeline.walls(tracks),
@@ -161,20 +158,9 @@ def _best(line: Series, axis: str) -> Iterator[dict[str, Any]]:
     found = best_and_worst(line.points)
     if found is None or found[0] is found[1]:
         return
-    yield {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "best",
-        "x": [getattr(found[0], axis)],
-        "y": [found[0].ms_per_item],
-        "marker": {
-            "symbol": "circle-open",
-            "size": 16,
-            "color": frame.ACCENT,
-            "line": {"width": 2, "color": frame.ACCENT},
-        },
-        "hoverinfo": "skip",
-    }
+    edge = {"width": 2, "color": frame.ACCENT}
+    ring = {"symbol": "circle-open", "size": 16, "color": frame.ACCENT, "line": edge}
+    yield frame.scatter("markers", [getattr(found[0], axis)], [found[0].ms_per_item], name="best", marker=ring)
 
 
 def _titled(text: str, kind: str) -> str:

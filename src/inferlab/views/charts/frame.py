@@ -192,6 +192,56 @@ def label(text: str, x: float, y: float, color: str = INK, **more: Any) -> dict[
     }
 
 
+def beside(
+    texts: Sequence[str], places: Sequence[float], colors: Sequence[str], xshift: int = 8
+) -> list[dict[str, Any]]:
+    """Texts in a column right of the chart, each at its place on the y axis."""
+    return [
+        label(text, 1, place, color, xref="paper", xshift=xshift)
+        for text, place, color in zip(texts, places, colors, strict=True)
+    ]
+
+
+def scatter(
+    mode: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A trace of marks, lines or texts, and what those read who point at them; None: nothing."""
+    told = {"hoverinfo": "skip"} if hover is None else {"hoverinfo": "text", "hovertext": list(hover)}
+    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), **told, **more}
+
+
+def error_bars(
+    values: Sequence[float], ends: Sequence[Sequence[float] | None], color: str, thickness: float = 1.2
+) -> dict[str, Any]:
+    """Bars from each value to both ends of its interval, where it has one."""
+    both = list(zip(values, ends, strict=True))
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [None if end is None else end[1] - value for value, end in both],
+        "arrayminus": [None if end is None else value - end[0] for value, end in both],
+        "color": color,
+        "thickness": thickness,
+        "width": 4,
+    }
+
+
+def rows(names: Sequence[str]) -> dict[str, Any]:
+    """The y axis of things below each other, the first at the top."""
+    return {
+        "tickvals": list(range(len(names))),
+        "ticktext": [safe(name) for name in names],
+        "range": [len(names) - 0.5, -0.5],
+        "showgrid": False,
+        "ticks": "",
+    }
+
+
+def sparsities(title: str) -> dict[str, Any]:
+    """The x axis of levels of pruning."""
+    return {"range": [-0.03, 1.03], "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1], "title": title}
+
+
 def span(values: Sequence[float], ends: Sequence[float]) -> tuple[str, list[float]]:
     """The type of an axis, logarithmic where values differ widely, and the range that holds the ends too."""
     low, high = min((*values, *ends)), max((*values, *ends))
@@ -267,17 +317,15 @@ MOST_BARS = 1000
 
 def outline(x: Sequence[float], y: Sequence[float | None], color: str, bottom: float = 0.0) -> dict[str, Any]:
     """The outline of bars at every whole number of x; those without a value end at the bottom."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": list(x),
-        "y": [bottom if one is None else one for one in y],
-        "line": {"shape": "hvh", "width": 1, "color": color},
-        "fill": "tozeroy",
-        "fillcolor": color,
-        "opacity": 0.85,
-        "hoverinfo": "skip",
-    }
+    return scatter(
+        "lines",
+        x,
+        [bottom if one is None else one for one in y],
+        line={"shape": "hvh", "width": 1, "color": color},
+        fill="tozeroy",
+        fillcolor=color,
+        opacity=0.85,
+    )
 
 
 def places(x: Sequence[float], y: Sequence[float | None], hovering: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,50 +91,28 @@ def _line(shown: Sequence[Candidate], x_of: Any) -> dict[str, Any]:
     for loss, speed in sorted(points, key=lambda point: (point[0], -point[1])):
         if not best or speed > best[-1][1]:
             best.append((loss, speed))
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [x_of(loss) for loss, _ in best],
-        "y": [speed for _, speed in best],
-        "line": {"color": frame.ACCENT, "width": 1.5, "shape": "hv"},
-        "hoverinfo": "skip",
-    }
+    line = {"color": frame.ACCENT, "width": 1.5, "shape": "hv"}
+    return frame.scatter("lines", [x_of(loss) for loss, _ in best], [speed for _, speed in best], line=line)
 
 
 def _marks(ones: Sequence[Candidate], found: Front, x_of: Any, color: str) -> list[dict[str, Any]]:
     """Areas that go with the sizes of the files, and the intervals of the speed where there are any."""
     sure = [one for one in ones if one.speedup_interval is not None]
-    intervals = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [x_of(one.loss) for one in sure],
-        "y": [one.speedup for one in sure],
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [_arm(one, 1) for one in sure],
-            "arrayminus": [_arm(one, 0) for one in sure],
-            "color": color,
-            "thickness": 1,
-            "width": 4,
-        },
-        "marker": {"size": 1, "color": color},
-        "hoverinfo": "skip",
-    }
-    marks = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [x_of(one.loss) for one in ones],
-        "y": [one.speedup for one in ones],
-        "marker": {
-            "color": color,
-            "opacity": 0.7,
-            "size": [_diameter(one.size_bytes, found) for one in ones],
-            "line": {"width": 0},
-        },
-        "hovertext": [_told(one, found) for one in ones],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
+    intervals = frame.scatter(
+        "markers",
+        [x_of(one.loss) for one in sure],
+        speeds := [one.speedup or 0.0 for one in sure],
+        error_y=frame.error_bars(speeds, [one.speedup_interval for one in sure], color, 1),
+        marker={"size": 1, "color": color},
+    )
+    sizes = [_diameter(one.size_bytes, found) for one in ones]
+    marks = frame.scatter(
+        "markers",
+        [x_of(one.loss) for one in ones],
+        [one.speedup for one in ones],
+        [_told(one, found) for one in ones],
+        marker={"color": color, "opacity": 0.7, "size": sizes, "line": {"width": 0}},
+    )
     return [intervals, marks]
 
 
@@ -152,50 +130,31 @@ def _numbers(
             rows.append((x, y, [one]))
         else:
             row[2].append(one)
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "x": [x for x, _, _ in rows],
-        "y": [y for _, y, _ in rows],
+    return frame.scatter(
+        "text",
+        [x for x, _, _ in rows],
+        [y for _, y, _ in rows],
         # Spaces: past the marks.
-        "text": [f"   {', '.join(str(found.candidates.index(one) + 1) for one in ones)}" for _, _, ones in rows],
-        "textposition": "top right",
-        "textfont": {"color": frame.INK, "size": 12},
-        "cliponaxis": False,
-        "hoverinfo": "skip",
-    }
+        text=[f"   {', '.join(str(found.candidates.index(one) + 1) for one in ones)}" for _, _, ones in rows],
+        textposition="top right",
+        textfont={"color": frame.INK, "size": 12},
+        cliponaxis=False,
+    )
 
 
 def _original(found: Front, x_of: Any) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "cliponaxis": False,
-        "x": [x_of(0.0)],
-        "y": [1.0],
-        "marker": {
-            "color": "rgba(0,0,0,0)",
-            "size": _diameter(found.original_bytes, found),
-            "line": {"color": frame.INK, "width": 1.5},
-        },
-        "hovertext": [f"<b>the original</b><br>{size(found.original_bytes)}"],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
+    told = [f"<b>the original</b><br>{size(found.original_bytes)}"]
+    ring = _hollow(_diameter(found.original_bytes, found), frame.INK, 1.5)
+    return frame.scatter("markers", [x_of(0.0)], [1.0], told, cliponaxis=False, marker=ring)
 
 
 def _ring(one: Candidate, found: Front, x_of: Any) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [x_of(one.loss)],
-        "y": [one.speedup],
-        "marker": {
-            "color": "rgba(0,0,0,0)",
-            "size": _diameter(one.size_bytes, found) + 9,
-            "line": {"color": frame.ACCENT, "width": 2},
-        },
-        "hoverinfo": "skip",
-    }
+    ring = _hollow(_diameter(one.size_bytes, found) + 9, frame.ACCENT, 2)
+    return frame.scatter("markers", [x_of(one.loss)], [one.speedup], marker=ring)
+
+
+def _hollow(diameter: float, color: str, width: float) -> dict[str, Any]:
+    return {"color": "rgba(0,0,0,0)", "size": diameter, "line": {"color": color, "width": width}}
 
 
 def _region(found: Front, axis: dict[str, Any], x_of: Any, top: float) -> dict[str, Any]:
@@ -233,11 +192,6 @@ def _named(found: Front, one: Candidate) -> str:
     place = found.candidates.index(one)
     mark = ", chosen" if place == found.chosen else ""
     return f"{place + 1}  {shortened(one.label, _LONGEST_LABEL)}{mark}"
-
-
-def _arm(one: Candidate, end: int) -> float:
-    """How far the interval reaches from the speed to one of its ends."""
-    return abs((one.speedup_interval or (0.0, 0.0))[end] - (one.speedup or 0.0))
 
 
 def _diameter(size_bytes: int | None, found: Front) -> float:

@@ -11,7 +11,7 @@ from inferlab.profiling.predict import losses_of, times_of, weight_shares
 from inferlab.records.profile import LossLayer, LossProfile, Profile
 from inferlab.units import plural, share, shortened
 from inferlab.views.charts import frame
-from inferlab.views.charts.profile_values import HOVER, VALUES, hover, named
+from inferlab.views.charts.profile_values import HOVER, HOVER_TEMPLATE, VALUES, hover, named, value_axis
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -67,37 +67,28 @@ def loss_curves(profile: Profile, most: int = 8) -> Figure:
     texts = [shortened(one.weight or one.id, 28) for one in ranked]
     height = frame.height_for(len(ranked), subtitle)
     places = frame.spread(ends, area, frame.plot_height(height, subtitle))
+    colors = [frame.ACCENT if rank == 0 else frame.INK for rank in range(len(ranked))]
     traces = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "x": x,
-            "y": y,
-            "line": {"color": frame.ACCENT if rank == 0 else frame.INK, "width": 2.5 if rank == 0 else 1.5},
-            "marker": {"color": frame.ACCENT if rank == 0 else frame.INK, "size": 6},
-            "opacity": 1 if rank == 0 else 0.8,
-            "hoverinfo": "text",
-            "hovertext": [hover([*named(one), *_losses(one)])] * len(x),
-        }
-        for rank, (one, (x, y)) in enumerate(zip(ranked, lines, strict=True))
+        frame.scatter(
+            "lines+markers",
+            *line,
+            [hover([*named(one), *_losses(one)])] * len(line[0]),
+            line={"color": color, "width": 2.5 if one is ranked[0] else 1.5},
+            marker={"color": color, "size": 6},
+            opacity=1 if one is ranked[0] else 0.8,
+        )
+        for one, line, color in zip(ranked, lines, colors, strict=True)
     ]
     return frame.made(
         traces[::-1],  # the worst last, so that it lies above the others
         "Loss by sparsity",
         subtitle,
-        {
-            "range": [-0.03, 1.03],
-            "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1],
-            "title": "sparsity of its weights",
-        },
+        frame.sparsities("sparsity of its weights"),
         {"range": area, "title": _METRICS[loss.metric]},
         height=height,
         margin={"r": 32 + frame.width(texts)},
         hoverlabel=HOVER,
-        annotations=[
-            frame.label(text, 1, place, frame.ACCENT if rank == 0 else frame.INK, xref="paper", xshift=8)
-            for rank, (text, place) in enumerate(zip(texts, places, strict=True))
-        ],
+        annotations=frame.beside(texts, places, colors),
     )
 
 
@@ -135,17 +126,12 @@ def _bars(
         unit = "% of the sum of all layers"
     elif value == "log":
         shown = [one if one is not None and one > 0 else None for one in given]
-    there = [one for one in shown if one is not None]
-    low, high = min([0.0, *there]), max([0.0, *there])
-    axis: dict[str, Any] = {"type": "linear", "range": [low * 1.06, high * 1.06 or 1.0], "title": unit}
-    if value == "log" and there:
-        area = [math.log10(min(there)) - 0.3, math.log10(high) + 0.1]
-        axis = {"type": "log", "range": area, "title": f"{unit}, logarithmic"}
+    axis = value_axis(shown, unit, value)
     places = list(range(len(given)))
     hovering = {
         "customdata": [_told(one) for one in given],
         "hovertext": [hover([*named(one), f"parameters: {one.params:,}", *_losses(one)]) for one in loss.layers],
-        "hovertemplate": "<b>%{customdata}</b><br>%{hovertext}<extra></extra>",
+        "hovertemplate": HOVER_TEMPLATE,
     }
     deep = len(given) > frame.MOST_BARS
     if deep:
@@ -208,13 +194,8 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
             *([] if times else ["times at levels of pruning were not measured"]),
             *([] if measured else ["losses were not measured"]),
         ],
-        {
-            "range": [-0.03, 1.03],
-            "title": "sparsity",
-            "tickvals": [0, 0.25, 0.5, 0.75, 1],
-            "tickformat": ".0%",
-            "anchor": loss_axis,
-        },
+        frame.sparsities("sparsity")
+        | {"tickvals": [0, 0.25, 0.5, 0.75, 1], "tickformat": ".0%", "anchor": loss_axis},
         upper,
         height=_HEIGHT if times else _HEIGHT_OF_ONE,
         margin={"l": 64, "r": 24},
@@ -244,16 +225,11 @@ def _at(layer: LossLayer, level: float) -> float:
 
 
 def _line(x: list[float], y: list[Any], color: str, axis: str, unit: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": x,
-        "y": y,
-        "yaxis": axis,
-        "line": {"color": color, "width": 2},
-        "marker": {"color": color, "size": 5},
-        "hovertemplate": f"%{{x:.1%}} zeros: %{{y:.3g}} {unit}<extra></extra>",
-    }
+    told = f"%{{x:.1%}} zeros: %{{y:.3g}} {unit}<extra></extra>"
+    line, marker = {"color": color, "width": 2}, {"color": color, "size": 5}
+    return frame.scatter(
+        "lines+markers", x, y, yaxis=axis, line=line, marker=marker, hoverinfo=None, hovertemplate=told
+    )
 
 
 def _span(values: list[float]) -> list[float]:

@@ -102,16 +102,10 @@ def ratios(found: Ratios) -> Figure:
     if found.outputs_match is False:
         title += ", but the outputs DIFFER"
     subtitle = [f"A: {found.labels[0]}", f"B: {found.labels[1]}", *_sureness(found)]
-    named = [(f"ratio {ratio}", found.ratio, frame.ACCENT), ("1: no difference", 1.0, frame.INK)]
-    places = frame.spread([value for _, value, _ in named], area, frame.plot_height(frame.HEIGHT, subtitle))
-    dots = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": x,
-        "y": y,
-        "marker": {"color": frame.ACCENT, "size": 8, "opacity": 0.75},
-        "hovertemplate": "%{y:.4f}<extra></extra>",
-    }
+    names, colors = (f"ratio {ratio}", "1: no difference"), (frame.ACCENT, frame.INK)
+    places = frame.spread([found.ratio, 1.0], area, frame.plot_height(frame.HEIGHT, subtitle))
+    marker = {"color": frame.ACCENT, "size": 8, "opacity": 0.75}
+    dots = frame.scatter("markers", x, y, [f"{one:.4f}" for one in y], marker=marker)
     return frame.made(
         [dots],
         title,
@@ -121,11 +115,8 @@ def ratios(found: Ratios) -> Figure:
             **(frame.whole(0.5, len(y) + 0.5) if paired else {"type": "category"}),
         },
         {"range": area, "title": "B's time over A's" if paired else "time over A's"},
-        margin={"r": 24 + frame.width([name for name, _, _ in named])},
-        annotations=[
-            frame.label(name, 1, place, color, xref="paper", xshift=8)
-            for (name, _, color), place in zip(named, places, strict=True)
-        ],
+        margin={"r": 24 + frame.width(names)},
+        annotations=frame.beside(names, places, colors),
         shapes=[
             frame.band(*margin, _MARGIN_SHADE),
             *([frame.band(*ends, _INTERVAL_SHADE)] if ends else []),

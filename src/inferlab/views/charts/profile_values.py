@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import estimated_ms
@@ -19,6 +21,8 @@ VALUES = {"values": "values", "log": "logarithm", "percent": "percent"}
 FLOPS = {"flops": "FLOPs", "params": "Parameters", "bytes": "Bytes moved"}
 #: Dark on light pages and on dark ones, whatever the colour of what is pointed at.
 HOVER = {"align": "left", "bgcolor": "#32373c", "bordercolor": "#32373c", "font": {"color": "#f1f3f4"}}
+#: What the value is, then all about it.
+HOVER_TEMPLATE = "<b>%{customdata}</b><br>%{hovertext}<extra></extra>"
 _LONGEST = 64
 _MOST_NODES = 4
 _FALLBACK = "ran in the engine's fallback: pruning gains nothing"
@@ -258,3 +262,15 @@ def grouped(names: Sequence[str], weigh: Callable[[int], float]) -> Mapping[str,
     for index, name in enumerate(names):
         found[name] = found.get(name, 0.0) + weigh(index)
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+
+
+def value_axis(shown: Sequence[float | None], unit: str, value: str) -> dict[str, Any]:
+    """The axis of bars from 0 on, or a logarithmic one."""
+    there = [one for one in shown if one is not None]
+    positive = [one for one in there if one > 0]
+    if value == "log" and positive:
+        # A decade below the smallest would be empty, yet the smallest bar must be seen.
+        area = [math.log10(min(positive)) - 0.3, math.log10(max(positive)) + 0.1]
+        return {"type": "log", "range": area, "title": f"{unit}, logarithmic"}
+    ends = [min([0.0, *there]) * 1.06, max([0.0, *there]) * 1.06 or 1.0]
+    return {"type": "linear", "range": ends, "title": unit}

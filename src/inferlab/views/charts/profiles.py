@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from inferlab.views.charts.losses import loss_curves, loss_sensitivities, parame
 from inferlab.views.charts.profile_values import (
     FLOPS,
     HOVER,
+    HOVER_TEMPLATE,
     Bar,
     by_layer,
     by_type,
@@ -24,6 +24,7 @@ from inferlab.views.charts.profile_values import (
     hover,
     model_name,
     summaries,
+    value_axis,
 )
 from inferlab.views.charts.rooflines import roofline
 from inferlab.views.intervals import in_brackets
@@ -86,13 +87,7 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
         f"{summaries(profile)[summary]} by layer type",
         subtitle,
         {**_axis(shown, summary, value), "showgrid": True, "gridcolor": frame.FAINT},
-        {
-            "tickvals": list(range(len(bars))),
-            "ticktext": [frame.safe(name) for name in names],
-            "range": [len(bars) - 0.5, -0.5],
-            "showgrid": False,
-            "ticks": "",
-        },
+        frame.rows(names),
         height=frame.top_margin(subtitle) + 84 + _BAR * max(len(bars), 3),
         # Wide enough for the texts of every choice: bars that keep their place are easier to compare.
         margin={"r": 96, "l": 24 + frame.width(names)},
@@ -194,35 +189,21 @@ def pruning(profile: Profile) -> Figure:
     subtitle = [*of(profile, "baseline"), _how(performance), *(["grey: the baseline's interval"] if ends else [])]
     texts = [f"{name}: {decimal(value, 3)} ms" for name, value, _ in marks]
     places = frame.spread([value for _, value, _ in marks], [0, top], frame.plot_height(frame.HEIGHT, subtitle))
-    line = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": x,
-        "y": y,
-        "line": {"color": frame.ACCENT, "width": 2.5},
-        "marker": {"color": frame.ACCENT, "size": 8},
-        "hoverinfo": "text",
-        "hovertext": [
-            f"{level:g} zeros: {decimal(ms, 3)} ms, {y[0] / ms:.2f} × as fast" if ms else f"{level:g} zeros"
-            for level, ms in zip(x, y, strict=True)
-        ],
-    }
+    told = [
+        f"{level:g} zeros: {decimal(ms, 3)} ms, {y[0] / ms:.2f} × as fast" if ms else f"{level:g} zeros"
+        for level, ms in zip(x, y, strict=True)
+    ]
+    style, marker = {"color": frame.ACCENT, "width": 2.5}, {"color": frame.ACCENT, "size": 8}
+    line = frame.scatter("lines+markers", x, y, told, line=style, marker=marker)
     return frame.made(
         [line],
         _gain(performance, levels),
         subtitle,
-        {
-            "range": [-0.03, 1.03],
-            "tickvals": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1],
-            "title": "sparsity of the weights",
-        },
+        frame.sparsities("sparsity of the weights"),
         {"range": [0, top], "title": "time (ms per batch)"},
         margin={"r": 24 + frame.width(texts)},
         hoverlabel=HOVER,
-        annotations=[
-            frame.label(text, 1, place, color, xref="paper", xshift=8)
-            for text, place, (_, _, color) in zip(texts, places, marks, strict=True)
-        ],
+        annotations=frame.beside(texts, places, [color for _, _, color in marks]),
         shapes=[
             *([frame.band(*ends, _SHADE)] if ends else []),
             *(frame.level(value, color, "dot") for _, value, color in marks),
@@ -276,18 +257,10 @@ def _text(one: Bar, value: str) -> str:
 
 
 def _axis(shown: Sequence[float | None], summary: str, value: str) -> dict[str, Any]:
-    there = [one for one in shown if one is not None]
-    unit = _UNITS.get(summary, "ms saved a batch" if summary == "speedup" else "ms per batch")
+    unit = _UNITS.get(summary, "ms saved per batch" if summary == "speedup" else "ms per batch")
     if value == "percent":
         unit = "% of its time as it is" if summary == "speedup" else "% of the whole"
-    elif value == "log":
-        positive = [one for one in there if one > 0]
-        if positive:
-            # A decade below the smallest would be empty, yet the smallest bar must be seen.
-            area = [math.log10(min(positive)) - 0.3, math.log10(max(positive)) + 0.1]
-            return {"type": "log", "range": area, "title": f"{unit}, logarithmic"}
-    low = min([0.0, *there]) * 1.06
-    return {"type": "linear", "range": [low, max([0.0, *there]) * 1.06 or 1.0], "title": unit}
+    return value_axis(shown, unit, value)
 
 
 def _hovering(bars: Sequence[Bar]) -> dict[str, Any]:
@@ -296,7 +269,7 @@ def _hovering(bars: Sequence[Bar]) -> dict[str, Any]:
     return {
         "hovertext": [hover(one.about) for one in bars],
         "customdata": [frame.safe(text) for text in told],
-        "hovertemplate": "<b>%{customdata}</b><br>%{hovertext}<extra></extra>",
+        "hovertemplate": HOVER_TEMPLATE,
     }
 
 
@@ -319,16 +292,14 @@ def layer_diff(diff: LayerDiff, most: int = 30) -> Figure:
         f"B (blue): {diff.labels[1]}",
         *([f"{plural(more, 'layer')} that differ less left out"] if more else []),
     ]
-    lines = {
-        "type": "scatter",
-        "mode": "lines",
+    lines = frame.scatter(
+        "lines",
         # None ends a line.
-        "x": [x for row in rows for x in (row.a_ms, row.b_ms, None)],
-        "y": [y for place in places for y in (place, place, None)],
-        "line": {"color": frame.INK, "width": 2},
-        "opacity": 0.5,
-        "hoverinfo": "skip",
-    }
+        [x for row in rows for x in (row.a_ms, row.b_ms, None)],
+        [y for place in places for y in (place, place, None)],
+        line={"color": frame.INK, "width": 2},
+        opacity=0.5,
+    )
     return frame.made(
         [
             lines,
@@ -338,20 +309,11 @@ def layer_diff(diff: LayerDiff, most: int = 30) -> Figure:
         f"B takes {decimal(diff.ratio.value)} of A's time: {diff.verdict}",
         subtitle,
         {"range": [-0.02 * top, top * 1.04], "title": "ms per item", "showgrid": True, "gridcolor": frame.FAINT},
-        {
-            "tickvals": places,
-            "ticktext": [frame.safe(name) for name in names],
-            "range": [len(rows) - 0.5, -0.5],
-            "showgrid": False,
-            "ticks": "",
-        },
+        frame.rows(names),
         height=frame.top_margin(subtitle) + 84 + _DIFF_BAR * max(len(rows), 3),
         margin={"r": 24 + frame.width(texts), "l": 24 + frame.width(names)},
         hoverlabel=HOVER,
-        annotations=[
-            frame.label(text, 1, place, frame.ACCENT if _sure(row) else frame.INK, xref="paper", xshift=8)
-            for text, place, row in zip(texts, places, rows, strict=True)
-        ],
+        annotations=frame.beside(texts, places, [frame.ACCENT if _sure(row) else frame.INK for row in rows]),
     )
 
 
@@ -366,15 +328,8 @@ def _verdict(row: Row) -> str:
 
 
 def _dots(x: Sequence[float], y: Sequence[int], rows: Sequence[Row], color: str, symbol: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": list(x),
-        "y": list(y),
-        "marker": {"color": color, "size": 9, "symbol": symbol, "line": {"width": 2, "color": color}},
-        "hoverinfo": "text",
-        "hovertext": [hover(_about(row)) for row in rows],
-    }
+    marker = {"color": color, "size": 9, "symbol": symbol, "line": {"width": 2, "color": color}}
+    return frame.scatter("markers", x, y, [hover(_about(row)) for row in rows], marker=marker)
 
 
 def _about(row: Row) -> list[str]:

@@ -88,13 +88,13 @@ def _point(one: Layer) -> tuple[float, float] | None:
 def _points(kind: str, style: tuple[str, str], layers: Sequence[Layer]) -> dict[str, Any]:
     color, symbol = style
     places = [place for one in layers if (place := _point(one))]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": frame.safe(shortened(kind, 24)),
-        "x": [one[0] for one in places],
-        "y": [one[1] for one in places],
-        "marker": {
+    return frame.scatter(
+        "markers",
+        [one[0] for one in places],
+        [one[1] for one in places],
+        [hover(about(one)) for one in layers],
+        name=frame.safe(shortened(kind, 24)),
+        marker={
             "color": color,
             "symbol": symbol,
             "opacity": 0.7,
@@ -102,9 +102,7 @@ def _points(kind: str, style: tuple[str, str], layers: Sequence[Layer]) -> dict[
             "size": [min(_SIZES[1], _SIZES[0] + 60 * math.sqrt(max(one.share, 0.0)) / 2) for one in layers],
             "line": {"width": 0},
         },
-        "hoverinfo": "text",
-        "hovertext": [hover(about(one)) for one in layers],
-    }
+    )
 
 
 def _roofs(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
@@ -115,17 +113,9 @@ def _roofs(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
             continue
         start, end, knee = 10 ** area[0], 10 ** area[1], peak / ceilings.bandwidth_gb_per_s
         corners = [start, *([knee] if start < knee < end else []), end]
-        found.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": corners,
-                "y": [min(peak, corner * ceilings.bandwidth_gb_per_s) for corner in corners],
-                "line": {"color": frame.INK, "width": 1.5, "dash": dash},
-                "hoverinfo": "skip",
-                "showlegend": False,
-            }
-        )
+        speeds = [min(peak, corner * ceilings.bandwidth_gb_per_s) for corner in corners]
+        line = {"color": frame.INK, "width": 1.5, "dash": dash}
+        found.append(frame.scatter("lines", corners, speeds, line=line, showlegend=False))
     return found
 
 

@@ -101,7 +101,6 @@ def bars(points: Sequence[Point], y: str = "items_per_sec") -> Figure:
         **_errors([one for _, one in named], y, "error_x", frame.INK),
     }
     subtitle = [*common(points), *_notes(points, shown, y)]
-    names = [frame.safe(name) for name, _ in named]
     return frame.made(
         [trace],
         f"{MEASURES[y].title} of {plural(len(points), 'cell')}",
@@ -112,13 +111,7 @@ def bars(points: Sequence[Point], y: str = "items_per_sec") -> Figure:
             "showgrid": True,
             "gridcolor": frame.FAINT,
         },
-        {
-            "tickvals": list(range(len(named))),
-            "ticktext": names,
-            "range": [len(named) - 0.5, -0.5],
-            "showgrid": False,
-            "ticks": "",
-        },
+        frame.rows([name for name, _ in named]),
         height=frame.top_margin(subtitle) + 84 + _BAR * len(named),
         # Texts stand right of the bars, the longest bar's beyond the axis.
         margin={"r": 24 + frame.width(texts)},
@@ -202,22 +195,17 @@ def _leader(x_kind: str, y_kind: str, start: tuple[float, float], end: tuple[flo
 def line(one: Series, axis: str, y: str, best: bool, style: int) -> dict[str, Any]:
     """The points of one line with their intervals; that of the `best` stands out, the others differ in style."""
     color = frame.ACCENT if best else frame.INK
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": frame.safe(_named(one)),
-        "x": [getattr(point, axis) for point in one.points],
-        "y": [point.value(y) for point in one.points],
-        "line": {"color": color, "width": 2.5 if best else 1.5, "dash": _DASHES[style % len(_DASHES)]},
-        "marker": {
-            "color": color,
-            "size": 8 if best else 7,
-            "symbol": ["x" if point.wrong else _SYMBOLS[style % len(_SYMBOLS)] for point in one.points],
-        },
-        "hoverinfo": "text",
-        "hovertext": [_hover(one.label, point, y) for point in one.points],
+    symbols = ["x" if point.wrong else _SYMBOLS[style % len(_SYMBOLS)] for point in one.points]
+    return frame.scatter(
+        "lines+markers",
+        [getattr(point, axis) for point in one.points],
+        [point.value(y) for point in one.points],
+        [_hover(one.label, point, y) for point in one.points],
+        name=frame.safe(_named(one)),
+        line={"color": color, "width": 2.5 if best else 1.5, "dash": _DASHES[style % len(_DASHES)]},
+        marker={"color": color, "size": 8 if best else 7, "symbol": symbols},
         **_errors(one.points, y, "error_y", color),
-    }
+    )
 
 
 def _errors(points: Sequence[Point], y: str, name: str, color: str) -> dict[str, Any]:
@@ -225,20 +213,7 @@ def _errors(points: Sequence[Point], y: str, name: str, color: str) -> dict[str,
     ends = [point.ends(y) for point in points]
     if not any(ends):
         return {}
-    values = [point.value(y) or 0.0 for point in points]
-    return {
-        name: {
-            "type": "data",
-            "symmetric": False,
-            "array": [None if end is None else end[1] - value for end, value in zip(ends, values, strict=True)],
-            "arrayminus": [
-                None if end is None else value - end[0] for end, value in zip(ends, values, strict=True)
-            ],
-            "color": color,
-            "thickness": 1.2,
-            "width": 4,
-        }
-    }
+    return {name: frame.error_bars([point.value(y) or 0.0 for point in points], ends, color)}
 
 
 def _named(one: Series) -> str:

@@ -180,15 +180,15 @@ def dots(track: Track, color: str, most: int) -> dict[str, Any]:
     """The iterations as dots, `most` of them or fewer."""
     kept = _worth_drawing(track.latencies_ms, most)
     times = track.times_s[kept]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": times.tolist(),
-        "y": track.latencies_ms[kept].tolist(),
-        "marker": {"color": color, "size": 4, "opacity": 0.6},
-        "hovertemplate": "%{y:.4g} ms at %{x:.4g} s%{text}<extra></extra>",
-        "text": _remarks(track.disturbed, times) if track.disturbed else "",
-    }
+    return frame.scatter(
+        "markers",
+        times.tolist(),
+        track.latencies_ms[kept].tolist(),
+        marker={"color": color, "size": 4, "opacity": 0.6},
+        hoverinfo=None,
+        hovertemplate="%{y:.4g} ms at %{x:.4g} s%{text}<extra></extra>",
+        text=_remarks(track.disturbed, times) if track.disturbed else "",
+    )
 
 
 def _remarks(disturbed: Sequence[Disturbed], times_s: NDArray[np.float64]) -> list[str]:
