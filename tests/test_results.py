@@ -188,7 +188,7 @@ def test_foreign_text_is_escaped_in_notebooks() -> None:
     ]
     for markup in shown:
         assert "<script" not in markup and "<b>" not in markup
-        assert "&lt;script&gt;alert(&#x27;x&#x27;)" in markup
+        assert "&lt;script&gt;alert(&#39;x&#39;)" in markup
 
 
 def test_a_benchmark_that_was_cut_off_says_so() -> None:

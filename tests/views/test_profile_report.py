@@ -60,7 +60,7 @@ def test_the_page_has_all_sections_in_order(text: str) -> None:
 def test_the_head_and_the_summary_tell_the_numbers_with_their_intervals(page: Page) -> None:
     assert page.texts[1] == "mobilenet_v2.onnx"
     assert page.texts[2] == (
-        "13.3 MiB · 3.49 M parameters · FP32 · digest 5b0c1f7e9a3d · 2026-11-17 00:41 · Example CPU @ 2.6 GHz · "
+        "3.49 M parameters · 13.3 MiB · FP32 · digest 5b0c1f7e9a3d · 2026-11-17 00:41 · Example CPU @ 2.6 GHz · "
         "deepsparse 1.8.0"
     )
     tiles = {label: page.texts[page.texts.index(label) + 1] for label in page.texts[:-1]}  # the first so called

@@ -13,6 +13,7 @@ from inferlab.measure.headline import statistic
 from inferlab.store.entries import CellEntry, Entry, Heading
 from inferlab.units import count, duration, one_line, shortened
 from inferlab.views import tables
+from inferlab.views.fields import CELL
 from inferlab.views.intervals import half_width, useful
 
 # Version 1: the first.
@@ -195,15 +196,9 @@ def _cell(one: CellEntry) -> dict[str, Any]:
     cell = one.cell
     return {
         "cell": one.cell_id,
-        "engine": cell.engine,
-        "engine_options": dict(cell.engine_options),
-        "scenario": cell.scenario,
-        "num_cores": cell.num_cores,
-        "num_streams": cell.num_streams,
-        "instances": cell.instances,
+        **{field.key: getattr(cell, field.key) for field in CELL if not field.key.startswith("machine")},
         "rate": _plain(cell.rate),
-        "batch_size": cell.batch_size,
-        "sequence_length": cell.sequence_length,
+        "engine_options": dict(cell.engine_options),
         "status": one.status,
         "failure": None if one.failure is None else {"code": one.failure.code, "message": one.failure.message},
         "wrong_outputs": one.wrong,

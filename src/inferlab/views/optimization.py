@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from inferlab.optimizing.build import FAR_OFF
 from inferlab.optimizing.pareto import keeps_loss, may_reach, outcome, size_ratio
-from inferlab.records import Model
 from inferlab.records.optimization import (
     Candidate,
     ChangedLayer,
@@ -24,7 +23,7 @@ from inferlab.views import fields, tables
 from inferlab.views.fields import Field, interval_of
 from inferlab.views.intervals import advice, between, between_at, interval_text, rounded
 from inferlab.views.tables import Block, Note, Pair, Table
-from inferlab.views.text import finding
+from inferlab.views.text import finding, model_line
 
 _LONGEST_REASON = 100
 _QUIETER = "Close other programs (inferlab doctor tells what disturbs), or search longer with --search-time."
@@ -56,8 +55,8 @@ def summary(found: Optimization) -> list[Block]:
 def facts(found: Optimization) -> list[Pair]:
     """Both models, the recipe, and what it cost."""
     told = [
-        Pair("Model", _model(found.model)),
-        Pair("Optimised", _model(found.optimized)),
+        Pair("Model", model_line(found.model)),
+        Pair("Optimised", model_line(found.optimized)),
         Pair("Size", f"{share(found.optimized.size_bytes / found.model.size_bytes)} of the original's"),
         Pair("Recipe", recipe(found.recipe)),
     ]
@@ -70,14 +69,6 @@ def facts(found: Optimization) -> list[Pair]:
         if moved.loss_rise is not None:
             told.append(Pair("Cross-Entropy", f"{moved.loss_rise:+.3g} over the original's"))
     return told
-
-
-def _model(model: Model) -> str:
-    facts = [] if model.parameters is None else [f"{scaled(model.parameters)} parameters"]
-    facts += [size(model.size_bytes), model.precision]
-    if model.zero_fraction and round(model.zero_fraction, 3):
-        facts.append(f"{share(round(model.zero_fraction, 3))} zeros")
-    return f"{model.source} ({', '.join(facts)})"
 
 
 def _interval(one: Measured) -> str | None:

@@ -23,7 +23,7 @@ from inferlab.views import tables
 from inferlab.views.fields import Field
 from inferlab.views.intervals import between, rounded, useful
 from inferlab.views.tables import Block, Note, Pair, Table
-from inferlab.views.text import finding, machine_line, output_check, shapes
+from inferlab.views.text import finding, machine_line, model_line, output_check, shapes
 
 # So many layers are shown; all of them are in the file and in the report.
 SHOWN = 15
@@ -41,7 +41,7 @@ _METRICS = {"relative power": "how far the outputs move", "cross-entropy": "the 
 
 def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
     """Model summary, layer summaries, the slowest layers, the loss profile."""
-    parts: list[Sequence[Block]] = [_model(profile)]
+    parts: list[Sequence[Block]] = [[Pair("Model", model_line(profile.model))]]
     if profile.performance is not None:
         parts += [summary(profile.performance), types(profile), slowest(profile, shown)]
     if profile.flops is not None:
@@ -54,16 +54,6 @@ def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
     if profile.interrupted:
         parts.append([Note("interrupted; what was done by then is kept.")])
     return tables.spaced(*parts)
-
-
-def _model(profile: Profile) -> list[Block]:
-    model = profile.model
-    facts = [size(model.size_bytes), model.precision]
-    if model.parameters is not None:
-        facts.insert(0, f"{scaled(model.parameters)} parameters")
-    if model.zero_fraction and round(model.zero_fraction, 3):
-        facts.append(f"{share(round(model.zero_fraction, 3))} zeros")
-    return [Pair("Model", f"{model.source} ({', '.join(facts)})")]
 
 
 def summary(found: PerformanceProfile) -> list[Block]:

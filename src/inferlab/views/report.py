@@ -10,13 +10,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from inferlab.records import Model, OutputCheck
-from inferlab.units import scaled, share, shortened, size
 from inferlab.views import tables
+from inferlab.views.text import model_facts
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_LONGEST = 30
 # Nothing may be fetched, whatever a model's names say.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -84,20 +83,14 @@ def page(
 ) -> str:
     """One self-contained page with links to its sections, of which empty ones are left out; text is escaped."""
     # Late: both take a good part of a second.
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
     here = files("inferlab.views") / "templates"
-    style, script, template = (
-        (here / name).read_text(encoding="utf-8") for name in ("report.css", "report.js", "report.html")
-    )
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters["anchor"] = lambda name: name.lower().replace(" ", "-")
-    # Cut in the middle, as ends tell names apart; the whole name is found, sorted by and shown at the pointer.
-    environment.filters["cut"] = lambda text: shortened(text, _LONGEST)
+    style, script = ((here / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     drawn = charts or Charts()
-    return environment.from_string(template).render(
+    return tables.rendered(
+        "report.html",
         title=title,
         policy=_POLICY,
         head=list(filter(None, head)),
@@ -109,9 +102,9 @@ def page(
     )
 
 
-def of_blocks(title: str, blocks: Iterable[tables.Block], charts: Mapping[str, Figure] | None = None) -> str:
-    """The report of what is shown as blocks: named values, tables that sort, sentences, and charts by title."""
-    drawn, pairs, parts, told = Charts(), [], [], []
+def of_blocks(title: str, blocks: Iterable[tables.Block]) -> str:
+    """The report of what is shown as blocks: named values, tables that sort, and sentences."""
+    pairs, parts, told = [], [], []
     for block in blocks:
         if isinstance(block, tables.Pair):
             pairs.append((block.name, block.value))
@@ -124,16 +117,12 @@ def of_blocks(title: str, blocks: Iterable[tables.Block], charts: Mapping[str, F
             told.append(block)
         elif block:
             parts.append(caption(block))
-    figures = {
-        name: [drawn.add(f"chart-{number}", {"": figure})]
-        for number, (name, figure) in enumerate((charts or {}).items())
-    }
     head = [
         heading(title, ()),
         box([note.text for note in told if note.warning], wrong=True),
         box([note.text for note in told if not note.warning]),
     ]
-    return page(title, head, {"Result": [Element("facts", {"pairs": pairs}), *parts], **figures}, drawn)
+    return page(title, head, {"Result": [Element("facts", {"pairs": pairs}), *parts]})
 
 
 def sortable(name: str, table: tables.Table) -> Element:
@@ -148,16 +137,8 @@ def sortable(name: str, table: tables.Table) -> Element:
 
 def model_heading(name: str, model: Model, more: Sequence[str]) -> Element:
     """The name of a model, and below it what it is and whatever `more` is known."""
-    zeros = round(model.zero_fraction or 0.0, 3)
-    known = [
-        size(model.size_bytes),
-        "" if model.parameters is None else f"{scaled(model.parameters)} parameters",
-        model.precision,
-        f"{share(zeros)} zeros" if zeros else "",
-        f"digest {model.digest[:12]}" if model.digest else "",
-        *more,
-    ]
-    return heading(name, known)
+    digest = f"digest {model.digest[:12]}" if model.digest else ""
+    return heading(name, [*model_facts(model), digest, *more])
 
 
 def heading(text: str, below: Sequence[str]) -> Element:

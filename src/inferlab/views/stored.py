@@ -59,7 +59,7 @@ def _anything(document: Document) -> list[str]:
     return [clean(document.title), *told, f"All of it as JSON: inferlab show {document.id} -x result.json"]
 
 
-def _origins(record: Record) -> tuple[list[Mapping[str, Any]], list[Mapping[str, str]]]:
+def _origins(record: Record) -> tuple[list[Machine], list[Mapping[str, str]]]:
     """The machines that measured a record, and the versions of packages that took part."""
     parts: list[Any] = []
     if isinstance(record, ComparisonSweep):
@@ -73,17 +73,13 @@ def _origins(record: Record) -> tuple[list[Mapping[str, Any]], list[Mapping[str,
     else:
         parts = [record]
     known = [part for part in parts if part is not None and part.machine is not None]
-    return [_facts(part.machine) for part in known], [part.versions or {} for part in known]
-
-
-def _facts(machine: Machine) -> dict[str, Any]:
-    return {name: getattr(machine, name) for name in machine.__slots__}
+    return [part.machine for part in known], [part.versions or {} for part in known]
 
 
 def _benchmark(found: Stored, baseline: Sequence[str]) -> list[str]:
     outcomes = found.benchmark.outcomes
     runs = [run for outcome in outcomes for run in outcome.runs]
-    machines = [_facts(run.machine) for run in runs]
+    machines = [run.machine for run in runs]
     head = _head(found, "benchmark", machines, [run.versions for run in runs])
     state = status([_status(one) for one in outcomes])
     return [*head, f"Status: {state}", "", *_result(found.benchmark, baseline)]
@@ -92,7 +88,7 @@ def _benchmark(found: Stored, baseline: Sequence[str]) -> list[str]:
 def _head(
     found: Stored | Document,
     kind: str,
-    machines: Sequence[Mapping[str, Any]],
+    machines: Sequence[Machine],
     versions: Sequence[Mapping[str, str]],
 ) -> list[str]:
     named = versions or [{"inferlab": found.inferlab_version}]
@@ -112,16 +108,17 @@ def _status(outcome: Outcome) -> str:
     return WRONG if wrong and outcome.status == "done" else outcome.status
 
 
-def _machine(one: Mapping[str, Any]) -> str:
+def _machine(one: Machine) -> str:
     """A machine in a line; what is not known of it is left out."""
-    words = [one.get("node"), one.get("cpu")]
-    if one.get("physical_cores"):
-        words.append(plural(one["physical_cores"], "core"))
-    if one.get("cpu_quota"):
-        words.append(f"of which {one['cpu_quota']:g} CPUs may be used")
-    if one.get("memory_bytes"):
-        words.append(size(one["memory_bytes"]))
-    return clean(", ".join(str(word) for word in (*words, one.get("system")) if word))
+    words = [
+        one.node,
+        one.cpu,
+        plural(one.physical_cores, "core") if one.physical_cores else "",
+        f"of which {one.cpu_quota:g} CPUs may be used" if one.cpu_quota else "",
+        size(one.memory_bytes) if one.memory_bytes else "",
+        one.system,
+    ]
+    return clean(", ".join(filter(None, words)))
 
 
 def _versions(found: Iterable[Mapping[str, str]]) -> str:

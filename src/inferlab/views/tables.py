@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from inferlab.units import escape_controls, one_line
+from inferlab.units import escape_controls, one_line, shortened
 from inferlab.views.fields import Field
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # What a spreadsheet takes for a formula; quotes before it are doubled, so that it comes back as it was.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
+# Names in tables of reports are cut to this length.
+_LONGEST = 30
 # The width below which a column of names is not squeezed on a terminal.
 _NARROWEST = 12
 
@@ -254,45 +256,25 @@ def _is_number(text: str) -> bool:
         return False
 
 
-_CELL = "padding:0.2em 0.8em;text-align:{}"
-
-
-def notebook(blocks: Iterable[Block], title: str = "") -> str:
-    """HTML for notebooks: plain tables, and sentences as a list; all text is foreign and escaped."""
-    parts = [f"<p><strong>{html.escape(title)}</strong></p>"] if title else []
-    pairs: list[Pair] = []
-    sentences: list[str] = []
-    for block in blocks:
-        if isinstance(block, Pair):
-            pairs.append(block)
-        elif isinstance(block, Table):
-            parts += _notebook_table(block)
-        else:
-            sentences += filter(None, _text(block))
-    if pairs:
-        body = [_notebook_row(pair[:2], "td", (0, 1), pair.strong) for pair in pairs]
-        parts = ["<table>", "<tbody>", *body, "</tbody>", "</table>", *parts]
-    if sentences:
-        parts += ["<ul>", *(f"<li>{html.escape(line)}</li>" for line in sentences), "</ul>"]
-    return "\n".join(parts)
-
-
-def _notebook_table(table: Table) -> list[str]:
-    head, *rows = table.texts
-    title = [f"<p>{html.escape(table.title)}</p>"] if table.title else []
-    body = [_notebook_row(row, "td", table.left, index in table.strong) for index, row in enumerate(rows)]
-    return [
-        *(*title, "<table>", f"<thead>{_notebook_row(head, 'th', table.left)}</thead>"),
-        *("<tbody>", *body, "</tbody>", "</table>"),
-    ]
-
-
-def _notebook_row(cells: Sequence[str], tag: str, left: Collection[int], strong: bool = False) -> str:
-    def marked(text: str) -> str:
-        return f"<strong>{html.escape(text)}</strong>" if strong else html.escape(text)
-
-    inner = "".join(
-        f'<{tag} style="{_CELL.format("left" if index in left else "right")}">{marked(cell)}</{tag}>'
-        for index, cell in enumerate(cells)
+def notebook(blocks: Iterable[Block]) -> str:
+    """HTML for notebooks: plain tables, and sentences as a list."""
+    shown = list(blocks)
+    return rendered(
+        "notebook.html",
+        pairs=[block for block in shown if isinstance(block, Pair)],
+        tables=[block for block in shown if isinstance(block, Table)],
+        sentences=[
+            line for block in shown if not isinstance(block, Pair | Table) for line in _text(block) if line
+        ],
     )
-    return f"<tr>{inner}</tr>"
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of ours with these values; all text is foreign and escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # late: it takes a good part of a second
+
+    environment = Environment(loader=PackageLoader("inferlab.views"), autoescape=True, undefined=StrictUndefined)
+    environment.filters["anchor"] = lambda name: name.lower().replace(" ", "-")
+    # Cut in the middle, as ends tell names apart; the whole name is found, sorted by and shown at the pointer.
+    environment.filters["cut"] = lambda text: shortened(text, _LONGEST)
+    return environment.get_template(template).render(values)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from inferlab.records import Cell, Estimate, Finding, Machine, OutputCheck
-from inferlab.units import duration, plural, share
+from inferlab.records import Cell, Estimate, Finding, Machine, Model, OutputCheck
+from inferlab.units import duration, plural, scaled, share, size
 from inferlab.views.fields import CELL
 from inferlab.views.intervals import QUIETER, between, half_width, useful
 
@@ -311,6 +311,18 @@ def cell_label(cell: Cell) -> str:
     unsaid = {"instances": cell.instances == 1, "num_streams": cell.scenario == "sync"}
     known = {field: getattr(cell, field.key) for field in CELL if not unsaid.get(field.key)}
     return ", ".join(field.words(value) for field, value in known.items() if value is not None)
+
+
+def model_facts(model: Model) -> list[str]:
+    """How large a model is, and how precise."""
+    zeros = round(model.zero_fraction or 0.0, 3)
+    parameters = [] if model.parameters is None else [f"{scaled(model.parameters)} parameters"]
+    return [*parameters, size(model.size_bytes), model.precision, *([f"{share(zeros)} zeros"] if zeros else [])]
+
+
+def model_line(model: Model) -> str:
+    """A model in a line."""
+    return f"{model.source} ({', '.join(model_facts(model))})"
 
 
 def machine_line(found: Machine) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import importlib.util
 import logging
 import tempfile
@@ -13,25 +12,12 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
 from inferlab.files import whole_file
+from inferlab.views.tables import rendered
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 ENDINGS = (".html", ".png")
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>body {{ margin: 1rem auto; max-width: 68rem; font-family: system-ui, sans-serif; }}</style>
-</head>
-<body>
-{figure}
-</body>
-</html>
-"""
 _HOMES = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 _WIDTH = 960
 # Sharp on screens of twice the density.
@@ -43,6 +29,8 @@ _INSTALL = (
 
 def page(figure: Figure, title: str = "inferlab") -> str:
     """One self-contained page; nothing is loaded from another host."""
+    from markupsafe import Markup
+
     drawn = figure.to_html(
         full_html=False,
         include_plotlyjs=True,
@@ -50,7 +38,7 @@ def page(figure: Figure, title: str = "inferlab") -> str:
         div_id="chart",
         config={"displaylogo": False, "responsive": True},
     )
-    return _PAGE.format(title=html.escape(title), figure=drawn)
+    return rendered("chart.html", title=title, figure=Markup(drawn))  # noqa: S704  the library's own
 
 
 def png(figure: Figure) -> bytes:
