@@ -6,35 +6,21 @@ import dataclasses
 import random
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung
-from inferlab.measure import capacity, paired, recommend
 from inferlab.measure.cell import check_alike, explained, measure
 from inferlab.measure.cells import cells_of, make_job, tell_inputs
-from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job
-from inferlab.measure.recommend import Search
-from inferlab.profiling.options import Request
-from inferlab.records import (
-    Benchmark,
-    Capacity,
-    Cell,
-    Comparison,
-    Event,
-    Failure,
-    FleetRecommendation,
-    Listener,
-    Model,
-    Objective,
-    Outcome,
-    Plan,
-    Recommendation,
-    Run,
-    Status,
-)
-from inferlab.records.profile import Profile
+from inferlab.records import Benchmark, Cell, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
 from inferlab.store import Saver
+
+if TYPE_CHECKING:  # a benchmark passes through none of these
+    from inferlab.measure.paired import ComparisonJob
+    from inferlab.measure.recommend import Search
+    from inferlab.profiling.options import Request
+    from inferlab.records import Capacity, Comparison, FleetRecommendation, Objective, Recommendation
+    from inferlab.records.profile import Profile
 
 # Of several cells only this is told, or the log would be a book.
 _WORTH_TELLING = ("download", "build", "reference", "waiting", "unlocked", "unsaved", "cell", "measured")
@@ -95,14 +81,20 @@ class Local:
 
     def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         """Compare two jobs."""
+        from inferlab.measure import paired
+
         return paired.compare(job, listener)
 
     def capacity(self, job: Job, objective: Objective, listener: Listener) -> Capacity:
         """Find the highest rate at which a job meets an objective."""
-        return capacity.find_capacity(job, objective, listener)
+        from inferlab.measure.capacity import find_capacity
+
+        return find_capacity(job, objective, listener)
 
     def recommend(self, search: Search, listener: Listener) -> Recommendation | FleetRecommendation:
         """Find the best configuration on this machine."""
+        from inferlab.measure import recommend
+
         return recommend.recommend(search, listener)
 
     def profile(self, request: Request, listener: Listener) -> Iterator[Profile]:

@@ -7,37 +7,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
-from inferlab.lab import comparison as comparisons
 from inferlab.lab.executor import Executor, executor_for
-from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
 from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.measure.prepare import Job
 from inferlab.model.reading import read_model
-from inferlab.records import (
-    Benchmark,
-    Capacity,
-    Cell,
-    Comparison,
-    ComparisonSweep,
-    Event,
-    Fact,
-    FleetRecommendation,
-    Listener,
-    Objective,
-    Outcome,
-    Plan,
-    Recommendation,
-    ignore,
-)
+from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore
 from inferlab.store import Saver
 from inferlab.worker import time_limit
 
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
+    from inferlab.lab.lookup import Lookup
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.datasets import Data
     from inferlab.optimizing.options import VersionOptions
     from inferlab.profiling.diff import LayerDiff
     from inferlab.profiling.options import ProfileOptions
+    from inferlab.records import (
+        Capacity,
+        Comparison,
+        ComparisonSweep,
+        Fact,
+        FleetRecommendation,
+        Objective,
+        Recommendation,
+    )
     from inferlab.records.optimization import Front, Goal, Optimization
     from inferlab.records.profile import Profile
     from inferlab.store.store import Store
@@ -54,8 +47,7 @@ class Lab:
     def __init__(
         self, store: Store | None = None, executor: Executor | None = None, project_id: str | None = None
     ) -> None:
-        self._store, self._lookup = store, Lookup(store)
-        self._executor = executor
+        self._store, self._executor = store, executor
         #: The project that what is measured shall belong to.
         self._project_id = project_id
 
@@ -89,8 +81,16 @@ class Lab:
             with self.executor_for(plan).sweep(plan, model, Saver(None, listener), listener, False) as sweep:
                 return tuple(sweep.planned())
 
+    @property
+    def _lookup(self) -> Lookup:
+        from inferlab.lab.lookup import Lookup
+
+        return Lookup(self._store)
+
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
+        from inferlab.lab.lookup import drop_cut_runs, read_unchanged_model
+
         store = self._lookup.store
         wanted = entry_id or store.last_unfinished()
         if wanted is None:
@@ -117,6 +117,8 @@ class Lab:
 
     def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Measure a saved benchmark again under the same conditions, as a new entry."""
+        from inferlab.lab.lookup import read_unchanged_model
+
         stored = self._lookup.benchmark(entry_id)
         read_unchanged_model(stored.benchmark, listener)
         return self.benchmark(stored.benchmark.plan, listener, live)
@@ -138,14 +140,16 @@ class Lab:
 
         Without labels they are called by what tells them apart.
         """
+        from inferlab.lab.comparison import arm_labels, comparison_title
+        from inferlab.records import ComparisonSweep
         from inferlab.store.formats import outcomes_of
 
         if labels is None and a == b:
             listener(Event("same-arms"))
-        labels = labels or comparisons.arm_labels(a, b)
+        labels = labels or arm_labels(a, b)
         comparison = self._compared(a, b, labels, time_s, margin, listener)
         sweep = ComparisonSweep((comparison,))
-        self.new_saver(listener).record(sweep, comparisons.comparison_title(a, b, labels), outcomes_of(comparison))
+        self.new_saver(listener).record(sweep, comparison_title(a, b, labels), outcomes_of(comparison))
         return comparison
 
     def compare_all(
@@ -163,11 +167,11 @@ class Lab:
         Each comparison is saved when it ends, and one that fails does not touch the others. `entry_id` is that of
         a series which was cut off and goes on: what it has is not measured again.
         """
-        labels = labels or comparisons.arm_labels(a, b)
+        from inferlab.lab.comparison import Comparing, arm_labels, comparison_title
+
+        labels = labels or arm_labels(a, b)
         before = self._lookup.comparisons(entry_id) if entry_id else None
-        comparing = comparisons.Comparing(
-            comparisons.comparison_title(a, b, labels), self.new_saver(listener, entry_id), listener, before
-        )
+        comparing = Comparing(comparison_title(a, b, labels), self.new_saver(listener, entry_id), listener, before)
         return comparing.run(
             a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen)
         )
@@ -175,9 +179,10 @@ class Lab:
     def _compared(
         self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
     ) -> Comparison:
+        from inferlab.lab.comparison import validate_comparison
         from inferlab.measure.paired import ComparisonJob
 
-        comparisons.validate_comparison(a, b, time_s, margin)
+        validate_comparison(a, b, time_s, margin)
         with time_limit(a.patience_s):
             jobs = [self._only_job(plan, listener) for plan in (a, b)]
             jobs[1] = with_inputs_of(jobs[1], jobs[0])
@@ -186,9 +191,10 @@ class Lab:
     @staticmethod
     def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:
         """Compare two results that were measured before; unpaired, hence less sure."""
+        from inferlab.lab.comparison import check_margin
         from inferlab.measure.unpaired import compare_saved
 
-        comparisons.check_margin(margin)
+        check_margin(margin)
         return compare_saved(a, b, margin)
 
     def has_entry(self, name: str) -> bool:

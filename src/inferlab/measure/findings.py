@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from inferlab.measure import stats
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.stats import load, seconds, summarize, with_samples
-from inferlab.records import Cell, Comparison, Finding, Outcome, Run, Window
+from inferlab.records import Cell, Finding, Outcome, Run, Window
+
+if TYPE_CHECKING:  # late: a benchmark compares nothing
+    from inferlab.records import Comparison
 
 #: Shares of the cores' time above which a cause is worth a word, over the whole and in one window.
 WORTH_A_WORD = {"run_queue_wait_s": 0.02, "throttled_s": 0.005, "steal_s": 0.05}

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist, fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.records import Estimate, Method, Verdict
+from inferlab.records import Estimate, Method
+
+if TYPE_CHECKING:  # late: a benchmark compares nothing
+    from inferlab.records import Verdict
 
 #: How often a comparison of equal arms may call one of them faster, over all its looks.
 ALPHA = 0.02

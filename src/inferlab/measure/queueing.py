@@ -6,14 +6,16 @@ import heapq
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
 from inferlab.measure import stats
-from inferlab.records import Objective
+
+if TYPE_CHECKING:
+    from inferlab.records import Objective
 
 # Halvings of the interval between no load and full load: to a millionth of full load.
 _HALVINGS = 20
@@ -135,6 +137,8 @@ def carried(times_s: NDArray[np.float64], statistic: str) -> float | None:
 
 def parse_objective(text: str) -> Objective:
     """Read an objective; spaces and capitals do not matter."""
+    from inferlab.records import Objective  # late: a benchmark at a rate has none
+
     plain = "".join(text.split()).lower()
     found = _FORM.fullmatch(plain)
     if not found:

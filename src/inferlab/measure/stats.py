@@ -56,7 +56,7 @@ def with_samples(runs: Sequence[Run]) -> list[Run]:
 
 
 def _streams(run: Run) -> list[Samples]:
-    return [stream for window in run.windows for stream in window.streams if len(stream)]
+    return [stream for window in run.windows for stream in window.streams if stream.starts_ns]
 
 
 def latencies_ns(stream: Samples) -> NDArray[np.int64]:
@@ -139,7 +139,7 @@ def peak_memory_bytes(runs: Sequence[Run]) -> int | None:
 
 def seconds(window: Window) -> float:
     """From the window's first start to its last end, over all streams."""
-    streams = [stream for stream in window.streams if len(stream)]
+    streams = [stream for stream in window.streams if stream.starts_ns]
     if not streams:
         return 0.0
     return (max(one.ends_ns[-1] for one in streams) - min(one.starts_ns[0] for one in streams)) / 1e9
@@ -147,7 +147,7 @@ def seconds(window: Window) -> float:
 
 def typical_call_s(windows: Sequence[Window]) -> float | None:
     """The median call; None without one."""
-    calls = [service_ns(stream) for window in windows for stream in window.streams if len(stream)]
+    calls = [service_ns(stream) for window in windows for stream in window.streams if stream.starts_ns]
     return float(np.median(np.concatenate(calls))) / 1e9 if calls else None
 
 

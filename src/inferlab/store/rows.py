@@ -8,7 +8,7 @@ from typing import Any
 
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError, NotThere
-from inferlab.records import Cell, Estimate, Run, Status, Summary
+from inferlab.records import Cell, Estimate, Run, Status
 from inferlab.store.database import Connection, Row, insert
 from inferlab.version import __version__
 
@@ -212,7 +212,13 @@ def refresh(connection: Connection, cell_row: int) -> bool:
 
 def keep_numbers(connection: Connection, cell_row: int, cell: Cell, measured: Sequence[Run]) -> bool:
     """Keep beside a cell what lists show of its runs; says whether there are numbers."""
-    summary = _summary(cell, measured)
+    from inferlab.measure.stats import summarize
+
+    try:
+        summary = summarize(cell, measured)
+    except (ValueError, ArithmeticError):
+        # Nor must runs that no statistics can be made of, as by a clock that stood still.
+        summary = None
     values = {
         **_numbers("items_per_sec", None if summary is None else summary.items_per_sec),
         **_numbers("median_ms", None if summary is None else summary.median_ms),
@@ -239,16 +245,6 @@ def refresh_briefs(connection: Connection) -> None:
                 brief=brief_of(entry["kind"], content),
                 digest=entry["model_digest"] or digest_of(content),
             )
-
-
-def _summary(cell: Cell, measured: Sequence[Run]) -> Summary | None:
-    from inferlab.measure.stats import summarize
-
-    try:
-        return summarize(cell, measured)
-    except (ValueError, ArithmeticError):
-        # Nor must runs that no statistics can be made of, as by a clock that stood still.
-        return None
 
 
 def _numbers(name: str, estimate: Estimate | None) -> dict[str, float | None]:

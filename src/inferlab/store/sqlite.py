@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,6 +98,8 @@ class SQLite(Database):
             raise BadInput(f"{path} is there already and is not overwritten. Name another file.")
         if not path.parent.is_dir():
             raise BadInput(f"The folder of {path} does not exist. Make it first: mkdir -p {path.parent}")
+        import tempfile  # late: it takes longer than most of the history
+
         try:
             with self.explained(), tempfile.TemporaryDirectory(dir=path.parent, prefix=".inferlab-") as folder:
                 copy = Path(folder) / "copy.db"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError
@@ -15,9 +15,11 @@ from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run
 from inferlab.store import history, rows
 from inferlab.store.database import Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored
-from inferlab.store.jobs import Jobs
-from inferlab.store.projects import Projects
 from inferlab.store.rows import brief_of, digest_of
+
+if TYPE_CHECKING:
+    from inferlab.store.jobs import Jobs
+    from inferlab.store.projects import Projects
 
 # Dates before the year 1 do not exist.
 _MOST_DAYS = 100_000
@@ -55,11 +57,15 @@ class Store:
     @property
     def projects(self) -> Projects:
         """The projects that it has."""
+        from inferlab.store.projects import Projects  # late, as the queue: the history needs neither
+
         return Projects(self._database)
 
     @property
     def jobs(self) -> Jobs:
         """The queue of what is to be measured."""
+        from inferlab.store.jobs import Jobs
+
         return Jobs(self._database)
 
     # Writing.
