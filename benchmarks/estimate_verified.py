@@ -11,8 +11,9 @@ from inferlab.model.datasets import Data
 from inferlab.profiling import loss
 from inferlab.profiling.build import data_for, verify
 from inferlab.profiling.estimate import estimate
-from inferlab.profiling.options import ProfileOptions, Request
+from inferlab.profiling.options import Request
 from inferlab.records import Model, Plan, ignore
+from inferlab.records.profile import ProfileOptions
 
 _MODELS = ("demo:resnet50", "demo:bert_3layer")
 # The built-in models have random weights, so that pruning them costs more than it would a trained model.

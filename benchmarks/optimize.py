@@ -19,11 +19,10 @@ import numpy as np
 
 from inferlab.errors import InferlabError
 from inferlab.lab import Lab
-from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.recipe import parse_goal
-from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
-from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe
+from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe, VersionOptions
+from inferlab.records.profile import ProfileOptions
 from inferlab.views import results
 from inferlab.views.results import render
 from tests.helpers.real_models import one as real_model

@@ -13,10 +13,12 @@ import onnx
 import pytest
 
 import inferlab
-from inferlab import BadInput, BenchmarkResult, api, options
+from inferlab import BadInput, BenchmarkResult
 from inferlab.cli.benchmark import command as benchmark_command
 from inferlab.cli.compare import command as compare_command
 from inferlab.model import demo
+from inferlab.options.option import check_keywords
+from inferlab.options.plan import PLAN, Count, make_plan
 from inferlab.records import Plan
 from inferlab.store import Document
 from inferlab.store.formats import record_of
@@ -159,7 +161,7 @@ def test_every_option_of_the_command_line_is_an_argument_or_documented_as_someth
 
 
 def test_the_defaults_are_those_of_a_plan_and_of_the_command_line() -> None:
-    assert options.plan("m", _defaults(inferlab.benchmark)) == Plan("m")
+    assert make_plan("m", check_keywords("benchmark", PLAN, _defaults(inferlab.benchmark))) == Plan("m")
     for function, command in ((inferlab.benchmark, benchmark_command), (inferlab.compare, compare_command)):
         for name in ("time", "timeout", "seed"):
             (option,) = [one for one in command.params if f"--{name}" in one.opts]
@@ -174,8 +176,8 @@ def refused() -> dict[str, Callable[[], Any]]:
     measure, compare = inferlab.benchmark, inferlab.compare
     saved = BenchmarkResult(a_sweep(an_outcome()))
     return {
-        "benchmark() has no argument 'batchsize'. Did you mean 'batch_size'?": lambda: measure("m", batchsize=1),
-        "benchmark() has no argument 'shade'. It takes engine,": lambda: measure("m", shade=1),
+        "benchmark() has no argument 'batchsize'. Did you mean 'batch_size'?": lambda: measure("m", batchsize=1),  # type: ignore[call-arg]
+        "benchmark() has no argument 'shade'. It takes engine,": lambda: measure("m", shade=1),  # type: ignore[call-arg]
         "compare() has no argument 'rate'": lambda: compare("m", rate=5.0),
         "A model is a path, a URL or a name such as demo:resnet50, not a dict.": lambda: measure({}),
         "batch_size is a whole number, not '8' (str).": lambda: measure("m", batch_size="8"),  # type: ignore[arg-type]
@@ -195,7 +197,7 @@ def refused() -> dict[str, Callable[[], Any]]:
         "a_options is a dictionary such as": lambda: compare("m", a_options=[1]),  # type: ignore[arg-type]
         "b_options has no argument 'time'. It takes model,": lambda: compare("m", b_options={"time": 3}),
         "margin is a number": lambda: compare("m", margin="1%"),  # type: ignore[arg-type]
-        "The margin must lie between 0 and 100 %": lambda: compare("demo:digits", margin=2.0, store=False),
+        "margin must lie between 0 and 100 %": lambda: compare("demo:digits", margin=2.0, store=False),
         "engine is a word, not 4 (int).": lambda: compare("m", engine=4, store=False),  # type: ignore[arg-type]
         "Two engines are compared, not 3": lambda: compare("m", engine=["a", "b", "c"], store=False),
         "is compared with another one, not with a model": lambda: compare(saved, "demo:digits", store=False),
@@ -307,8 +309,9 @@ def test_help_explains_every_argument(name: str) -> None:
 
 def test_the_package_is_typed_and_max_is_a_number_of_cores() -> None:
     assert (Path(inferlab.__file__).parent / "py.typed").is_file()
-    assert api.Count == int | Literal["max"] | None
-    assert inspect.signature(inferlab.benchmark).parameters["num_cores"].annotation == "Some[Count]"
+    assert Count == int | Literal["max"] | None
+    assert inspect.signature(inferlab.benchmark).parameters["num_cores"].annotation == PLAN["num_cores"].type
+    assert inferlab.benchmark.__annotations__["given"] == "Unpack[PlanKeywords]"
 
 
 def test_a_capacity_has_its_rate(tmp_path: Path) -> None:
@@ -329,7 +332,7 @@ def test_a_capacity_has_its_rate(tmp_path: Path) -> None:
     assert (tmp_path / "capacity.json").read_text() == result.to_json()
     assert str(result) == result.table()
     with pytest.raises(BadInput, match=r"capacity\(\) has no argument 'rates'"):
-        inferlab.capacity("demo:mlp", "median<1s", rates=3, store=False)
+        inferlab.capacity("demo:mlp", "median<1s", rates=3, store=False)  # type: ignore[call-arg]
 
 
 def test_a_recommendation_has_its_configuration_and_what_was_tried() -> None:

@@ -10,28 +10,37 @@ from typing import Any
 import pytest
 
 from inferlab.cli.benchmark import command
-from inferlab.cli.parameters import Listed
 from inferlab.errors import BadInput
-from inferlab.kinds import Flag, Kind, Levels, Number, Pairs, Prices, Share, Whole, Word
-from inferlab.options import KEYWORDS, PLAN, Option, plan
+from inferlab.options.kinds import Flag, Kind, Levels, Number, Pairs, Prices, Share, Whole, Word
+from inferlab.options.option import Option, check_keywords
+from inferlab.options.plan import PLAN, make_plan
+from inferlab.options.profile import PROFILE, make_profile
+from inferlab.options.version import VERSION
 from inferlab.records import Plan
+from inferlab.records.profile import ProfileOptions
+
+OPTIONS = list(PLAN.values())
+
+
+def plan(model: str, given: dict[str, Any]) -> Plan:
+    """The plan that these keywords of Python describe."""
+    return make_plan(model, check_keywords("benchmark", PLAN, given))
 
 
 def test_every_field_of_a_plan_but_its_model_is_one_option() -> None:
-    assert Counter(option.field for option in PLAN) == Counter(set(Plan.__slots__) - {"model"})
-    assert len(KEYWORDS) == len({flag for option in PLAN for flag in option.flags[:1]}) == len(PLAN)
+    assert Counter(option.field for option in OPTIONS) == Counter(set(Plan.__slots__) - {"model"})
+    assert len({flag for option in OPTIONS for flag in option.flags[:1]}) == len(PLAN)
 
 
-@pytest.mark.parametrize("option", PLAN, ids=lambda option: option.keyword)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.keyword)
 def test_an_option_has_its_flags_and_its_default_on_the_command_line(option: Option) -> None:
-    (declared,) = [one for one in command.params if one.name == option.parameter]
+    (declared,) = [one for one in command.params if one.name == option.keyword]
     assert tuple(declared.opts) == option.flags
     with command.make_context("benchmark", ["model.onnx"]) as context:
-        value = context.params[option.parameter]
-    assert ((None,) if option.swept and value is None else value) == option.default
+        assert context.params[option.keyword] == option.default
 
 
-@pytest.mark.parametrize("option", PLAN, ids=lambda option: option.keyword)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.keyword)
 def test_the_default_is_a_value_that_python_may_give(option: Option) -> None:
     given = dict(option.default) if isinstance(option.kind, Pairs | Prices) else option.default
     assert option.check(given) == option.default
@@ -52,7 +61,9 @@ def test_the_default_is_a_value_that_python_may_give(option: Option) -> None:
     ids=lambda kind: type(kind).__name__,
 )
 def test_what_is_written_is_read_again(kind: Kind, values: list[Any]) -> None:
-    assert Listed(kind).parse([kind.text(value) for value in values]) == tuple(values)
+    assert kind.collect([each for value in values for each in kind.read(kind.text(value))]) == tuple(values)
+    option = Option(("-x",), kind, "Measuring", "", many="commas")
+    assert option.read(kind.join(values)) == tuple(values)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +87,24 @@ def test_what_python_may_not_give_is_refused_in_one_sentence(keyword: str, value
 
 
 def test_only_a_flag_has_no_value() -> None:
-    assert [option.keyword for option in PLAN if isinstance(option.kind, Flag)] == ["verify"]
+    assert [option.keyword for option in OPTIONS if isinstance(option.kind, Flag)] == ["verify"]
+
+
+def test_the_defaults_of_a_profile_are_those_of_its_record() -> None:
+    assert make_profile(check_keywords("profile", PROFILE, {})) == ProfileOptions()
+
+
+@pytest.mark.parametrize("known", [PROFILE, VERSION], ids=["profile", "optimize"])
+def test_every_default_is_a_value_that_python_may_give(known: dict[str, Option]) -> None:
+    name = "profile" if known is PROFILE else "optimize"
+    for option in (one for one in known.values() if name in one.commands):
+        assert option.check(option.python_default(name)) == option.default_of(name), option.keyword
 
 
 def test_declaring_options_imports_nothing_heavy() -> None:
-    code = "import sys, inferlab.options; print(*{'msgspec', 'pydantic', 'numpy', 'click'} & set(sys.modules))"
+    code = (
+        "import sys, inferlab.options.profile, inferlab.options.version\n"
+        "print(*{'msgspec', 'pydantic', 'numpy', 'click'} & set(sys.modules))"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "\n"

@@ -75,7 +75,7 @@ def test_a_notebook_shows_the_summary() -> None:
 
 def test_unknown_arguments_are_refused_with_the_nearest() -> None:
     with pytest.raises(BadInput, match="Did you mean 'levels'"):
-        inferlab.profile("demo:mlp", level=[0.9])
+        inferlab.profile("demo:mlp", level=[0.9])  # type: ignore[call-arg]
 
 
 def test_wrong_types_are_refused() -> None:

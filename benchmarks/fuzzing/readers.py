@@ -160,12 +160,11 @@ def _engine(launch: Launch, *_: Any, **__: Any) -> Iterator[Worker]:
 
 def _plan(path: Path, seed: int) -> None:
     from inferlab.cli.benchmark import command
-    from inferlab.cli.options import plan
     from inferlab.measure.cells import validate_plan
+    from inferlab.options.plan import make_plan
 
-    own = ("baseline", "dry_run", "resume", "strict", "store_url", "no_save", "quiet", "export_path")
     with command.make_context("benchmark", ["model.onnx", "--plan", str(path)]) as context:
-        validate_plan(plan({name: value for name, value in context.params.items() if name not in own}))
+        validate_plan(make_plan("model.onnx", context.params))
 
 
 def _recipe(path: Path, seed: int) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from inferlab import kinds, options
 from inferlab.errors import BadInput
+from inferlab.options import kinds
+from inferlab.options.option import model_name
 
 # Protobuf holds no more than 2 GB in one message.
 _LARGE_BYTES = 1_500_000_000
@@ -47,7 +48,7 @@ class InMemory:
             return str(path)
         if torch is not None and isinstance(value, torch.nn.Module):
             return self._module(value, given)
-        return options.model_name(value)
+        return model_name(value)
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The same options; arrays by name are written as a file."""
@@ -65,7 +66,7 @@ class InMemory:
         """As a torch.export program for the engine torch, as ONNX for others; never as a pickle."""
         from inferlab.model.export import export_to_onnx, save_module
 
-        engines = kinds.check_each(kinds.WORD, "engine", given.get("engine", "onnxruntime"))
+        engines = kinds.check_each(kinds.WORD, "engine", given.get("engine") or "onnxruntime")
         inputs = _examples(given)
         name = type(module).__name__
         if engines == ("torch",):

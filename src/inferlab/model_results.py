@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from inferlab.errors import BadInput
 from inferlab.optimizing import recipe_yaml
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.estimate import BUDGET, with_estimate
+from inferlab.profiling.estimate import with_estimate
 from inferlab.records.optimization import Front, Optimization
-from inferlab.records.profile import Profile, PruningEstimate
+from inferlab.records.profile import BUDGET, Profile, PruningEstimate
 from inferlab.results import RecordResult, frame
 from inferlab.views import optimization, profile, profile_tables, tables
 from inferlab.views.charts import profiles

@@ -188,7 +188,7 @@ BAD_INPUT = [
     (["{model}", "-e", "abacus"], "abacus"),
     (["{model}", "-t", "0"], "more than 0"),
     (["{model}", "-t", "nan"], "more than 0"),
-    (["{model}", "-w", "-1"], "negative"),
+    (["{model}", "-w", "-1"], "The warm-up time must be at least 0 seconds and finite, not -1."),
     (["{model}", "-nstreams", "0"], "at least 1"),
     (["{model}", "-s", "sync", "-nstreams", "2"], "one stream"),
     (["{model}", "--stream-mode", "native"], "no streams of its own"),

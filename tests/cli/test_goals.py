@@ -89,7 +89,7 @@ def test_ctrl_c_shows_what_was_tried_and_leaves_nothing_behind(
         (("--goal", "2x faster", "--search-time", "0"), "more than 0 seconds"),
         (("--goal", "2x faster", "--plot", "front.pdf"), "A chart is written as .html or .png"),
         (("--int8", "static", "--max-loss", "1%"), "max_loss belongs to a search"),
-        (("--int8", "static", "--nearest"), "--nearest belongs to a search"),
+        (("--int8", "static", "--nearest"), "nearest belongs to a search"),
         (("--int8", "static", "--plot", "front.html"), "--plot belongs to a search"),
     ],
 )

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from inferlab.cli.parameters import Bytes, Listed
-from inferlab.kinds import Kind, Number, Prices, Whole, Word
+from inferlab.cli.serve import Bytes
+from inferlab.options.kinds import Kind, Number, Prices, Whole, Word
+from inferlab.options.option import Option
+
+
+def listed(kind: Kind) -> Option:
+    """An option that takes a list."""
+    return Option(("-x",), kind, "Measuring", "", many="commas")
 
 
 @pytest.mark.parametrize(
@@ -29,12 +35,12 @@ from inferlab.kinds import Kind, Number, Prices, Whole, Word
     ],
 )
 def test_a_list_is_read_in_the_order_given_each_value_once(kind: Kind, text: str, values: tuple[Any, ...]) -> None:
-    assert Listed(kind).convert(text, None, None) == values
+    assert listed(kind).read(text) == values
 
 
 def test_a_plan_file_gives_lists_as_lists() -> None:
-    assert Listed(Whole()).convert([1, "2-4*2"], None, None) == (1, 2, 4)
-    assert Listed(Whole()).convert(8, None, None) == (8,)
+    assert listed(Whole()).read([1, "2-4*2"]) == (1, 2, 4)
+    assert listed(Whole()).read(["8"]) == (8,)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,7 @@ def test_a_plan_file_gives_lists_as_lists() -> None:
 )
 def test_what_is_no_list_is_refused_with_a_sentence(kind: Kind, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("'", "'")):
-        Listed(kind).parse(text.split(","))
+        listed(kind).read(text)
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,8 @@ def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("batch_sise: 1", "has an unknown option 'batch_sise'. Did you mean 'batch_size'?"),
-        ("zzz: 1", "has an unknown option 'zzz'. It takes baseline, batch_size, "),
+        ("batch_sise: 1", "has no option 'batch_sise'. Did you mean 'batch_size'?"),
+        ("zzz: 1", "has no option 'zzz'. It takes baseline, batch_size, "),
         ("[1, 2]", "must be options with their values"),
         ("a: [", "is no YAML"),
         ("batch_size: {a: 1}", "'batch_size' is a value or a list of values"),

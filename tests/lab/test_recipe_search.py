@@ -20,13 +20,11 @@ from inferlab.measure.paired import ComparisonJob
 from inferlab.model import demo
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import pareto, recipe_yaml
-from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.recipe import parse_goal
 from inferlab.optimizing.search import Speed
-from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
-from inferlab.records.optimization import Candidate, Front, Goal, Pruning, Quantization, Recipe
-from inferlab.records.profile import Profile
+from inferlab.records.optimization import Candidate, Front, Goal, Pruning, Quantization, Recipe, VersionOptions
+from inferlab.records.profile import Profile, ProfileOptions
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of

@@ -15,9 +15,8 @@ from inferlab.lab import Lab
 from inferlab.lab.executor import Local
 from inferlab.measure.paired import ComparisonJob
 from inferlab.optimizing import recipe_yaml
-from inferlab.optimizing.options import VersionOptions
 from inferlab.records import Comparison, Finding, Listener, Plan
-from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe
+from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe, VersionOptions
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.formats import VERSIONS
@@ -261,7 +260,7 @@ def test_a_budget_makes_its_profiles_and_predicts_what_it_gives(tmp_path: Path) 
 
 
 def test_a_profile_made_before_predicts_any_levels(tmp_path: Path, store: Store) -> None:
-    from inferlab.profiling.options import ProfileOptions
+    from inferlab.records.profile import ProfileOptions
 
     model = perceptron(tmp_path / "model")
     lab = Lab(store, Timed({"onnxruntime": 1.0}))

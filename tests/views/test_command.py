@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from inferlab.cli import group
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
-from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
-from inferlab.records.profile import LEVELS
+from inferlab.records.profile import LEVELS, ProfileOptions
 from inferlab.views import command
 
 
@@ -184,7 +183,7 @@ def test_a_command_reads_as_one_would_write_it() -> None:
     )
     wanted = ProfileOptions(loss=False, levels=(0.6, 0.9), roofline=True)
     assert command.profile(Plan("m.onnx", engines=("deepsparse",), batch_sizes=(8,)), wanted) == (
-        "inferlab profile m.onnx --no-loss --roofline -e deepsparse -b 8 --levels 0.6,0.9"
+        "inferlab profile m.onnx --no-loss --levels 0.6,0.9 --roofline -e deepsparse -b 8"
     )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from inferlab.errors import InferlabError
-from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Plan
+from inferlab.records.profile import ProfileOptions
 from inferlab.store import Stored, open_store
 from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.store import Store

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inferlab.profiling.options import ProfileOptions
 from inferlab.records import Event, Plan
+from inferlab.records.profile import ProfileOptions
 from inferlab.workspace.jobs import Tracker, parts_of
 from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, InstallRequest, ProfileRequest
 

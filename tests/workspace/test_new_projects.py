@@ -14,12 +14,10 @@ from inferlab.errors import BadInput
 from inferlab.records import TensorSpec
 from inferlab.store import open_store
 from inferlab.workspace.requests import (
-    BenchmarkForm,
     JobRequest,
-    ProfileForm,
+    ProfileRequest,
     Side,
     benchmark_request,
-    form_of,
     has_sequence,
     own_batch_size,
     profile_request,
@@ -27,9 +25,10 @@ from inferlab.workspace.requests import (
     usual_shapes,
 )
 from inferlab.workspace.sources import DataFile
-from inferlab.workspace.version_forms import VersionForm, version_request
+from inferlab.workspace.version_requests import version_request
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.odd_models import odd_model
+from tests.helpers.requests import asked_benchmark, asked_profile, asked_version
 from tests.helpers.stored import MODEL
 
 _BERT = replace(MODEL, inputs=(TensorSpec("ids", "int64", ("batch", "sequence"), 100),))
@@ -66,13 +65,27 @@ def test_the_batch_size_is_the_models_own() -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        ProfileForm(),
-        ProfileForm(True, True, "a", "b", "openvino", 4, 1, 32, True, True, False, "demo:digits", 1.5),
-        ProfileForm(performance=False, roofline=False, loss_name="only"),
+        asked_profile(),
+        asked_profile(
+            performance_name="a",
+            loss_name="b",
+            engine="openvino",
+            batch_size=4,
+            num_cores=1,
+            sequence_length=32,
+            levels=True,
+            int8=True,
+            roofline=False,
+            data="demo:digits",
+            time_s=1.5,
+        ),
+        asked_profile(performance=False, roofline=False, loss_name="only"),
     ],
 )
-def test_the_form_of_a_job_is_the_one_that_asked_for_it(form: ProfileForm) -> None:
-    assert form_of(profile_request(form, _BERT)) == form
+def test_the_request_of_a_job_is_the_one_that_asked_for_it(form: ProfileRequest) -> None:
+    job = profile_request(form, _BERT)
+    assert job.wanted == form.wanted
+    assert replace(job.plan, model="") == replace(form.plan, time_s=form.wanted.time_s)
 
 
 @pytest.fixture
@@ -90,13 +103,13 @@ def test_the_input_shapes_of_a_project_are_those_of_its_profiles_and_benchmarks(
     theory = workspace.theory(project.id)
     assert theory.flops is not None and (theory.flops.shapes, theory.flops.flops) == ({"x": (2, 19)}, 380)
     for form, shapes in (
-        (ProfileForm(performance=False), "[2,19]"),
-        (ProfileForm(performance=False, input_shapes="x = [3,19]"), "x = [3,19]"),
-        (ProfileForm(performance=False, input_shapes=""), None),
+        (asked_profile(performance=False), "[2,19]"),
+        (asked_profile(performance=False, input_shapes="x = [3,19]"), "x = [3,19]"),
+        (asked_profile(performance=False, input_shapes=""), None),
     ):
         job = workspace.add_profile(project.id, form)
         assert job.content["plan"]["input_shapes"] == shapes
-    asked = workspace.add_benchmark(project.id, BenchmarkForm("onnxruntime", input_shapes=None))
+    asked = workspace.add_benchmark(project.id, asked_benchmark(engine="onnxruntime", input_shapes=None))
     assert asked.content["plan"]["input_shapes"] == "[2,19]"
 
 
@@ -126,10 +139,10 @@ def test_other_input_shapes_count_the_operations_again(workspace: Workspace, tmp
 )
 def test_input_shapes_that_do_not_fit_are_refused_with_a_sentence(shapes: str, told: str) -> None:
     asks: list[Callable[[], JobRequest]] = [
-        lambda: profile_request(ProfileForm(batch_size=8, input_shapes=shapes), _IMAGE),
-        lambda: benchmark_request(BenchmarkForm(batch_sizes=(8,), input_shapes=shapes), Side(_IMAGE)),
+        lambda: profile_request(asked_profile(batch_size=8, input_shapes=shapes), _IMAGE),
+        lambda: benchmark_request(asked_benchmark(batch_sizes=(8,), input_shapes=shapes), Side(_IMAGE)),
         lambda: version_request(
-            VersionForm("v", quantization="fp16", batch_size=8, input_shapes=shapes), _IMAGE, {}
+            asked_version("v", quantization="fp16", batch_size=8, input_shapes=shapes), _IMAGE, {}
         ),
     ]
     for ask in asks:
@@ -163,5 +176,5 @@ def test_a_profile_is_refused_before_there_is_a_project(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "lab.db")) as store:
         workspace = Workspace(store, [tmp_path])
         with pytest.raises(BadInput, match="is not below a folder from which models may be opened"):
-            workspace.checked_profile(MODEL, ProfileForm(performance=False, data="/etc/passwd"))
+            workspace.checked_profile(MODEL, asked_profile(performance=False, data="/etc/passwd"))
         assert workspace.projects() == []

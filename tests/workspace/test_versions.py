@@ -17,10 +17,9 @@ from inferlab.lab import Lab, read_model
 from inferlab.machine import node_name
 from inferlab.measure.cell import lock_file
 from inferlab.optimizing import recipe_yaml
-from inferlab.optimizing.options import VersionOptions
 from inferlab.profiling.estimate import estimate
 from inferlab.records import EngineInfo, Plan
-from inferlab.records.optimization import Pruning, Recipe
+from inferlab.records.optimization import Pruning, Recipe, VersionOptions
 from inferlab.records.profile import Profile
 from inferlab.store import open_store
 from inferlab.store.entries import Document, QueuedJob
@@ -29,19 +28,20 @@ from inferlab.web.runner import Runner
 from inferlab.workspace.cards import open_card
 from inferlab.workspace.engines import Engines
 from inferlab.workspace.exports import code_sample, model_file, recipe
-from inferlab.workspace.requests import BenchmarkForm, ComparisonRequest, ProfileForm, from_content
+from inferlab.workspace.requests import ComparisonRequest, from_content
 from inferlab.workspace.trash import KEPT_S
-from inferlab.workspace.version_forms import VersionForm, add_version, free_name, levels_of, read_basis
+from inferlab.workspace.version_requests import VersionRequest, add_version, free_name, levels_of, read_basis
 from inferlab.workspace.versions import Version, discard_removed
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
+from tests.helpers.requests import asked_benchmark, asked_profile, asked_version
 
 KNOWN = (
     EngineInfo("onnxruntime", "ready", "1.31", ("onnx",), ("layer_times",)),
     EngineInfo("openvino", "ready", "2026", ("onnx",), ("layer_times",)),
 )
 #: Made, and measured on nothing.
-QUICK = VersionForm("Half", sparsity=0.5, engines=(), data="demo:digits")
+QUICK = asked_version("Half", sparsity=0.5, engines=(), data="demo:digits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Place:
     project: str
     folder: Path
 
-    def made(self, form: VersionForm) -> Version:
+    def made(self, form: VersionRequest) -> Version:
         """The version that a form asks for."""
         return self.workspace.versions.get(
             str(self.worked(add_version(self.workspace, self.project, form)).entry_id)
@@ -120,13 +120,13 @@ def test_a_file_that_is_gone_or_changed_is_told_and_not_measured(place: Place) -
     path.write_bytes(Path(read_model("demo:digits").path).read_bytes())
     assert place.workspace.versions.get(version.id).file == "changed"
     with pytest.raises(BadInput, match="'Half' is no longer the one that was made"):
-        place.workspace.add_benchmark(place.project, BenchmarkForm(version=version.id))
+        place.workspace.add_benchmark(place.project, asked_benchmark(version=version.id))
     path.write_bytes(whole)
     assert place.workspace.versions.get(version.id).file == "there"
     path.unlink()
     assert place.workspace.versions.get(version.id).file == "gone"
     for ask in (
-        lambda: place.workspace.add_profile(place.project, ProfileForm(version=version.id)),
+        lambda: place.workspace.add_profile(place.project, asked_profile(version=version.id)),
         lambda: model_file(place.workspace, version.id),
         lambda: code_sample(place.workspace, version.id, "onnxruntime"),
     ):
@@ -136,7 +136,7 @@ def test_a_file_that_is_gone_or_changed_is_told_and_not_measured(place: Place) -
 
 def test_a_version_that_changes_while_its_job_waits_is_refused_when_its_turn_comes(place: Place) -> None:
     version = place.made(QUICK)
-    job = place.workspace.add_benchmark(place.project, BenchmarkForm(version=version.id, time_s=0.1))
+    job = place.workspace.add_benchmark(place.project, asked_benchmark(version=version.id, time_s=0.1))
     Path(version.path).unlink()
     assert Runner(place.workspace.store).work_once()
     ended = place.workspace.store.jobs.get(job.id)
@@ -148,7 +148,7 @@ def test_a_version_that_changes_while_its_job_waits_is_refused_when_its_turn_com
 
 def test_the_same_engine_compares_a_version_with_the_original(place: Place) -> None:
     version = place.made(QUICK)
-    form = BenchmarkForm(compare_engine="onnxruntime", num_cores=(1,), time_s=1.0, version=version.id)
+    form = asked_benchmark(compare_engine="onnxruntime", num_cores=(1,), time_s=1.0, version=version.id)
     job = place.workspace.add_benchmark(place.project, form)
     asked = from_content(job.kind, job.content)
     assert isinstance(asked, ComparisonRequest)
@@ -163,8 +163,8 @@ def test_the_same_engine_compares_a_version_with_the_original(place: Place) -> N
 
 def test_both_sides_must_differ(place: Place) -> None:
     version = place.made(QUICK)
-    same = BenchmarkForm(compare_engine="onnxruntime", version=version.id, compare_version=version.id)
-    for form in (same, BenchmarkForm(compare_engine="onnxruntime")):
+    same = asked_benchmark(compare_engine="onnxruntime", version=version.id, compare_version=version.id)
+    for form in (same, asked_benchmark(compare_engine="onnxruntime")):
         with pytest.raises(BadInput, match="Choose another engine or version for one"):
             place.workspace.add_benchmark(place.project, form)
     with pytest.raises(BadInput, match="Name the engine to compare with"):
@@ -175,12 +175,12 @@ def test_a_version_of_another_project_cannot_be_named(place: Place) -> None:
     version = place.made(QUICK)
     other = place.workspace.create_project("MLP", "", place.workspace.analyse("demo:mlp"))
     with pytest.raises(NotThere, match="no version of this project"):
-        place.workspace.add_benchmark(other.id, BenchmarkForm(version=version.id))
+        place.workspace.add_benchmark(other.id, asked_benchmark(version=version.id))
 
 
 def test_profiles_of_a_version_stand_in_the_project_but_predict_nothing(place: Place) -> None:
     version = place.made(QUICK)
-    form = ProfileForm(performance=False, loss=False, version=version.id)
+    form = asked_profile(performance=False, loss=False, version=version.id)
     entry = place.worked(place.workspace.add_profile(place.project, form)).entry_id
     listed = place.workspace.profiles(place.project)
     assert [one.model_digest == version.digest for one in listed] == [True, False]
@@ -219,7 +219,7 @@ def test_a_file_of_the_command_line_stays_when_its_version_is_removed(place: Pla
 
 def test_a_version_that_waits_to_be_measured_is_not_removed(place: Place) -> None:
     version = place.made(QUICK)
-    place.workspace.add_benchmark(place.project, BenchmarkForm(version=version.id))
+    place.workspace.add_benchmark(place.project, asked_benchmark(version=version.id))
     with pytest.raises(Conflict, match="being measured, or waits"):
         place.workspace.remove(version.id)
 
@@ -236,7 +236,7 @@ def test_what_fails_or_changes_nothing_leaves_no_folder(place: Place, tmp_path: 
     assert place.workspace.store.jobs.get(job.id).status == "failed"
     assert list((tmp_path / "data" / "inferlab" / "versions").iterdir()) == []
     with pytest.raises(BadInput, match="Nothing would change"):
-        add_version(place.workspace, place.project, VersionForm("None"))
+        add_version(place.workspace, place.project, asked_version("None"))
 
 
 def test_a_version_made_again_is_another_one_with_the_same_bytes(place: Place) -> None:
@@ -258,7 +258,7 @@ def test_paths_elsewhere_and_engines_in_files_are_refused(place: Place) -> None:
 
 
 def test_a_profile_that_is_not_there_is_refused_before_the_version_is_queued(place: Place) -> None:
-    wrong = VersionForm("a", quantization="dynamic", performance="aaaaaaaaaa")
+    wrong = asked_version("a", quantization="dynamic", performance="aaaaaaaaaa")
     with pytest.raises(NotThere, match="aaaaaaaaaa is no profile of this project's model"):
         add_version(place.workspace, place.project, wrong)
     assert place.workspace.store.jobs.alive() == []
@@ -302,19 +302,19 @@ def predicted(place: Place) -> Place:
 
 def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(predicted: Place) -> None:
     basis = read_basis(predicted.workspace, predicted.project)
-    levels = levels_of(VersionForm("a", sparsity=0.8), basis)
+    levels = levels_of(asked_version("a", sparsity=0.8), basis)
     spared = [one for one in basis.loss.layers if one.weight not in levels]
     ends = (basis.loss.layers[0], basis.loss.layers[-1])
     assert {one.weight for one in spared} == {
         one.weight for one in basis.loss.layers if one in ends or one.groups > 1
     }
     first = basis.loss.layers[0].weight
-    assert levels_of(VersionForm("a", levels={first: 0.3}), basis) == {first: 0.3}
+    assert levels_of(asked_version("a", levels={first: 0.3}), basis) == {first: 0.3}
 
 
 def test_a_budget_is_spent_as_the_estimate_says(predicted: Place) -> None:
     basis = read_basis(predicted.workspace, predicted.project)
-    levels = levels_of(VersionForm("a", budget=0.1), basis)
+    levels = levels_of(asked_version("a", budget=0.1), basis)
     expected = estimate(basis.profile.performance, basis.loss, 0.1, basis.usual())
     assert expected is not None and expected.levels
     assert levels == expected.levels
@@ -323,20 +323,20 @@ def test_a_budget_is_spent_as_the_estimate_says(predicted: Place) -> None:
 
 def test_two_of_four_is_half_of_every_layer(predicted: Place) -> None:
     basis = read_basis(predicted.workspace, predicted.project)
-    assert set(levels_of(VersionForm("a", pattern="2:4"), basis).values()) == {0.5}
+    assert set(levels_of(asked_version("a", pattern="2:4"), basis).values()) == {0.5}
 
 
 @pytest.mark.parametrize(
     ("form", "told"),
     [
-        (VersionForm("a", sparsity=0.5, budget=0.1), "one of them"),
-        (VersionForm("a", sparsity=1.0), "between 0 and 1"),
-        (VersionForm("a", levels={"nothing": 0.5}), "no weight 'nothing'"),
-        (VersionForm("a", pattern="9:4"), "The pattern 9:4 cannot be"),
-        (VersionForm("a", budget=-1.0), "The loss budget must be 0 or more"),
+        (asked_version("a", sparsity=0.5, budget=0.1), "one of them"),
+        (asked_version("a", sparsity=1.0), "between 0 and 1"),
+        (asked_version("a", levels={"nothing": 0.5}), "no weight 'nothing'"),
+        (asked_version("a", pattern="9:4"), "The pattern 9:4 cannot be"),
+        (asked_version("a", budget=-1.0), "The loss budget must be 0 or more"),
     ],
 )
-def test_nonsense_is_refused(predicted: Place, form: VersionForm, told: str) -> None:
+def test_nonsense_is_refused(predicted: Place, form: VersionRequest, told: str) -> None:
     with pytest.raises(BadInput, match=told):
         levels_of(form, read_basis(predicted.workspace, predicted.project))
 

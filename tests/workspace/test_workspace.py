@@ -14,9 +14,10 @@ from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.web.runner import Runner
 from inferlab.workspace.engines import Engines, reason
-from inferlab.workspace.requests import BenchmarkForm, BenchmarkRequest, ProfileForm
+from inferlab.workspace.requests import BenchmarkRequest
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
+from tests.helpers.requests import asked_benchmark, asked_profile
 from tests.helpers.stored import MODEL
 from tests.helpers.sweeps import a_sweep, an_outcome
 
@@ -59,11 +60,11 @@ def test_a_project_needs_a_name(workspace: Workspace) -> None:
 @pytest.mark.parametrize("engine", ["/tmp/x.py:Engine", "x.py:E", "nonsense", ""])
 def test_only_known_engines_can_be_named(workspace: Workspace, engine: str) -> None:
     project = workspace.store.projects.add("p", "", MODEL)
-    for form in (BenchmarkForm(engine=engine), BenchmarkForm(compare_engine=engine or "?")):
+    for form in (asked_benchmark(engine=engine), asked_benchmark(compare_engine=engine or "?")):
         with pytest.raises(BadInput, match="There is no engine"):
             workspace.add_benchmark(project.id, form)
     with pytest.raises(BadInput, match="There is no engine"):
-        workspace.add_profile(project.id, ProfileForm(engine=engine))
+        workspace.add_profile(project.id, asked_profile(engine=engine))
     assert workspace.store.jobs.alive() == []
 
 
@@ -71,7 +72,9 @@ def test_an_engine_that_cannot_says_why(workspace: Workspace) -> None:
     choices = workspace.engines.choices(MODEL, profiling=True)
     assert [(one.name, one.reason) for one in choices] == [("onnxruntime", ""), ("deepsparse", "not there")]
     with pytest.raises(BadInput, match="DeepSparse cannot be chosen: not there"):
-        workspace.add_benchmark(workspace.store.projects.add("p", "", MODEL).id, BenchmarkForm("deepsparse"))
+        workspace.add_benchmark(
+            workspace.store.projects.add("p", "", MODEL).id, asked_benchmark(engine="deepsparse")
+        )
     assert reason(EngineInfo("torch", "ready", kinds=("torchscript",)), MODEL) == (
         "it runs torchscript, and this model is onnx"
     )
@@ -79,7 +82,7 @@ def test_an_engine_that_cannot_says_why(workspace: Workspace) -> None:
 
 def test_jobs_wait_in_order(workspace: Workspace) -> None:
     project = workspace.store.projects.add("p", "", MODEL)
-    jobs = [workspace.add_benchmark(project.id, BenchmarkForm("fake")) for _ in range(3)]
+    jobs = [workspace.add_benchmark(project.id, asked_benchmark(engine="fake")) for _ in range(3)]
     assert [workspace.position(job) for job in jobs] == [0, 1, 2]
     workspace.cancel(jobs[0].id)
     assert [workspace.position(job) for job in jobs[1:]] == [0, 1]
@@ -88,20 +91,23 @@ def test_jobs_wait_in_order(workspace: Workspace) -> None:
 def test_data_for_a_profile_lies_in_an_allowed_folder(workspace: Workspace) -> None:
     project = workspace.store.projects.add("p", "", MODEL)
     with pytest.raises(BadInput, match="is not below a folder"):
-        workspace.add_profile(project.id, ProfileForm(data="/etc/passwd"))
+        workspace.add_profile(project.id, asked_profile(data="/etc/passwd"))
 
 
 def test_a_benchmark_is_run_again_compared_exported_removed_and_put_back(workspace: Workspace) -> None:
     project = workspace.create_project("p", "", workspace.analyse("demo:mlp"))
     runner = Runner(workspace.store)
-    job = workspace.add_benchmark(project.id, BenchmarkForm("fake", (1,), (1, 2), time_s=0.2))
+    job = workspace.add_benchmark(
+        project.id, asked_benchmark(engine="fake", num_cores=(1,), batch_sizes=(1, 2), time_s=0.2)
+    )
     assert runner.work_once()
     entry_id = str(workspace.store.jobs.get(job.id).entry_id)
     with pytest.raises(BadInput, match="exported as json, csv, html"):
         workspace.export(entry_id, "exe")
     assert workspace.command(entry_id).startswith("inferlab benchmark demo:mlp")
     against = workspace.add_benchmark(
-        project.id, BenchmarkForm("fake", (None,), (None,), time_s=0.2, against=entry_id)
+        project.id,
+        asked_benchmark(engine="fake", num_cores=(None,), batch_sizes=(None,), time_s=0.2, against=entry_id),
     )
     asked = workspace.request_of(entry_id)
     assert isinstance(asked, BenchmarkRequest)
@@ -145,7 +151,7 @@ def test_every_kind_of_card_and_profile_is_exported(workspace: Workspace, ending
 
 def test_what_is_being_measured_cannot_be_removed(workspace: Workspace) -> None:
     project = workspace.store.projects.add("p", "", MODEL)
-    job = workspace.add_benchmark(project.id, BenchmarkForm("fake"))
+    job = workspace.add_benchmark(project.id, asked_benchmark(engine="fake"))
     from tests.helpers.runs import a_cell
     from tests.helpers.stored import PLAN
 

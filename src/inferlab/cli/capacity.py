@@ -1,17 +1,14 @@
-"""`inferlab capacity MODEL --slo "p99<20ms"`: the highest rate that keeps a latency objective."""
+"""`inferlab capacity MODEL --slo "p99<20ms"`: the highest rate that meets a latency objective."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab import views
-from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
-from inferlab.cli.progress import Log
-from inferlab.cli.stores import saving, saving_options
-from inferlab.cli.terminal import show_blocks
+from inferlab.cli.options import MODELS, Command, declared_options
+from inferlab.cli.work import Work, measures, strict_code, strict_option
+from inferlab.options.plan import PLAN, make_plan
 
 if TYPE_CHECKING:
     from inferlab.records import Capacity
@@ -26,58 +23,26 @@ Requests arrive by a Poisson process, and their response time counts from then, 
 
 {MODELS}"""
 _SLO = "The objective: mean, median or a percentile of the response time, and its limit in us, ms or s."
-_PROCESSES = "Fresh processes that share the time; 1 gives no interval.  [default: 5, fewer where time is short]"
 
 
-@click.command("capacity", help=_HELP)
+@click.command("capacity", cls=Command, help=_HELP)
 @click.argument("model")
 @click.option("--slo", required=True, metavar='"p99<20ms"', help=_SLO)
-@plan_options("cell", "inputs", without=("scenario",), single=True)
-@click.option("-t", "--time", "time_s", default=60.0, show_default=True, help="Seconds in all, loading included.")
-@click.option("--processes", type=int, help=_PROCESSES)
-@click.option("--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5).")
-@saving_options
-@click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
-def command(
-    slo: str,
-    export_path: Path | None,
-    quiet: bool,
-    strict: bool,
-    store_url: str | None,
-    no_save: bool,
-    **given: Any,
-) -> int:
+@declared_options("capacity", PLAN)
+@strict_option
+@measures
+def command(model: str, slo: str, strict: bool, work: Work, **values: Any) -> int:
     """Parse, search, show."""
-    from inferlab.lab import Lab
     from inferlab.measure.queueing import parse_objective
-    from inferlab.views import capacity as render
-    from inferlab.views import files
 
     objective = parse_objective(slo)
-    if export_path:
-        files.check_writable(export_path)
-    with Log(quiet) as log, saving(store_url, no_save, log) as store:
-        capacity = Lab(store).capacity(plan(given), objective, log, live=log.live)
-    show_blocks(render.blocks(capacity))
-    if export_path:
-        log.export(export_path, lambda: views.write(capacity, export_path))
-    code = _exit_code(capacity, strict)
+    with work.lab() as lab:
+        capacity = lab.capacity(make_plan(model, values), objective, work.log, live=work.log.live)
+    work.show(capacity)
+    code = 130 if capacity.interrupted else strict_code(capacity.check) if strict else 0
     if code == 0:
-        log.say(f"Next: {_suggestion(capacity)}")
-    return log.exit_code(code)
-
-
-def _exit_code(capacity: Capacity, strict: bool) -> int:
-    from inferlab.views.text import output_check
-
-    if capacity.interrupted:
-        return 130
-    check = capacity.check
-    if strict and check.status != "match":
-        click.echo(f"inferlab: strict: the output check is {output_check(check)}", err=True)
-        return 5
-    return 0
+        work.log.say(f"Next: {_suggestion(capacity)}")
+    return work.exit_code(code)
 
 
 def _suggestion(capacity: Capacity) -> str:

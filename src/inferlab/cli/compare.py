@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab import views
-from inferlab.cli.options import EXPORT, MODELS, plan, plan_options
-from inferlab.cli.parameters import Listed, Share
-from inferlab.cli.progress import Log
-from inferlab.cli.stores import saving, saving_options
-from inferlab.cli.terminal import show_blocks
+from inferlab.cli.options import MODELS, Command, declared_options
+from inferlab.cli.work import Work, measures
 from inferlab.errors import BadInput
-from inferlab.kinds import Pairs
-from inferlab.options import KEYWORDS, PLAN, keywords
-from inferlab.records import Comparison, Plan
+from inferlab.options.option import Option
+from inferlab.options.plan import COMPARISON, PER_ARM
+from inferlab.records import Comparison
 
 if TYPE_CHECKING:
-    from inferlab.store.store import Store
+    from inferlab.lab import Lab
 
 _HELP = f"""Is B faster than A? Both are measured interleaved, in fresh processes.
 
@@ -37,65 +32,33 @@ _GATE = "Be a gate: exit 1 if B is slower, 4 if that is inconclusive, 0 otherwis
 #: What an arm may have of its own, by every long way to write it.
 _OF_AN_ARM = {
     name.lstrip("-").replace("-", "_"): option
-    for option in PLAN
-    if option.group == "cell"
+    for option in PER_ARM.values()
     for name in (*option.flags, option.keyword)
     if len(name.lstrip("-")) > 1
 }
 
 
-@click.command("compare", help=_HELP)
+@click.command("compare", cls=Command, help=_HELP)
 @click.argument("models", nargs=-1, required=True, metavar="A [B]")
-@plan_options("cell", "inputs", without=("engine",), single=True)
-@click.option(
-    "-e",
-    "--engine",
-    type=Listed(KEYWORDS["engine"].kind),
-    default="onnxruntime",
-    show_default=True,
-    help="One engine, or two separated by a comma: A's and B's.",
-)
+@declared_options("compare", COMPARISON)
 @click.option("--a", "only_a", multiple=True, metavar="OPTION=VALUE", help=_ARM.format("A"))
 @click.option("--b", "only_b", multiple=True, metavar="OPTION=VALUE", help=_ARM.format("B"))
-@click.option("-t", "--time", "time_s", default=60.0, show_default=True, help="Seconds in all, loading included.")
-@click.option(
-    "--margin", type=Share(), default="1%", show_default=True, help="Differences up to this do not matter."
-)
 @click.option("--fail-if", type=click.Choice(["slower"]), help=_GATE)
 @click.option("--strict", is_flag=True, help="Outputs that differ are a failure (exit code 5).")
-@saving_options
-@click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
-def command(
-    models: tuple[str, ...],
-    export_path: Path | None,
-    quiet: bool,
-    strict: bool,
-    fail_if: str | None,
-    store_url: str | None,
-    no_save: bool,
-    **given: Any,
-) -> int:
+@measures
+def command(models: tuple[str, ...], strict: bool, fail_if: str | None, work: Work, **given: Any) -> int:
     """Parse, compare, show."""
-    from inferlab.views import comparison as render
-    from inferlab.views import files
-
-    if export_path:
-        files.check_writable(export_path)
-    with Log(quiet) as log, saving(store_url, no_save, log) as store:
-        comparison = _compare(models, given, store, log)
-    show_blocks(render.blocks(comparison))
-    if export_path:
-        log.export(export_path, lambda: views.write(comparison, export_path))
-    return log.exit_code(_exit_code(comparison, fail_if, strict))
+    with work.lab() as lab:
+        comparison = _compare(models, given, lab, work)
+    work.show(comparison)
+    return work.exit_code(_exit_code(comparison, fail_if, strict))
 
 
-def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None, log: Log) -> Comparison:
-    from inferlab.lab import Lab
+def _compare(models: tuple[str, ...], given: dict[str, Any], lab: Lab, work: Work) -> Comparison:
+    from inferlab.lab.comparison import arm_plans
     from inferlab.views import flat
 
-    lab = Lab(store)
-    time_s, margin = given.pop("time_s"), given.pop("margin")
+    own = [_settings(given.pop(name)) for name in ("only_a", "only_b")]
     in_files = [flat.is_file(name) for name in models]
     are_saved = [in_file or lab.has_entry(name) for in_file, name in zip(in_files, models, strict=True)]
     if any(are_saved):
@@ -105,49 +68,41 @@ def _compare(models: tuple[str, ...], given: dict[str, Any], store: Store | None
             flat.load(name) if in_file else lab.saved_result(name)
             for in_file, name in zip(in_files, models, strict=True)
         )
-        return lab.compare_saved(a, b, margin)
-    return lab.compare(*_plans(models, given), time_s, margin, log)
+        return lab.compare_saved(a, b, given["margin"])
+    return lab.compare(*arm_plans(models, given, own), given["time"], given["margin"], work.log)
 
 
-def _plans(models: tuple[str, ...], given: dict[str, Any]) -> tuple[Plan, Plan]:
-    """Both plans: what is common to them, then what is each one's own."""
-    from inferlab.lab.comparison import arm_plans
-
-    a, b = (_settings(given.pop(name), given["engine_options"]) for name in ("only_a", "only_b"))
-    return arm_plans(models, given.pop("engine"), given, (a, b), plan)
-
-
-def _settings(pairs: tuple[str, ...], common: tuple[str, ...]) -> dict[str, Any]:
-    """All that is one arm's own; engine options add to the common ones."""
-    settings: dict[str, Any] = {"engine_options": common}
-    for name, value in map(_setting, pairs):
-        if name == "engine_option":
-            settings["engine_options"] += value
-        else:
+def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """All that is one arm's own, by keyword."""
+    settings: dict[str, Any] = {}
+    repeated: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, value = _pair(pair)
+        option = _OF_AN_ARM.get(name)
+        if name == "model":
             settings[name] = value
+        elif option is None:
+            known = ", ".join(sorted(["model", *PER_ARM]))
+            raise BadInput(f"An arm has no option '{name}'; it takes {known}.")
+        else:
+            texts = repeated.setdefault(option.keyword, [])
+            texts.append(value)
+            settings[option.keyword] = _read(option, texts if option.many == "repeated" else value)
     return settings
 
 
-def _setting(pair: str) -> tuple[str, Any]:
-    """One OPTION=VALUE of an arm."""
+def _pair(pair: str) -> tuple[str, str]:
     name, equals, value = pair.partition("=")
-    name = name.strip().lstrip("-").replace("-", "_")
     if not equals or not value:
         raise BadInput(f"'{pair}' is not of the form OPTION=VALUE, such as num_cores=2.")
-    if name == "model":
-        return name, value
-    option = _OF_AN_ARM.get(name)
-    if option is None:
-        known = ", ".join(sorted(["model", *keywords("cell")]))
-        raise BadInput(f"An arm has no option '{name}'; it takes {known}.")
-    if isinstance(option.kind, Pairs):
-        return option.keyword, (value,)
-    if not option.is_list:
-        return option.parameter, value
+    return name.strip().lstrip("-").replace("-", "_"), value
+
+
+def _read(option: Option, given: str | list[str]) -> Any:
     try:
-        return option.parameter, Listed(option.kind).parse([value])
+        return option.read(given)
     except ValueError as error:
-        raise BadInput(f"{option.keyword}={value}: {error}") from None
+        raise BadInput(f"{option.keyword}={given if isinstance(given, str) else given[-1]}: {error}") from None
 
 
 def _exit_code(comparison: Comparison, fail_if: str | None, strict: bool) -> int:

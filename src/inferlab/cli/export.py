@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from inferlab.cli.progress import Log
-from inferlab.cli.stores import opened, store_option
+from inferlab.cli.work import opened, store_option
 from inferlab.errors import BadInput
 
 _HELP = """Write a PyTorch model as ONNX, or entries of the store as a file.

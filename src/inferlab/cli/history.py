@@ -9,7 +9,7 @@ from typing import get_args
 
 import click
 
-from inferlab.cli.stores import opened, store_option
+from inferlab.cli.work import opened, store_option
 from inferlab.records import Status
 from inferlab.store import Entry
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import click
 
 from inferlab.cli.terminal import unescaped
-from inferlab.errors import NotSaved
 from inferlab.records import Event
 from inferlab.units import one_line, shortened
 
@@ -72,19 +69,6 @@ class Log:
             self._unsaved.append(reason)
             self._end_line()
             click.echo(f"inferlab: {reason}", err=True)
-
-    def export(self, path: Path, write: Callable[[], None], done: str = "Saved to") -> None:
-        """Write a file after all was measured; where that fails it is said, and the rest goes on."""
-        try:
-            write()
-        except NotSaved as error:
-            self.warn_unsaved(str(error))
-        else:
-            self.say(f"{done} {path}")
-
-    def exit_code(self, code: int) -> int:
-        """The command's own code, or 6 where it is 0 and something was not saved."""
-        return code or (0 if self.all_saved else NotSaved.exit_code)
 
     def _rewrite(self, event: Event) -> None:
         done = round(_BAR * (event.fraction or 0.0))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 
-from inferlab.cli.parameters import Bytes
-from inferlab.cli.stores import store_option
+from inferlab.cli.work import store_option
 
-_HOST = "Address to listen at."
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])?(?:I?B)?")
 _OPEN = "Let everybody on this machine in without a token; refused at addresses that others can reach."
 _PRIVATE = "Let models be downloaded from this machine and from private networks, too."
 _MOST = "Largest model to take, uploaded or downloaded, such as 500M."
@@ -17,8 +17,21 @@ _PORT = "Port to listen at.  [default: 8765, or the next that is free]"
 _FOLDER = "Folder below which models may be opened by their path; may be repeated.  [default: the current one]"
 
 
+class Bytes(click.ParamType[int]):
+    """A size such as 500M or 4G, in binary units, or a number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it as a number of bytes."""
+        found = _SIZE.fullmatch(str(value).strip().upper())
+        if not found or not float(found[1]):
+            self.fail(f"'{value}' is not a size such as 500M or 4G.", param, ctx)
+        return round(float(found[1]) * (1 << 10 * "BKMGT".index(found[2] or "B")))
+
+
 @click.command("serve")
-@click.option("--host", default="127.0.0.1", show_default=True, help=_HOST)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), help=_PORT)
 @click.option("--no-browser", is_flag=True, help="Do not open the browser.")
 @click.option("--no-token", is_flag=True, help=_OPEN)
@@ -36,7 +49,7 @@ _FOLDER = "Folder below which models may be opened by their path; may be repeate
     type=Bytes(),
     default="4G",
     show_default=True,
-    help="Largest model to take, uploaded or downloaded, such as 500M.",
+    help=_MOST,
 )
 @click.option("--allow-private-downloads", is_flag=True, help=_PRIVATE)
 def command(

@@ -6,19 +6,18 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.options import EXPORT
-from inferlab.cli.stores import opened, store_option
+from inferlab.cli.options import BASELINE
+from inferlab.cli.work import export_option, opened, store_option
 
 _NOTE = 'Write a note beside it first, in place of the one it had; "" removes it.'
-_BASELINE = "The cell that speed-ups of a table refer to.  [default: the first]  May be repeated."
 
 
 @click.command("show")
 @click.argument("entry_id", metavar="ID")
 @click.option("--note", metavar="TEXT", help=_NOTE)
-@click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=_BASELINE)
+@click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=BASELINE)
 @store_option
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
+@export_option
 def command(
     entry_id: str, note: str | None, baseline: tuple[str, ...], store_url: str | None, export_path: Path | None
 ) -> None:

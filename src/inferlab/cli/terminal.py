@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from inferlab.errors import BadInput
 from inferlab.units import escape_controls
 
 if TYPE_CHECKING:
@@ -76,3 +77,13 @@ def show_blocks(blocks: Iterable[Block]) -> None:
 
     sys.stdout.flush()
     tables.draw(blocks, Console(file=unescaped(sys.stdout), highlight=False))
+
+
+def agree(question: str, yes: bool) -> None:
+    """Ask on a terminal, unless the user agreed already; refuses where nobody can be asked or the answer is no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput("Nothing was removed: there is no terminal to ask on. Agree to it with: --yes")
+    if not click.confirm(question, err=True):
+        raise BadInput("Nothing was removed.")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.options.plan import COMPARISON, make_plan
 from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Event, Listener, Plan
 from inferlab.store import Saver
 
@@ -16,22 +17,22 @@ Compare = Callable[[Plan, Plan], Comparison]
 
 
 def arm_plans(
-    models: Sequence[str],
-    engines: Sequence[str],
-    common: Mapping[str, Any],
-    own: tuple[Mapping[str, Any], Mapping[str, Any]],
-    make: Callable[[dict[str, Any]], Plan],
+    models: Sequence[str], values: Mapping[str, Any], own: Sequence[Mapping[str, Any]]
 ) -> tuple[Plan, Plan]:
-    """Both plans; `make` turns the options of one arm, its model among them, into a plan."""
+    """Both plans: of the values that are common to them, by keyword, and those of each arm alone."""
+    engines = values["engine"]
     if len(models) > 2:
         raise BadInput(f"Two models are compared, not {len(models)}: {', '.join(models)}.")
     if len(engines) > 2:
         raise BadInput(f"Two engines are compared, not {len(engines)}: {', '.join(engines)}.")
-    arms = [
-        make({**common, "model": models[min(index, len(models) - 1)],
-              "engine": (engines[min(index, len(engines) - 1)],), **settings})
-        for index, settings in enumerate(own)
-    ]  # fmt: skip
+    arms = []
+    for index, settings in enumerate(own):
+        arm = {**values, "engine": (engines[min(index, len(engines) - 1)],), **settings}
+        # Engine options of an arm add to the common ones.
+        pairs = (*values["engine_option"], *settings.get("engine_option", ()))
+        arm["engine_option"] = COMPARISON["engine_option"].kind.collect(pairs)
+        model = settings.get("model", models[min(index, len(models) - 1)])
+        arms.append(make_plan(model, arm, timed=False))
     return arms[0], arms[1]
 
 
@@ -56,8 +57,7 @@ def _value(value: Any) -> str:
 
 def check_margin(margin: float) -> None:
     """Refuse a margin that is no share."""
-    if not 0 < margin < 1:
-        raise BadInput(f"The margin must lie between 0 and 100 %, not {100 * margin:g} %.")
+    COMPARISON["margin"].validate(margin)
 
 
 def validate_comparison(a: Plan, b: Plan, time_s: float, margin: float) -> None:

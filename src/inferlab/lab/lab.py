@@ -19,9 +19,7 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from inferlab.lab.lookup import Lookup
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.datasets import Data
-    from inferlab.optimizing.options import VersionOptions
     from inferlab.profiling.diff import LayerDiff
-    from inferlab.profiling.options import ProfileOptions
     from inferlab.records import (
         Capacity,
         Comparison,
@@ -31,8 +29,8 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
         Objective,
         Recommendation,
     )
-    from inferlab.records.optimization import Front, Goal, Optimization
-    from inferlab.records.profile import Profile
+    from inferlab.records.optimization import Front, Goal, Optimization, VersionOptions
+    from inferlab.records.profile import Profile, ProfileOptions
     from inferlab.store.store import Store
 
 __all__ = ["Lab", "read_model"]
@@ -254,7 +252,8 @@ class Lab:
         Each part is saved when it is done; Ctrl-C keeps those, and raises where that is nothing. What an engine
         could not do is a sentence in it.
         """
-        from inferlab.profiling.options import ProfileOptions, Request, validate_profile
+        from inferlab.profiling.options import Request, validate_profile
+        from inferlab.records.profile import ProfileOptions
 
         wanted = wanted or ProfileOptions()
         validate_profile(wanted)

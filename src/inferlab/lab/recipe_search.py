@@ -23,13 +23,12 @@ from inferlab.optimizing import pareto, quantization
 from inferlab.optimizing.attempts import SearchSpace
 from inferlab.optimizing.build import build_model, check_target
 from inferlab.optimizing.levels import resolve
-from inferlab.optimizing.options import VersionOptions
 from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchState, Speed, search
-from inferlab.profiling.options import ProfileOptions
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
-from inferlab.records.optimization import Distance, Front, Optimization, Recipe
+from inferlab.records.optimization import Distance, Front, Optimization, Recipe, VersionOptions
+from inferlab.records.profile import ProfileOptions
 from inferlab.store import Saver
 from inferlab.units import plural
 

@@ -21,14 +21,13 @@ from inferlab.model.shapes import resolve as resolve_shapes
 from inferlab.optimizing import quantization
 from inferlab.optimizing.build import BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import ResolvedRecipe, resolve
-from inferlab.optimizing.options import CHANNEL, VersionOptions
+from inferlab.optimizing.options import CHANNEL
 from inferlab.optimizing.quantization import keep_sensitive
-from inferlab.profiling.options import ProfileOptions
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Shape
-from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe
-from inferlab.records.profile import LossProfile, PerformanceProfile, Profile
+from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe, VersionOptions
+from inferlab.records.profile import LossProfile, PerformanceProfile, Profile, ProfileOptions
 from inferlab.store.formats import outcomes_of
 from inferlab.version import __version__
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from inferlab import machine
 from inferlab.engines import registry
@@ -15,7 +14,8 @@ from inferlab.errors import BadInput
 from inferlab.measure.check import Arrays
 from inferlab.measure.prepare import Job
 from inferlab.model import inputs, shapes
-from inferlab.records import Cell, Event, Listener, Model, Pinning, Plan, Scenario, Shape, StreamMode
+from inferlab.options.plan import PLAN, validate_values
+from inferlab.records import Cell, Event, Listener, Model, Plan, Scenario, Shape
 from inferlab.worker import DEFAULT_S
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
@@ -24,54 +24,19 @@ _OFFLINE_BATCH = 16
 
 def validate_plan(plan: Plan) -> None:
     """Refuse what cannot be measured before anything is loaded."""
-    words = (
-        *((name, get_args(Scenario)) for name in plan.scenarios),
-        (plan.thread_pinning, get_args(Pinning)),
-        (plan.stream_mode, get_args(StreamMode)),
-    )
-    for word, known in words:
-        if word not in known:
-            raise BadInput(f"'{word}' is not possible here; it is one of {', '.join(known)}.")
-    if not 0 < plan.time_s < math.inf:
-        raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {plan.time_s:g}.")
-    if not 0 <= plan.warmup_s < math.inf:
-        raise BadInput(f"The warm-up time cannot be negative or endless ({plan.warmup_s:g}); 0 leaves it out.")
+    validate_values(plan)
     for cores in plan.num_cores:
-        if cores is not None and cores < 1:
-            raise BadInput(f"The number of cores must be at least 1, not {cores}.")
         if plan.cluster is None:  # the machines of a cluster have cores of their own
             machine.choose_cpus(cores or 1, plan.thread_pinning)
-    for batch_size in plan.batch_sizes:
-        if batch_size is not None and batch_size < 1:
-            raise BadInput(f"The batch size must be at least 1, not {batch_size}.")
-    for count in plan.num_streams:
-        if count is not None and count < 1:
-            raise BadInput(f"The number of streams must be at least 1, not {count}.")
-    if plan.processes is not None and plan.processes < 1:
-        raise BadInput(f"The number of processes must be at least 1, not {plan.processes}.")
-    if plan.precision is not None:
-        if not 0 < plan.precision < 1:
-            raise BadInput(f"The precision must lie between 0 and 100 %, not {100 * plan.precision:g} %.")
-        if plan.processes is not None:
-            raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
-    _validate_cluster(plan)
+    if plan.precision is not None and plan.processes is not None:
+        raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
+    if plan.cluster is None and (plan.on or plan.nodes > 1 or plan.wait_s or plan.prices):
+        raise BadInput("Machine types, their number and their prices belong to a cluster. Name it with --cluster.")
     if all(_lists(plan).values()):  # a search leaves some open
         _choices(plan)
     for engine in plan.engines:
         with contextlib.suppress(*(() if plan.cluster is None else registry.NOT_HERE)):
             registry.launch(engine)
-
-
-def _validate_cluster(plan: Plan) -> None:
-    if plan.nodes < 1:
-        raise BadInput(f"At least 1 machine of each type measures, not {plan.nodes}.")
-    if not 0 <= plan.wait_s < math.inf:
-        raise BadInput(f"The wait for machines must be 0 seconds or more and end one day, not {plan.wait_s:g}.")
-    for name, price in plan.prices:
-        if not 0 < price < math.inf:
-            raise BadInput(f"The price of {name} must be more than 0 an hour, not {price:g}.")
-    if plan.cluster is None and (plan.on or plan.nodes > 1 or plan.wait_s or plan.prices):
-        raise BadInput("Machine types, their number and their prices belong to a cluster. Name it with --cluster.")
 
 
 def default_streams(scenario: Scenario, num_cores: int) -> int:
@@ -89,8 +54,7 @@ def check_streams(
         raise BadInput("The scenario server needs the rate of requests: --rate 50 for 50 requests a second.")
     if scenario != "server" and rate is not None:
         raise BadInput(f"A rate of requests belongs to the scenario server, not to {scenario}. Use -s server.")
-    if rate is not None and not 0 < rate < math.inf:
-        raise BadInput(f"The rate must be more than 0 requests a second and finite, not {rate:g}.")
+    PLAN["rate"].validate(rate)
     if scenario == "sync" and num_streams not in (None, 1):
         raise BadInput(
             f"The scenario sync has one stream, not {num_streams}. Use -s async or -s elastic for more."

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import get_args
 
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import check_budget
-from inferlab.records.optimization import Goal, Pruning, Quantization, Recipe, Schedule, Scheme, Scope
+from inferlab.records.optimization import (
+    Pruning,
+    Quantization,
+    Recipe,
+    Schedule,
+    Scheme,
+    Scope,
+    VersionOptions,
+)
 from inferlab.transform.patterns import parse_groups
 
 #: The pattern whose zeros are cut out of the tensors.
 CHANNEL = "channel"
-
-
-@dataclass(frozen=True, slots=True)
-class VersionOptions:
-    """What is to be made of a model, where to, and what it is to be measured on."""
-
-    recipe: Recipe
-    #: The file to write.
-    out: str
-    #: What the version is called.
-    name: str = ""
-    data_file: str | None = None
-    #: The engines on which it is compared with the original; none where this is empty.
-    engines: tuple[str, ...] = ("onnxruntime",)
-    #: Seconds of measuring for each comparison and profile; with loading it takes up to three times as long.
-    time_s: float = 10.0
-    #: What a search is to reach, and how long it may take; the recipe is then what all that it tries begins with.
-    goal: Goal | None = None
-    search_s: float = 300.0
-    #: Profiles in the store, or their files, to take times and losses from; made again where they are needed.
-    performance_id: str | None = None
-    loss_id: str | None = None
 
 
 def validate_version(asked: VersionOptions) -> None:

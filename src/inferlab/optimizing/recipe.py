@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.optimizing import recipe_yaml
 from inferlab.optimizing.options import CHANNEL
-from inferlab.records.optimization import Goal, Pruning, Quantization, Recipe, Schedule, Scheme
+from inferlab.records.optimization import (
+    Goal,
+    Pruning,
+    Quantization,
+    Recipe,
+    RecipeOptions,
+    Schedule,
+    Scheme,
+    VersionOptions,
+)
 from inferlab.transform.patterns import parse_groups
 
-
-@dataclass(frozen=True, slots=True)
-class Options(Pruning):
-    """What is to be done to a model, by default nothing: how to prune it, and all else.
-
-    What is to be left out (`exclude`) is neither pruned nor quantised.
-    """
-
-    int8: Literal["dynamic", "static"] | None = None
-    weights_only: int | None = None
-    float: Literal["fp16", "bf16"] | None = None
-    keep_sensitive: int = 0
-    per_tensor: bool = False
-    cleanup: bool = True
-    #: A file to take all of it from.
-    recipe: str | None = None
-
-
-_NOTHING = Options()
+_NOTHING = RecipeOptions()
 _OF_PRUNING = ("pattern", "scope", "include", "minimum", "maximum", "ends")
 _OF_QUANTIZATION = ("keep_sensitive", "per_tensor")
 _NO_BF16 = (
@@ -40,7 +32,7 @@ _NO_BF16 = (
 )
 
 
-def recipe_of(options: Options, seed: int = 0) -> Recipe:
+def recipe_of(options: RecipeOptions, seed: int = 0) -> Recipe:
     """The recipe that the options describe, or the one in their file; refuses those that contradict each other."""
     if options.recipe is not None:
         for field in fields(options):
@@ -59,18 +51,33 @@ def recipe_of(options: Options, seed: int = 0) -> Recipe:
     )
 
 
-def search_of(goal: str | None, max_loss: str | float | None, search_s: float | None) -> dict[str, Any]:
-    """What these options ask of a search, as fields of `VersionOptions`; nothing where there is no goal."""
-    if goal is None:
-        for name, value in (("max_loss", max_loss), ("search_time", search_s)):
-            if value is not None:
-                raise BadInput(f"The option {name} belongs to a search: give a goal.")
-        return {}
-    wanted = parse_goal(str(goal)) if max_loss is None else parse_goal(str(goal), max_loss)
-    return {"goal": wanted} if search_s is None else {"goal": wanted, "search_s": search_s}
+def version_options(values: Mapping[str, Any], out: str) -> VersionOptions:
+    """The version that these options ask for, by keyword; refuses those that contradict each other."""
+    recipe = RecipeOptions(**{field.name: values[field.name] for field in fields(RecipeOptions)})
+    engines = values["measure"] or values["engine"]
+    goal, search_s = values["goal"], values["search_time"]
+    search: dict[str, Any] = {}
+    if goal is not None:
+        max_loss = values["max_loss"]
+        search["goal"] = parse_goal(goal) if max_loss is None else parse_goal(goal, max_loss)
+        search |= {} if search_s is None else {"search_s": search_s}
+    for name in ("max_loss", "search_time", "nearest") if goal is None else ():
+        if values[name] not in (None, False):
+            raise BadInput(f"The option {name} belongs to a search: give a goal.")
+    return VersionOptions(
+        recipe=recipe_of(recipe, values["seed"]),
+        out=out,
+        name=values["name"],
+        data_file=values["data"],
+        engines=() if engines == ("none",) else engines,
+        time_s=values["time"],
+        performance_id=values["profile"],
+        loss_id=values["profile"],
+        **search,
+    )
 
 
-def _pruning(options: Options) -> Pruning | None:
+def _pruning(options: RecipeOptions) -> Pruning | None:
     wanted = options.sparsity is not None or options.budget is not None or bool(options.layers)
     if not wanted and (options.pattern == "channel" or parse_groups(options.pattern) is None):
         for name in _OF_PRUNING:
@@ -86,7 +93,7 @@ def _pruning(options: Options) -> Pruning | None:
     return pruning if options.sparsity is not None else replace(pruning, scope="layers")
 
 
-def _refuse_what_spreads(options: Options) -> None:
+def _refuse_what_spreads(options: RecipeOptions) -> None:
     """Levels by name, and those of a pattern of groups, are as they are; those of a budget have limits only."""
     if options.scope == "global":
         raise BadInput("The option scope says how a sparsity is spread over the layers, and none is given.")
@@ -95,7 +102,7 @@ def _refuse_what_spreads(options: Options) -> None:
             raise BadInput(f"The option {name} limits what a sparsity or budget gives a layer, and none is given.")
 
 
-def _quantization(options: Options) -> Quantization | None:
+def _quantization(options: RecipeOptions) -> Quantization | None:
     if options.float == "bf16":
         raise BadInput(_NO_BF16)
     given: list[Scheme] = [scheme for scheme in (options.int8, options.float) if scheme is not None]

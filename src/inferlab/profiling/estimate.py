@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from inferlab.errors import BadInput
 from inferlab.profiling.predict import estimate_of, gains_from_zeros, layer_times, smoothed
 from inferlab.records.profile import (
+    BUDGET,
     Layer,
     LossLayer,
     LossProfile,
@@ -20,8 +21,6 @@ from inferlab.records.profile import (
     level_key,
 )
 
-#: The loss that an estimate may cost where nobody says: the changed outputs keep 90 % of their power.
-BUDGET = 0.1
 # A layer that is faster by less than this share, or by less than its times differ, is not faster.
 _WORTH = 0.05
 _SPREADS = 2.0

@@ -8,32 +8,8 @@ from dataclasses import dataclass
 from inferlab.errors import BadInput
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import Data
-from inferlab.profiling.estimate import BUDGET, check_budget
-
-#: What a profile is called where nobody says.
-NAME = "baseline"
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """Which profiles are to be made, and how."""
-
-    performance: bool = True
-    loss: bool = True
-    performance_name: str = NAME
-    loss_name: str = NAME
-    #: Shares of zeros to measure times at; None stands for all where the engine can impose them, else for none.
-    levels: tuple[float, ...] | None = None
-    int8: bool = False
-    roofline: bool = False
-    data_file: str | None = None
-    #: Bounds the measuring of each part.
-    time_s: float = 10.0
-    budget: float = BUDGET
-    #: Make the estimated model and measure it.
-    verify: bool = False
-    #: Where no loss is measured, approximate it from the weights.
-    approximate: bool = True
+from inferlab.profiling.estimate import check_budget
+from inferlab.records.profile import NAME, ProfileOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,23 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
+class RecipeOptions(Pruning):
+    """What is to be done to a model, by default nothing: how to prune it, and all else.
+
+    What is to be left out (`exclude`) is neither pruned nor quantised.
+    """
+
+    int8: Literal["dynamic", "static"] | None = None
+    weights_only: int | None = None
+    float: Literal["fp16", "bf16"] | None = None
+    keep_sensitive: int = 0
+    per_tensor: bool = False
+    cleanup: bool = True
+    #: A file to take all of it from.
+    recipe: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChangedLayer:
     """One weight as it was and as it is."""
 
@@ -191,6 +208,28 @@ class Goal:
     size_ratio: float | None = None
     #: Largest loss: a drop of accuracy with labels, else the relative power of the change.
     max_loss: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class VersionOptions:
+    """What is to be made of a model, where to, and what it is to be measured on."""
+
+    recipe: Recipe
+    #: The file to write.
+    out: str
+    #: What the version is called.
+    name: str = ""
+    data_file: str | None = None
+    #: The engines on which it is compared with the original; none where this is empty.
+    engines: tuple[str, ...] = ("onnxruntime",)
+    #: Seconds of measuring for each comparison and profile; with loading it takes up to three times as long.
+    time_s: float = 10.0
+    #: What a search is to reach, and how long it may take; the recipe is then what all that it tries begins with.
+    goal: Goal | None = None
+    search_s: float = 300.0
+    #: Profiles in the store, or their files, to take times and losses from; made again where they are needed.
+    performance_id: str | None = None
+    loss_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

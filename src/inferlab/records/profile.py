@@ -11,11 +11,38 @@ from inferlab.records import Finding, Machine, Model, OutputCheck, Shape
 #: The shares of zeros that pruning is tried at, for time and for loss alike; 0 is the model as it is.
 LEVELS = (0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
 
+#: What a profile is called where nobody says.
+NAME = "baseline"
+#: The loss that an estimate may cost where nobody says: the changed outputs keep 90 % of their power.
+BUDGET = 0.1
+
 Interval = tuple[float, float]
 # Version 1: the first.
 FORMAT = "inferlab-profile/1"
 LossMethod = Literal["approximated", "one-shot", "one-shot with data"]
 LossMetric = Literal["relative power", "cross-entropy"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """Which profiles are to be made, and how."""
+
+    performance: bool = True
+    loss: bool = True
+    performance_name: str = NAME
+    loss_name: str = NAME
+    #: Shares of zeros to measure times at; None stands for all where the engine can impose them, else for none.
+    levels: tuple[float, ...] | None = None
+    int8: bool = False
+    roofline: bool = False
+    data_file: str | None = None
+    #: Bounds the measuring of each part.
+    time_s: float = 10.0
+    budget: float = BUDGET
+    #: Make the estimated model and measure it.
+    verify: bool = False
+    #: Where no loss is measured, approximate it from the weights.
+    approximate: bool = True
 
 
 def level_key(level: float) -> str:

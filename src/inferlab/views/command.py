@@ -8,108 +8,73 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.kinds import NUMBER, Flag, Pairs, Share
-from inferlab.options import KEYWORDS, PLAN, Option
+from inferlab.options.option import Option, of_command
+from inferlab.options.plan import COMPARISON, PLAN
+from inferlab.options.profile import profile_words
 from inferlab.records import Plan
 
 if TYPE_CHECKING:
-    from inferlab.optimizing.options import VersionOptions
-    from inferlab.profiling.options import ProfileOptions
-
-# A profile has a scenario of its own, and no streams.
-_NOT_PROFILED = ("instances", "stream_mode")
-_PROFILED = [
-    option
-    for option in PLAN
-    if option.group in ("cell", "inputs") and option.keyword not in ("scenario", "num_streams", *_NOT_PROFILED)
-]
-_SWITCHES = {
-    "performance": "--no-performance",
-    "loss": "--no-loss",
-    "int8": "--int8",
-    "roofline": "--roofline",
-    "verify": "--verify-estimate",
-}
-_PROFILE_VALUES = {
-    "performance_name": "--performance-name",
-    "loss_name": "--loss-name",
-    "data_file": "--data",
-    "budget": "--budget",
-    "time_s": "-t",
-}
-# What `inferlab compare` and `inferlab optimize` take where nobody says.
-_COMPARISON_S = 60.0
-_VERSION_S = 10.0
-_MARGIN = 0.01
+    from inferlab.records.optimization import VersionOptions
+    from inferlab.records.profile import ProfileOptions
 
 
 def benchmark(plan: Plan) -> str:
     """The command that measures this plan."""
-    return _line("benchmark", [plan.model], _given(plan, PLAN))
+    return _line("benchmark", [plan.model], _given(plan, PLAN.values()))
 
 
 def comparison(a: Plan, b: Plan, time_s: float, margin: float) -> str:
     """The command that compares B with A, plans of one cell each."""
     models = [a.model] if a.model == b.model else [a.model, b.model]
-    shared, own = [], []
-    for option in PLAN:
-        if option.group == "cell":
-            _refuse_several(option, a)
-            _refuse_several(option, b)
-        elif option.group == "inputs" and getattr(a, option.field) != getattr(b, option.field):
-            raise _impossible(f"both arms have one {option.field}, but here are two")
-        if option.group not in ("cell", "inputs"):
+    words = []
+    for option in of_command(PLAN, "compare").values():
+        ours, theirs = getattr(a, option.field), getattr(b, option.field)
+        if option.keyword == "time":
             continue
-        if isinstance(option.kind, Pairs):
-            common = tuple(pair for pair in a.engine_options if pair in b.engine_options)
-            shared += _words(option, common)
-            for flag, plan in (("--a", a), ("--b", b)):
-                for name, value in plan.engine_options:
-                    own += [] if (name, value) in common else [flag, f"engine-option={name}={value}"]
-        elif option.keyword == "engine":
-            engines = tuple(dict.fromkeys((*a.engines, *b.engines)))
-            shared += [] if engines == option.default else _words(option, engines)
-        elif getattr(a, option.field) == getattr(b, option.field):
-            shared += _given(a, [option])
+        if option.swept and {len(ours), len(theirs)} != {1}:
+            raise _impossible(f"an arm of a comparison has one value of {option.field}, not {len(ours)}")
+        if option.keyword == "engine":
+            words += _words(option, tuple(dict.fromkeys((*ours, *theirs))))
+        elif option.many == "repeated":
+            common = tuple(value for value in ours if value in theirs)
+            words += _words(option, common)
+            for arm, values in (("--a", ours), ("--b", theirs)):
+                own = [option.kind.text(value) for value in values if value not in common]
+                words += [word for text in own for word in (arm, f"{option.flags[0].lstrip('-')}={text}")]
+        elif ours == theirs:
+            words += _words(option, ours)
+        elif option.per_arm:
+            for arm, value in (("--a", ours), ("--b", theirs)):
+                words += [word for text in _words(option, value)[1:] for word in (arm, f"{option.keyword}={text}")]
         else:
-            shared += [*_own("--a", a, option), *_own("--b", b, option)]
-    shared += own
-    shared += [] if time_s == _COMPARISON_S else ["-t", NUMBER.text(time_s)]
-    shared += [] if margin == _MARGIN else ["--margin", Share().text(margin)]
-    return _line("compare", models, shared)
+            raise _impossible(f"both arms have one {option.field}, but here are two")
+    for keyword, value in (("time", time_s), ("margin", margin)):
+        option = COMPARISON[keyword]
+        words += [] if value == option.default_of("compare") else [option.flags[0], option.written(value)]
+    return _line("compare", models, words)
 
 
 def profile(plan: Plan, wanted: ProfileOptions) -> str:
     """The command that makes this profile."""
-    from inferlab.profiling.options import ProfileOptions
-
-    for keyword in _NOT_PROFILED:
-        if getattr(plan, KEYWORDS[keyword].field) != KEYWORDS[keyword].default:
-            raise _impossible(f"a profile has no {keyword}")
-    default = ProfileOptions()
-    options = [flag for name, flag in _SWITCHES.items() if getattr(wanted, name) != getattr(default, name)]
-    engine, *rest = _PROFILED
-    last = [option for option in rest if isinstance(option.kind, Pairs | Flag)]
-    options += _given(plan, [engine, *(option for option in rest if option not in last)])
-    options += [] if wanted.levels is None else ["--levels", _levels(wanted.levels)]
-    for name, flag in _PROFILE_VALUES.items():
-        if (value := getattr(wanted, name)) != getattr(default, name):
-            options += [flag, value if isinstance(value, str) else NUMBER.text(value)]
-    options += _given(plan, last)
-    return _line("profile", [plan.model], options)
+    profiled = of_command(PLAN, "profile")
+    for option in PLAN.values():
+        # Its scenario is always sync, and its time that of the profile.
+        unknown = option.per_arm and option.keyword not in (*profiled, "scenario", "num_streams")
+        if unknown and getattr(plan, option.field) != option.default:
+            raise _impossible(f"a profile has no {option.keyword}")
+    options = [option for option in profiled.values() if option.keyword != "time"]
+    return _line("profile", [plan.model], [*profile_words(wanted), *_given(plan, options)])
 
 
 def optimization(plan: Plan, asked: VersionOptions) -> str:
     """The command that makes this version again, from the recipe that stands beside it."""
     out = Path(asked.out)
-    options = ["-o", out.name, "--recipe", str(out.with_suffix(".recipe.yaml")), "--name", asked.name]
-    options += [] if asked.data_file is None else ["--data", asked.data_file]
-    options += ["--measure", ",".join(asked.engines) or "none"]
-    options += _given(
-        plan, [option for option in _PROFILED if option.keyword not in ("engine", "engine_option", "verify")]
-    )
-    options += [] if asked.time_s == _VERSION_S else ["-t", NUMBER.text(asked.time_s)]
-    return _line("optimize", [plan.model], options)
+    words = ["-o", out.name, "--recipe", str(out.with_suffix(".recipe.yaml")), "--name", asked.name]
+    words += [] if asked.data_file is None else ["--data", asked.data_file]
+    words += ["--measure", ",".join(asked.engines) or "none"]
+    options = [one for one in of_command(PLAN, "optimize").values() if one.keyword not in ("engine", "time")]
+    words += [*_given(plan, options), *PLAN["time"].words(asked.time_s)]
+    return _line("optimize", [plan.model], words)
 
 
 def _line(name: str, models: Sequence[str], options: Sequence[str]) -> str:
@@ -120,47 +85,14 @@ def _line(name: str, models: Sequence[str], options: Sequence[str]) -> str:
 
 def _given(plan: Plan, options: Iterable[Option]) -> list[str]:
     """Options with their values, where these are not the default."""
-    values = [(option, getattr(plan, option.field)) for option in options]
-    return [word for option, value in values if value != option.default for word in _words(option, value)]
+    return [word for option in options for word in _words(option, getattr(plan, option.field))]
 
 
 def _words(option: Option, value: Any) -> list[str]:
-    """An option as the words of a command line."""
-    flag = option.flags[0]
-    if isinstance(option.kind, Flag):
-        return [flag]
-    if isinstance(option.kind, Pairs):
-        return [word for name, setting in value for word in (flag, f"{name}={setting}")]
-    if option.is_list:
-        return [flag, ",".join(_part(option, one) for one in value)]
-    return [flag, option.kind.text(value)]
-
-
-def _part(option: Option, value: Any) -> str:
-    """One value of a list."""
-    text = option.kind.text(value)
-    if value is None and text != "max":
-        raise _impossible(f"{option.field} has both its default and values of its own")
-    if "," in text or text != text.strip():
-        raise _impossible(f"'{text}' cannot stand in a list of {option.field}")
-    return text
-
-
-def _own(arm: str, plan: Plan, option: Option) -> list[str]:
-    """An option of one arm alone."""
-    return [word for text in _given(plan, [option])[1:] for word in (arm, f"{option.keyword}={text}")]
-
-
-def _refuse_several(option: Option, arm: Plan) -> None:
-    value = getattr(arm, option.field)
-    if option.swept and len(value) != 1:
-        raise _impossible(f"an arm of a comparison has one value of {option.field}, not {len(value)}")
-
-
-def _levels(levels: Sequence[float]) -> str:
-    from inferlab.records.profile import LEVELS
-
-    return "all" if tuple(levels) == LEVELS else ",".join(map(NUMBER.text, levels)) or "none"
+    try:
+        return option.words(value)
+    except ValueError as error:
+        raise _impossible(str(error)) from None
 
 
 def _impossible(why: str) -> BadInput:

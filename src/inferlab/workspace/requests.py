@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inferlab.codec import plain, restored
@@ -12,10 +12,10 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.lab.comparison import arm_labels, split
 from inferlab.measure.cells import validate_plan
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
-from inferlab.optimizing.options import VersionOptions
-from inferlab.profiling.options import NAME, ProfileOptions, validate_profile
-from inferlab.records import Model, Plan, Scenario
-from inferlab.records.profile import LEVELS
+from inferlab.profiling.options import validate_profile
+from inferlab.records import Model, Plan
+from inferlab.records.optimization import VersionOptions
+from inferlab.records.profile import NAME, ProfileOptions
 from inferlab.store.entries import JobKind
 from inferlab.workspace.engines import title
 from inferlab.workspace.sources import MODEL_ENDINGS
@@ -27,12 +27,30 @@ _LONGEST_NAME = 80
 _ANY_LENGTH = 17
 
 
+#: What a page begins with: one request at a time.
+ONE_BY_ONE = Plan("", scenarios=("sync",))
+
+
+def told(help: str, default: Any = None) -> Any:
+    """A field of a request that is no option of its plan; the HTTP API describes it so."""
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass(frozen=True, slots=True)
 class BenchmarkRequest:
-    """Measure a plan; `against` is a benchmark that it shall be shown beside."""
+    """Measure a plan; with `compare_engine`, interleaved with another engine, another version, or both.
+
+    As a page or the HTTP API asks for it, the plan's model is the project's; its input shapes are the project's
+    where it has none, and guessed where they are an empty text.
+    """
 
     plan: Plan
-    against: str | None = None
+    against: str | None = told("Compare with the benchmark of this id; its cores and batch sizes are measured.")
+    version: str | None = told("The id of a version; null is the model as it is.")
+    compare_engine: str | None = told("Measure interleaved with this engine, and compare.")
+    compare_version: str | None = told(
+        "The version on the other side; the engine may be the same where the versions differ."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +67,15 @@ class ComparisonRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """Profile a model."""
+    """Profile a model; what is switched off is approximated from the architecture."""
 
     plan: Plan
     wanted: ProfileOptions
+    version: str | None = told("The id of a version; null is the model as it is.")
+
+
+#: What the form of a profile begins with.
+USUAL_PROFILE = ProfileRequest(ONE_BY_ONE, ProfileOptions(roofline=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,57 +124,6 @@ def from_content(kind: JobKind, content: Mapping[str, Any]) -> JobRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkForm:
-    """A benchmark, or with `compare_engine` an interleaved comparison: of two engines, two versions, or both."""
-
-    engine: str = "onnxruntime"
-    #: None stands for all cores, and for the model's own batch size.
-    num_cores: tuple[int | None, ...] = (None,)
-    batch_sizes: tuple[int | None, ...] = (None,)
-    scenario: Scenario = "sync"
-    num_streams: int | None = None
-    #: Requests a second; the scenario server needs it.
-    rate: float | None = None
-    sequence_length: int | None = None
-    #: As `--input_shapes` takes them; None stands for the project's, an empty text for guessed ones.
-    input_shapes: str | None = None
-    #: For each cell, or for each comparison.
-    time_s: float = 10.0
-    #: The engine to compare with, interleaved; it may be the same one on another version.
-    compare_engine: str | None = None
-    #: Or the id of a benchmark that was measured before, whose cores and batch sizes are then measured.
-    against: str | None = None
-    #: The ids of versions of the project's model, of both sides; None for the model as it is.
-    version: str | None = None
-    compare_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileForm:
-    """Profiles of a model; what is switched off is approximated from the architecture."""
-
-    performance: bool = True
-    loss: bool = True
-    performance_name: str = NAME
-    loss_name: str = NAME
-    engine: str = "onnxruntime"
-    batch_size: int | None = None
-    num_cores: int | None = None
-    sequence_length: int | None = None
-    #: Measure times with zeroed weights on engines that cannot impose sparsity.
-    levels: bool = False
-    int8: bool = False
-    roofline: bool = True
-    #: A file with inputs, and labels if there are any.
-    data: str | None = None
-    time_s: float = 10.0
-    #: The id of a version of the project's model; None for the model as it is.
-    version: str | None = None
-    #: As `--input_shapes` takes them; None stands for the project's, an empty text for guessed ones.
-    input_shapes: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Side:
     """One side of a comparison: its model, and what that is called where versions are told apart."""
 
@@ -159,47 +131,45 @@ class Side:
     version: str = ""
 
 
-def benchmark_request(form: BenchmarkForm, side: Side, rival: Side | None = None) -> JobRequest:
-    """The job that a form asks for; refuses what cannot be measured.
+def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = None) -> JobRequest:
+    """The job that is asked for; refuses what cannot be measured.
 
     `side` is what is measured, `rival` what it is compared with, by default the same.
     """
-    model = side.model
-    if not form.num_cores or not form.batch_sizes:
+    model, other_engine = side.model, asked.compare_engine
+    if not asked.plan.num_cores or not asked.plan.batch_sizes:
         raise BadInput("Choose at least one core count and one batch size.")
-    if form.compare_version and not form.compare_engine:
+    if asked.compare_version and not other_engine:
         raise BadInput("Name the engine to compare with, too: compare_engine; it may be the same.")
-    if form.compare_engine and form.against:
+    if other_engine and asked.against:
         raise BadInput("Compare with an engine or with a benchmark that was measured before, not with both.")
-    plan = Plan(
-        model=model.source,
-        engines=(form.engine,),
-        scenarios=(form.scenario,),
-        num_cores=tuple(dict.fromkeys(form.num_cores)),
-        num_streams=(form.num_streams,),
-        rates=(form.rate,),
-        batch_sizes=tuple(dict.fromkeys(form.batch_sizes)),
-        sequence_lengths=(form.sequence_length,),
-        input_shapes=checked_shapes(form.input_shapes, model, form.batch_sizes, form.sequence_length),
-        time_s=form.time_s,
-    )
+    plan = planned(asked.plan, model)
     cells = len(plan.num_cores) * len(plan.batch_sizes)
     if cells > _MOST_CELLS:
         raise BadInput(f"These are {cells} combinations; a page begins {_MOST_CELLS} at most. Choose fewer.")
-    validate_plan(plan)
-    if form.compare_engine is None:
-        return BenchmarkRequest(plan, form.against)
-    if form.scenario == "server":
+    if other_engine is None:
+        return BenchmarkRequest(plan, asked.against)
+    if plan.scenarios == ("server",):
         raise BadInput("Engines are compared at full load, not at a rate of requests. Choose another scenario.")
     against = rival or side
-    if form.compare_engine == form.engine and against.model.digest == model.digest:
-        what = title(form.engine) if against == side else f"the same model on {title(form.engine)}"
+    if plan.engines == (other_engine,) and against.model.digest == model.digest:
+        engine = title(other_engine)
+        what = engine if against == side else f"the same model on {engine}"
         raise BadInput(f"Both sides of the comparison are {what}. Choose another engine or version for one.")
-    other = replace(plan, model=against.model.source, engines=(form.compare_engine,))
+    other = replace(plan, model=against.model.source, engines=(other_engine,))
     validate_plan(other)
     split(plan, other)
     # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
-    return ComparisonRequest(other, plan, _labels((other, against), (plan, side)), form.time_s)
+    return ComparisonRequest(other, plan, _labels((other, against), (plan, side)), plan.time_s)
+
+
+def planned(plan: Plan, model: Model) -> Plan:
+    """The plan for a model, each of its values once; refuses one that cannot be measured."""
+    cores, batch_sizes = (tuple(dict.fromkeys(values)) for values in (plan.num_cores, plan.batch_sizes))
+    shapes = checked_shapes(plan.input_shapes, model, batch_sizes, plan.sequence_lengths[0])
+    made = replace(plan, model=model.source, num_cores=cores, batch_sizes=batch_sizes, input_shapes=shapes)
+    validate_plan(made)
+    return made
 
 
 def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
@@ -212,54 +182,23 @@ def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
     return named[0], named[1]
 
 
-def profile_request(form: ProfileForm, model: Model) -> ProfileRequest:
-    """The job that a form asks for; refuses what cannot be profiled."""
-    plan = Plan(
-        model=model.source,
-        engines=(form.engine,),
-        scenarios=("sync",),
-        num_cores=(form.num_cores,),
-        batch_sizes=(form.batch_size,),
-        sequence_lengths=(form.sequence_length,),
-        input_shapes=checked_shapes(form.input_shapes, model, (form.batch_size,), form.sequence_length),
-        time_s=form.time_s,
-    )
-    # Without any level an engine that can impose them would measure all, which is what we want of it.
-    wanted = ProfileOptions(
-        performance=form.performance,
-        loss=form.loss,
-        performance_name=checked_name(form.performance_name, "performance profile") if form.performance else NAME,
-        loss_name=checked_name(form.loss_name, "loss profile") if form.loss else NAME,
-        levels=LEVELS if form.levels and form.performance else None,
-        int8=form.int8 and form.performance,
-        roofline=form.roofline and form.performance,
-        data_file=form.data if form.loss or (form.int8 and form.performance) else None,
-        time_s=form.time_s,
+def profile_request(asked: ProfileRequest, model: Model) -> ProfileRequest:
+    """The job that is asked for, without what belongs to a part that is switched off; refuses what cannot be."""
+    wanted = asked.wanted
+    timed, int8 = wanted.performance, wanted.int8 and wanted.performance
+    wanted = replace(
+        wanted,
+        performance_name=checked_name(wanted.performance_name, "performance profile") if timed else NAME,
+        loss_name=checked_name(wanted.loss_name, "loss profile") if wanted.loss else NAME,
+        # Without any level an engine that can impose them would measure all, which is what we want of it.
+        levels=(wanted.levels or None) if timed else None,
+        int8=int8,
+        roofline=wanted.roofline and timed,
+        data_file=wanted.data_file if wanted.loss or int8 else None,
+        approximate=True,
     )
     validate_profile(wanted)
-    validate_plan(plan)
-    return ProfileRequest(plan, wanted)
-
-
-def form_of(request: ProfileRequest) -> ProfileForm:
-    """The form that asked for a job."""
-    plan, wanted = request.plan, request.wanted
-    return ProfileForm(
-        performance=wanted.performance,
-        loss=wanted.loss,
-        performance_name=wanted.performance_name,
-        loss_name=wanted.loss_name,
-        engine=plan.engines[0],
-        batch_size=plan.batch_sizes[0],
-        num_cores=plan.num_cores[0],
-        sequence_length=plan.sequence_lengths[0],
-        input_shapes=plan.input_shapes,
-        levels=bool(wanted.levels),
-        int8=wanted.int8,
-        roofline=wanted.roofline,
-        data=wanted.data_file,
-        time_s=wanted.time_s,
-    )
+    return ProfileRequest(planned(replace(asked.plan, time_s=wanted.time_s), model), wanted)
 
 
 def suggested_name(model: Model) -> str:

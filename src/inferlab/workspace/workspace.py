@@ -11,10 +11,9 @@ from inferlab.errors import BadInput, Conflict, InferlabError
 from inferlab.lab import Lab, read_model
 from inferlab.lab.comparison import split
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.estimate import BUDGET, with_estimate
-from inferlab.profiling.options import ProfileOptions
+from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Listener, Model, Plan, ignore
-from inferlab.records.profile import Profile
+from inferlab.records.profile import BUDGET, Profile, ProfileOptions
 from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
 from inferlab.store.store import Store
 from inferlab.views import command
@@ -24,13 +23,11 @@ from inferlab.workspace.engines import Engines, can_install, licence_of, title
 from inferlab.workspace.exports import Export, export
 from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.requests import (
-    BenchmarkForm,
     BenchmarkRequest,
     ComparisonRequest,
     InstallRequest,
     JobRequest,
     OptimizationRequest,
-    ProfileForm,
     ProfileRequest,
     Side,
     benchmark_request,
@@ -40,7 +37,7 @@ from inferlab.workspace.requests import (
 )
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.trash import Trash
-from inferlab.workspace.version_forms import renewed
+from inferlab.workspace.version_requests import renewed
 from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of
 
 #: The kinds of entries that the benchmarks page shows.
@@ -139,19 +136,23 @@ class Workspace:
         """Put a job at the end of the queue."""
         return self.store.jobs.add(requests.kind_of(asked), project_id, requests.to_content(asked))
 
-    def add_benchmark(self, project_id: str, form: BenchmarkForm) -> QueuedJob:
+    def add_benchmark(self, project_id: str, asked: BenchmarkRequest) -> QueuedJob:
         """Queue a benchmark or a comparison."""
-        side = self._side(project_id, form.version)
-        if form.input_shapes is None:
-            form = replace(form, input_shapes=self.project(project_id).input_shapes)
-        self.engines.refuse(form.engine, side.model)
+        side = self._side(project_id, asked.version)
+        asked = replace(asked, plan=self._with_shapes(project_id, asked.plan))
+        self.engines.refuse(asked.plan.engines[0], side.model)
         rival = side
-        if form.compare_engine:
-            rival = self._side(project_id, form.compare_version)
-            self.engines.refuse(form.compare_engine, rival.model)
-        if form.against:
-            form = self._like(form, form.against)
-        return self.queue(project_id, benchmark_request(form, side, rival))
+        if asked.compare_engine:
+            rival = self._side(project_id, asked.compare_version)
+            self.engines.refuse(asked.compare_engine, rival.model)
+        if asked.against:
+            asked = self._like(asked, asked.against)
+        return self.queue(project_id, benchmark_request(asked, side, rival))
+
+    def _with_shapes(self, project_id: str, plan: Plan) -> Plan:
+        """The plan with the project's input shapes where it has none."""
+        project = self.project(project_id)
+        return replace(plan, input_shapes=project.input_shapes) if plan.input_shapes is None else plan
 
     def _side(self, project_id: str, version_id: str | None) -> Side:
         """A project's model as it is, or a version of it."""
@@ -160,21 +161,21 @@ class Workspace:
             return Side(project.model, ORIGINAL)
         return Side(self.versions.model(version_id, project_id), self.versions.get(version_id).name)
 
-    def add_profile(self, project_id: str, form: ProfileForm) -> QueuedJob:
+    def add_profile(self, project_id: str, asked: ProfileRequest) -> QueuedJob:
         """Queue profiles."""
-        if form.input_shapes is None:
-            form = replace(form, input_shapes=self.project(project_id).input_shapes)
-        return self.queue(project_id, self.checked_profile(self._side(project_id, form.version).model, form))
+        asked = replace(asked, plan=self._with_shapes(project_id, asked.plan))
+        return self.queue(project_id, self.checked_profile(self._side(project_id, asked.version).model, asked))
 
-    def checked_profile(self, model: Model, form: ProfileForm) -> ProfileRequest:
-        """What a form asks for; refuses what cannot be profiled, before there is a project."""
+    def checked_profile(self, model: Model, asked: ProfileRequest) -> ProfileRequest:
+        """The job that is asked for; refuses what cannot be profiled, before there is a project."""
         # Without times no engine is asked, but a file with one must not even be named.
-        self.engines.named(form.engine)
-        if form.performance:
-            self.engines.refuse(form.engine, model, profiling=True)
-        if form.data and form.data != "demo:digits":
-            form = replace(form, data=self.sources.file(form.data))
-        return profile_request(form, model)
+        engine, data = asked.plan.engines[0], asked.wanted.data_file
+        self.engines.named(engine)
+        if asked.wanted.performance:
+            self.engines.refuse(engine, model, profiling=True)
+        if data and data != "demo:digits":
+            asked = replace(asked, wanted=replace(asked.wanted, data_file=self.sources.file(data)))
+        return profile_request(asked, model)
 
     def add_installation(self, engine: str) -> QueuedJob:
         """Queue the installation of an engine, to whose licence the user agreed."""
@@ -333,24 +334,24 @@ class Workspace:
             (line.project.id for line in self.projects() if line.project.model.digest == entry.model_digest), None
         )
 
-    def _like(self, form: BenchmarkForm, entry_id: str) -> BenchmarkForm:
-        """The form with the conditions of a benchmark that was measured before, so that both can be compared."""
+    def _like(self, asked: BenchmarkRequest, entry_id: str) -> BenchmarkRequest:
+        """The request with the conditions of a benchmark measured before, so that both can be compared."""
         found = self.store.get(entry_id)
         if not isinstance(found, Stored):
             raise BadInput(f"{found.id} is a {found.kind}: only a benchmark can be compared with.")
-        cells = [one.cell for one in found.benchmark.outcomes]
+        cells, plan = [one.cell for one in found.benchmark.outcomes], found.benchmark.plan
         first = cells[0]
-        return replace(
-            form,
-            against=found.id,
+        same = replace(
+            asked.plan,
             num_cores=tuple(dict.fromkeys(one.num_cores for one in cells)),
             batch_sizes=tuple(dict.fromkeys(one.batch_size for one in cells)),
-            scenario=first.scenario,
-            num_streams=None if first.scenario == "sync" else found.benchmark.plan.num_streams[0],
-            rate=first.rate,
-            sequence_length=first.sequence_length,
-            input_shapes=found.benchmark.plan.input_shapes or "",
+            scenarios=(first.scenario,),
+            num_streams=(None,) if first.scenario == "sync" else plan.num_streams[:1],
+            rates=(first.rate,),
+            sequence_lengths=(first.sequence_length,),
+            input_shapes=plan.input_shapes or "",
         )
+        return replace(asked, against=found.id, plan=same)
 
 
 def _described(text: str) -> str:

@@ -1,27 +1,30 @@
-"""What requests of the HTTP API may have: the fields that are named here and no others."""
+"""What requests of the HTTP API may have: declared options, what a request has beside them, and nothing else."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Depends
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from inferlab.profiling.options import NAME
-from inferlab.records import Scenario
-from inferlab.records.optimization import Scheme
-from inferlab.workspace.requests import BenchmarkForm, ProfileForm
-from inferlab.workspace.version_forms import VersionForm
+from inferlab.options.kinds import Flag, Number, Whole, Word
+from inferlab.options.option import Option, of_command
+from inferlab.options.plan import PLAN, make_plan
+from inferlab.options.profile import PROFILE, make_profile
+from inferlab.records.profile import LEVELS
+from inferlab.workspace.requests import ONE_BY_ONE, BenchmarkRequest, ProfileRequest
+from inferlab.workspace.version_requests import VersionRequest
 
+R = TypeVar("R")
 # Larger numbers are slips of the finger, and not all databases take them.
 _MOST = 2**31 - 1
-_Count = Annotated[int, Field(ge=1, le=_MOST)]
-
-
+_JSON_TYPES: dict[Any, Any] = {tuple: list[str], Mapping: dict[str, float]}
 _SHAPES = (
     "The shapes of the inputs, `[1,3,224,224]` for each in order or `name=[1,384],other=[1,384]`; empty for "
     "guessed ones."
 )
-_OTHER_SHAPES = f"{_SHAPES} Null is the project's."
 
 
 class Asking(BaseModel):
@@ -68,103 +71,124 @@ class Agreement(Asking):
     agree: Literal[True] = Field(description="True: the licence that GET /engines shows was agreed to.")
 
 
-class BenchmarkAsking(Asking):
-    """A benchmark, or an interleaved comparison: of two engines, two versions, or both."""
-
-    engine: str = Field("onnxruntime", description="An engine of GET /engines; a file is refused.")
-    num_cores: list[_Count | None] = Field([None], description="Core counts to measure; null is all cores.")
-    batch_sizes: list[_Count | None] = Field(
-        [None], description="Batch sizes to measure, each at each core count; null is the model's own."
-    )
-    scenario: Scenario = Field("sync", description="How requests are issued.")
-    num_streams: _Count | None = Field(None, description="Streams; null is the scenario's default.")
-    rate: float | None = Field(None, description="Requests a second, for the scenario server.")
-    sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
-    input_shapes: str | None = Field(None, description=_OTHER_SHAPES)
-    time_s: float = Field(10.0, description="Seconds of measuring for each combination, or each comparison.")
-    version: str | None = Field(None, description="The id of a version; null is the model as it is.")
-    compare_engine: str | None = Field(None, description="Measure interleaved with this engine, and compare.")
-    compare_version: str | None = Field(
-        None, description="The version on the other side; the engine may be the same where the versions differ."
-    )
-    against: str | None = Field(
-        None, description="Or compare with the benchmark of this id; its cores and batch sizes are measured."
-    )
-
-    def form(self) -> BenchmarkForm:
-        """As the workspace takes it."""
-        given = self.model_dump()
-        return BenchmarkForm(
-            **{**given, "num_cores": tuple(self.num_cores), "batch_sizes": tuple(self.batch_sizes)}
-        )
-
-
-class ProfileAsking(Asking):
-    """Profiles to make; what is switched off is approximated from the architecture."""
-
-    performance: bool = Field(True, description="Measure where the time goes.")
-    loss: bool = Field(True, description="Measure what pruning each layer costs.")
-    performance_name: str = Field(NAME, description="The name of the performance profile.")
-    loss_name: str = Field(NAME, description="The name of the loss profile.")
-    engine: str = Field("onnxruntime", description="An engine with the capability layer_times.")
-    batch_size: _Count | None = Field(None, description="Null is the model's own.")
-    num_cores: _Count | None = Field(None, description="Null is all cores.")
-    sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
-    input_shapes: str | None = Field(None, description=_OTHER_SHAPES)
-    levels: bool = Field(False, description="Measure copies with zeroed weights on engines that impose none.")
-    int8: bool = Field(False, description="Measure an INT8 copy.")
-    roofline: bool = Field(True, description="Measure the ceilings of the machine.")
-    data: str | None = Field(
-        None,
-        description="An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`.",
-    )
-    time_s: float = Field(10.0, description="Seconds for each measurement.")
-    version: str | None = Field(None, description="The id of a version; null is the model as it is.")
-
-    def form(self) -> ProfileForm:
-        """As the workspace takes it."""
-        return ProfileForm(**self.model_dump())
+def _request_model(
+    title: str,
+    record: Any,
+    options: Iterable[Option] = (),
+    lists: Iterable[str] = (),
+    without: Iterable[str] = (),
+    **other: Any,
+) -> type[Asking]:
+    """The body of a request: these options, and all that the record says of itself."""
+    fields: dict[str, Any] = {}
+    for option in options:
+        several = option.keyword in lists
+        default = getattr(ONE_BY_ONE, option.field) if option.keyword in PLAN else option.default
+        told = option.help + (f" Null: {option.unset}." if option.unset else "")
+        if several:
+            fields[option.field] = list[_type(option)], Field(list(default), description=told)  # type: ignore[misc]
+        else:
+            value = default[0] if option.swept else default
+            fields[option.json_name] = _type(option), Field(value, description=told)
+    hints = get_type_hints(record)
+    for one in dataclasses.fields(record):
+        if "help" in one.metadata and one.name not in without:
+            # Lists and objects of JSON; their defaults, too.
+            kind = _JSON_TYPES.get(get_origin(hints[one.name]), hints[one.name])
+            value = {} if one.default is dataclasses.MISSING else one.default
+            value = list(value) if isinstance(value, tuple) else value
+            fields[one.name] = kind, Field(value, description=one.metadata["help"])
+    found: type[Asking] = create_model(title, __base__=Asking, __doc__=record.__doc__, **{**fields, **other})
+    return found
 
 
-_Share = Annotated[float, Field(ge=0, lt=1)]
+def _type(option: Option) -> Any:
+    """What JSON has of one value."""
+    kind = option.kind
+    found: Any = str
+    if isinstance(kind, Word) and kind.choices:
+        found = Literal[kind.choices]
+    elif isinstance(kind, Whole):
+        found = Annotated[int, Field(ge=int(kind.least or 0), le=_MOST)]
+    elif isinstance(kind, Flag | Number):
+        found = bool if isinstance(kind, Flag) else float
+    return found | None if option.default in (None, (None,)) else found
 
 
-class LevelsAsking(Asking):
-    """Shares of zeros: alike for all layers, by the names of weights, or by a loss budget; one of the three."""
-
-    sparsity: _Share | None = Field(None, description="Of every layer but the first, the last and grouped ones.")
-    levels: dict[str, _Share] = Field({}, description="By the name of the weight.", examples=[{"fc.weight": 0.8}])
-    budget: float | None = Field(
-        None, ge=0, description="The loss that may be spent; the profiles choose the layers."
-    )
-    performance: str | None = Field(None, description="The profile to take times from; null is the newest.")
-    loss: str | None = Field(None, description="The profile to take losses from; null is the newest.")
-    pattern: str = Field(
-        "unstructured", description="How zeros lie: unstructured, block4, N:M (such as 2:4) or channel."
-    )
-    quantization: Scheme | None = Field(None, description="static or dynamic INT8, weights only, or fp16.")
-
-    def form(self) -> VersionForm:
-        """As the workspace takes it."""
-        return VersionForm(name="", **self.model_dump())
+def _values(body: Asking, options: Iterable[Option]) -> dict[str, Any]:
+    """The values of options by keyword, as records have them."""
+    given = body.model_dump()
+    found = {}
+    for option in options:
+        if option.json_name not in given and option.field not in given:
+            continue
+        value = given.get(option.json_name, given.get(option.field))
+        # An empty text means guessed shapes, and no shapes those of the project.
+        found[option.keyword] = value if option.keyword == "input_shapes" else option.check(value)
+    return found
 
 
-class VersionAsking(LevelsAsking):
-    """A version to make: pruned, quantised, or both; then compared with the original on each engine."""
+def _body(model: type[Asking], read: Callable[[Any], R]) -> Any:
+    """Reads the body of a request, described by a model, as a record."""
 
-    name: str = Field(description="Its name, up to 80 characters.", examples=["Pruned 80 %"])
-    engines: list[str] = Field(["onnxruntime"], description="Engines to measure on; none makes it only.")
-    batch_size: _Count | None = Field(None, description="Null is the model's own.")
-    num_cores: _Count | None = Field(None, description="Null is all cores.")
-    sequence_length: _Count | None = Field(None, description="Where the model leaves it open.")
-    input_shapes: str | None = Field(None, description=_OTHER_SHAPES)
-    data: str | None = Field(
-        None,
-        description="An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`. "
-        "Ranges of static INT8 are found on it; without it, on generated inputs.",
-    )
-    time_s: float = Field(10.0, description="Seconds for each comparison.")
+    def body(asked: Any) -> R:
+        return read(asked)
 
-    def form(self) -> VersionForm:
-        """As the workspace takes it."""
-        return VersionForm(**{**self.model_dump(), "engines": tuple(self.engines)})
+    body.__annotations__ = {"asked": model}
+    return Depends(body)
+
+
+_BENCHMARK = [option for option in of_command(PLAN, "benchmark").values() if option.remote]
+_LISTS = ("num_cores", "batch_size")
+_PROFILE = [option for option in of_command(PROFILE, "profile").values() if option.remote]
+_VERSION = [
+    option for option in of_command(PLAN, "optimize").values() if option.remote and option.keyword != "engine"
+]
+_OF_RECORD = {"version", "compare_engine", "compare_version", "against"}
+
+
+def _benchmark(body: Asking) -> BenchmarkRequest:
+    own = body.model_dump(include=_OF_RECORD)
+    return BenchmarkRequest(plan=make_plan("", _values(body, _BENCHMARK)), **own)
+
+
+def _profile(body: Any) -> ProfileRequest:
+    values = {**_values(body, [one for one in _PROFILE if one.keyword != "levels"]), "scenario": ("sync",)}
+    wanted = make_profile({**values, "levels": LEVELS if body.levels else None})
+    return ProfileRequest(make_plan("", values), wanted, body.version)
+
+
+def _version(body: Asking) -> VersionRequest:
+    """A version that is to be made, or only estimated."""
+    given = body.model_dump(include={one.name for one in dataclasses.fields(VersionRequest)} - {"plan"})
+    plan = make_plan("", {**_values(body, _VERSION), "scenario": ("sync",)})
+    return VersionRequest(**{**given, "engines": tuple(given.get("engines", ()))}, plan=plan)
+
+
+_LEVELS = "Measure copies with zeroed weights on engines that impose none."
+_ROOFLINE = "Measure the ceilings of the machine, and what limits each layer."
+_NAME = {"name": (str, Field(description="Its name, up to 80 characters.", examples=["Pruned 80 %"]))}
+
+BenchmarkBody = Annotated[
+    BenchmarkRequest, _body(_request_model("BenchmarkAsking", BenchmarkRequest, _BENCHMARK, _LISTS), _benchmark)
+]
+ProfileBody = Annotated[
+    ProfileRequest,
+    _body(
+        _request_model(
+            "ProfileAsking",
+            ProfileRequest,
+            _PROFILE,
+            levels=(bool, Field(False, description=_LEVELS)),
+            roofline=(bool, Field(True, description=_ROOFLINE)),
+        ),
+        _profile,
+    ),
+]
+VersionBody = Annotated[
+    VersionRequest, _body(_request_model("VersionAsking", VersionRequest, _VERSION, **_NAME), _version)
+]
+EstimateBody = Annotated[
+    VersionRequest,
+    _body(_request_model("LevelsAsking", VersionRequest, without=("name", "engines", "data")), _version),
+]

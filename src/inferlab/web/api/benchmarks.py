@@ -14,7 +14,7 @@ from inferlab.store.entries import Entry
 from inferlab.views import content
 from inferlab.views.charts.timeline import Track, tracks
 from inferlab.views.text import output_check
-from inferlab.web.api.asking import BenchmarkAsking
+from inferlab.web.api.asking import BenchmarkBody
 from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, EntryFacts, EntryLine, Estimate, Failure, JobFacts, of_cell
 from inferlab.workspace import cards
@@ -194,10 +194,10 @@ def list_benchmarks(
     dependencies=SHOWN,
 )
 def add_benchmark(
-    workspace: TheWorkspace, project_id: ProjectId, asking: BenchmarkAsking, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, asked: BenchmarkBody, response: Response
 ) -> JobFacts:
     """Queue a benchmark of an engine, or an interleaved comparison of two, at each core count and batch size."""
-    return queued(workspace.add_benchmark(project_id, asking.form()), workspace, response)
+    return queued(workspace.add_benchmark(project_id, asked), workspace, response)
 
 
 @router.get("/benchmarks/{entry_id}", summary="One benchmark")

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from inferlab.profiling import diff
-from inferlab.profiling.estimate import BUDGET
 from inferlab.records import profile as profiled
+from inferlab.records.profile import BUDGET
 from inferlab.store.entries import Entry
-from inferlab.web.api.asking import ProfileAsking
+from inferlab.web.api.asking import ProfileBody
 from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, Estimate, JobFacts, ModelFacts
 from inferlab.workspace.entries import entry_of
@@ -139,10 +139,10 @@ def list_profiles(workspace: TheWorkspace, project_id: ProjectId) -> list[Profil
 
 @router.post("/projects/{project_id}/profiles", status_code=202, summary="Ask for profiles", dependencies=SHOWN)
 def add_profile(
-    workspace: TheWorkspace, project_id: ProjectId, asking: ProfileAsking, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, asked: ProfileBody, response: Response
 ) -> JobFacts:
     """Queue a performance profile, a loss profile, or both."""
-    return queued(workspace.add_profile(project_id, asking.form()), workspace, response)
+    return queued(workspace.add_profile(project_id, asked), workspace, response)
 
 
 @router.get("/profiles/{entry_id}", summary="One profile")

@@ -14,12 +14,12 @@ from inferlab.records import optimization as made
 from inferlab.records.profile import PruningEstimate
 from inferlab.views import optimization as words
 from inferlab.web.answers import attachment
-from inferlab.web.api.asking import LevelsAsking, VersionAsking
+from inferlab.web.api.asking import EstimateBody, VersionBody
 from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, JobFacts, ModelFacts
 from inferlab.workspace.exports import Export, code_sample, model_file, recipe, shown_recipe
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.version_forms import Basis, add_version, levels_of, read_basis
+from inferlab.workspace.version_requests import Basis, add_version, levels_of, read_basis
 from inferlab.workspace.versions import Version, is_ours
 
 
@@ -158,18 +158,17 @@ def list_versions(workspace: TheWorkspace, project_id: ProjectId) -> list[Versio
 
 @router.post("/projects/{project_id}/versions", status_code=202, summary="Ask for a version", dependencies=SHOWN)
 def create_version(
-    workspace: TheWorkspace, project_id: ProjectId, asking: VersionAsking, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, asked: VersionBody, response: Response
 ) -> JobFacts:
     """Queue a version: made, its outputs compared, then measured against the original on each engine."""
-    return queued(add_version(workspace, project_id, asking.form()), workspace, response)
+    return queued(add_version(workspace, project_id, asked), workspace, response)
 
 
 @router.post("/projects/{project_id}/estimate", summary="Estimate a version")
-def estimate_version(workspace: TheWorkspace, project_id: ProjectId, asking: LevelsAsking) -> EstimateFacts:
+def estimate_version(workspace: TheWorkspace, project_id: ProjectId, asked: EstimateBody) -> EstimateFacts:
     """What shares of zeros would give in time, parameters and loss, by the profiles of the project's model."""
-    form = asking.form()
-    basis = read_basis(workspace, project_id, form.performance, form.loss)
-    return EstimateFacts.of(basis.predicted(levels_of(form, basis) if form.prunes else {}), basis)
+    basis = read_basis(workspace, project_id, asked.performance, asked.loss)
+    return EstimateFacts.of(basis.predicted(levels_of(asked, basis) if asked.prunes else {}), basis)
 
 
 @router.get("/versions/{entry_id}", summary="One version")

@@ -11,6 +11,7 @@ from nicegui import html, ui
 
 from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
+from inferlab.options.plan import make_plan
 from inferlab.records import Model
 from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
@@ -19,6 +20,7 @@ from inferlab.web.components.dialogs import Foot
 from inferlab.web.components.fields import (
     EngineSelect,
     NumberChips,
+    OptionFields,
     ReasonSelect,
     VersionSelect,
     number,
@@ -30,7 +32,7 @@ from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.entries import given_name, measured_on, reference_to
 from inferlab.workspace.jobs import parts_of
-from inferlab.workspace.requests import BenchmarkForm, Side, benchmark_request, has_sequence, own_batch_size
+from inferlab.workspace.requests import BenchmarkRequest, Side, benchmark_request, has_sequence, own_batch_size
 from inferlab.workspace.versions import Version
 
 #: What each scenario is, beside its name.
@@ -41,6 +43,11 @@ SCENARIOS = {
     "offline": "everything at once, for throughput",
     "server": "requests arrive at a rate, whether or not the last is done",
 }
+#: The options that have fields of their own; others are shown as they are declared.
+_LAID_OUT = (
+    *("engine", "num_cores", "batch_size", "scenario", "num_streams", "rate"),
+    *("sequence_length", "input_shapes", "time"),
+)
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # With more cores than this, powers of two are offered; any other can be typed in.
 _MOST_CHIPS = 16
@@ -58,7 +65,7 @@ class BenchmarkDialog:
         model: Model,
         choices: Sequence[EngineChoice],
         recent: Sequence[Entry],
-        run: Callable[[BenchmarkForm], Awaitable[None]],
+        run: Callable[[BenchmarkRequest], Awaitable[None]],
         against: str | None = None,
         versions: Sequence[Version] = (),
         version: str | None = None,
@@ -144,6 +151,7 @@ class BenchmarkDialog:
                     "Sequence Length", "sequence-length", self._changed, props='placeholder="128"'
                 )
         self._shapes = shapes_field(self._model, self._usual_shapes, self._changed)
+        self._more = OptionFields("benchmark", _LAID_OUT, self._changed)
 
     # What follows from what was chosen.
 
@@ -153,7 +161,7 @@ class BenchmarkDialog:
         chosen = self._compares.value and self._rival.value == "benchmark"
         return self._recent.get(self._against.value) if chosen else None
 
-    def form(self) -> BenchmarkForm:
+    def form(self) -> BenchmarkRequest:
         """What was filled in."""
         like = self._like
         scenario = self._scenario.value
@@ -163,17 +171,21 @@ class BenchmarkDialog:
         if compares and self._rival.value == "benchmark" and like is None:
             raise BadInput("There is no benchmark in this project yet that could be compared with.")
         in_turns = compares and self._rival.value == "engine"
-        return BenchmarkForm(
-            engine=self._engine.value,
+        values = {
+            **self._more.values(),
+            "engine": (self._engine.value,),
+            "num_cores": tuple(self._cores.values),
+            "batch_size": tuple(self._batches.values),
+            "scenario": (scenario,),
+            "num_streams": (whole(self._streams.value, "number of streams") if scenario != "sync" else None,),
+            "rate": (self._rate.value if scenario == "server" else None,),
+            "sequence_length": (whole(self._sequence.value, "sequence length") if self._sequence else None,),
+            "input_shapes": (self._shapes.value or "").strip(),
+            "time": 0.0 if self._time.value is None else float(self._time.value),
+        }
+        return BenchmarkRequest(
+            plan=make_plan("", values),
             version=self._version.chosen,
-            num_cores=tuple(self._cores.values),
-            batch_sizes=tuple(self._batches.values),
-            scenario=scenario,
-            num_streams=whole(self._streams.value, "number of streams") if scenario != "sync" else None,
-            rate=self._rate.value if scenario == "server" else None,
-            sequence_length=whole(self._sequence.value, "sequence length") if self._sequence else None,
-            input_shapes=(self._shapes.value or "").strip(),
-            time_s=0.0 if self._time.value is None else float(self._time.value),
             compare_engine=self._other.value if in_turns else None,
             compare_version=self._other_version.chosen if in_turns else None,
             against=like.id if like else None,
@@ -251,7 +263,7 @@ async def open_dialog(
     """Ask for a benchmark of a project, or of a version against the original; `queued` is called afterwards."""
     workspace = desk.workspace
 
-    async def run(form: BenchmarkForm) -> None:
+    async def run(form: BenchmarkRequest) -> None:
         await asyncio.to_thread(workspace.add_benchmark, project.id, form)
         await queued()
 
@@ -270,10 +282,10 @@ async def open_dialog(
     await dialog.open()
 
 
-def _predicted(form: BenchmarkForm, side: Side, rival: Side) -> str:
+def _predicted(form: BenchmarkRequest, side: Side, rival: Side) -> str:
     """How much there is to measure, and about how long that takes."""
     asked = benchmark_request(form, side, rival)
-    cores, batches = len(set(form.num_cores)), len(set(form.batch_sizes))
+    cores, batches = len(set(form.plan.num_cores)), len(set(form.plan.batch_sizes))
     cells = cores * batches
     noun = "comparison" if form.compare_engine else "combination"
     of = f" of {plural(cores, 'core count')} and {plural(batches, 'batch size')}" if cells > 1 else ""

@@ -10,6 +10,9 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.errors import BadInput
+from inferlab.options.kinds import Flag, Word
+from inferlab.options.option import Option, of_command
+from inferlab.options.plan import PLAN
 from inferlab.records import Model
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.requests import usual_shapes
@@ -26,6 +29,49 @@ def number(
     """A field for a number, which tells of a change when the user has stopped typing."""
     field = ui.number(label, value=value, min=0, on_change=changed)
     return field.props(f'stack-label debounce=300 {props} data-testid="{name}"')
+
+
+class OptionFields:
+    """Options as they are declared, folded away; those that have fields of their own are left out."""
+
+    def __init__(
+        self, command: str, laid_out: Sequence[str], changed: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        options = of_command(PLAN, command).items()
+        self._options = {name: one for name, one in options if one.remote and name not in laid_out}
+        self._fields: dict[str, Any] = {}
+        with ui.expansion("More options").classes("il-more-options").props('dense data-testid="more-options"'):
+            for name, option in self._options.items():
+                field = self._field(option, command, changed)
+                self._fields[name] = field.props(f'data-testid="option-{name}"')
+
+    def _field(
+        self, option: Option, command: str, changed: Callable[[], Awaitable[None] | None]
+    ) -> ui.checkbox | ui.select | ui.input:
+        label, default = option.label.capitalize(), option.default_of(command)
+        if isinstance(option.kind, Flag):
+            return ui.checkbox(label, value=default, on_change=changed).props("dense")
+        field: ui.select | ui.input
+        if isinstance(option.kind, Word) and option.kind.choices:
+            field = ui.select(list(option.kind.choices), label=label, value=default, on_change=changed)
+        else:
+            field = ui.input(label, on_change=changed).props("stack-label debounce=300")
+            field.props["placeholder"] = option.told_default(command)
+        field.props["hint"] = option.help_of.get(command, option.help)
+        return field
+
+    def values(self) -> dict[str, Any]:
+        """What was filled in, by keyword; refuses what cannot be read."""
+        found: dict[str, Any] = {}
+        for name, field in self._fields.items():
+            option, value = self._options[name], field.value
+            try:
+                found[name] = option.read(value.strip()) if isinstance(value, str) and value.strip() else value
+            except ValueError as error:
+                raise BadInput(f"{option.label.capitalize()}: {error}") from None
+            if found[name] in (None, ""):
+                found[name] = option.default
+        return found
 
 
 def help_icon(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nicegui import html, ui
 from nicegui.elements.mixins.disableable_element import DisableableElement
@@ -13,16 +13,16 @@ from nicegui.elements.mixins.disableable_element import DisableableElement
 from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Model
+from inferlab.records.profile import LEVELS
 from inferlab.store.entries import Entry, Project
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.fields import EngineSelect, VersionSelect, help_icon, shapes_field, whole
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
-from inferlab.workspace.requests import ProfileForm, has_sequence, own_batch_size
+from inferlab.workspace.requests import USUAL_PROFILE, ProfileRequest, has_sequence, own_batch_size
 
 _Field = TypeVar("_Field", bound=DisableableElement)
-_EMPTY = ProfileForm()
 _OFF = {
     "performance": "Off: nothing is timed. The profile is approximated from the architecture as a FLOPS profile, "
     "a theoretical measure.",
@@ -47,7 +47,7 @@ class ProfileFields:
         model: Model,
         performance: bool = True,
         loss: bool = True,
-        filled: ProfileForm = _EMPTY,
+        filled: ProfileRequest = USUAL_PROFILE,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
         self._desk, self._model, self._filled, self._changed = desk, model, filled, changed
@@ -69,41 +69,46 @@ class ProfileFields:
         """Whether something is to be measured at all."""
         return self._wants("performance") or self._wants("loss")
 
-    def form(self) -> ProfileForm:
+    def form(self) -> ProfileRequest:
         """What was entered; refuses what is no number."""
         performance, loss = self._wants("performance"), self._wants("loss")
         filled = self._filled
-        engine = self._engine.value if performance and self._looked else filled.engine
+        engine = self._engine.value if performance and self._looked else filled.plan.engines[0]
         if not engine:
             raise BadInput("No engine here can profile this model. Switch Performance off, or install one.")
-        measured: dict[str, Any] = {}
+        plan = replace(USUAL_PROFILE.plan, input_shapes=self.input_shapes)
+        wanted = replace(USUAL_PROFILE.wanted, performance=performance, loss=loss, data_file=self._data.source)
         if performance:
-            measured = {
-                "performance_name": self._performance_name.value or "",
-                "engine": engine,
-                "batch_size": whole(self._batch.value, "batch size"),
-                "num_cores": whole(self._cores.value, "number of cores"),
-                "sequence_length": whole(self._sequence.value, "sequence length") if self._sequence else None,
-                "levels": bool(self._levels.value),
-                "int8": bool(self._int8.value),
-                "roofline": bool(self._roofline.value),
-                "time_s": filled.time_s if self._time.value is None else float(self._time.value),
-            }
+            plan = replace(
+                plan,
+                engines=(engine,),
+                batch_sizes=(whole(self._batch.value, "batch size"),),
+                num_cores=(whole(self._cores.value, "number of cores"),),
+                sequence_lengths=(whole(self._sequence.value, "sequence length") if self._sequence else None,),
+            )
+            wanted = replace(
+                wanted,
+                performance_name=self._performance_name.value or "",
+                levels=LEVELS if self._levels.value else None,
+                int8=bool(self._int8.value),
+                roofline=bool(self._roofline.value),
+                time_s=filled.wanted.time_s if self._time.value is None else float(self._time.value),
+            )
         if loss:
-            measured |= {"loss_name": self._loss_name.value or ""}
-        return ProfileForm(
-            performance=performance, loss=loss, data=self._data.source, input_shapes=self.input_shapes, **measured
-        )
+            wanted = replace(wanted, loss_name=self._loss_name.value or "")
+        return ProfileRequest(plan, wanted)
 
     @property
     def input_shapes(self) -> str:
         """The shapes that were entered; empty for guessed ones."""
         return (self._shapes.value or "").strip()
 
-    def kept(self) -> ProfileForm:
+    def kept(self) -> ProfileRequest:
         """What was entered, as far as it fits another model too."""
         try:
-            return replace(self.form(), batch_size=None, sequence_length=None, input_shapes=None)
+            form = self.form()
+            plan = replace(form.plan, batch_sizes=(None,), sequence_lengths=(None,), input_shapes=None)
+            return replace(form, plan=plan)
         except BadInput:
             return self._filled
 
@@ -123,7 +128,7 @@ class ProfileFields:
                 return
             with html.div().classes("il-profile-head"):
                 html.h3(part.capitalize())
-                switch = ui.switch(value=getattr(self._filled, part), on_change=lambda: self._changed())
+                switch = ui.switch(value=getattr(self._filled.wanted, part), on_change=lambda: self._changed())
                 switch.props(f'data-testid="{part}-switch" aria-label="{part.capitalize()}"')
             self._switches[part] = switch
             with html.div().classes("il-profile-fields") as fields:
@@ -133,42 +138,45 @@ class ProfileFields:
             off.bind_visibility_from(switch, "value", backward=lambda value: not value)
 
     def _performance(self) -> None:
-        filled, model = self._filled, self._model
+        plan, wanted, model = self._filled.plan, self._filled.wanted, self._model
         self._performance_name = self._kept(
-            ui.input("Performance Profile Name", value=filled.performance_name), "performance-name"
+            ui.input("Performance Profile Name", value=wanted.performance_name), "performance-name"
         )
         cores, most = machine.usable_cores(), len(machine.cores())
         with html.div().classes("il-fields-row"):
-            batch = filled.batch_size or own_batch_size(model)
+            batch = plan.batch_sizes[0] or own_batch_size(model)
             self._batch = self._kept(_number("Batch Size", batch), "batch-size")
-            self._cores = self._kept(_number("CPU Cores", filled.num_cores or cores, most), "num-cores")
+            self._cores = self._kept(_number("CPU Cores", plan.num_cores[0] or cores, most), "num-cores")
             self._cores.props(f'suffix="of {most}"')
             self._sequence: ui.number | None = None
             if has_sequence(model):
-                self._sequence = self._kept(_number("Sequence Length", filled.sequence_length), "sequence-length")
+                length = _number("Sequence Length", plan.sequence_lengths[0])
+                self._sequence = self._kept(length, "sequence-length")
                 self._sequence.props('placeholder="128"')
         self._engine = self._kept(EngineSelect(), "engine")
         self._offer_engines()
         with html.div().classes("il-checks"):
-            self._levels = self._check("Times of pruned copies", filled.levels, _LEVELS, "levels")
-            self._int8 = self._check("INT8 copy", filled.int8, _INT8, "int8")
-            self._roofline = self._check("Roofline", filled.roofline, _ROOFLINE, "roofline")
+            self._levels = self._check("Times of pruned copies", bool(wanted.levels), _LEVELS, "levels")
+            self._int8 = self._check("INT8 copy", wanted.int8, _INT8, "int8")
+            self._roofline = self._check("Roofline", wanted.roofline, _ROOFLINE, "roofline")
         with html.div().classes("il-fields-row"):
             self._time = self._kept(
-                ui.number("Seconds for Each Part", value=filled.time_s, min=0.1).props("suffix=s"), "time"
+                ui.number("Seconds for Each Part", value=wanted.time_s, min=0.1).props("suffix=s"), "time"
             )
         sets = machine.describe().instruction_sets
         vnni = ", VNNI" if machine.has_vnni(sets) else ""
         html.div(f"Instruction sets: {machine.vector_width(sets).upper()}{vnni}").classes("il-muted il-small")
 
     def _loss(self) -> None:
-        self._loss_name = self._kept(ui.input("Loss Profile Name", value=self._filled.loss_name), "loss-name")
+        self._loss_name = self._kept(
+            ui.input("Loss Profile Name", value=self._filled.wanted.loss_name), "loss-name"
+        )
 
     def _inputs(self) -> None:
         """What both profiles are measured on."""
-        self._shapes = self._kept(shapes_field(self._model, self._filled.input_shapes or ""), "input-shapes")
+        self._shapes = self._kept(shapes_field(self._model, self._filled.plan.input_shapes or ""), "input-shapes")
         # It comes with data of its own.
-        known = self._filled.data or ("demo:digits" if self._model.source == "demo:digits" else "")
+        known = self._filled.wanted.data_file or ("demo:digits" if self._model.source == "demo:digits" else "")
         self._data = DataField(self._desk.workspace.sources, known, _DATA)
         self._fields += [self._data.field, self._data.upload]
 
@@ -176,7 +184,7 @@ class ProfileFields:
         engines, select = self._desk.workspace.engines, self._engine
 
         def offer(found: Sequence[EngineChoice]) -> None:
-            select.offer(found, self._filled.engine)
+            select.offer(found, self._filled.plan.engines[0])
             self._looked = True
 
         async def look() -> None:
@@ -227,7 +235,10 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
     client = ui.context.client
     profiles = await asyncio.to_thread(desk.workspace.profiles, project.id)
     name = _free_name(profiles, part)
-    filled = ProfileForm(performance_name=name, loss_name=name, input_shapes=project.input_shapes)
+    filled = ProfileRequest(
+        replace(USUAL_PROFILE.plan, input_shapes=project.input_shapes),
+        replace(USUAL_PROFILE.wanted, performance_name=name, loss_name=name),
+    )
     versions = await asyncio.to_thread(desk.workspace.versions.of_project, project.id)
 
     async def add() -> None:

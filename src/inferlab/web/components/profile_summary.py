@@ -11,11 +11,10 @@ from datetime import datetime
 from nicegui import html, ui
 from nicegui.element import Element
 
-from inferlab.profiling.estimate import BUDGET
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Shape
 from inferlab.records.optimization import Scheme
-from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate
+from inferlab.records.profile import BUDGET, Interval, PerformanceProfile, Profile, PruningEstimate
 from inferlab.units import count, decimal, plural, share
 from inferlab.views import profile as words
 from inferlab.views import text
@@ -24,7 +23,7 @@ from inferlab.web import shell
 from inferlab.web.components.advice import on_pages
 from inferlab.web.components.fields import help_icon
 from inferlab.workspace.engines import title
-from inferlab.workspace.version_forms import Basis
+from inferlab.workspace.version_requests import Basis
 
 # A speed-up that is worth the work.
 _WORTH_SAYING = 1.01

@@ -11,10 +11,9 @@ from typing import Literal
 from nicegui import html, ui
 from nicegui.element import Element
 
-from inferlab.profiling.estimate import BUDGET
 from inferlab.profiling.predict import gains_from_zeros, layer_times, loss_at, weight_shares
 from inferlab.records.optimization import Scheme
-from inferlab.records.profile import PruningEstimate
+from inferlab.records.profile import BUDGET, PruningEstimate
 from inferlab.units import shortened
 from inferlab.views.charts.losses import layer_curves
 from inferlab.web import shell
@@ -22,7 +21,7 @@ from inferlab.web.components.charts import Chart
 from inferlab.web.components.fields import help_icon
 from inferlab.web.components.layers import LayerEditor
 from inferlab.web.components.profile_summary import BudgetControl, show_estimate
-from inferlab.workspace.version_forms import PATTERNS, SCHEMES, Basis, VersionForm, group_share
+from inferlab.workspace.version_requests import PATTERNS, SCHEMES, Basis, VersionRequest, group_share
 
 #: Where the shares of zeros come from: nowhere, one slider, the loss budget, or each layer's own slider.
 Mode = Literal["none", "alike", "budget", "hand"]
@@ -62,9 +61,9 @@ class Draft:
             return dict.fromkeys(self.levels, 0.0)
         return {weight: level if weight in self.on else 0.0 for weight, level in self.levels.items()}
 
-    def form(self, name: str, basis: Basis) -> VersionForm:
-        """The form that asks for it."""
-        return VersionForm(
+    def form(self, name: str, basis: Basis) -> VersionRequest:
+        """What asks for it."""
+        return VersionRequest(
             name=name,
             levels={weight: level for weight, level in self.effective.items() if level > 0},
             performance=basis.performance_id,

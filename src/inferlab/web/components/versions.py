@@ -30,7 +30,7 @@ from inferlab.workspace.exports import code_sample, recipe
 from inferlab.workspace.jobs import parts_of
 from inferlab.workspace.requests import has_sequence, own_batch_size
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.version_forms import PATTERNS, SCHEMES, VersionForm, version_request
+from inferlab.workspace.version_requests import PATTERNS, SCHEMES, VersionRequest, version_request
 from inferlab.workspace.versions import Version, is_ours
 
 
@@ -153,8 +153,8 @@ class VersionDialog:
         self,
         model: Model,
         choices: Sequence[EngineChoice],
-        draft: VersionForm,
-        run: Callable[[VersionForm], Awaitable[None]],
+        draft: VersionRequest,
+        run: Callable[[VersionRequest], Awaitable[None]],
         sources: Sources,
     ) -> None:
         self._model, self._draft, self._sources = model, draft, sources
@@ -188,10 +188,10 @@ class VersionDialog:
                     found[one.name] = box
         return found
 
-    def _fields(self, draft: VersionForm) -> None:
+    def _fields(self, draft: VersionRequest) -> None:
         cores = machine.usable_cores()
         with html.div().classes("il-fields-3"):
-            self._time = number("Seconds", "time", self._tell, draft.time_s).props('hint="For each engine"')
+            self._time = number("Seconds", "time", self._tell, draft.plan.time_s).props('hint="For each engine"')
             self._cores = number("CPU Cores", "num-cores", self._tell, cores)
             self._batch = number("Batch Size", "batch-size", self._tell, own_batch_size(self._model))
         self._sequence = None
@@ -203,16 +203,19 @@ class VersionDialog:
         hint = f"{HINT} {_GENERATED}" if draft.quantization == "static" else HINT
         self._data = DataField(self._sources, known, hint, self._tell)
 
-    def form(self) -> VersionForm:
+    def form(self) -> VersionRequest:
         """What was filled in."""
         return replace(
             self._draft,
             name=self._name.value or "",
             engines=tuple(name for name, box in self._engines.items() if box.value and box.enabled),
-            time_s=float(self._time.value or 0.0),
-            num_cores=whole(self._cores.value, "number of cores"),
-            batch_size=whole(self._batch.value, "batch size"),
-            sequence_length=whole(self._sequence.value, "sequence length") if self._sequence else None,
+            plan=replace(
+                self._draft.plan,
+                time_s=float(self._time.value or 0.0),
+                num_cores=(whole(self._cores.value, "number of cores"),),
+                batch_sizes=(whole(self._batch.value, "batch size"),),
+                sequence_lengths=(whole(self._sequence.value, "sequence length") if self._sequence else None,),
+            ),
             data=self._data.source,
         )
 
@@ -232,8 +235,8 @@ class VersionDialog:
 async def ask_version(
     model: Model,
     choices: Callable[[], Sequence[EngineChoice]],
-    draft: VersionForm,
-    run: Callable[[VersionForm], Awaitable[None]],
+    draft: VersionRequest,
+    run: Callable[[VersionRequest], Awaitable[None]],
     sources: Sources,
 ) -> None:
     """Ask for a version; asking the engines may take some seconds the first time."""
@@ -241,7 +244,7 @@ async def ask_version(
     VersionDialog(model, found, draft, run, sources)
 
 
-def _described(draft: VersionForm) -> str:
+def _described(draft: VersionRequest) -> str:
     """What will be made."""
     levels = sorted(draft.levels.values())
     words = []

@@ -20,7 +20,7 @@ from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow, queue_indicator
 from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace import requests
-from inferlab.workspace.requests import ProfileForm, ProfileRequest, checked_name, form_of, suggested_name
+from inferlab.workspace.requests import USUAL_PROFILE, ProfileRequest, checked_name, suggested_name
 
 _ENDED = {
     "cancelled": "Cancelled. What was measured until then is kept.",
@@ -49,14 +49,14 @@ class ProfileRun:
         """Show the form for a model; what was entered for another stays as far as it fits."""
         if model == self._model:
             return
-        self._build(model, self.fields.kept() if self.fields else ProfileForm())
+        self._build(model, self.fields.kept() if self.fields else USUAL_PROFILE)
 
     def resume(self, model: Model, job: QueuedJob) -> None:
         """Show a job that was begun before."""
         asked = requests.from_content(job.kind, job.content)
         if not isinstance(asked, ProfileRequest):
             raise BadInput("This job makes no profile. See the list of projects.")
-        self._build(model, form_of(asked))
+        self._build(model, asked)
         self.take(job)
 
     def take(self, job: QueuedJob) -> None:
@@ -76,7 +76,7 @@ class ProfileRun:
             await asyncio.to_thread(self._desk.workspace.cancel, self.job.id)
             await self._follow(Snapshot(), await self._desk.watch.refresh())
 
-    def _build(self, model: Model, filled: ProfileForm) -> None:
+    def _build(self, model: Model, filled: ProfileRequest) -> None:
         self._model = model
         self._form.clear()
         with self._form:

@@ -23,7 +23,7 @@ from inferlab.web.desk import Desk
 from inferlab.web.pages.version import VersionPage
 from inferlab.web.sections import Opened, approximated, losses, measured, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
-from inferlab.workspace.version_forms import SCHEMES, Basis, VersionForm, add_version, free_name, read_basis
+from inferlab.workspace.version_requests import SCHEMES, Basis, VersionRequest, add_version, free_name, read_basis
 from inferlab.workspace.versions import Version
 
 
@@ -94,12 +94,12 @@ class _Overview:
             self._scheme = ui.select(options, label="Precision", value="static").props('data-testid="scheme"')
         self._button.set_enabled(True)
 
-    def _draft(self, taken: set[str]) -> VersionForm:
+    def _draft(self, taken: set[str]) -> VersionRequest:
         """The version that was put together so far."""
         if self._editor is None:
             scheme: Scheme = self._scheme.value
             name = SCHEMES[scheme].replace(", ", " ")
-            return VersionForm(free_name(name, taken), quantization=scheme)
+            return VersionRequest(free_name(name, taken), quantization=scheme)
         draft = self._editor.draft
         return draft.form(free_name(draft.suggested(), taken), self._editor.basis)
 
@@ -121,7 +121,7 @@ class _Overview:
         names = await asyncio.to_thread(workspace.versions.names, project.id)
         form = self._draft(set(names.values()))
 
-        async def run(asked: VersionForm) -> None:
+        async def run(asked: VersionRequest) -> None:
             await asyncio.to_thread(add_version, workspace, project.id, asked)
             await self._desk.watch.refresh()
             await self._jobs.refresh()

@@ -9,8 +9,7 @@ from nicegui import html, ui
 from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
-from inferlab.profiling.estimate import BUDGET
-from inferlab.records.profile import FlopsProfile, Profile
+from inferlab.records.profile import BUDGET, FlopsProfile, Profile
 from inferlab.store.entries import Entry
 from inferlab.units import scaled, size
 from inferlab.views import profile as words

@@ -26,7 +26,7 @@ from inferlab.web.desk import Desk
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened
 from inferlab.workspace.engines import TITLES, title
-from inferlab.workspace.version_forms import read_basis
+from inferlab.workspace.version_requests import read_basis
 from inferlab.workspace.versions import Version
 
 _HEADS = ("Engine", "Original (ms)", "Version (ms)", "Speed-up", "Interval", "", "Estimated", "Off by", "")

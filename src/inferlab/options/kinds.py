@@ -22,34 +22,55 @@ def refusal(name: str, wanted: str, value: Any) -> BadInput:
 
 
 class Kind:
-    """The values that an option takes: read from text, checked as Python has them, written as text again."""
+    """Any text; its subclasses take less."""
 
     name = "text"
+    #: What stands for one value in the help.
+    metavar = "TEXT"
+    #: What Python gives is checked as a whole, such as a dictionary, and not value by value.
+    whole = False
 
     def read(self, part: str) -> Sequence[Any]:
         """The values that one part of a list stands for; a ValueError says what is wrong with it."""
         return [part]
 
-    def check(self, name: str, value: Any) -> Any:
-        """A value that a Python program gave, if it is one."""
-        raise NotImplementedError
+    def collect(self, values: Sequence[Any]) -> Any:
+        """What a record holds of several values that were read."""
+        if len(values) > MOST_VALUES:
+            raise ValueError(f"These are {len(values)} values; more than {MOST_VALUES} are not measured.")
+        return tuple(dict.fromkeys(values))
 
-    def maybe(self, name: str, value: Any) -> Any:
-        """The same, or None."""
-        return None if value is None else self.check(name, value)
+    def check(self, name: str, value: Any) -> Any:
+        """A value that a Python program gave, if it is one; of plain text, whatever reads it says more."""
+        return value
+
+    def limited(self, name: str, value: Any) -> Any:
+        """The value, if it is within the limits of its kind."""
+        return value
 
     def text(self, value: Any) -> str:
         """The value as the command line takes it."""
         return str(value)
+
+    def join(self, values: Sequence[Any], name: str = "values") -> str:
+        """Several values as the command line takes them; a ValueError says which cannot stand in a list."""
+        texts = [self.text(value) for value in values]
+        for text in texts:
+            if "," in text or text != text.strip():
+                raise ValueError(f"'{text}' cannot stand in a list of {name}")
+        return ",".join(texts)
 
 
 class Word(Kind):
     """A word, of some or of any."""
 
     name = "words"
+    metavar = "NAME"
 
     def __init__(self, *choices: str) -> None:
         self.choices = choices
+        if choices:
+            self.metavar = f"[{'|'.join(choices)}]"
 
     def read(self, part: str) -> Sequence[str]:
         """A word."""
@@ -60,19 +81,26 @@ class Word(Kind):
         return [part]
 
     def check(self, name: str, value: Any) -> str:
-        """Any word: whether it is a possible one, the plan's validation says."""
+        """Any word: whether it is a possible one, the validation of the request says."""
         if isinstance(value, str) and value:
             return value
         raise refusal(name, "a word", value)
 
+    def limited(self, name: str, value: Any) -> Any:
+        """One of the choices, where there are some."""
+        if self.choices and value not in self.choices:
+            raise BadInput(f"'{value}' is not possible here; it is one of {', '.join(self.choices)}.")
+        return value
+
 
 class Number(Kind):
-    """A number, perhaps with a lower end that it may have, or (`above`) may not."""
+    """A finite number, perhaps with a lower end that it may have, or (`above`) may not."""
 
     name = "rates"
+    metavar = "NUMBER"
 
-    def __init__(self, least: float | None = None, above: bool = False) -> None:
-        self.least, self.above = least, above
+    def __init__(self, least: float | None = None, above: bool = False, unit: str = "") -> None:
+        self.least, self.above, self.unit = least, above, unit and f" {unit}"
 
     def read(self, part: str) -> Sequence[float]:
         """A number."""
@@ -88,10 +116,13 @@ class Number(Kind):
         raise refusal(name, "a number", value)
 
     def limited(self, name: str, value: Any) -> Any:
-        """The value, if it is not below the least."""
-        if self.least is not None and (value < self.least or (self.above and value == self.least)):
-            limit = f"{'more than' if self.above else 'at least'} {self.least:g}"
-            raise BadInput(f"{name} must be {limit}, not {value:g}.")
+        """The value, if it is finite and not below the least."""
+        if self.least is None:
+            return value
+        if not self.least <= value < math.inf or (self.above and value == self.least):
+            limit = f"{'more than' if self.above else 'at least'} {self.least:g}{self.unit}"
+            finite = " and finite" if self.unit else ""
+            raise BadInput(f"{name} must be {limit}{finite}, not {value:g}.")
         return value
 
     def text(self, value: Any) -> str:
@@ -103,6 +134,7 @@ class Share(Number):
     """A share such as 1% or 0.01."""
 
     name = "share"
+    metavar = "SHARE"
 
     def read(self, part: str) -> Sequence[float]:
         """A fraction."""
@@ -110,6 +142,12 @@ class Share(Number):
             return [float(part[:-1]) / 100 if part.endswith("%") else float(part)]
         except ValueError:
             raise ValueError(f"'{part}' is not a share such as 1% or 0.01.") from None
+
+    def limited(self, name: str, value: Any) -> Any:
+        """A share of something, neither nothing nor all."""
+        if not 0 < value < 1:
+            raise BadInput(f"{name} must lie between 0 and 100 %, not {100 * value:g} %.")
+        return value
 
     def text(self, value: Any) -> str:
         """In percent where that is exact."""
@@ -125,6 +163,7 @@ class Whole(Number):
     def __init__(self, least: int | None = None, most: bool = False) -> None:
         super().__init__(least)
         self.most = most
+        self.metavar = "N|max" if most else "N"
 
     def read(self, part: str) -> Sequence[Any]:
         """A number, a range, or max."""
@@ -164,6 +203,8 @@ class Levels(Number):
     """Shares of zeros such as 0.5,0.9; all stands for those that profiles have, none for no level."""
 
     name = "levels"
+    metavar = "LEVELS"
+    whole = True
 
     def read(self, part: str) -> Sequence[float]:
         """A number, all of them, or none."""
@@ -171,11 +212,17 @@ class Levels(Number):
 
     def check(self, name: str, value: Any) -> Any:
         """Some numbers, "all" or "none"."""
+        if value is None:
+            return None
         if isinstance(value, str) and value in ("all", "none"):
             return _named_levels(value)
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise refusal(name, "a list such as [0.6, 0.9], 'all' or 'none'", value)
-        return tuple(dict.fromkeys(NUMBER.check(name, one) for one in value))
+        return tuple(dict.fromkeys(NUMBER.check(name, level) for level in value))
+
+    def join(self, values: Sequence[Any], name: str = "values") -> str:
+        """By name where they have one."""
+        return "all" if tuple(values) == _named_levels("all") else super().join(values, name) or "none"
 
 
 def _named_levels(name: str) -> tuple[float, ...]:
@@ -186,7 +233,25 @@ def _named_levels(name: str) -> tuple[float, ...]:
 
 
 class LevelsByName(Kind):
-    """Shares of zeros by the names of weights."""
+    """Shares of zeros by the names of weights: NAME=LEVEL, a dictionary in Python."""
+
+    name = "levels"
+    metavar = "NAME=LEVEL"
+    whole = True
+
+    def read(self, part: str) -> Sequence[tuple[str, float]]:
+        """A name and its level; of several equals signs the last counts."""
+        name, equals, level = part.rpartition("=")
+        try:
+            if not equals or not name:
+                raise ValueError
+            return [(name, float(level))]
+        except ValueError:
+            raise ValueError(f"'{part}' is not of the form NAME=LEVEL, such as conv1.weight=0.9.") from None
+
+    def collect(self, values: Sequence[Any]) -> dict[str, float]:
+        """By name."""
+        return dict(values)
 
     def check(self, name: str, value: Any) -> dict[str, float]:
         """A dictionary, or none."""
@@ -194,11 +259,13 @@ class LevelsByName(Kind):
             return {}
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise refusal(name, "a dictionary such as {'conv1.weight': 0.9}", value)
-        return {key: NUMBER.check(f"{name}[{key!r}]", one) for key, one in value.items()}
+        return {key: NUMBER.check(f"{name}[{key!r}]", level) for key, level in value.items()}
 
 
 class File(Kind):
     """A path."""
+
+    metavar = "FILE"
 
     def check(self, name: str, value: Any) -> str:
         """Text, or a path object."""
@@ -210,6 +277,8 @@ class File(Kind):
 class Flag(Kind):
     """True or False."""
 
+    metavar = ""
+
     def check(self, name: str, value: Any) -> bool:
         """A truth value, nothing that merely stands for one."""
         if isinstance(value, bool):
@@ -219,6 +288,8 @@ class Flag(Kind):
 
 class Shapes(Kind):
     """Shapes of inputs, by position or by name."""
+
+    metavar = "SHAPES"
 
     def check(self, name: str, value: Any) -> str:
         """Shapes as the command line takes them."""
@@ -260,6 +331,24 @@ def _dims(shape: tuple[int, ...]) -> str:
 class Pairs(Kind):
     """Options of an engine: KEY=VALUE, a dictionary in Python."""
 
+    metavar = "KEY=VALUE"
+    whole = True
+
+    def read(self, part: str) -> Sequence[tuple[str, str]]:
+        """A key and its value."""
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise ValueError(f"The engine option '{part}' is not of the form KEY=VALUE.")
+        return [(key, value)]
+
+    def collect(self, values: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+        """In an order that does not depend on how they were given."""
+        return tuple(sorted(dict(values).items()))
+
+    def text(self, value: Any) -> str:
+        """KEY=VALUE."""
+        return f"{value[0]}={value[1]}"
+
     def check(self, name: str, value: Any) -> tuple[tuple[str, str], ...]:
         """Engines read 1 and 0 for yes and no."""
         if value is None:
@@ -269,13 +358,15 @@ class Pairs(Kind):
         for key, setting in value.items():
             if not isinstance(setting, str | numbers.Real):
                 raise refusal(f"{name}[{key!r}]", "text or a number", setting)
-        return tuple(sorted((key, str(int(one) if isinstance(one, bool) else one)) for key, one in value.items()))
+        texts = {key: str(int(one) if isinstance(one, bool) else one) for key, one in value.items()}
+        return self.collect(list(texts.items()))
 
 
 class Prices(Kind):
     """Prices by name, such as c7i=0.0892,c7g=0.0725; a dictionary in Python."""
 
     name = "prices"
+    whole = True
 
     def read(self, part: str) -> Sequence[tuple[str, float]]:
         """A name and its price."""
@@ -287,6 +378,11 @@ class Prices(Kind):
         if not (equals and name) or not 0 < amount < math.inf:
             raise ValueError(f"'{part}' is not a price an hour such as c7i=0.0892.")
         return [(name.strip(), amount)]
+
+    def limited(self, name: str, value: Any) -> Any:
+        """A price above nothing."""
+        Number(0, above=True).limited(f"{name} {value[0]}", value[1])
+        return value
 
     def check(self, name: str, value: Any) -> tuple[tuple[str, float], ...]:
         """Prices above nothing."""

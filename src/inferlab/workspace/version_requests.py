@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError, NotThere
-from inferlab.measure.cells import validate_plan
-from inferlab.optimizing.options import CHANNEL, VersionOptions, validate_version
+from inferlab.optimizing.options import CHANNEL, validate_version
 from inferlab.profiling.estimate import check_budget, estimate
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Model, Plan
-from inferlab.records.optimization import Pruning, Quantization, Recipe, Scheme
+from inferlab.records.optimization import Pruning, Quantization, Recipe, Scheme, VersionOptions
 from inferlab.records.profile import LossProfile, Profile, PruningEstimate
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.transform.patterns import parse_groups
-from inferlab.workspace.requests import OptimizationRequest, checked_name, checked_shapes
+from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, told
 from inferlab.workspace.versions import new_file
 
 if TYPE_CHECKING:
@@ -40,30 +39,29 @@ _MOST_ENGINES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class VersionForm:
-    """A version to be made: pruned, quantised, or both."""
+class VersionRequest:
+    """A version to be made: pruned, quantised, or both; then compared with the original on each engine."""
 
-    name: str
-    #: The sparsity of every layer that may be pruned; or by the names of weights; or by a loss budget.
-    sparsity: float | None = None
-    levels: Mapping[str, float] = field(default_factory=dict)
-    budget: float | None = None
-    #: The profiles that a budget goes by; None for the newest.
-    performance: str | None = None
-    loss: str | None = None
-    pattern: str = "unstructured"
-    quantization: Scheme | None = None
-    #: Engines to compare it with the original on.
-    engines: tuple[str, ...] = ("onnxruntime",)
-    batch_size: int | None = None
-    num_cores: int | None = None
-    sequence_length: int | None = None
-    #: As `--input_shapes` takes them; None stands for the project's, an empty text for guessed ones.
-    input_shapes: str | None = None
-    #: A file with inputs, and labels if there are any: ranges are found on it, and accuracy.
-    data: str | None = None
-    #: For each comparison.
-    time_s: float = 10.0
+    name: str = told("Its name, up to 80 characters.", "")
+    plan: Plan = ONE_BY_ONE
+    sparsity: float | None = told("The sparsity of every layer but the first, the last and grouped ones.")
+    levels: Mapping[str, float] = field(
+        default_factory=dict, metadata={"help": "Or the sparsity by the name of the weight."}
+    )
+    budget: float | None = told("Or the loss that may be spent; the profiles choose the layers.")
+    performance: str | None = told("The profile to take times from; null is the newest.")
+    loss: str | None = told("The profile to take losses from; null is the newest.")
+    pattern: str = told("How zeros lie: unstructured, block4, N:M (such as 2:4) or channel.", "unstructured")
+    quantization: Scheme | None = field(
+        default=None, metadata={"help": "static or dynamic INT8, weights only, or fp16."}
+    )
+    engines: tuple[str, ...] = field(
+        default=("onnxruntime",), metadata={"help": "Engines to measure on; none makes it only."}
+    )
+    data: str | None = told(
+        "An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`. Ranges of static "
+        "INT8 are found on it; without it, on generated inputs."
+    )
 
     @property
     def prunes(self) -> bool:
@@ -125,26 +123,26 @@ class Basis:
         return int8_speedup(self.profile.performance)
 
 
-def add_version(workspace: Workspace, project_id: str, form: VersionForm) -> QueuedJob:
+def add_version(workspace: Workspace, project_id: str, asked: VersionRequest) -> QueuedJob:
     """Queue an optimised version of a project's model."""
     project = workspace.project(project_id)
     model = project.model
-    if form.input_shapes is None:
-        form = replace(form, input_shapes=project.input_shapes)
-    for engine in form.engines:
+    if asked.plan.input_shapes is None:
+        asked = replace(asked, plan=replace(asked.plan, input_shapes=project.input_shapes))
+    for engine in asked.engines:
         workspace.engines.refuse(engine, model)
-    if form.data and form.data != "demo:digits":
-        form = replace(form, data=workspace.sources.file(form.data))
+    if asked.data and asked.data != "demo:digits":
+        asked = replace(asked, data=workspace.sources.file(asked.data))
     levels: dict[str, float] = {}
     try:
-        basis = read_basis(workspace, project_id, form.performance, form.loss)
-        levels = levels_of(form, basis) if form.prunes else {}
-        form = replace(form, performance=basis.performance_id, loss=basis.loss_id)
+        basis = read_basis(workspace, project_id, asked.performance, asked.loss)
+        levels = levels_of(asked, basis) if asked.prunes else {}
+        asked = replace(asked, performance=basis.performance_id, loss=basis.loss_id)
     except InferlabError:
         # Nothing can be predicted of this model, which is not needed to change its precision.
-        if form.prunes or form.performance or form.loss:
+        if asked.prunes or asked.performance or asked.loss:
             raise
-    return workspace.queue(project_id, version_request(form, model, levels))
+    return workspace.queue(project_id, version_request(asked, model, levels))
 
 
 def read_basis(
@@ -190,55 +188,45 @@ def group_share(pattern: str) -> float | None:
     return None if groups is None else groups[0] / groups[1]
 
 
-def levels_of(form: VersionForm, basis: Basis) -> dict[str, float]:
-    """The sparsity of every weight that a form means."""
-    given = [one for one in (form.sparsity, form.budget, form.levels or None) if one is not None]
+def levels_of(asked: VersionRequest, basis: Basis) -> dict[str, float]:
+    """The sparsity of every weight that is asked for."""
+    given = [one for one in (asked.sparsity, asked.budget, asked.levels or None) if one is not None]
     if len(given) > 1:
         raise BadInput("Give a sparsity, a loss budget, or the levels of layers: one of them.")
-    if form.budget is not None:
-        return basis.within(form.budget)
-    if form.levels:
-        basis.predicted(form.levels)
-        return dict(form.levels)
-    sparsity = form.sparsity if form.sparsity is not None else group_share(form.pattern)
+    if asked.budget is not None:
+        return basis.within(asked.budget)
+    if asked.levels:
+        basis.predicted(asked.levels)
+        return dict(asked.levels)
+    sparsity = asked.sparsity if asked.sparsity is not None else group_share(asked.pattern)
     if sparsity is None or not 0 < sparsity < 1:
         raise BadInput("The sparsity must lie between 0 and 1, such as 0.8.")
     return basis.alike(sparsity)
 
 
-def version_request(form: VersionForm, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
+def version_request(asked: VersionRequest, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
     """The job that makes a version with these shares of zeros; refuses what cannot be made."""
-    name = checked_name(form.name, "version")
-    if len(form.engines) > _MOST_ENGINES:
+    name = checked_name(asked.name, "version")
+    if len(asked.engines) > _MOST_ENGINES:
         raise BadInput(f"A version is measured on {_MOST_ENGINES} engines at most.")
     pruned = {weight: level for weight, level in levels.items() if level > 0}
-    pruning = Pruning(scope="layers", pattern=form.pattern, layers=pruned) if pruned else None
-    quantization = Quantization(form.quantization) if form.quantization else None
+    pruning = Pruning(scope="layers", pattern=asked.pattern, layers=pruned) if pruned else None
+    quantization = Quantization(asked.quantization) if asked.quantization else None
     if pruning is None and quantization is None:
         raise BadInput("Nothing would change: no layer is pruned, and the precision stays. Choose something.")
-    asked = VersionOptions(
+    wanted = VersionOptions(
         Recipe(pruning=pruning, quantization=quantization),
         str(new_file(name)),
         name,
-        form.data,
-        tuple(dict.fromkeys(form.engines)),
-        form.time_s,
-        performance_id=form.performance,
-        loss_id=form.loss,
+        asked.data,
+        tuple(dict.fromkeys(asked.engines)),
+        asked.plan.time_s,
+        performance_id=asked.performance,
+        loss_id=asked.loss,
     )
-    validate_version(asked)
-    plan = Plan(
-        model=model.source,
-        engines=asked.engines[:1] or ("onnxruntime",),
-        scenarios=("sync",),
-        num_cores=(form.num_cores,),
-        batch_sizes=(form.batch_size,),
-        sequence_lengths=(form.sequence_length,),
-        input_shapes=checked_shapes(form.input_shapes, model, (form.batch_size,), form.sequence_length),
-        time_s=form.time_s,
-    )
-    validate_plan(plan)
-    return OptimizationRequest(plan, asked)
+    validate_version(wanted)
+    plan = planned(replace(asked.plan, engines=wanted.engines[:1] or ("onnxruntime",)), model)
+    return OptimizationRequest(plan, wanted)
 
 
 def renewed(asked: OptimizationRequest) -> OptimizationRequest:

@@ -1,0 +1,385 @@
+"""The options of a plan: what is measured, on what, how long, and where."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
+
+from inferlab.options.kinds import File, Flag, Number, Pairs, Prices, Shapes, Share, Whole, Word
+from inferlab.options.option import Option, declared
+from inferlab.records import Pinning, Plan, Scenario, StreamMode
+
+T = TypeVar("T")
+StrPath: TypeAlias = str | os.PathLike[str]
+#: One value, or a list whose values are all measured.
+Some: TypeAlias = T | Sequence[T]
+#: A number, or all that there are: None and "max" mean the same.
+Count: TypeAlias = int | Literal["max"] | None
+#: Text as on the command line, lists in the order of the inputs, or by their names.
+ShapesLike: TypeAlias = str | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
+
+_STREAMS = ("benchmark", "compare", "capacity")
+_IN_ALL = "Seconds in all, loading included."
+
+
+class PlanKeywords(TypedDict, total=False):
+    """The keywords, in the order in which copied commands have them."""
+
+    engine: Annotated[
+        Some[str],
+        Option(
+            ("-e", "--engine"),
+            Word(),
+            "Where and how to run",
+            "onnxruntime, openvino, torch, deepsparse, … (see inferlab engines), or FILE.py:CLASS.",
+            field="engines",
+            help_of={"compare": "One engine, or two separated by a comma: A's and B's."},
+            search="all that are ready and run the model",
+            metavar="NAMES",
+            swept=True,
+            per_arm=True,
+        ),
+    ]
+    scenario: Annotated[
+        Some[str],
+        Option(
+            ("-s", "--scenario"),
+            Word(*get_args(Scenario)),
+            "Where and how to run",
+            "sync: one request at a time; async: streams that divide the cores; elastic: streams that share "
+            "them; server: requests arrive at a rate; offline: a large batch.",
+            field="scenarios",
+            help_of={
+                "compare": "sync: one request at a time; async: streams that divide the cores; elastic: streams "
+                "that share them; offline: a large batch."
+            },
+            metavar="NAMES",
+            swept=True,
+            commands=("benchmark", "compare"),
+            per_arm=True,
+        ),
+    ]
+    num_cores: Annotated[
+        Some[Count],
+        Option(
+            ("-ncores", "--num_cores"),
+            Whole(1, most=True),
+            "Where and how to run",
+            "Physical cores to run on.",
+            label="number of cores",
+            unset="max, which is all",
+            search="1, 2, 4, … and all",
+            metavar="1,2,max",
+            swept=True,
+            per_arm=True,
+        ),
+    ]
+    num_streams: Annotated[
+        Some[Count],
+        Option(
+            ("-nstreams", "--num_streams"),
+            Whole(1, most=True),
+            "Where and how to run",
+            "Streams, except in sync.",
+            label="number of streams",
+            unset="one per core",
+            search="all that divide the cores",
+            metavar="1,2",
+            swept=True,
+            commands=(*_STREAMS, "recommend"),
+            per_arm=True,
+        ),
+    ]
+    instances: Annotated[
+        Some[int],
+        Option(
+            ("--instances",),
+            Whole(1),
+            "Where and how to run",
+            "Whole copies that divide the cores among them.",
+            label="number of instances",
+            metavar="1,2",
+            swept=True,
+            commands=_STREAMS,
+            per_arm=True,
+        ),
+    ]
+    batch_size: Annotated[
+        Some[int | None],
+        Option(
+            ("-b", "--batch_size"),
+            Whole(1),
+            "Model and inputs",
+            "Items per batch.",
+            field="batch_sizes",
+            unset="1, or what the model fixes",
+            search="1,2,4,8,16, or what the model fixes",
+            metavar="1,8,32",
+            swept=True,
+            per_arm=True,
+        ),
+    ]
+    sequence_length: Annotated[
+        Some[int | None],
+        Option(
+            ("--sequence_length", "--sequence_lengths"),
+            Whole(1),
+            "Model and inputs",
+            "Length of sequences that the model leaves open.",
+            field="sequence_lengths",
+            unset="128",
+            metavar="32,128",
+            swept=True,
+            per_arm=True,
+        ),
+    ]
+    input_shapes: Annotated[
+        ShapesLike | None,
+        Option(
+            ("-i", "-shapes", "--input_shapes"),
+            Shapes(),
+            "Model and inputs",
+            'Shapes of inputs, by position "[1,2,3],[4,5,6]" or by name "input_ids=[1,384]".',
+            unset="those of the model, open sizes guessed",
+            per_arm=True,
+        ),
+    ]
+    thread_pinning: Annotated[
+        str,
+        Option(
+            ("-pin", "--thread_pinning"),
+            Word(*get_args(Pinning)),
+            "Where and how to run",
+            "Bind threads to cores, to NUMA nodes, or not.",
+            per_arm=True,
+        ),
+    ]
+    stream_mode: Annotated[
+        str,
+        Option(
+            ("--stream-mode",),
+            Word(*get_args(StreamMode)),
+            "Where and how to run",
+            "Streams in threads or processes with a loaded model each, or on the engine's own streams; "
+            "auto takes processes for calls below 2 ms.",
+            commands=_STREAMS,
+            per_arm=True,
+        ),
+    ]
+    rate: Annotated[
+        Some[float | None],
+        Option(
+            ("--rate",),
+            Number(0, above=True, unit="requests a second"),
+            "Where and how to run",
+            "Requests per second that arrive in the scenario server.",
+            field="rates",
+            metavar="50,100",
+            swept=True,
+            commands=("benchmark",),
+        ),
+    ]
+    input: Annotated[
+        StrPath | Mapping[str, Any] | None,
+        Option(
+            ("--input",),
+            File(),
+            "Model and inputs",
+            "Real inputs, by the names of the model's inputs.",
+            field="input_file",
+            unset="random ones",
+            metavar="FILE.npz",
+            remote=False,
+        ),
+    ]
+    seed: Annotated[int, Option(("--seed",), Whole(0), "Model and inputs", "Seed of the generated inputs.")]
+    time: Annotated[
+        float,
+        Option(
+            ("-t", "--time"),
+            Number(0, above=True, unit="seconds"),
+            "Measuring",
+            "Seconds to measure each cell.",
+            field="time_s",
+            label="measuring time",
+            help_of={
+                **dict.fromkeys(("compare", "capacity", "recommend"), _IN_ALL),
+                "profile": "Seconds of measuring times for each part, at most.",
+                "optimize": "Seconds of measuring for each comparison and each profile; with loading up to three "
+                "times as long.",
+            },
+            defaults={"compare": 60.0, "capacity": 60.0, "recommend": 120.0},
+        ),
+    ]
+    warmup_time: Annotated[
+        float,
+        Option(
+            ("-w", "--warmup_time"),
+            Number(0, unit="seconds"),
+            "Measuring",
+            "Most seconds to warm up each process, or 0.",
+            field="warmup_s",
+            label="warm-up time",
+            commands=("benchmark",),
+        ),
+    ]
+    processes: Annotated[
+        int | None,
+        Option(
+            ("--processes",),
+            Whole(1),
+            "Measuring",
+            "Fresh processes that share the time; 1 gives no interval.",
+            label="number of processes",
+            unset="5, fewer where loading is long or time is short",
+            commands=("benchmark", "capacity"),
+        ),
+    ]
+    precision: Annotated[
+        float | None,
+        Option(
+            ("--precision",),
+            Share(),
+            "Measuring",
+            "Go on until the 95 % interval is ±1% (or so) narrow; the time is then the most.",
+            metavar="1%",
+            commands=("benchmark",),
+        ),
+    ]
+    timeout: Annotated[
+        float | None,
+        Option(
+            ("--timeout",),
+            Number(0, above=True),
+            "Measuring",
+            "Seconds without an answer after which an engine counts as hung.",
+            field="patience_s",
+            unset="300, more for long steps",
+            remote=False,
+        ),
+    ]
+    cluster: Annotated[
+        str | None,
+        Option(
+            ("--cluster",),
+            Word(),
+            "Cluster",
+            "Measure on the nodes of a Ray cluster: its address, auto for the one here, local to start one.",
+            metavar="ADDRESS",
+            commands=("benchmark", "recommend"),
+            remote=False,
+        ),
+    ]
+    on: Annotated[
+        Some[str],
+        Option(
+            ("--on",),
+            Word(),
+            "Cluster",
+            "Machine types, by Ray resources or labels.",
+            unset="one node of each distinct CPU",
+            metavar="c7i,c7g",
+            many="commas",
+            commands=("benchmark", "recommend"),
+            remote=False,
+        ),
+    ]
+    nodes: Annotated[
+        int,
+        Option(
+            ("--nodes",),
+            Whole(1),
+            "Cluster",
+            "Machines of each type that measure every cell, for an interval that holds for the type.",
+            label="number of machines of each type",
+            commands=("benchmark",),
+            remote=False,
+        ),
+    ]
+    wait: Annotated[
+        float,
+        Option(
+            ("--wait",),
+            Number(0, unit="seconds"),
+            "Cluster",
+            "Seconds to wait for nodes that an autoscaler starts.",
+            field="wait_s",
+            label="wait for machines",
+            commands=("benchmark", "recommend"),
+            remote=False,
+        ),
+    ]
+    price: Annotated[
+        Mapping[str, float] | None,
+        Option(
+            ("--price",),
+            Prices(),
+            "Cluster",
+            "What an hour of each machine type costs; gives the cost per million inferences.",
+            field="prices",
+            metavar="c7i=0.0892,…",
+            many="commas",
+            commands=("benchmark", "recommend"),
+            remote=False,
+        ),
+    ]
+    engine_option: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            ("--engine-option",),
+            Pairs(),
+            "Where and how to run",
+            "An option of the engine, such as spinning=0. May be repeated.",
+            field="engine_options",
+            many="repeated",
+            commands=("benchmark", "compare", "capacity", "profile", "optimize"),
+            per_arm=True,
+            remote=False,
+        ),
+    ]
+    verify: Annotated[
+        bool,
+        Option(
+            ("--no-verify",),
+            Flag(),
+            "Measuring",
+            "Check the outputs against a reference.",
+            commands=("benchmark", "compare", "capacity", "recommend", "profile"),
+        ),
+    ]
+
+
+class ComparisonKeywords(PlanKeywords, total=False):
+    """The keywords of a comparison; those of its plans among them."""
+
+    margin: Annotated[
+        float,
+        Option(
+            ("--margin",),
+            Share(),
+            "Measuring",
+            "The share up to which a difference does not matter.",
+            default=0.01,
+        ),
+    ]
+
+
+#: By keyword.
+PLAN: dict[str, Option] = declared(PlanKeywords, Plan(""))
+COMPARISON: dict[str, Option] = {**PLAN, **declared(ComparisonKeywords, None, PLAN, ("compare",))}
+#: Those that fix a cell, which each arm of a comparison may have of its own.
+PER_ARM: dict[str, Option] = {keyword: option for keyword, option in PLAN.items() if option.per_arm}
+
+
+def make_plan(model: str, values: Mapping[str, Any], timed: bool = True) -> Plan:
+    """The plan with these values by keyword; what is no option of a plan is passed over.
+
+    Where the time is that of the whole (not `timed`), the plan has none of its own.
+    """
+    known = {name: option for name, option in PLAN.items() if name in values and (timed or name != "time")}
+    return Plan(model, **{option.field: values[name] for name, option in known.items()})
+
+
+def validate_values(plan: Plan) -> None:
+    """Refuse a plan with a value that is beyond the limits of its option."""
+    for option in PLAN.values():
+        option.validate(getattr(plan, option.field))

@@ -1,0 +1,216 @@
+"""The options of a version that is made of a model, beside those of its plan."""
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from inferlab.options.kinds import File, Flag, Kind, LevelsByName, Number, Whole, Word
+from inferlab.options.option import Option, declared
+from inferlab.options.plan import PLAN, PlanKeywords, Some, StrPath
+from inferlab.records.optimization import RecipeOptions
+
+# One of the keywords is called float.
+_Real: TypeAlias = float
+
+
+class VersionKeywords(PlanKeywords, total=False):
+    """The keywords of a version; those of its plan among them."""
+
+    name: Annotated[
+        str,
+        Option(
+            ("--name",),
+            Kind(),
+            "Output",
+            "What the version is called.",
+            unset="the name of the file",
+            default="",
+        ),
+    ]
+    sparsity: Annotated[
+        _Real | None,
+        Option(
+            ("--sparsity",),
+            Number(),
+            "Pruning",
+            "Share of weights to make zero, the smallest first, such as 0.8.",
+        ),
+    ]
+    scope: Annotated[
+        str,
+        Option(
+            ("--scope",),
+            Word("uniform", "global"),
+            "Pruning",
+            "The sparsity of each layer alike, or of all weights together with one threshold.",
+        ),
+    ]
+    pattern: Annotated[
+        str,
+        Option(
+            ("--pattern",),
+            Word(),
+            "Pruning",
+            "unstructured, block4, N:M such as 2:4, or channel: whole channels go, and tensors shrink.",
+        ),
+    ]
+    layers: Annotated[
+        Mapping[str, _Real] | None,
+        Option(
+            ("--layer",),
+            LevelsByName(),
+            "Pruning",
+            "The sparsity of layers by the name of a weight or node, or a regular expression. May be repeated.",
+            many="repeated",
+        ),
+    ]
+    include: Annotated[
+        Some[str],
+        Option(
+            ("--include",),
+            Word(),
+            "Pruning",
+            "Prune only these layers, by name or regular expression. May be repeated.",
+            many="repeated",
+        ),
+    ]
+    exclude: Annotated[
+        Some[str],
+        Option(
+            ("--exclude",),
+            Word(),
+            "Pruning",
+            "Leave these layers as they are, pruned and quantised neither. May be repeated.",
+            many="repeated",
+        ),
+    ]
+    minimum: Annotated[_Real, Option(("--min",), Number(), "Pruning", "Least sparsity of a layer.")]
+    maximum: Annotated[_Real, Option(("--max",), Number(), "Pruning", "Highest sparsity of a layer.")]
+    ends: Annotated[bool, Option(("--ends",), Flag(), "Pruning", "Prune the first and the last layer too.")]
+    budget: Annotated[
+        _Real | None,
+        Option(
+            ("--budget",),
+            Number(),
+            "Pruning",
+            "The loss that pruning may cost; profiles of the model then choose each layer's sparsity.",
+        ),
+    ]
+    profile: Annotated[
+        StrPath | None,
+        Option(
+            ("--profile",),
+            File(),
+            "Pruning",
+            "A profile made before (its file or id), to take the times and losses of a budget and the estimate "
+            "from.",
+        ),
+    ]
+    int8: Annotated[str | None, Option(("--int8",), Word("dynamic", "static"), "Quantization", "Compute in INT8.")]
+    weights_only: Annotated[
+        int | None,
+        Option(
+            ("--weights-only",),
+            Whole(),
+            "Quantization",
+            "Store weights in so many bits, compute in floats.",
+            metavar="8|4",
+        ),
+    ]
+    float: Annotated[
+        str | None,
+        Option(("--float",), Word("fp16", "bf16"), "Quantization", "Compute in half precision."),
+    ]
+    keep_sensitive: Annotated[
+        int,
+        Option(
+            ("--keep-sensitive",),
+            Whole(),
+            "Quantization",
+            "Leave this many layers that lose most by it in their precision; each is tried alone.",
+        ),
+    ]
+    per_tensor: Annotated[
+        bool,
+        Option(("--per-tensor",), Flag(), "Quantization", "One scale per tensor in INT8, not one per channel."),
+    ]
+    cleanup: Annotated[
+        bool,
+        Option(
+            ("--no-cleanup",),
+            Flag(),
+            "Model and inputs",
+            "Fold constants and remove dead nodes first.",
+        ),
+    ]
+    data: Annotated[
+        StrPath | None,
+        Option(
+            ("--data",),
+            File(),
+            "Model and inputs",
+            "Your inputs by name, with 'labels' if there are any, for ranges, output distance, accuracy; or "
+            "demo:digits.",
+            metavar="FILE.npz",
+        ),
+    ]
+    recipe: Annotated[
+        StrPath | None,
+        Option(
+            ("--recipe",),
+            File(),
+            "Model and inputs",
+            "Repeat a recipe, or do what you wrote in one.",
+            metavar="FILE.yaml",
+        ),
+    ]
+    goal: Annotated[
+        str | None,
+        Option(
+            ("--goal",),
+            Kind(),
+            "Search",
+            'Try recipes until one reaches this: "2x faster", "30% faster", "2x smaller", or several with commas.',
+        ),
+    ]
+    max_loss: Annotated[
+        str | _Real | None,
+        Option(
+            ("--max-loss",),
+            Kind(),
+            "Search",
+            "Loss that the goal may cost: of the accuracy where the data has labels, else of the outputs.",
+            unset="1%",
+            metavar="SHARE",
+        ),
+    ]
+    search_time: Annotated[
+        _Real | None,
+        Option(("--search-time",), Number(), "Search", "Seconds that the search may take.", unset="300"),
+    ]
+    nearest: Annotated[
+        bool,
+        Option(
+            ("--nearest",),
+            Flag(),
+            "Search",
+            "Where the goal is not reached, make what comes nearest to it within the loss.",
+            default=False,
+        ),
+    ]
+    measure: Annotated[
+        Some[str] | None,
+        Option(
+            ("--measure",),
+            Word(),
+            "Where and how to run",
+            "Engines to compare it with the original on, or none.",
+            unset="the engine of -e",
+            metavar="ENGINES",
+            many="commas",
+            default=(),
+        ),
+    ]
+
+
+#: By keyword, those of a plan among them.
+VERSION: dict[str, Option] = {**declared(VersionKeywords, RecipeOptions(), PLAN, ("optimize",)), **PLAN}
