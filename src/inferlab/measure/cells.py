@@ -15,7 +15,7 @@ from inferlab.measure.check import Arrays
 from inferlab.measure.prepare import Job
 from inferlab.model import inputs, shapes
 from inferlab.options.plan import PLAN, validate_values
-from inferlab.records import Cell, Event, Listener, Model, Plan, Scenario, Shape
+from inferlab.records import Cell, Event, Listener, Model, Plan, Scenario, Shape, StreamMode
 from inferlab.worker import DEFAULT_S
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
