@@ -19,7 +19,6 @@ from click.testing import CliRunner
 
 from inferlab.cli.export import command
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.model import export
 from inferlab.model.export import WrongExport, export_to_onnx
 from inferlab.model.reading import need_torch
 from inferlab.records import Event, TensorSpec
@@ -41,7 +40,7 @@ def child() -> Iterator[Worker]:
 @pytest.fixture(autouse=True)
 def _one_child(child: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """All exports in one child, unless a test says otherwise: it imports torch and transformers for seconds."""
-    monkeypatch.setattr(export, "Worker", lambda *_, **__: nullcontext(child))
+    monkeypatch.setattr("inferlab.worker.Worker", lambda *_, **__: nullcontext(child))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +188,7 @@ def test_an_abort_leaves_no_file(bert: Path, tmp_path: Path, monkeypatch: pytest
             if do == "task":
                 os.kill(self._process.pid, signal.SIGABRT)
 
-    monkeypatch.setattr(export, "Worker", Aborting)
+    monkeypatch.setattr("inferlab.worker.Worker", Aborting)
     with pytest.raises(EngineFailed, match="SIGABRT"):
         export_to_onnx(bert, tmp_path / "bert.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -258,7 +257,7 @@ def test_the_listener_hears_what_is_exported(bert: Path, tmp_path: Path) -> None
 def test_the_command_says_what_it_wrote_and_what_comes_next(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "Worker", Worker)  # in a process of its own, as a user has it
+    monkeypatch.setattr("inferlab.worker.Worker", Worker)  # in a process of its own, as a user has it
     out = tmp_path / "bert.onnx"
     result = CliRunner().invoke(command, [str(bert), "-o", str(out), "--opset", "14"], catch_exceptions=False)
     lines = result.stdout.splitlines()
