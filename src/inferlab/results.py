@@ -334,8 +334,9 @@ class DoctorResult:
         return content.dumps(self.to_dict())
 
     def save(self, path: StrPath) -> None:
-        """Write it to a .json file."""
-        files.write(checked_path(path, (".json",)), self.to_json())
+        """Write it to a file: .json has all of it, .csv the facts, .md and .html what is printed."""
+        target = checked_path(path, files.ENDINGS)
+        files.write(target, render_doctor.render(self.facts, target.suffix.lower()))
 
     def _repr_html_(self) -> str:
         return tables.notebook(render_doctor.blocks(self.facts))
@@ -380,5 +381,5 @@ def checked_path(path: StrPath, endings: Sequence[str]) -> Path:
     if target.suffix.lower() not in endings:
         known = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
         raise BadInput(f"A result is saved as {known}, by the ending of its name, which {path} does not have.")
-    files.check_place(target)
+    files.check_writable(target)
     return target

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
+
+import pytest
 
 from inferlab.views.doctor import PROSE
 from tests.cli.conftest import Run
@@ -29,6 +33,23 @@ def test_the_facts_are_exported(inferlab_here: Run, tmp_path: Path) -> None:
     assert [fact["code"] for fact in content["facts"]] == [code for code in PROSE if code != "smallest-difference"]
     assert all(fact["text"] in done.stdout for fact in content["facts"])
     assert done.stdout.endswith(content["verdict"] + "\n")
+
+
+@pytest.mark.parametrize("ending", ["csv", "md", "html"])
+def test_the_facts_are_exported_as_other_results_are(inferlab_here: Run, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"machine.{ending}"
+    done = inferlab_here("doctor", "--no-measure", "-x", file)
+    assert (done.returncode, done.stderr) == (0, f"Saved to {file}\n")
+    text = file.read_text()
+    if ending == "csv":
+        facts = list(csv.DictReader(io.StringIO(text)))
+        assert [fact["code"] for fact in facts] == [code for code in PROSE if code != "smallest-difference"]
+        assert list(facts[0]) == ["code", "group", "state", "text"]
+        assert all(fact["text"].removeprefix("'") in done.stdout for fact in facts)
+    elif ending == "md":
+        assert text.startswith("## This machine\n") and "- huge pages: " in text
+    else:
+        assert "<h1>This machine</h1>" in text and "<dt>huge pages</dt>" in text
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_anything_is_read(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from inferlab import views
-from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Failure, Outcome, OutputCheck
 from inferlab.views import files
 from inferlab.views.benchmark_report import report
@@ -236,8 +235,6 @@ def test_a_benchmark_is_exported_as_html_by_the_ending_of_the_name(tmp_path: Pat
     files.check_writable(path)
     views.write(ONE, path)
     assert path.read_text(encoding="utf-8") == report(ONE)
-    with pytest.raises(BadInput, match=r"This is exported as JSON, not as .html"):
-        files.check_writable(tmp_path / "doctor.html", only_json=True)
 
 
 SCRIPT = """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferlab.cli.options import EXPORT
 from inferlab.cli.progress import Log
 from inferlab.cli.terminal import unescaped
 
@@ -19,7 +20,7 @@ _COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
 
 
 @click.command("doctor")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help="Store the facts in a JSON file.")
+@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
 @click.option(
     "--measure/--no-measure",
     default=True,
@@ -31,10 +32,10 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     """Report whether this machine is fit for measuring: what disturbs, what cannot be read, and what to do."""
     from inferlab.lab import Lab
     from inferlab.machine.conditions import examine
-    from inferlab.views import content, doctor, files
+    from inferlab.views import doctor, files
 
     if export_path:
-        files.check_writable(export_path, only_json=True)
+        files.check_writable(export_path)
     facts = examine()
     if measure:
         with Log(quiet) as log:
@@ -43,7 +44,7 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     for line in doctor.lines(facts, width, _paint):
         click.echo(line, file=unescaped(sys.stdout))
     if export_path:
-        files.write(export_path, content.dumps(doctor.content(facts)))
+        files.write(export_path, doctor.render(facts, export_path.suffix.lower()))
         click.echo(f"Saved to {export_path}", err=True)
 
 

@@ -52,7 +52,7 @@ def command(model: str, out: str, plot_path: Path | None, strict: bool, work: Wo
         if asked.goal is None:
             raise BadInput("--plot belongs to a search: give a --goal.")
         charts.check_ending(plot_path)
-        files.check_place(plot_path)
+        files.check_writable(plot_path)
     # The first engine is the one that a profile is made on.
     plan = make_plan(model, {**values, "engine": values["engine"][:1]}, timed=False)
     front: Front | None = None

@@ -34,6 +34,6 @@ def command(results: tuple[str, ...], output: Path, x: str | None, y: str | None
     from inferlab.views import charts, files
 
     charts.check_ending(output)
-    files.check_place(output)
+    files.check_writable(output)
     charts.save(plot(*results, x=x, y=y, store=store_url), output)
     click.echo(f"Written: {output}")

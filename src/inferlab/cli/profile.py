@@ -49,7 +49,7 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
     from inferlab.views.profile_tables import diff_blocks
 
     if html_path:
-        files.check_place(html_path)
+        files.check_writable(html_path)
     values["verify_estimate"] |= values.pop("verify_estimate_once")
     values["verify"] &= values.pop("check")
     with work.lab() as lab:

@@ -10,7 +10,10 @@ from typing import Any
 from inferlab.codec import plain
 from inferlab.records import Fact, FactState
 from inferlab.units import duration, one_line, plural, share, size
-from inferlab.views.tables import Block, Pair
+from inferlab.views import tables
+from inferlab.views.fields import Field
+from inferlab.views.results import View, render_view
+from inferlab.views.tables import Block, Pair, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,9 +416,23 @@ def lines(facts: Sequence[Fact], width: int | None, paint: Callable[[FactState, 
 
 
 def blocks(facts: Sequence[Fact]) -> list[Block]:
-    """The same as named values, for notebooks."""
+    """The same as named values."""
     shown: list[Block] = [Pair(PROSE[fact.code].label, f"{fact.state}: {sentence(fact)}") for fact in facts]
     return [*shown, verdict(facts)]
+
+
+def render(facts: Sequence[Fact], ending: str) -> str:
+    """The text of a file with this ending; JSON where it is none of the others."""
+    view = View("This machine", lambda: blocks(facts), lambda: tables.to_csv(Table(_FIELDS, facts)))
+    return render_view(view, ending, lambda: content(facts))
+
+
+_FIELDS = (
+    Field("code", "Code", lambda fact: fact.code, left=True),
+    Field("group", "Group", lambda fact: PROSE[fact.code].group, left=True),
+    Field("state", "State", lambda fact: fact.state, left=True),
+    Field("text", "Text", lambda fact: sentence(fact), left=True),
+)
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

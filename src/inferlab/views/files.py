@@ -14,15 +14,8 @@ from inferlab.files import whole_file
 ENDINGS = (".json", ".csv", ".md", ".html")
 
 
-def check_writable(path: Path, only_json: bool = False) -> None:
-    """Refuse an export path before anything is measured, not after."""
-    if only_json and path.suffix.lower() in ENDINGS[1:]:
-        raise BadInput(f"This is exported as JSON, not as {path.suffix}: {path}. Give a name that ends in .json.")
-    check_place(path)
-
-
-def check_place(path: Path) -> None:
-    """Refuse a path to which no file can be written."""
+def check_writable(path: Path) -> None:
+    """Refuse a path to which no file can be written, before anything is measured, not after."""
     if path.is_dir():
         raise BadInput(f"The export path {path} is a folder. Give a file in it, such as {path / 'result.json'}.")
     if not path.parent.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from inferlab.records import (
     Benchmark,
@@ -49,11 +49,18 @@ class View:
 
 def render(record: Result, ending: str) -> str:
     """The text of a file with this ending; JSON where it is none of the others."""
-    view = view_of(record)
+    from inferlab.views import content
+
+    text = render_view(view_of(record), ending, lambda: content.content_of(record))
+    return text + _readable(record) if ending == ".md" else text
+
+
+def render_view(view: View, ending: str, json_values: Callable[[], Any]) -> str:
+    """The text of a file with this ending of whatever has a view."""
     if ending == ".csv":
         return view.csv()
     if ending == ".md":
-        return tables.markdown(view.title, view.blocks()) + _readable(record)
+        return tables.markdown(view.title, view.blocks())
     if ending == ".html":
         if view.html is not None:
             return view.html()
@@ -62,7 +69,7 @@ def render(record: Result, ending: str) -> str:
         return report.of_blocks(view.title, view.blocks())
     from inferlab.views import content
 
-    return content.to_json(record)
+    return content.dumps(json_values())
 
 
 def lines(record: Result, baseline: Outcome | None = None) -> list[str]:
