@@ -224,13 +224,13 @@ def _store(path: Path, seed: int) -> None:
 
 
 def _show_all(store: Any) -> None:
-    from inferlab.views import history, stored
+    from inferlab.views import history
 
     page = store.history(100)
     history.lines(page, datetime.now(UTC), 100)
     history.to_json(page, None)
     for one in page:
-        stored.lines(store.get(one.id))
+        results.entry_lines(store.get(one.id))
 
 
 _READERS: dict[str, Callable[[Path, int], None]] = {

@@ -146,10 +146,10 @@ def test_ctrl_c_before_anything_is_measured_leaves_nothing(store: Store) -> None
 
 
 def test_several_comparisons_are_shown_one_after_the_other(store: Store) -> None:
-    from inferlab.views import stored
+    from inferlab.views import results
 
     series = Lab(store, Scripted()).compare_all(A, B, labels=("ort", "ov"))
-    lines = stored.lines(_document(store, series.id))
+    lines = results.entry_lines(_document(store, series.id))
     assert lines.count("B: ov: 3.0000 ms (median latency per item)") == 2
     assert [line for line in lines if line.startswith("1 core")] == [
         "1 core, batch size 1",

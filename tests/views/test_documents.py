@@ -25,7 +25,7 @@ from inferlab.records import (
 )
 from inferlab.store import Document
 from inferlab.store.formats import Record, content_of, kind_of, outcomes_of, record_of
-from inferlab.views import content, results, stored
+from inferlab.views import content, results
 from tests.helpers.answers import a_capacity, a_recommendation
 from tests.helpers.comparisons import COMPARISON, MODEL, RATIO, RUN
 from tests.helpers.stored import a_document
@@ -33,7 +33,7 @@ from tests.helpers.stored import a_document
 
 def shown(document: Document) -> list[str]:
     """What is shown of an entry, its head left out."""
-    lines = stored.lines(document)
+    lines = results.entry_lines(document)
     return lines[lines.index("") + 1 :]
 
 
@@ -66,7 +66,7 @@ def test_a_comparison_is_shown_as_it_was_printed(changes: dict[str, Any], versio
     comparison = replace(COMPARISON, **changes)
     document = comparison_document(comparison, version)
     assert shown(document) == results.lines(comparison)
-    assert stored.to_json(document) == content.to_json(comparison)
+    assert results.entry_json(document) == content.to_json(comparison)
 
 
 def test_a_comparison_is_read_as_it_was_stored() -> None:
@@ -87,7 +87,7 @@ def test_a_capacity_is_shown_as_it_was_printed(changes: dict[str, Any]) -> None:
     older = a_document("capacity", content.content_of(capacity))
     for entry in (document, older):
         assert shown(entry) == results.lines(capacity)
-        assert json.loads(stored.to_json(entry)) == content.content_of(capacity)
+        assert json.loads(results.entry_json(entry)) == content.content_of(capacity)
 
 
 def test_a_recommendation_is_shown_as_it_was_printed() -> None:
@@ -95,7 +95,7 @@ def test_a_recommendation_is_shown_as_it_was_printed() -> None:
     document = as_stored(found)
     assert record_of(document) == replace(found, id="abcdefghij")
     assert shown(document) == results.lines(found)
-    assert stored.to_json(document) == content.to_json(found)
+    assert results.entry_json(document) == content.to_json(found)
 
 
 def test_a_recommendation_of_version_1_is_shown_with_its_evidence_and_code() -> None:
@@ -104,7 +104,7 @@ def test_a_recommendation_of_version_1_is_shown_with_its_evidence_and_code() -> 
     printed = results.lines(found)
     # How many batches a statistic rests on was not stored.
     assert shown(document) == [line for line in printed if "are needed to be sure" not in line]
-    assert json.loads(stored.to_json(document)) == content.content_of(found)
+    assert json.loads(results.entry_json(document)) == content.content_of(found)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -114,13 +114,13 @@ def test_recommendations_of_machine_types_are_shown_as_they_were_printed(version
     older = a_document("recommendation", content.content_of(found))
     document = older if version == 1 else as_stored(found)
     assert shown(document) == results.lines(found)
-    assert json.loads(stored.to_json(document)) == content.content_of(found)
+    assert json.loads(results.entry_json(document)) == content.content_of(found)
 
 
 def test_the_head_names_machines_and_versions_once() -> None:
     newer = replace(RUN, versions={**RUN.versions, "onnxruntime": "1.21"})
     comparison = replace(COMPARISON, pairs=tuple(replace(pair, b=newer) for pair in COMPARISON.pairs))
-    lines = stored.lines(replace(comparison_document(comparison), note="mine\x1b"))
+    lines = results.entry_lines(replace(comparison_document(comparison), note="mine\x1b"))
     head = lines[: lines.index("")]
     assert head[0] == "Entry: abcdefghij (comparison)"
     assert head[1].startswith("Saved: 2026-01-0")
@@ -134,10 +134,10 @@ def test_the_head_names_machines_and_versions_once() -> None:
     [{"ratio": 1.5, "deep": {"x": 1}}, {"format": "inferlab-comparison/1", "ratio": 1.5, "a": None}, {}],
 )
 def test_what_is_not_known_here_is_shown_as_far_as_it_goes(content: dict[str, Any]) -> None:
-    lines = stored.lines(a_document("comparison", content))
+    lines = results.entry_lines(a_document("comparison", content))
     assert ("ratio: 1.5" in lines) == ("ratio" in content)
     assert lines[-1] == "All of it as JSON: inferlab show abcdefghij -x result.json"
-    assert json.loads(stored.to_json(a_document("x", content))) == content
+    assert json.loads(results.entry_json(a_document("x", content))) == content
 
 
 def test_wrong_outputs_of_a_capacity_are_said() -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferlab.cli.options import EXPORT
 from inferlab.cli.progress import Log
 from inferlab.cli.terminal import unescaped
+from inferlab.cli.work import export_option
 
 if TYPE_CHECKING:
     from inferlab.records import FactState
@@ -20,7 +20,7 @@ _COLOURS = {"good": "green", "warn": "red", "unknown": "yellow", "info": "blue"}
 
 
 @click.command("doctor")
-@click.option("-x", "--export_path", type=click.Path(path_type=Path), help=EXPORT)
+@export_option
 @click.option(
     "--measure/--no-measure",
     default=True,

@@ -27,7 +27,7 @@ def command(
     """
     from inferlab.errors import BadInput
     from inferlab.store import Document
-    from inferlab.views import stored
+    from inferlab.views import results
 
     with opened(store_url) as store:
         found = store.get(entry_id)
@@ -40,8 +40,8 @@ def command(
         if note is not None:
             store.note(found.id, note)
             found = store.get(found.id)
-    whole = stored.render(found, export_path.suffix.lower()) if export_path else ""
-    for line in stored.lines(found, baseline):
+    whole = results.render_entry(found, export_path.suffix.lower()) if export_path else ""
+    for line in results.entry_lines(found, baseline):
         click.echo(line)
     if export_path:
         files.write(export_path, whole)

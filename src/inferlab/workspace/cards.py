@@ -17,7 +17,7 @@ from inferlab.records import Benchmark, Cell, Comparison, ComparisonSweep, Estim
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
 from inferlab.store.store import Store
-from inferlab.views import comparison, stored
+from inferlab.views import comparison, results
 from inferlab.views.text import finding
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import reference_to
@@ -175,7 +175,7 @@ def open_card(store: Store, entry_id: str) -> Card:
         return _of_benchmark(store, found)
     if found.kind == "comparison":
         return _of_comparison(found, _original(store, found.project_id))
-    return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
+    return Card(found.id, found.kind, (), lines=tuple(results.entry_lines(found)))
 
 
 def _of_benchmark(store: Store, found: Stored) -> Card:
@@ -219,9 +219,9 @@ def _of_comparison(found: Document, original: str) -> Card:
     try:
         sweep = record_of(found)
     except BadInput:
-        return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
+        return Card(found.id, found.kind, (), lines=tuple(results.entry_lines(found)))
     if not isinstance(sweep, ComparisonSweep) or not sweep.results:
-        return Card(found.id, found.kind, (), lines=tuple(stored.lines(found)))
+        return Card(found.id, found.kind, (), lines=tuple(results.entry_lines(found)))
     label_a, label_b = sweep.results[0].labels
     # A and B alternate in the store; the card shows B, which is compared with A.
     arms = tuple(
@@ -230,7 +230,7 @@ def _of_comparison(found: Document, original: str) -> Card:
     )
     duels = tuple(_duel(one, (arms[1].label, arms[0].label)) for one in sweep.results)
     failures = tuple(failure.message for failure in sweep.failures)
-    text = () if found.outcomes else tuple(stored.lines(found))
+    text = () if found.outcomes else tuple(results.entry_lines(found))
     return Card(found.id, found.kind, arms, duels, failures, text, sweep.results)
 
 

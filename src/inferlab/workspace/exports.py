@@ -16,7 +16,7 @@ from inferlab.records.optimization import Recipe
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
 from inferlab.store.store import Store
-from inferlab.views import stored
+from inferlab.views import results
 from inferlab.views.deployment import program
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.versions import files_of, is_ours
@@ -42,7 +42,7 @@ def export(store: Store, entry_id: str, ending: str) -> Export:
     if ending not in _TYPES:
         raise BadInput(f"An entry is exported as {', '.join(_TYPES)}, not as {ending!r}.")
     found = store.get(entry_id)
-    text = stored.render(found, f".{ending}")
+    text = results.render_entry(found, f".{ending}")
     about = found.benchmark.model.source if isinstance(found, Stored) else _about(found)
     return Export(f"{_slug(about)}-{found.id}.{ending}", _TYPES[ending], text)
 
