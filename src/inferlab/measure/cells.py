@@ -110,10 +110,15 @@ def _choices(plan: Plan) -> list[_Choice]:
     return product
 
 
-def cells_of(plan: Plan, model: Model, usable_cores: int | None = None) -> list[Cell]:
+def usable_cores(plan: Plan) -> int:
+    """How many cores a plan has by default on this machine."""
+    return machine.usable_cores()
+
+
+def cells_of(plan: Plan, model: Model, most_cores: int | None = None) -> list[Cell]:
     """Every cell of a plan once, without its inputs: those of a long sweep would fill the memory.
 
-    `usable_cores` are those of the machine that shall measure, where it is not this one.
+    `most_cores` are those of the machine that shall measure, where it is not this one.
     """
     digests: dict[tuple[tuple[str, Shape], ...], str] = {}
     cells: dict[str, Cell] = {}
@@ -122,7 +127,7 @@ def cells_of(plan: Plan, model: Model, usable_cores: int | None = None) -> list[
         shapes_here = tuple(resolved.shapes.items())
         if shapes_here not in digests:
             digests[shapes_here] = inputs.digest(_inputs(plan, model, resolved.shapes, resolved.batch_size)[0])
-        num_cores = choice.num_cores or usable_cores or machine.usable_cores()
+        num_cores = choice.num_cores or most_cores or usable_cores(plan)
         default = default_streams(choice.scenario, max(1, num_cores // choice.instances))
         cell = Cell(
             model_digest=model.digest,

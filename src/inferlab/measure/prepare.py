@@ -173,13 +173,18 @@ class PreparedCell:
     reference: Reference
 
 
+def cpus_of(cell: Cell) -> tuple[int, ...]:
+    """The CPUs that a cell is bound to; none where it is not."""
+    return machine.choose_cpus(cell.num_cores, cell.thread_pinning)
+
+
 @contextmanager
 def prepare_cell(job: Job, listener: Listener) -> Iterator[PreparedCell]:
     """Make a job ready; what was written for it is gone afterwards."""
     cell = job.cell
     launch = registry.launch(cell.engine)
     able = capabilities_for(job)
-    cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
+    cpus = cpus_of(cell)
 
     def in_mode(mode: str) -> Layout:
         return lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, able, cell.instances)

@@ -9,20 +9,19 @@ from typing import get_args
 
 import numpy as np
 
-from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
 from inferlab.measure import candidates, paired
 from inferlab.measure.candidates import TIE, label
 from inferlab.measure.cell import measuring_alone
-from inferlab.measure.cells import jobs, with_inputs_of
+from inferlab.measure.cells import jobs, usable_cores, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.children import load_request
 from inferlab.measure.explore import Explorer, Record, Search, latencies_s
 from inferlab.measure.findings import disturbances
 from inferlab.measure.intervals import student
 from inferlab.measure.paired import ComparisonJob
-from inferlab.measure.prepare import Job, Layout, lay_out
+from inferlab.measure.prepare import Job, Layout, cpus_of, lay_out
 from inferlab.measure.queueing import value_s
 from inferlab.measure.stats import items_per_sec, median_ms
 from inferlab.model.shapes import batch_axis, fixed_batch
@@ -132,8 +131,7 @@ def deployment(job: Job, layout: Layout | None = None) -> Deployment:
     """
     cell = job.cell
     if layout is None:
-        cpus = machine.choose_cpus(cell.num_cores, cell.thread_pinning)
-        layout = lay_out("auto", "sync", cpus, cell.num_cores, 1, ())
+        layout = lay_out("auto", "sync", cpus_of(cell), cell.num_cores, 1, ())
     launch = registry.launch(cell.engine)
     groups = [list(group) for group in layout.children[0]]
     try:
@@ -159,7 +157,7 @@ def recommend(search: Search, listener: Listener) -> Recommendation:
     search = replace(search, plan=replace(search.plan, batch_sizes=_batch_sizes(search)))
     engines, left_out = _engines(search)
     bases = _base_jobs(search)
-    cores = tuple(filter(None, search.plan.num_cores)) or candidates.core_counts(machine.usable_cores())
+    cores = tuple(filter(None, search.plan.num_cores)) or candidates.core_counts(usable_cores(search.plan))
     grid = candidates.grid(engines, cores, tuple(filter(None, search.plan.num_streams)), tuple(bases))
     if not grid:
         raise BadInput("No configuration is left to try: there are more streams than cores. Give -nstreams fewer.")

@@ -9,6 +9,7 @@ from typing import Any
 from inferlab.measure import intervals
 from inferlab.measure.check import worst
 from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, with_samples
+from inferlab.options.plan import COLUMNS, cell_texts
 from inferlab.records import Benchmark, Comparison, Estimate, Outcome
 
 #: What two results may differ in beside their model and machine, and what it is called.
@@ -26,6 +27,7 @@ CONDITIONS = {
     "thread_pinning": "pinning",
     "engine_options": "engine options",
     "inputs": "input shapes",
+    **{keyword: option.label for keyword, option in COLUMNS.items()},
 }
 #: What two machines may differ in.
 _MACHINE = {
@@ -68,6 +70,7 @@ def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedRes
         "stream_mode": first.stream_mode,
         "engine_options": dict(cell.engine_options),
         "inputs": {name: list(shape) for name, shape in cell.shapes},
+        **cell_texts(cell),
     }
     return SavedResult(
         label=label,

@@ -46,6 +46,8 @@ class Option:
     field: str = ""
     #: In sentences and on pages; by default the keyword.
     label: str = ""
+    #: The heading of its column, where it fixes a cell and no view lays it out by hand.
+    column: str = ""
     #: What it is where nobody says and the record has no value.
     unset: str = ""
     #: What it is where nobody says and `recommend` searches.
@@ -73,6 +75,11 @@ class Option:
     def is_list(self) -> bool:
         """Whether the command line takes several values with commas."""
         return self.many == "commas"
+
+    @property
+    def title(self) -> str:
+        """What its field on a page is called."""
+        return f"{self.label[0].upper()}{self.label[1:]}"
 
     @property
     def json_name(self) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_a
 
 from inferlab.options.kinds import File, Flag, Number, Pairs, Prices, Shapes, Share, Whole, Word
 from inferlab.options.option import Option, declared
-from inferlab.records import Pinning, Plan, Scenario, StreamMode
+from inferlab.records import Cell, Pinning, Plan, Scenario, StreamMode
 
 T = TypeVar("T")
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -368,6 +368,19 @@ PLAN: dict[str, Option] = declared(PlanKeywords, Plan(""))
 COMPARISON: dict[str, Option] = {**PLAN, **declared(ComparisonKeywords, None, PLAN, ("compare",))}
 #: Those that fix a cell, which each arm of a comparison may have of its own.
 PER_ARM: dict[str, Option] = {keyword: option for keyword, option in PLAN.items() if option.per_arm}
+
+
+#: Those that views show as they are declared.
+COLUMNS: dict[str, Option] = {keyword: option for keyword, option in PER_ARM.items() if option.column}
+
+
+def cell_texts(cell: Cell) -> dict[str, str | None]:
+    """The values of a cell that views show as they are declared, as the command line takes them."""
+    values = {keyword: getattr(cell, keyword) for keyword in COLUMNS}
+    return {
+        keyword: None if value == COLUMNS[keyword].default else COLUMNS[keyword].written(value)
+        for keyword, value in values.items()
+    }
 
 
 def make_plan(model: str, values: Mapping[str, Any], timed: bool = True) -> Plan:

@@ -12,7 +12,7 @@ from pathlib import Path
 from inferlab.errors import InferlabError
 from inferlab.measure.check import worst
 from inferlab.measure.paired import ComparisonJob, compare
-from inferlab.measure.prepare import Job
+from inferlab.measure.prepare import Job, cpus_of
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.shapes import resolve
@@ -127,7 +127,8 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
         measured = performance.measure_int8(job, costs, measured, calibration, wanted.time_s, listener)
         yield replace(profile, performance=measured)
     if wanted.roofline:
-        ceilings = roofline.measure_ceilings(job.cell.num_cores, listener)
+        cpus = cpus_of(job.cell) if job.cell.thread_pinning == "core" else ()
+        ceilings = roofline.measure_ceilings(job.cell.num_cores, listener, cpus=cpus)
         layers, doubts = roofline.place_all(measured.layers, ceilings)
         measured = replace(measured, ceilings=ceilings, layers=layers, findings=(*measured.findings, *doubts))
         yield replace(profile, performance=measured)

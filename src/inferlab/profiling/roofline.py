@@ -66,9 +66,14 @@ def place(
     return bound, max(compute_ms, memory_ms) / ms
 
 
-def measure_ceilings(num_cores: int, listener: Listener = ignore, seconds: float = 3.0) -> Ceilings:
-    """What so many cores of this machine reach at most; measured again, for it belongs to the same moment."""
-    cpus = machine.choose_cpus(num_cores, "core")
+def measure_ceilings(
+    num_cores: int, listener: Listener = ignore, seconds: float = 3.0, cpus: tuple[int, ...] = ()
+) -> Ceilings:
+    """What so many cores of this machine reach at most; measured again, for it belongs to the same moment.
+
+    On these CPUs, by default on the first of each core.
+    """
+    cpus = cpus or machine.choose_cpus(num_cores, "core")
     with measuring_alone("ceilings for the roofline", listener):
         listener(Event("ceilings", {"num_cores": num_cores}))
         return _measure(num_cores, cpus, seconds)

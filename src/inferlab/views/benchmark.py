@@ -12,6 +12,7 @@ from inferlab.measure import headline, intervals
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all, find_in_all
 from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes, summarize, with_samples
+from inferlab.options.plan import COLUMNS, cell_texts
 from inferlab.records import Benchmark, Cell, Estimate, Outcome, Run, Summary
 from inferlab.units import count, decimal, duration, plural, share, size
 from inferlab.views import fields
@@ -304,6 +305,7 @@ def _around(outcome: Outcome) -> list[Pair]:
         streams = f"{cell.instances} instances of {streams}"
     shown = [
         Pair("Engine", f"{engine}, {plural(cell.num_cores, 'core')}, {streams}"),
+        *(Pair(COLUMNS[name].column, text) for name, text in cell_texts(cell).items() if text is not None),
         Pair("Load Time", duration(statistics.median(one.load_s for one in runs))),
         Pair("First Inference", duration(statistics.median(one.first_inference_s for one in runs))),
     ]

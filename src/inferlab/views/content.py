@@ -30,6 +30,7 @@ from inferlab.measure.stats import (
     seconds,
     summarize,
 )
+from inferlab.options.plan import cell_texts
 from inferlab.records import (
     Benchmark,
     Capacity,
@@ -157,6 +158,7 @@ def cell_content(benchmark: Benchmark, outcome: Outcome) -> Content:
         "seed": cell.seed,
         "inputs": dict(cell.shapes),
         "thread_pinning": cell.thread_pinning,
+        **cell_texts(cell),
         "engine_options": dict(cell.engine_options),
         "warmup_time": cell.warmup_s,
         "precision": cell.precision,

@@ -8,6 +8,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from inferlab.options.option import Option
+from inferlab.options.plan import COLUMNS
 from inferlab.units import count, decimal, plural, shortened, size
 from inferlab.views.intervals import Ends, between, half_width, rounded
 
@@ -118,6 +120,16 @@ def _of_cell(key: str, label: str, **more: Any) -> Field:
     return Field(key, label, attrgetter(key), **more)
 
 
+def _declared(option: Option) -> Field:
+    """A cell's value of an option, as the command line takes it; None where it is as by default."""
+
+    def get(cell: Any) -> str | None:
+        value = getattr(cell, option.keyword, option.default)
+        return None if value == option.default else option.written(value)
+
+    return Field(option.keyword, option.column, get, left=True, words=f"{option.column} {{}}".format)
+
+
 def _counting(noun: str) -> Callable[[int], str]:
     return lambda number: plural(number, noun)
 
@@ -139,6 +151,7 @@ SEQUENCE_LENGTH = _of_cell(
 CELL = (
     *(MACHINE_TYPE, MACHINE_NUMBER, ENGINE, SCENARIO, NUM_CORES, INSTANCES, NUM_STREAMS, RATE, BATCH_SIZE),
     SEQUENCE_LENGTH,
+    *(_declared(option) for option in COLUMNS.values()),
 )
 
 # What was measured of a cell, out of rows with its summary.

@@ -15,6 +15,7 @@ from inferlab.codec import Unreadable, parse_json, read_text
 from inferlab.errors import BadInput
 from inferlab.lab.lookup import choose_result
 from inferlab.measure.unpaired import CONDITIONS, SavedResult
+from inferlab.options.plan import COLUMNS
 from inferlab.records import Benchmark
 from inferlab.views import content
 from inferlab.views.tables import FORMULA, csv_lines
@@ -50,6 +51,7 @@ FIELDS: dict[str, Callable[[str], Any]] = {
     "machine_number": int,
     **dict.fromkeys(("price_per_hour", "cost_per_million"), float),
     **dict.fromkeys(("cost_per_million_low", "cost_per_million_high"), float),
+    **dict.fromkeys(COLUMNS, str),
 }
 _NUMBERS = ("benchmark_result",)
 #: Where the JSON of a result has what a row has; under its own name where nothing is said.

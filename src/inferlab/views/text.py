@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
+from inferlab.options.plan import COLUMNS
 from inferlab.records import Cell, Estimate, Finding, Machine, Model, OutputCheck
 from inferlab.units import duration, plural, scaled, share, size
 from inferlab.views.fields import CELL
@@ -309,7 +311,8 @@ def finding(one: Finding) -> str:
 def cell_label(cell: Cell) -> str:
     """A cell in a few words."""
     unsaid = {"instances": cell.instances == 1, "num_streams": cell.scenario == "sync"}
-    known = {field: getattr(cell, field.key) for field in CELL if not unsaid.get(field.key)}
+    get = {field: field.get if field.key in COLUMNS else attrgetter(field.key) for field in CELL}
+    known = {field: get[field](cell) for field in CELL if not unsaid.get(field.key)}
     return ", ".join(field.words(value) for field, value in known.items() if value is not None)
 
 

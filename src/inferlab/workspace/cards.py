@@ -13,6 +13,7 @@ from inferlab.measure.findings import find_all
 from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.measure.stats import summarize
 from inferlab.measure.unpaired import compare_saved, saved_result
+from inferlab.options.plan import COLUMNS
 from inferlab.records import Benchmark, Cell, Comparison, ComparisonSweep, Estimate, Outcome, OutputCheck
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
@@ -25,7 +26,10 @@ from inferlab.workspace.versions import ORIGINAL
 
 _MARGIN = 0.01
 # What tells the arms of a sweep apart; core counts and batch sizes are what a card lets one choose.
-_SPLITS = ("scenario", "instances", "rate", "sequence_length", "engine_options", "thread_pinning", "num_streams")
+_SPLITS = (
+    *("scenario", "instances", "rate", "sequence_length", "engine_options", "thread_pinning", "num_streams"),
+    *COLUMNS,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def _request_model(
         if several:
             fields[option.field] = list[_type(option)], Field(list(default), description=told)  # type: ignore[misc]
         else:
-            value = default[0] if option.swept else default
+            value = default[0] if option.swept else list(default) if isinstance(default, tuple) else default
             fields[option.json_name] = _type(option), Field(value, description=told)
     hints = get_type_hints(record)
     for one in dataclasses.fields(record):
@@ -112,6 +112,8 @@ def _type(option: Option) -> Any:
         found = Annotated[int, Field(ge=int(kind.least or 0), le=_MOST)]
     elif isinstance(kind, Flag | Number):
         found = bool if isinstance(kind, Flag) else float
+    if option.many and not option.swept:
+        return list[found]
     return found | None if option.default in (None, (None,)) else found
 
 

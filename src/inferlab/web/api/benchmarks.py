@@ -10,6 +10,7 @@ from pydantic import Field
 from inferlab import records
 from inferlab.errors import NotThere
 from inferlab.measure.findings import find_all
+from inferlab.options.plan import cell_texts
 from inferlab.store.entries import Entry
 from inferlab.views import content
 from inferlab.views.charts.timeline import Track, tracks
@@ -70,6 +71,7 @@ class CellFacts(Answer):
     sequence_length: int | None = Field(description="As it was asked for.")
     input_shapes: dict[str, list[int]] = Field(description="The shape of every input.")
     engine_options: dict[str, str] = Field(description="Options of the engine.")
+    options: dict[str, str] = Field(description="Other options that were given, as the command line takes them.")
     time_s: float = Field(description="Seconds of measuring that were asked for.")
     status: records.Status = Field(description="done, failed, cancelled or pending.")
     failure: Failure | None = Field(description="Why it has no result.")
@@ -88,6 +90,7 @@ class CellFacts(Answer):
             "cell_id": cell.id,
             "input_shapes": dict(cell.shapes),
             "engine_options": dict(cell.engine_options),
+            "options": {name: text for name, text in cell_texts(cell).items() if text is not None},
             "numbers": found,
             "wrong": bool(found and found.wrong),
             "output_check": OutputFacts.of(cards.checked(record)) if runs else None,

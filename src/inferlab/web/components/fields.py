@@ -48,7 +48,7 @@ class OptionFields:
     def _field(
         self, option: Option, command: str, changed: Callable[[], Awaitable[None] | None]
     ) -> ui.checkbox | ui.select | ui.input:
-        label, default = option.label.capitalize(), option.default_of(command)
+        label, default = option.title, option.default_of(command)
         if isinstance(option.kind, Flag):
             return ui.checkbox(label, value=default, on_change=changed).props("dense")
         field: ui.select | ui.input
@@ -68,7 +68,7 @@ class OptionFields:
             try:
                 found[name] = option.read(value.strip()) if isinstance(value, str) and value.strip() else value
             except ValueError as error:
-                raise BadInput(f"{option.label.capitalize()}: {error}") from None
+                raise BadInput(f"{option.title}: {error}") from None
             if found[name] in (None, ""):
                 found[name] = option.default
         return found
