@@ -73,6 +73,7 @@ REST: dict[str, st.SearchStrategy[Any]] = {
     "input_file": st.none() | words(),
     "engine_options": OPTIONS,
     "thread_pinning": st.sampled_from(["core", "numa", "none"]),
+    "cpu_list": st.just(()) | some(st.integers(0, 4095)),
     "seed": st.integers(0, 10**12),
     "verify": st.booleans(),
     "patience_s": SECONDS,
@@ -127,7 +128,10 @@ def test_any_comparison_is_read_again_as_it_was_planned(
     model: str, fields: dict[str, Any], data: st.DataObject, time_s: float, margin: float
 ) -> None:
     a = Plan(model, **fields)
-    own = {**ARM, **{name: REST[name] for name in ("input_shapes", "thread_pinning", "engine_options")}}
+    own = {
+        **ARM,
+        **{name: REST[name] for name in ("input_shapes", "thread_pinning", "engine_options", "cpu_list")},
+    }
     b = replace(a, **data.draw(default_or({**own, "model": MODELS})))
     assert asked(command.comparison(a, b, time_s, margin))[:2] == (a, b)
     _, _, found_s, found_margin, _ = asked(command.comparison(a, b, time_s, margin))

@@ -75,7 +75,7 @@ def test_a_baseline_that_no_cell_is_is_refused_before_anything_is_measured() -> 
     with pytest.raises(BadInput, match="No cell of this plan has engine=torch"):
         view.check_baseline([SLOW.cell], ["engine=torch"])
     with pytest.raises(
-        BadInput, match=r"'speed' is not of the form OPTION=VALUE; the options are batch_size, engine"
+        BadInput, match=r"'speed' is not of the form OPTION=VALUE; the options are batch_size, cpu_list, engine"
     ):
         view.check_baseline([SLOW.cell], ["speed"])
 

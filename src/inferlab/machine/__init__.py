@@ -76,8 +76,13 @@ def usable_cores() -> int:
     return len(cores()) if quota is None else max(1, min(len(cores()), int(quota)))
 
 
-def choose_cpus(num_cores: int, pinning: Pinning) -> tuple[int, ...]:
-    """The CPUs to bind to: one for each core, or all of the NUMA nodes that have those cores; none for 'none'."""
+def choose_cpus(num_cores: int, pinning: Pinning, cpu_list: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """The CPUs to bind to: one for each core, or all of the NUMA nodes that have those cores; none for 'none'.
+
+    Of a list that the user gave, the first so many; refuses CPUs that this process may not use.
+    """
+    if cpu_list:
+        return _listed(cpu_list, pinning)[:num_cores]
     available = cores()
     if num_cores > len(available):
         raise BadInput(
@@ -91,6 +96,19 @@ def choose_cpus(num_cores: int, pinning: Pinning) -> tuple[int, ...]:
         return tuple(core.cpus[0] for core in chosen)
     nodes = {core.node for core in chosen}
     return tuple(cpu for core in available if core.node in nodes for cpu in core.cpus)
+
+
+def _listed(cpu_list: tuple[int, ...], pinning: Pinning) -> tuple[int, ...]:
+    """The CPUs that the user gave, if threads can be bound to them."""
+    allowed = _allowed_cpus()
+    if pinning != "core":
+        raise BadInput(f"--cpu-list binds threads to CPUs, and -pin {pinning} does not: leave one of them out.")
+    if not hasattr(os, "sched_setaffinity"):
+        raise BadInput("This system binds no process to CPUs: leave out --cpu-list.")
+    if missing := [str(cpu) for cpu in cpu_list if cpu not in allowed]:
+        known = ", ".join(map(str, allowed))
+        raise BadInput(f"--cpu-list names CPU {', '.join(missing)}, but this process may use only {known}.")
+    return cpu_list
 
 
 @functools.cache

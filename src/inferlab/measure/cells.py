@@ -25,9 +25,14 @@ _OFFLINE_BATCH = 16
 def validate_plan(plan: Plan) -> None:
     """Refuse what cannot be measured before anything is loaded."""
     validate_values(plan)
-    for cores in plan.num_cores:
+    listed = len(plan.cpu_list)
+    for cores in plan.num_cores or (None,):
+        if listed and cores not in (None, listed):
+            raise BadInput(
+                f"--cpu-list names {listed}, -ncores asks for {cores}: leave one out, or let them agree."
+            )
         if plan.cluster is None:  # the machines of a cluster have cores of their own
-            machine.choose_cpus(cores or 1, plan.thread_pinning)
+            machine.choose_cpus(cores or listed or 1, plan.thread_pinning, plan.cpu_list)
     if plan.precision is not None and plan.processes is not None:
         raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
     if plan.cluster is None and (plan.on or plan.nodes > 1 or plan.wait_s or plan.prices):
@@ -112,7 +117,7 @@ def _choices(plan: Plan) -> list[_Choice]:
 
 def usable_cores(plan: Plan) -> int:
     """How many cores a plan has by default on this machine."""
-    return machine.usable_cores()
+    return len(plan.cpu_list) or machine.usable_cores()
 
 
 def cells_of(plan: Plan, model: Model, most_cores: int | None = None) -> list[Cell]:
@@ -127,7 +132,7 @@ def cells_of(plan: Plan, model: Model, most_cores: int | None = None) -> list[Ce
         shapes_here = tuple(resolved.shapes.items())
         if shapes_here not in digests:
             digests[shapes_here] = inputs.digest(_inputs(plan, model, resolved.shapes, resolved.batch_size)[0])
-        num_cores = choice.num_cores or most_cores or usable_cores(plan)
+        num_cores = choice.num_cores or len(plan.cpu_list) or most_cores or usable_cores(plan)
         default = default_streams(choice.scenario, max(1, num_cores // choice.instances))
         cell = Cell(
             model_digest=model.digest,
@@ -151,6 +156,7 @@ def cells_of(plan: Plan, model: Model, most_cores: int | None = None) -> list[Ce
             verify=plan.verify,
             sequence_length=choice.sequence_length,
             guessed_inputs=resolved.guessed,
+            cpu_list=plan.cpu_list,
         )
         cells.setdefault(cell.id, cell)
     return list(cells.values())

@@ -175,7 +175,7 @@ class PreparedCell:
 
 def cpus_of(cell: Cell) -> tuple[int, ...]:
     """The CPUs that a cell is bound to; none where it is not."""
-    return machine.choose_cpus(cell.num_cores, cell.thread_pinning)
+    return machine.choose_cpus(cell.num_cores, cell.thread_pinning, cell.cpu_list)
 
 
 @contextmanager

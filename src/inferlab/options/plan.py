@@ -153,6 +153,21 @@ class PlanKeywords(TypedDict, total=False):
             per_arm=True,
         ),
     ]
+    cpu_list: Annotated[
+        Sequence[int],
+        Option(
+            ("--cpu-list",),
+            Whole(),
+            "Where and how to run",
+            "The CPUs to run on, by number, in place of those that are chosen; streams divide them in this order.",
+            label="CPU list",
+            unset="the first CPU of each core",
+            metavar="0,2-3",
+            many="commas",
+            per_arm=True,
+            column="CPUs",
+        ),
+    ]
     stream_mode: Annotated[
         str,
         Option(

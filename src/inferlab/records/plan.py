@@ -34,6 +34,8 @@ class Plan:
     input_file: str | None = None
     engine_options: tuple[tuple[str, str], ...] = ()
     thread_pinning: Pinning = "core"
+    #: The CPUs to run on; none stands for the first of each core.
+    cpu_list: tuple[int, ...] = ()
     stream_mode: StreamMode = "auto"
     time_s: float = 10.0
     warmup_s: float = 2.0
@@ -87,14 +89,16 @@ class Cell:
     machine_number: int | None = None
     #: The inputs whose shape inferlab chose, because the model leaves it open and nobody gave one.
     guessed_inputs: tuple[str, ...] = ()
+    #: The CPUs that it runs on, where the user chose them.
+    cpu_list: tuple[int, ...] = ()
 
     @property
     def id(self) -> str:
         """The cell's identity: a hash of all that was fixed."""
         fixed = asdict(self)
-        for name in ("machine_type", "machine_number"):
-            # Cells had ids before there were clusters, and keep them.
-            if fixed[name] is None:
+        for name in ("machine_type", "machine_number", "cpu_list"):
+            # Cells had ids before there were clusters and lists of CPUs, and keep them.
+            if fixed[name] in (None, ()):
                 del fixed[name]
         # Who chose a shape does not change what is measured.
         del fixed["guessed_inputs"]
