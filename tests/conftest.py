@@ -14,6 +14,8 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped,unused-ignore]
 
+from tests.helpers.forked import Pool, new_pool, workers_from
+
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(
     "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -78,6 +80,35 @@ def own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.environ["INFERLAB_STORE"] = str(tmp_path_factory.mktemp("store") / "lab.db")
     yield os.environ["INFERLAB_STORE"]
     del os.environ["INFERLAB_STORE"]
+
+
+# Where new processes are what is tested.
+_NEW_PROCESSES = ("child", "engines", "fleet", "security", "test_worker", "test_children", "test_lock")
+
+
+@pytest.fixture(scope="session")
+def fork_pool(own_store: str) -> Iterator[Pool]:
+    """The processes that workers of tests are forked from."""
+    with new_pool() as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_workers(request: pytest.FixtureRequest, fork_pool: Pool) -> Iterator[None]:
+    """Fork the workers of a file's tests, unless starting processes is what they test."""
+    places = {request.path.stem, request.path.parent.name}
+    with workers_from(None if places & set(_NEW_PROCESSES) else fork_pool):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def new_workers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Start new processes for a test that is marked so."""
+    if request.node.get_closest_marker("new_processes") is None:
+        yield
+        return
+    with workers_from(None):
+        yield
 
 
 def pytest_unconfigure() -> None:

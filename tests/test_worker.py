@@ -312,6 +312,26 @@ def test_a_forked_worker_has_as_much_in_memory_as_a_new_one(tmp_path: Path) -> N
         assert forked.pid != only_child(forked.pid)
 
 
+@LINUX
+@pytest.mark.parametrize(("cpus", "imported"), [([], True), ([0], False)])
+def test_forks_that_measure_nothing_find_more_modules_imported(
+    tmp_path: Path, cpus: list[int], imported: bool
+) -> None:
+    engine = tmp_path / "knowing.py"
+    engine.write_text(
+        "import sys\n"
+        "class Knowing:\n"
+        "    def prepare(self):\n"
+        "        pass\n"
+        "    def load(self, model, options):\n"
+        "        return {'imported': 'colorsys' in sys.modules}\n"
+    )
+    launch = Launch("knowing", {"file": str(engine), "class": "Knowing"})
+    with kept_warm(modules={"knowing": ("colorsys",)}), Worker(launch, cpus) as worker:
+        assert only_child(worker.pid)
+        assert load(worker, {})["settings"] == {"imported": imported}
+
+
 OWNER = """
 import time
 from inferlab.worker import Worker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
@@ -124,6 +125,8 @@ class Session:
         kind().prepare()
         for model_kind in message["kinds"]:
             kind().prepare_for(None, model_kind)
+        for module in message["modules"]:
+            importlib.import_module(module)
         return {"forkable": forking.forkable()}, []
 
     def _open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
@@ -277,8 +280,6 @@ class Session:
 
     def _task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Do a job that needs an engine's package but measures nothing (exporting, …)."""
-        import importlib
-
         module = importlib.import_module("." + message["task"], __package__ + ".tasks")
         answer: Answer = module.run(message["arguments"], blocks)
         return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -16,14 +16,17 @@ _PREPARE_S = 120.0
 
 
 @contextmanager
-def kept_warm(kinds: Sequence[str] = (), copies: int = 1) -> Iterator[None]:
+def kept_warm(
+    kinds: Sequence[str] = (), copies: int = 1, modules: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[None]:
     """Inside it, every worker is a fork of a process that has imported its engine, not a new process.
 
     `kinds` are those of the models to come. For each engine and choice of CPUs there are up to `copies` such
     processes that take turns: processes forked from one and the same share its layout of memory. An engine that
-    starts threads while it is imported cannot be forked and gets new processes, as always.
+    starts threads while it is imported cannot be forked and gets new processes, as always. `modules` are what the
+    processes of an engine that measure nothing import beside it.
     """
-    before, worker.pool = worker.pool, (own := _Warm(list(kinds), copies))
+    before, worker.pool = worker.pool, (own := _Warm(list(kinds), copies, modules or {}))
     try:
         yield
     finally:
@@ -35,8 +38,8 @@ def kept_warm(kinds: Sequence[str] = (), copies: int = 1) -> Iterator[None]:
 class _Warm:
     """The processes that have imported an engine, by engine and CPUs."""
 
-    def __init__(self, kinds: list[str], copies: int) -> None:
-        self._kinds, self._copies = kinds, copies
+    def __init__(self, kinds: list[str], copies: int, modules: Mapping[str, Sequence[str]]) -> None:
+        self._kinds, self._copies, self._modules = kinds, copies, modules
         self._hosts: dict[tuple[Any, ...], list[Host]] = {}
         self._unforkable: set[str] = set()
         #: Those that no worker uses, the one that waits longest first.
@@ -74,6 +77,7 @@ class _Warm:
         """Let a new process import the engine; whether it can be forked then."""
         requests, answers = cast(BinaryIO, host.process.stdin), cast(BinaryIO, host.process.stdout)
         wanted = {"do": "prepare", "engine": dict(launch.reference), "cpus": list(cpus), "kinds": self._kinds}
+        wanted["modules"] = [] if cpus else list(self._modules.get(launch.name, ()))
         try:
             protocol.send(requests, wanted)
             if not select.select([answers], [], [], _PREPARE_S)[0]:
