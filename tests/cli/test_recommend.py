@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.cli.conftest import Run
 from tests.helpers.onnx_files import save_linear
 
 PAGE = Path(__file__).parents[2] / "docs/recommend.md"
+Done = subprocess.CompletedProcess[str]
 
 # y = 2·x on the model of save_linear, each call taking its time; sleeping calls do not disturb each other.
 ENGINES = """
@@ -69,13 +71,27 @@ def engines(tmp_path: Path) -> Path:
     return path
 
 
+def recommended(inferlab_here: Run, seconds: int, too_short: Callable[[Done], bool], *arguments: object) -> Done:
+    """Search for so many seconds, or for longer where a busy machine had no time for all of it."""
+    while True:
+        done = inferlab_here("recommend", *arguments, "-t", seconds)
+        if seconds > 80 or not too_short(done):
+            return done
+        seconds *= 2
+
+
 def test_the_fastest_that_is_right_wins_and_the_others_are_listed_with_their_reasons(
     inferlab_here: Run, linear: Path, engines: Path, tmp_path: Path
 ) -> None:
     names = ("Slow", "Wrong", "Dying", "Quick", "Refusing")
     out = tmp_path / "out.json"
     choice = ",".join(f"{engines}:{name}" for name in names)
-    done = inferlab_here("recommend", linear, "-e", choice, "-ncores", "1", "-b", "1", "-t", "24", "-x", out)
+    options = (linear, "-e", choice, "-ncores", "1", "-b", "1", "-x", out)
+
+    def too_short(_: Done) -> bool:
+        return '"untried"' in out.read_text() or json.loads(out.read_text())["comparison"] is None
+
+    done = recommended(inferlab_here, 24, too_short, *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"Recommended: {engines}:Quick, 1 core, 1 stream, batch 1: ")
     result = json.loads(out.read_text())
@@ -180,7 +196,8 @@ def test_the_code_for_a_torch_program_runs(inferlab_here: Run, tmp_path: Path) -
     torch = pytest.importorskip("torch")
     program, module = tmp_path / "linear.pt2", torch.nn.Linear(4, 3).eval()
     torch.export.save(torch.export.export(module, (torch.ones(2, 4),)), program)
-    done = inferlab_here("recommend", program, "-ncores", "1", "-t", "5")
+    # An engine has a share of the time to answer: importing PyTorch takes long on a busy machine.
+    done = recommended(inferlab_here, 5, lambda done: "hung" in done.stderr, program, "-ncores", "1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Recommended: torch, 1 core, 1 stream, batch 2: ")
     deployed = tmp_path / "deployed.py"
