@@ -120,7 +120,7 @@ def test_layers_and_limits_are_taken_from_the_command_line(inferlab_here: Run, t
     ("options", "said"),
     [
         ((), "Nothing was asked for that would change the model. Give --sparsity, "),
-        (("--sparsity", "1"), "pruning.sparsity is a share of zeros between 0 and 1, such as 0.8, not 1."),
+        (("--sparsity", "1"), "pruning.sparsity is a share between 0 and 1, such as 0.8, not 1."),
         (("--scope", "global"), "The option scope says how to prune, but not how much"),
         (("--budget", "1", "--scope", "global"), "The option scope says how a sparsity is spread over the layers"),
         (("--layer", "middle=0.5", "--max", "0.4"), "The option maximum limits what a sparsity or budget gives"),

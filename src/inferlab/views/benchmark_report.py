@@ -24,7 +24,7 @@ from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point
 from inferlab.views.charts.timeline import measured
 from inferlab.views.fields import Field
-from inferlab.views.intervals import between, between_at
+from inferlab.views.intervals import between
 from inferlab.views.report import Cell, Element, numbers
 from inferlab.views.text import cell_label, finding, machine_line, output_check, shapes
 
@@ -191,20 +191,17 @@ def _one(outcome: Outcome, point: Point) -> list[Element]:
     return [
         what,
         parts.tiles(
-            parts.tile(
+            parts.measured_tile(
                 f"MS per Item ({statistic(cell.scenario)})",
                 _digits(point.ms_per_item),
-                _ends(point.ends("ms_per_item")),
-                "main",
+                point.ends("ms_per_item"),
+                _digits,
             ),
-            parts.tile(
-                "MS per Batch (median)", decimal(found.median_ms.value, 3), _ends(found.median_ms.ends), "main"
+            parts.measured_tile(
+                "MS per Batch (median)", decimal(found.median_ms.value, 3), found.median_ms.ends, _digits
             ),
-            parts.tile(
-                "Items per Second (mean)",
-                count(found.items_per_sec.value),
-                _ends(found.items_per_sec.ends),
-                "main",
+            parts.measured_tile(
+                "Items per Second (mean)", count(found.items_per_sec.value), found.items_per_sec.ends, _digits
             ),
         ),
         parts.tiles(*_details(found), *_around(outcome.runs)),
@@ -284,12 +281,6 @@ def _speed_up(outcome: Outcome, base: Outcome) -> Cell:
 def _mib(runs: Sequence[Run]) -> float | None:
     peak = peak_memory_bytes(runs)
     return None if peak is None else peak / 2**20
-
-
-def _ends(ends: tuple[float, float] | None) -> str:
-    if ends is None:
-        return "no interval: one process"
-    return between_at(ends, 0.95, _digits)
 
 
 def _interval(ends: tuple[float, float] | None) -> str:

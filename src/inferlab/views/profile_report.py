@@ -8,7 +8,6 @@ from inferlab.errors import BadInput
 from inferlab.profiling.estimate import estimate
 from inferlab.records.profile import (
     FlopsProfile,
-    Interval,
     LossProfile,
     PerformanceProfile,
     Profile,
@@ -22,7 +21,7 @@ from inferlab.views import profile_tables as columns
 from inferlab.views import report as parts
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES, model_name
-from inferlab.views.intervals import between, between_at
+from inferlab.views.intervals import between
 from inferlab.views.profile import overhead
 from inferlab.views.report import Element, numbers
 from inferlab.views.text import output_check
@@ -165,12 +164,6 @@ def _flops(flops: FlopsProfile | None, profile: Profile, drawn: parts.Charts) ->
     return [*made, parts.details("All layers in theory", _table("theory", columns.theory_columns(flops)))]
 
 
-def _ends(ends: Interval | None) -> str:
-    if ends is None:
-        return "no interval: one process"
-    return between_at(ends, 0.95)
-
-
 def _summary(profile: Profile) -> list[Element]:
     """How fast the whole model is and is estimated to be, and how far that can be believed."""
     performance = profile.performance
@@ -190,17 +183,11 @@ def _summary(profile: Profile) -> list[Element]:
             parts.tile("Instruction Sets", ", ".join(performance.instruction_sets) or "unknown", style="words"),
         ),
         parts.tiles(
-            parts.tile(
-                "MS per Batch (median)",
-                decimal(performance.ms_per_batch, 3),
-                _ends(performance.ms_interval),
-                "main",
+            parts.measured_tile(
+                "MS per Batch (median)", decimal(performance.ms_per_batch, 3), performance.ms_interval
             ),
-            parts.tile(
-                "Items per Second (mean)",
-                count(performance.items_per_second),
-                _ends(performance.items_interval),
-                "main",
+            parts.measured_tile(
+                "Items per Second (mean)", count(performance.items_per_second), performance.items_interval
             ),
             parts.tile("Estimated MS per Batch", decimal(performance.estimated_ms_per_batch or 0.0, 3), budget)
             if faster

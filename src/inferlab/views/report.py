@@ -10,7 +10,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from inferlab.records import Model, OutputCheck
+from inferlab.units import decimal
 from inferlab.views import tables
+from inferlab.views.intervals import Ends, Form, between_at
 from inferlab.views.text import model_facts
 
 if TYPE_CHECKING:
@@ -154,6 +156,12 @@ def subheading(text: str) -> Element:
 def tile(label: str, value: str, note: str = "", style: str = "") -> Element:
     """A number with its name; `style` is main where it stands out, words where it is a text."""
     return Element("tile", {"label": label, "value": value, "note": note, "style": style})
+
+
+def measured_tile(label: str, value: str, ends: Ends, form: Form = decimal) -> Element:
+    """A number that was measured, with its interval."""
+    note = "no interval: one process" if ends is None else between_at(ends, 0.95, form)
+    return tile(label, value, note, "main")
 
 
 def tiles(*made: Element | None) -> Element:
