@@ -35,10 +35,16 @@ def open_store(url: str | None = None, make: bool = True) -> Store:
     A path is an SQLite file; `postgresql://…` is a PostgreSQL database. Without `make` a file that is missing
     is told of by `NoStore`, and none is left behind.
     """
-    from inferlab.store.database import open_database
+    from inferlab.store.database import connect, prepare
     from inferlab.store.store import Store
 
-    return Store(open_database(url or os.environ.get("INFERLAB_STORE") or None, make))
+    database = connect(url or os.environ.get("INFERLAB_STORE") or None, make)
+    try:
+        prepare(database)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database)
 
 
 @contextmanager

@@ -255,17 +255,6 @@ def default_path() -> Path:
     return Path(base) / "inferlab" / "lab.db"
 
 
-def open_database(url: str | None, make: bool = True) -> Database:
-    """Open a database by path or URL, migrated where that is needed, and made unless it only shall be read."""
-    database = connect(url, make)
-    try:
-        _prepare(database)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
 def connect(url: str | None, make: bool) -> Database:
     """Connect to a database by path or URL, whatever is in it."""
     if url is None:
@@ -307,7 +296,7 @@ def _sqlite(path: Path, make: bool) -> Database:
     return SQLite(path, BUSY_S)
 
 
-def _prepare(database: Database) -> None:
+def prepare(database: Database) -> None:
     """Make or migrate the tables where they are missing or old; refuse those that are not ours or newer."""
     with database.reading() as connection:
         if _version(connection, database) == SCHEMA_VERSION:
