@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inferlab import worker
 from inferlab.model import reading
 from inferlab.model.flops import costs
 from inferlab.model.flops.costs import Costs, NodeCost
@@ -35,7 +36,7 @@ def ask() -> Iterator[Ask]:
     """Costs of any model, told by one child for all of them."""
     root = tempfile.gettempdir()
     with Worker(replace(TORCH, reads=(root,), writes=(root,))) as child, pytest.MonkeyPatch.context() as patch:
-        for module in (reading, costs):
+        for module in (reading, worker):
             patch.setattr(module, "Worker", lambda *_, **__: nullcontext(child))
 
         def asked(path: Path, kind: Kind, inputs: dict[str, Any], **options: str) -> Costs:
