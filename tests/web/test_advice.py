@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferlab.web.components.advice import on_pages
+from inferlab.web.faults import on_pages
 
 
 @pytest.mark.parametrize(
@@ -14,11 +14,11 @@ from inferlab.web.components.advice import on_pages
             "The model does not say how many dimensions its input 'x' has. Give its shape, for example: "
             '-shapes "x=[1,128]"',
             "The model does not say how many dimensions its input 'x' has. Give its shape in the field Input "
-            "Shapes, for example x=[1,128]",
+            "shapes, for example x=[1,128]",
         ),
         (
             "It broke (Tried with x=[1, 128]; other shapes are given with -shapes or --sequence_length.)",
-            "It broke (Tried with x=[1, 128]; give other shapes in the field Input Shapes.)",
+            "It broke (Tried with x=[1, 128]; give other shapes in the field Input shapes.)",
         ),
         (
             "Engine 'torch' is not installed. Install it with: inferlab engines install torch",

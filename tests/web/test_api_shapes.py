@@ -18,10 +18,11 @@ from inferlab.store import open_store
 from inferlab.web import api
 from inferlab.web.api.benchmarks import CellFacts, DuelFacts
 from inferlab.web.api.common import PREFIX
+from inferlab.web.api.descriptions import DESCRIPTIONS
 from inferlab.web.api.profiles import ProfileFacts
 from inferlab.web.api.schemas import EntryLine, JobFacts, ProjectSummary
 from inferlab.web.desk import Desk
-from inferlab.workspace.cards import Duel
+from inferlab.workspace.cards import Duel, card_cell
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
@@ -81,6 +82,17 @@ def test_every_field_has_a_description(described: dict[str, Any]) -> None:
             assert about.get("description"), (name, field)
 
 
+def test_every_description_is_of_a_field(described: dict[str, Any]) -> None:
+    fields = {
+        name
+        for answer, schema in described["components"]["schemas"].items()
+        for field in schema.get("properties", ())
+        for name in (field, f"{answer}.{field}")
+    }
+    # What is sent as events has no schema of its own.
+    assert DESCRIPTIONS.keys() - fields == {"jobs"}
+
+
 def test_what_is_not_known_is_refused_in_every_body(described: dict[str, Any]) -> None:
     bodies = {name: one for name, one in described["components"]["schemas"].items() if name.endswith("Asking")}
     assert len(bodies) == 6
@@ -91,7 +103,7 @@ def test_numbers_that_are_none_are_null() -> None:
     broken = OutputCheck("mismatch", math.inf, "max", 1e-3, "onnxruntime", "logits")
     outcome = an_outcome()
     runs = tuple(replace(run, check=broken) for run in outcome.runs)
-    found = _strictly(CellFacts.of(replace(outcome, runs=runs)).model_dump_json())
+    found = _strictly(CellFacts.of(card_cell(replace(outcome, runs=runs))).model_dump_json())
     assert (found["wrong"], found["output_check"]["error"]) == (True, None)
     assert [one["code"] for one in found["findings"]].count("output-mismatch") == 1
     duel = Duel(1, 1, 1, replace(a_comparison(1.1).ratio, value=math.nan, low=-math.inf), "same", True, None, ())
@@ -104,8 +116,8 @@ def test_numbers_that_are_none_are_null() -> None:
 
 
 def test_a_cell_without_runs_has_no_numbers_and_its_failure() -> None:
-    found = CellFacts.of(Outcome(an_outcome().cell, "pending"))
-    assert (found.numbers, found.output_check, found.findings, found.failure) == (None, None, [], None)
+    found = CellFacts.of(card_cell(Outcome(an_outcome().cell, "pending"))).model_dump()
+    assert [found[name] for name in ("numbers", "output_check", "findings", "failure")] == [None, None, [], None]
 
 
 def test_entries_and_projects_are_listed_with_intervals(workspace: Workspace) -> None:
@@ -113,18 +125,17 @@ def test_entries_and_projects_are_listed_with_intervals(workspace: Workspace) ->
     project = store.projects.add("P", "", a_sweep(an_outcome()).model)
     store.projects.take(project.id, save(store, a_sweep(an_outcome())))
     (entry,) = workspace.cards(project.id)
-    (cell,) = EntryLine.of(entry, workspace.sources).cells
-    assert cell.ms_per_batch is not None
-    assert cell.ms_per_batch.value == pytest.approx(2.0)
-    assert (cell.ms_per_batch.level, cell.ms_per_batch.method) == (0.95, "student")
-    (line,) = workspace.projects()
-    assert ProjectSummary.of(line, workspace.sources).best == cell
+    (cell,) = EntryLine.of(entry, workspace.sources).model_dump()["cells"]
+    assert cell["ms_per_batch"]["value"] == pytest.approx(2.0)
+    assert (cell["ms_per_batch"]["level"], cell["ms_per_batch"]["method"]) == (0.95, "student")
+    (line,) = workspace.store.projects.lines()
+    assert ProjectSummary.of(line, workspace.sources).model_dump()["best"] == cell
 
 
 def test_a_job_that_another_version_asked_for_is_still_shown(workspace: Workspace) -> None:
     job = workspace.store.jobs.add("benchmark", None, {"unknown": 1})
-    found = JobFacts.of(job, 0)
-    assert (found.asked, found.status, found.position) == (None, "queued", 0)
+    found = JobFacts.of(job, 0).model_dump()
+    assert (found["asked"], found["status"], found["position"]) == (None, "queued", 0)
 
 
 @pytest.mark.parametrize("path", ["jobs/events", "jobs/{job}/events"])
@@ -168,7 +179,7 @@ def test_a_job_that_is_forgotten_ends_its_events(workspace: Workspace) -> None:
         names = []
         async for event in follow_job(desk, job.id):
             names.append(str(event.event))
-            workspace.cancel(job.id)
+            workspace.store.jobs.cancel(job.id)
             workspace.store.jobs.remove(job.id)
             await desk.watch.refresh()
         return names

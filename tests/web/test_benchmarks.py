@@ -112,7 +112,7 @@ def test_two_engines_are_compared_at_two_core_counts_and_two_batch_sizes(reader:
 
     card = f"card-{newest(reader, [])}"
     head = reader.read(card)
-    assert re.search(r"Batch Size\s+1, 4\s+Core Count\s+1, 2\s+Instruction Set\s+AVX", head)
+    assert re.search(r"Batch size\s+1, 4\s+Core count\s+1, 2\s+Instruction set\s+AVX", head)
     reader.drawn(f"{card}/chart")
     assert reader.read(f"{card}/verdict") in ("faster", "slower", "same", "inconclusive")
     assert "Speed-up over ONNX Runtime" in reader.read(f"{card}/speedup")
@@ -169,7 +169,7 @@ def test_a_batch_size_of_ones_own_is_measured(reader: Reader, project: str) -> N
     assert reader.asked("batches-3", "aria-pressed") == "true"
     reader.click("run")
     card = f"card-{newest(reader, [])}"
-    assert re.search(r"Batch Size\s+3", reader.read(card))
+    assert re.search(r"Batch size\s+3", reader.read(card))
 
 
 def test_a_job_is_cancelled_resumed_and_seen_in_two_tabs(reader: Reader, project: str, store: Store) -> None:

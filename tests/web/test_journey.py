@@ -35,7 +35,7 @@ def test_a_model_is_uploaded_profiled_and_compared_on_two_engines(
     _add_and_cancel(reader, running)
     card = f"card-{newest(reader, [])}"
     assert reader.read(f"{card}/engines") == "ONNX Runtime vs OpenVINO"
-    assert re.search(r"Batch Size\s+1, 8\s+Core Count\s+1, 2", reader.read(card))
+    assert re.search(r"Batch size\s+1, 8\s+Core count\s+1, 2", reader.read(card))
     reader.drawn(f"{card}/chart")
     assert reader.read(f"{card}/verdict") in ("faster", "slower", "same", "inconclusive")
     assert len(browser.execute_script("return [...window.percentages]")) > 1

@@ -179,11 +179,11 @@ def test_the_summary_tells_what_was_measured_with_its_intervals(reader: Reader, 
     reader.open(page)
     ms, items = PERFORMANCE.ms_per_batch, PERFORMANCE.items_per_second
     assert reader.stat("ms-per-batch") == [
-        "MS per Batch (median)",
+        "Time per batch (ms, median)",
         f"{ms:.3f}",
         f"{0.97 * ms:.2f} to {1.03 * ms:.2f} (95 %)",
     ]
-    assert reader.stat("items-per-second")[:2] == ["Items per Second (mean)", f"{items:.2f}"]
+    assert reader.stat("items-per-second")[:2] == ["Throughput (items/s, mean)", f"{items:.2f}"]
     assert reader.stat("int8-ms-per-batch")[1] == decimal(PERFORMANCE.int8_ms_per_batch or 0.0, 3)
     assert reader.stat("engine") == ["Engine", "DeepSparse 1.8.0"]
     assert [reader.stat(name)[1] for name in ("name", "batch-size", "num-cores")] == ["baseline", "1", "2"]
@@ -519,7 +519,7 @@ def test_the_approximated_losses_are_always_there_and_cannot_be_removed(reader: 
 def test_a_dialog_queues_a_profile_whose_failure_is_told_with_its_log(reader: Reader, shelf: Shelf) -> None:
     reader.open(f"/projects/{shelf.project}/performance/flops")
     reader.click("add-profile")
-    reader.see("profile-dialog", "New Performance Profile")
+    reader.see("profile-dialog", "New performance profile")
     assert reader.value("performance-name") == "profile 2"
     reader.type("performance-name", "on one core")
     reader.type("num-cores", "1")
@@ -549,7 +549,7 @@ def logs(reader: Reader) -> list[str]:
 def test_a_loss_profile_is_asked_for_by_its_own_dialog(reader: Reader, shelf: Shelf) -> None:
     reader.open(f"/projects/{shelf.project}/loss/approximated")
     reader.click("add-profile")
-    reader.see("profile-dialog", "New Loss Profile")
+    reader.see("profile-dialog", "New loss profile")
     reader.type("loss-name", "with data")
     reader.type("data", "/nowhere/inputs.npz")
     reader.click("add")

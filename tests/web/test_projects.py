@@ -146,12 +146,12 @@ def test_a_model_whose_shapes_cannot_be_guessed_is_profiled_with_those_that_are_
     user.miss("run")
     user.click("complete")
     project = user.at("/projects/").split("/")[2]
-    assert user.read("shapes") == "Input Shapes\nx 1×19"
+    assert user.read("shapes") == "Input shapes\nx 1×19"
     user.open(f"/projects/{project}/performance/flops")
-    assert user.read("shapes") == "Input Shapes\nx 1×19"
+    assert user.read("shapes") == "Input shapes\nx 1×19"
     assert user.read("flops").splitlines()[1] == "190 FLOP"
     user.open(f"/projects/{project}/loss")
-    assert user.read("shapes") == "Input Shapes\nx 1×19"
+    assert user.read("shapes") == "Input shapes\nx 1×19"
     user.open(f"/projects/{project}/benchmarks")
     user.click("add-benchmark")
     assert user.value("input-shapes") == "[1,19]"
@@ -175,7 +175,7 @@ def test_why_there_is_no_loss_profile_is_told_until_shapes_are_given(user: User,
     with own.client() as http:
         until(lambda: http.get(f"/projects/{made['id']}/profiles").json(), "shapes were not saved")
     user.open(f"/projects/{made['id']}/loss")
-    assert user.read("shapes") == "Input Shapes\nx 1×19"
+    assert user.read("shapes") == "Input shapes\nx 1×19"
 
 
 def test_data_is_uploaded_in_the_dialog_and_offered_by_its_name_afterwards(

@@ -191,7 +191,7 @@ def test_a_pattern_of_groups_fixes_the_sparsity(maker: Maker, predicted: str) ->
     # A budget has nothing to choose then, and what is made is not called by it.
     maker.click("preset-best")
     maker.click("create-version")
-    maker.see("version-dialog", "Create Version")
+    maker.see("version-dialog", "Create version")
     assert maker.value("version-name") == "Pruned 50 % + 2 of every 4"
     maker.click("cancel-dialog")
     maker.miss("version-dialog")

@@ -10,9 +10,12 @@ import pytest
 
 from inferlab.records import Outcome
 from inferlab.store import open_store
+from inferlab.store.formats import content_of, kind_of
 from inferlab.store.store import Store
+from inferlab.views.tables import Table, text
 from inferlab.views.text import output_check
-from inferlab.workspace.cards import Card, arms_of, numbers, open_card
+from inferlab.workspace.cards import Card, arms_of, card_cell, open_card
+from tests.helpers.answers import a_capacity, a_recommendation
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, save, save_comparison
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
@@ -40,18 +43,19 @@ def test_a_benchmark_has_one_arm_with_all_its_cells(store: Store) -> None:
 
 
 def test_the_numbers_are_of_the_typical_process_with_their_interval() -> None:
-    found = numbers(an_outcome(batch_size=4))
+    cell = card_cell(an_outcome(batch_size=4))
+    found = cell.numbers
     assert found is not None
     assert found.ms_per_batch.value == pytest.approx(2.0)
     assert found.ms_per_batch.ends == pytest.approx((LOW, HIGH))
     assert found.ms_per_item.value == pytest.approx(0.5)
     assert found.ms_per_item.ends == pytest.approx((LOW / 4, HIGH / 4))
     assert found.items_per_second.value == pytest.approx(2000.0)
-    assert (found.processes, found.iterations, found.wrong) == (3, 30, False)
+    assert (found.processes, found.iterations, cell.wrong) == (3, 30, False)
 
 
 def test_time_an_item_of_many_streams_is_what_throughput_comes_to() -> None:
-    found = numbers(an_outcome(batch_size=2, scenario="async"))
+    found = card_cell(an_outcome(batch_size=2, scenario="async")).numbers
     assert found is not None
     assert found.ms_per_item.value == pytest.approx(1e3 / found.items_per_second.value)
     low, high = found.items_per_second.ends or (0.0, 0.0)
@@ -59,17 +63,18 @@ def test_time_an_item_of_many_streams_is_what_throughput_comes_to() -> None:
 
 
 def test_time_an_item_of_requests_at_a_rate_is_their_latency() -> None:
-    found = numbers(an_outcome(batch_size=4, scenario="server"))
+    found = card_cell(an_outcome(batch_size=4, scenario="server")).numbers
     assert found is not None
     assert found.ms_per_item.value == found.ms_per_batch.value / 4
 
 
 def test_wrong_outputs_are_marked_and_a_cell_that_failed_has_no_numbers() -> None:
-    wrong = numbers(an_outcome(wrong=True))
-    assert wrong is not None
+    wrong = card_cell(an_outcome(wrong=True))
+    assert wrong.numbers is not None
     assert wrong.wrong
-    assert output_check(wrong.check).startswith("WRONG")
-    assert numbers(an_outcome(())) is None
+    assert wrong.output_check is not None
+    assert output_check(wrong.output_check).startswith("WRONG")
+    assert card_cell(an_outcome(())).numbers is None
 
 
 def test_engines_are_arms_and_the_first_is_compared_with_each_other(store: Store) -> None:
@@ -155,12 +160,21 @@ def test_a_benchmark_is_shown_beside_the_one_it_is_compared_with(store: Store) -
 def test_other_documents_are_shown_as_text(store: Store) -> None:
     entry_id = store.add_document("capacity", "m p99<1ms", {"rate": 12})
     card = open_card(store, entry_id)
-    assert card.arms == ()
+    assert (card.arms, card.blocks) == ((), ())
     assert "rate: 12" in card.lines
+
+
+def test_a_capacity_and_a_recommendation_are_shown_as_values_and_tables(store: Store) -> None:
+    for record in (a_capacity(), a_recommendation()):
+        card = open_card(store, store.add_document(kind_of(record), "m", content_of(record)))
+        tables = [block for block in card.blocks if isinstance(block, Table)]
+        assert len(tables) == 1
+        assert text(card.blocks) == list(card.lines)[-len(text(card.blocks)) :]
 
 
 def test_the_instruction_set_is_that_of_the_machine_that_measured(store: Store) -> None:
     card = _card(store, an_outcome())
     machine = card.arms[0].outcomes[0].runs[0].machine
+    assert card.without_samples().arms[0].outcomes == ()
     assert card.instruction_set.lower() in (*machine.instruction_sets, "avx512", "neon", "none")
     assert _card(store, an_outcome(())).instruction_set == ""

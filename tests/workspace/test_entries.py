@@ -10,6 +10,7 @@ import pytest
 from inferlab.errors import BadInput, NotThere
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
+from inferlab.workspace.cards import open_card
 from inferlab.workspace.entries import measured_on, name_of, reference_to
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
@@ -44,7 +45,7 @@ def test_a_comparison_is_called_by_both_sides(workspace: Workspace) -> None:
     entry = workspace.store.entry(save_comparison(workspace.store, found))
     assert measured_on(entry) == name_of(entry) == "OpenVINO vs ONNX Runtime, 1 core, batch 1"
     assert name_of(workspace.rename(entry.id, "Ours against theirs")) == "Ours against theirs"
-    assert workspace.card(entry.id).arms[0].label == "OpenVINO"
+    assert open_card(workspace.store, entry.id).arms[0].label == "OpenVINO"
 
 
 def test_a_profile_keeps_its_name_in_its_parts(workspace: Workspace) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.workspace.sources import Listing, Sources
+from inferlab.workspace.sources import ListedFile, Listing, Sources
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def allowed(tmp_path: Path) -> Path:
 
 def test_a_folder_lists_its_folders_and_models_without_regard_to_case(allowed: Path) -> None:
     found = Sources([allowed], 1).listing(str(allowed))
-    folders, files = ("Bert", "nets"), (("A.ONNX", 1), ("b.onnx", 2))
+    folders, files = ("Bert", "nets"), (ListedFile("A.ONNX", 1), ListedFile("b.onnx", 2))
     assert found == Listing(str(allowed), None, folders, files, is_model=False, is_cut=False)
 
 
 def test_other_endings_can_be_looked_for(allowed: Path) -> None:
     found = Sources([allowed], 1).listing("nets", (".npz", ".npy"))
-    assert (found.parent, found.folders, found.files) == (str(allowed), ("deep",), (("x.npz", 4),))
+    assert (found.parent, found.folders, found.files) == (str(allowed), ("deep",), (ListedFile("x.npz", 4),))
 
 
 def test_links_that_lead_out_are_not_listed_and_those_that_stay_are(allowed: Path) -> None:
@@ -39,7 +39,7 @@ def test_links_that_lead_out_are_not_listed_and_those_that_stay_are(allowed: Pat
     (allowed / "broken.onnx").symlink_to(allowed / "gone")
     (allowed / "in").symlink_to(allowed / "nets")
     found = Sources([allowed], 1).listing(str(allowed))
-    assert (found.folders, [name for name, _ in found.files]) == (("Bert", "in", "nets"), ["A.ONNX", "b.onnx"])
+    assert (found.folders, [file.name for file in found.files]) == (("Bert", "in", "nets"), ["A.ONNX", "b.onnx"])
 
 
 @pytest.mark.parametrize("path", ["..", "/", "nets/../..", "out"])
@@ -69,7 +69,7 @@ def test_a_folder_without_end_is_cut(allowed: Path) -> None:
     for number in range(501):
         (allowed / "nets" / f"{number:03}.onnx").touch()
     found = Sources([allowed], 1).listing("nets")
-    assert (len(found.files), found.files[-1][0], found.is_cut) == (500, "499.onnx", True)
+    assert (len(found.files), found.files[-1].name, found.is_cut) == (500, "499.onnx", True)
 
 
 def test_an_upload_that_is_given_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

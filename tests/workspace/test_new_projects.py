@@ -99,7 +99,7 @@ def test_the_input_shapes_of_a_project_are_those_of_its_profiles_and_benchmarks(
 ) -> None:
     model = workspace.analyse(str(odd_model(tmp_path / "odd.onnx")))
     project = workspace.create_project("Odd", "", model, "[2,19]")
-    assert workspace.project(project.id).input_shapes == "[2,19]"
+    assert workspace.store.projects.get(project.id).input_shapes == "[2,19]"
     theory = workspace.theory(project.id)
     assert theory.flops is not None and (theory.flops.shapes, theory.flops.flops) == ({"x": (2, 19)}, 380)
     for form, shapes in (
@@ -177,4 +177,4 @@ def test_a_profile_is_refused_before_there_is_a_project(tmp_path: Path) -> None:
         workspace = Workspace(store, [tmp_path])
         with pytest.raises(BadInput, match="is not below a folder from which models may be opened"):
             workspace.checked_profile(MODEL, asked_profile(performance=False, data="/etc/passwd"))
-        assert workspace.projects() == []
+        assert workspace.store.projects.lines() == []

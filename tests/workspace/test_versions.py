@@ -194,7 +194,7 @@ def test_removed_versions_are_put_back_with_their_files(place: Place) -> None:
     assert place.workspace.versions.of_project(place.project) == []
     discard_removed(KEPT_S)
     assert Path(version.path).exists()
-    place.workspace.put_back(version.id)
+    place.workspace.trash.put_back(version.id)
     discard_removed(-1.0)
     assert [one.file for one in place.workspace.versions.of_project(place.project)] == ["there"]
 

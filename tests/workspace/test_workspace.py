@@ -13,7 +13,9 @@ from inferlab.records import EngineInfo
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.web.runner import Runner
+from inferlab.workspace.cards import open_card
 from inferlab.workspace.engines import Engines, reason
+from inferlab.workspace.exports import export
 from inferlab.workspace.requests import BenchmarkRequest
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
@@ -44,7 +46,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
 def test_a_new_project_has_what_its_architecture_says(workspace: Workspace) -> None:
     project = workspace.create_project(" My  model ", " For the phone. ", workspace.analyse("demo:mlp"))
     assert (project.name, project.description) == ("My model", "For the phone.")
-    (line,) = workspace.projects()
+    (line,) = workspace.store.projects.lines()
     assert (line.project, line.profiles, line.benchmarks) == (project, 1, 0)
     theory = workspace.theory(project.id)
     assert theory.flops is not None
@@ -84,7 +86,7 @@ def test_jobs_wait_in_order(workspace: Workspace) -> None:
     project = workspace.store.projects.add("p", "", MODEL)
     jobs = [workspace.add_benchmark(project.id, asked_benchmark(engine="fake")) for _ in range(3)]
     assert [workspace.position(job) for job in jobs] == [0, 1, 2]
-    workspace.cancel(jobs[0].id)
+    workspace.store.jobs.cancel(jobs[0].id)
     assert [workspace.position(job) for job in jobs[1:]] == [0, 1]
 
 
@@ -103,7 +105,7 @@ def test_a_benchmark_is_run_again_compared_exported_removed_and_put_back(workspa
     assert runner.work_once()
     entry_id = str(workspace.store.jobs.get(job.id).entry_id)
     with pytest.raises(BadInput, match="exported as json, csv, html"):
-        workspace.export(entry_id, "exe")
+        export(workspace.store, entry_id, "exe")
     assert workspace.command(entry_id).startswith("inferlab benchmark demo:mlp")
     against = workspace.add_benchmark(
         project.id,
@@ -115,16 +117,16 @@ def test_a_benchmark_is_run_again_compared_exported_removed_and_put_back(workspa
     assert (again.content, again.project_id) == (job.content, project.id)
     assert runner.work_once()
     newer = str(workspace.store.jobs.get(against.id).entry_id)
-    card = workspace.card(newer)
+    card = open_card(workspace.store, newer)
     assert (card.core_counts, card.batch_sizes, len(card.arms)) == ([1], [1, 2], 2)
     before = workspace.store.get(entry_id)
     assert workspace.remove(entry_id) == entry_id
     assert [one.id for one in workspace.cards(project.id)] == [newer]
-    workspace.put_back(entry_id)
+    workspace.trash.put_back(entry_id)
     assert workspace.store.get(entry_id) == before
     assert [one.id for one in workspace.cards(project.id)] == [newer, entry_id]
     with pytest.raises(BadInput, match="too long ago"):
-        workspace.put_back(entry_id)
+        workspace.trash.put_back(entry_id)
 
 
 @pytest.mark.parametrize("ending", ["json", "csv", "html"])
@@ -140,13 +142,13 @@ def test_every_kind_of_card_and_profile_is_exported(workspace: Workspace, ending
         store.add_document("profile", "demo:x", content_of(a_profile())),
     ]
     for entry_id in ids:
-        export = workspace.export(entry_id, ending)
-        assert export.name.endswith(f"-{entry_id}.{ending}")
-        assert export.text
+        file = export(workspace.store, entry_id, ending)
+        assert file.name.endswith(f"-{entry_id}.{ending}")
+        assert file.text
         if ending == "json":
-            assert json.loads(export.text)
+            assert json.loads(file.text)
         if ending == "html":
-            assert "<html" in export.text[:200].lower()
+            assert "<html" in file.text[:200].lower()
 
 
 def test_what_is_being_measured_cannot_be_removed(workspace: Workspace) -> None:
@@ -178,7 +180,7 @@ def test_removing_a_project_removes_its_upload_unless_another_has_it(workspace: 
     assert path.exists()
     workspace.remove_project(second.id)
     assert not path.exists()
-    assert workspace.projects() == []
+    assert workspace.store.projects.lines() == []
 
 
 def test_the_estimate_goes_by_the_losses_that_are_named(workspace: Workspace) -> None:
@@ -207,6 +209,6 @@ def test_a_removal_whose_undoing_failed_can_be_undone_again(
     with monkeypatch.context() as full:
         full.setattr("tempfile.tempdir", "/nowhere")
         with pytest.raises(OSError):
-            workspace.put_back(entry_id)
-    workspace.put_back(entry_id)
+            workspace.trash.put_back(entry_id)
+    workspace.trash.put_back(entry_id)
     assert workspace.store.entry(entry_id).id == entry_id

@@ -13,12 +13,12 @@ from inferlab.store.database import Connection, Row, insert
 from inferlab.version import __version__
 
 Content = Mapping[str, Any]
-# Of the measured part of a profile.
-_PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_interval", "items_per_second",
+#: What lists show of the measured part of a profile, of its losses, and of a version's speed.
+PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_interval", "items_per_second",
                 "items_interval", "measured_at")  # fmt: skip
-_LOSS = ("name", "method", "params", "average_sensitivity")
+LOSS = ("name", "method", "params", "average_sensitivity")
 _VERSION = ("path", "digest", "size_bytes", "parameters", "zero_fraction", "precision")
-_MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
+MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
              "verdict", "foretold_speedup", "foretold_error")  # fmt: skip
 _COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -299,8 +299,8 @@ def _benchmark(content: Content) -> dict[str, Any]:
 def _profile(content: Content) -> dict[str, Any]:
     performance, loss = content.get("performance"), content.get("loss")
     return {
-        "performance": {name: performance[name] for name in _PERFORMANCE} if performance else None,
-        "loss": {name: loss[name] for name in _LOSS} if loss else None,
+        "performance": {name: performance[name] for name in PERFORMANCE} if performance else None,
+        "loss": {name: loss[name] for name in LOSS} if loss else None,
         "flops": (content.get("flops") or {}).get("flops"),
         "interrupted": bool(content.get("interrupted")),
         "problems": list(content.get("problems") or ()),
@@ -334,7 +334,7 @@ def _version(content: Content) -> dict[str, Any]:
         "pattern": (recipe.get("pruning") or {}).get("pattern", ""),
         "scheme": (recipe.get("quantization") or {}).get("scheme", ""),
         "distance": content["distance"],
-        "measured": [{name: one[name] for name in _MEASURED} for one in content["measured"]],
+        "measured": [{name: one[name] for name in MEASURED} for one in content["measured"]],
         "interrupted": bool(content.get("interrupted")),
         "problems": list(content.get("problems") or ()),
     }

@@ -208,6 +208,14 @@ def _document(found: Document) -> list[str]:
         return [*_head(found, found.kind, [], []), "", *_anything(found)]
 
 
+def entry_blocks(found: Document) -> list[Block]:
+    """What a document shows, without when and where it was made; nothing where this version cannot read it."""
+    try:
+        return list(view_of(record_of(found)).blocks())
+    except _UNKNOWN:
+        return []
+
+
 def _anything(document: Document) -> list[str]:
     plain = {name: value for name, value in document.content.items() if isinstance(value, str | int | float)}
     told = [clean(f"{name}: {value}") for name, value in plain.items()]

@@ -1,24 +1,30 @@
-"""What becomes of an exception: a sentence for whoever asked, the details in a file, a line for the terminal."""
+"""What becomes of an exception: a sentence for whoever asked, the details in a file, a line for the terminal.
+
+Sentences are answered as JSON, as a page of their own, or on the page that is open, in the words of the pages.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
+import re
 import sys
 import time
 import traceback
+from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import quote
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferlab.errors import BadInput, Conflict, InferlabError, NotSaved, NotThere, TooLarge, TooMany, keep
-from inferlab.web.answers import answer, is_api
 from inferlab.web.unopened import note_answer
 
 FAULT = "That did not work: a fault of inferlab itself. Its details were kept where inferlab was started."
@@ -42,8 +48,8 @@ _kept_at_s: dict[tuple[str, str, int], float] = {}
 
 
 def sentence(error: Exception) -> str:
-    """What a user is told of an exception: our own errors speak for themselves, of others nothing is told."""
-    return str(error) if isinstance(error, InferlabError) else FAULT
+    """What a user of a page is told of an exception: our own errors speak for themselves, of others nothing is."""
+    return on_pages(str(error)) if isinstance(error, InferlabError) else FAULT
 
 
 def report(error: BaseException) -> None:
@@ -164,8 +170,6 @@ def handle(app: FastAPI) -> None:
 
 
 def _phrase(status: int) -> str:
-    from http import HTTPStatus
-
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -193,3 +197,108 @@ def quiet_libraries() -> None:
     logging.getLogger().addHandler(OneLine())
     for name in ("engineio.server", "socketio.server"):
         logging.getLogger(name).handlers.clear()
+
+
+# Answers that need no page.
+
+API = "/api"
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>{title} – inferlab</title>
+<style>
+body {{ margin: 0; min-height: 100vh; display: grid; place-items: center;
+  font: 15px/1.55 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif;
+  background: light-dark(#f5f6f8, #14171b); color: light-dark(#1d232a, #e3e7ec); }}
+main {{ max-width: 34rem; padding: 2rem; }}
+h1 {{ font-size: 1.25rem; font-weight: 600; margin: 0 0 .5rem; }}
+p {{ margin: 0 0 1.25rem; color: light-dark(#5d6774, #9aa4b0); overflow-wrap: anywhere; }}
+a {{ color: light-dark(#2368b5, #6cabee); }}
+</style></head><body><main><h1>{title}</h1><p>{text}</p>{onward}</main></body></html>"""
+
+_TITLES = {
+    401: "A token is needed",
+    403: "Refused",
+    404: "Not found",
+    405: "Refused",
+    413: "Too large",
+    421: "Refused",
+    429: "Too many at once",
+    431: "Too large",
+    500: "Something went wrong",
+}
+_SENTENCES = {
+    404: "There is nothing at this address.",
+    405: "This address does not take such requests.",
+    500: "This is a fault of inferlab itself. Its details were kept where inferlab was started.",
+}
+
+
+def is_api(path: str) -> bool:
+    """Whether a program asks rather than a person."""
+    return path == API or path.startswith(f"{API}/")
+
+
+def answer(path: str, status: int, sentence: str = "") -> Response:
+    """One sentence to whoever asked for a path; without one, what the status says."""
+    text = sentence or _SENTENCES.get(status, "This request cannot be answered.")
+    # What is quoted in it may hold bytes that are no characters.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    headers = {"Cache-Control": "no-store"}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status == 429:
+        headers["Retry-After"] = "60"
+    if is_api(path):
+        return JSONResponse({"detail": text}, status, headers)
+    title = _TITLES.get(status, "This did not work")
+    onward = '<a href="/">To the projects</a>' if status in (404, 500) else ""
+    page = _PAGE.format(title=html.escape(title), text=html.escape(text), onward=onward)
+    return HTMLResponse(page, status, headers)
+
+
+def attachment(name: str) -> dict[str, str]:
+    """The header of a file to be saved under a name; headers take Latin-1 only, so other letters are encoded."""
+    plain = "".join(letter if letter.isascii() and letter.isprintable() else "_" for letter in name)
+    plain = plain.replace("\\", "_").replace('"', "_")
+    encoded = quote(name.encode("utf-8", "replace"), safe="")
+    more = "" if plain == name else f"; filename*=UTF-8''{encoded}"
+    return {"Content-Disposition": f'attachment; filename="{plain}"{more}'}
+
+
+# Sentences were written for the command line.
+
+_FIELDS = (
+    (r'Give its shape, for example: -shapes "(.+?)"', r"Give its shape in the field Input shapes, for example \1"),
+    (
+        r"other shapes are given with -shapes or --sequence_length",
+        "give other shapes in the field Input shapes",
+    ),
+    (r"; --timeout sets how long to wait", ""),
+    (r"Install it with: inferlab engines install \S+", "Install it under Engines on the start page."),
+    (r"See: inferlab engines", "See Engines on the start page."),
+    (r"See: inferlab history", "See Benchmarks."),
+    (r"Measure it again: inferlab rerun( \S+)?", "Choose Re-run in its menu."),
+    (r"Give an ONNX file; inferlab export writes one", "Make a project of its ONNX file"),
+    (r"leave out --no-performance and --no-loss", "switch both on"),
+    (r"Give a larger --budget", "Allow more loss"),
+    (r"Name that file with --data", "Choose that file as Data File"),
+)
+_OPTIONS = {
+    "-shapes": "Input shapes",
+    "--input_shapes": "Input shapes",
+    "--sequence_length": "Sequence length",
+    "--data": "Data file",
+    "--int8": "INT8 copy",
+    "--levels": "Times of pruned copies",
+    "--roofline": "Roofline",
+    "--rate": "Requests per second",
+}
+_OPTION = re.compile("|".join(rf"(?<![\w-]){re.escape(one)}(?![\w-])" for one in _OPTIONS))
+
+
+def on_pages(text: str) -> str:
+    """A sentence with the fields and buttons of the pages in place of options and commands."""
+    for pattern, told in _FIELDS:
+        text = re.sub(pattern, told, text)
+    return _OPTION.sub(lambda found: _OPTIONS[found[0]], text)

@@ -7,12 +7,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from starlette.responses import RedirectResponse, Response
+
 from inferlab.store.entries import Entry, Project
 from inferlab.web import shell
 from inferlab.web.components.profile_form import open_loss, open_performance
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
 from inferlab.web.shell import Frame, Item, Section
+
+#: What the page of each part is called that rests on the architecture alone.
+THEORY = {"performance": "flops", "loss": "approximated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,16 @@ def approximated(profiles: Sequence[Entry]) -> Entry | None:
     return next((one for one in reversed(profiles) if _method(one) == "approximated"), None)
 
 
+async def newest_profile(desk: Desk, project_id: str, part: str, removed: str = "") -> Response:
+    """Lead on to the newest profile of a part of a project, or to what its architecture says."""
+    workspace = desk.workspace
+    await asyncio.to_thread(workspace.store.projects.get, project_id)
+    profiles = await asyncio.to_thread(workspace.profiles, project_id)
+    found = measured(profiles) if part == "performance" else losses(profiles)
+    page = found[0].id if found else THEORY[part]
+    return RedirectResponse(f"/projects/{project_id}/{part}/{page}{f'?removed={removed}' if removed else ''}")
+
+
 def _method(entry: Entry) -> str | None:
     loss = entry.brief.get("loss")
     return str(loss["method"]) if loss else None
@@ -55,7 +70,7 @@ def _method(entry: Entry) -> str | None:
 async def project_page(desk: Desk, project_id: str, here: str, title: str = "") -> AsyncIterator[Opened]:
     """A page of a project under its frame; `here` is what follows the project's address, such as benchmarks."""
     workspace = desk.workspace
-    project = await asyncio.to_thread(workspace.project, project_id)
+    project = await asyncio.to_thread(workspace.store.projects.get, project_id)
     listed = await asyncio.to_thread(_read, desk, project_id)
     address = f"/projects/{project_id}/{here}"
     sections = _sections(desk, project, listed)
@@ -96,20 +111,23 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
     ]
     return (
         Section(
-            "Performance Profiles",
+            "Performance profiles",
             "speed",
             f"{base}/performance",
             (
                 *_items(measured(profiles), "performance", base, names),
-                Item("FLOPS", f"{base}/performance/flops"),
+                Item("FLOPS", f"{base}/performance/{THEORY['performance']}"),
             ),
             lambda: open_performance(desk, project),
         ),
         Section(
-            "Loss Profiles",
+            "Loss profiles",
             "trending_down",
             f"{base}/loss",
-            (*_items(losses(profiles), "loss", base, names), Item("Approximated", f"{base}/loss/approximated")),
+            (
+                *_items(losses(profiles), "loss", base, names),
+                Item("Approximated", f"{base}/loss/{THEORY['loss']}"),
+            ),
             lambda: open_loss(desk, project),
         ),
         Section("Optimization", "tune", f"{base}/optimization", tuple(versions)),

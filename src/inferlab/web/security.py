@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferlab.units import size
-from inferlab.web.answers import answer, is_api
 from inferlab.web.connections import MOST_HEAD_BYTES
+from inferlab.web.faults import answer, is_api
 from inferlab.web.settings import is_loopback
 from inferlab.web.tokens import WrongTokens
 

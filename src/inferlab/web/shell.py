@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -260,6 +260,16 @@ def empty(title: str, text: str) -> Element:
         html.div(text).classes("il-empty-text")
         actions: Element = html.div().classes("il-empty-actions")
     return actions
+
+
+def table(heads: Sequence[str], right: Collection[str] = (), classes: str = "", name: str = "") -> Element:
+    """A table with these heads, those in `right` above numbers; `with` puts rows into its body."""
+    with html.table().classes(f"il-table {classes}").props(f'data-testid="{name}"' if name else ""):
+        with html.thead(), html.tr():
+            for head in heads:
+                html.th(head).classes("il-right" if head in right else "")
+        body: Element = html.tbody()
+    return body
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> Element:

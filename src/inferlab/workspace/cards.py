@@ -1,9 +1,12 @@
-"""What a card of the benchmarks page shows, derived from an entry: arms, their cells, and how the arms compare."""
+"""The card of an entry: arms, what was measured of each of their cells, and how the arms compare.
+
+The benchmarks page and the HTTP API show this record alike; it is built here alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inferlab.errors import BadInput
@@ -14,16 +17,29 @@ from inferlab.measure.headline import AT_FULL_LOAD
 from inferlab.measure.stats import summarize
 from inferlab.measure.unpaired import compare_saved, saved_result
 from inferlab.options.plan import COLUMNS
-from inferlab.records import Benchmark, Cell, Comparison, ComparisonSweep, Estimate, Outcome, OutputCheck
+from inferlab.records import (
+    Benchmark,
+    Cell,
+    Comparison,
+    ComparisonSweep,
+    Estimate,
+    Failure,
+    Finding,
+    Outcome,
+    OutputCheck,
+    Status,
+)
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
 from inferlab.store.store import Store
 from inferlab.views import comparison, results
-from inferlab.views.text import finding
+from inferlab.views.tables import Block
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import reference_to
 from inferlab.workspace.versions import ORIGINAL
 
+#: A core count and a batch size, by which a card's cells are chosen.
+Place = tuple[int, int]
 _MARGIN = 0.01
 # What tells the arms of a sweep apart; core counts and batch sizes are what a card lets one choose.
 _SPLITS = (
@@ -33,17 +49,62 @@ _SPLITS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers:
+    """The three numbers of a cell, each with its interval, and how much they rest on."""
+
+    ms_per_item: Estimate
+    ms_per_batch: Estimate
+    items_per_second: Estimate
+    iterations: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CardCell:
+    """What was fixed of a cell, what was measured of it, and what to know of that; without its samples."""
+
+    cell: Cell
+    status: Status
+    failure: Failure | None
+    numbers: Numbers | None = None
+    output_check: OutputCheck | None = None
+    findings: tuple[Finding, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> bool:
+        """The outputs are not what they should be: the numbers are meaningless."""
+        return self.output_check is not None and self.output_check.status == "mismatch"
+
+    @property
+    def cell_id(self) -> str:
+        """The identity of the cell."""
+        return self.cell.id
+
+    @property
+    def place(self) -> Place:
+        """Where a card shows it."""
+        return _place(self.cell)
+
+
+@dataclass(frozen=True, slots=True)
 class Arm:
     """One side of a card: an engine in one way of running, at all core counts and batch sizes."""
 
     label: str
     engine: str
-    outcomes: tuple[Outcome, ...]
+    cells: tuple[CardCell, ...]
+    #: The same with all samples; empty where they were left behind.
+    outcomes: tuple[Outcome, ...] = ()
     #: The machine of a cluster that measured it; empty where there was no cluster.
     machine: str = ""
 
-    def at(self, num_cores: int, batch_size: int) -> Outcome | None:
+    def at(self, num_cores: int, batch_size: int) -> CardCell | None:
         """The cell at this place."""
+        return next((one for one in self.cells if one.place == (num_cores, batch_size)), None)
+
+    def outcome(self, num_cores: int, batch_size: int) -> Outcome | None:
+        """The cell at this place with its samples."""
         return next((one for one in self.outcomes if _place(one.cell) == (num_cores, batch_size)), None)
 
 
@@ -73,7 +134,7 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A benchmark or a comparison, opened; other documents have lines of text instead of arms."""
+    """A benchmark or a comparison, opened; other documents have text instead of arms."""
 
     id: str
     kind: str
@@ -82,18 +143,27 @@ class Card:
     #: What keeps a part of it from being shown.
     problems: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    #: The same as values, tables and notes; empty where this version cannot read the document.
+    blocks: tuple[Block, ...] = ()
     #: The comparisons themselves, one for each duel.
     results: tuple[Comparison, ...] = ()
+    #: The widest vector instructions of the machine that measured; empty where nothing was.
+    instruction_set: str = ""
+
+    @property
+    def cells(self) -> list[CardCell]:
+        """Those of all arms."""
+        return [cell for arm in self.arms for cell in arm.cells]
 
     @property
     def core_counts(self) -> list[int]:
         """All that were planned, in order."""
-        return sorted({one.cell.num_cores for arm in self.arms for one in arm.outcomes})
+        return sorted({one.cell.num_cores for one in self.cells})
 
     @property
     def batch_sizes(self) -> list[int]:
         """All that were planned, in order."""
-        return sorted({one.cell.batch_size for arm in self.arms for one in arm.outcomes})
+        return sorted({one.cell.batch_size for one in self.cells})
 
     @property
     def machines(self) -> list[str]:
@@ -101,44 +171,41 @@ class Card:
         return list(dict.fromkeys(arm.machine for arm in self.arms if arm.machine))
 
     @property
-    def instruction_set(self) -> str:
-        """The widest vector instructions of the machine that measured; empty where nothing was."""
-        runs = [run for arm in self.arms for one in arm.outcomes for run in one.runs]
-        return vector_width(runs[0].machine.instruction_sets).upper() if runs else ""
-
-    @property
     def of_different_models(self) -> bool:
         """Whether the arms are of two models, such as versions, rather than of one on two engines."""
-        return len({one.cell.model_digest for arm in self.arms for one in arm.outcomes}) > 1
+        return len({one.cell.model_digest for one in self.cells}) > 1
+
+    @property
+    def first_place(self) -> Place:
+        """What is shown first: a cell of the first arm that has numbers, if there is one."""
+        cells = self.arms[0].cells
+        return next((one for one in cells if one.numbers), cells[0]).place
 
     def duel(self, arm: int, num_cores: int, batch_size: int) -> Duel | None:
         """The comparison of an arm at one place: of the first with the second, of any other with the first."""
-        other = max(arm, 1)
-        wanted = (other, num_cores, batch_size)
+        wanted = (max(arm, 1), num_cores, batch_size)
         return next((one for one in self.duels if (one.other, one.num_cores, one.batch_size) == wanted), None)
 
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """The three numbers of a card, each with its interval, and what to know of them."""
-
-    ms_per_item: Estimate
-    ms_per_batch: Estimate
-    items_per_second: Estimate
-    iterations: int
-    processes: int
-    #: Sentences.
-    findings: tuple[str, ...]
-    check: OutputCheck
-
-    @property
-    def wrong(self) -> bool:
-        """The outputs are not what they should be: these numbers are meaningless."""
-        return self.check.status == "mismatch"
+    def without_samples(self) -> Card:
+        """The same, small enough to be kept by every tab that shows it."""
+        return replace(self, arms=tuple(replace(arm, outcomes=()) for arm in self.arms))
 
 
-def numbers(outcome: Outcome) -> Numbers | None:
-    """What was measured of a cell; None where nothing was."""
+def card_cell(outcome: Outcome) -> CardCell:
+    """What a card shows of a cell."""
+    runs = outcome.runs
+    return CardCell(
+        outcome.cell,
+        outcome.status,
+        outcome.failure,
+        _numbers(outcome),
+        worst([run.check for run in runs]) if runs else None,
+        find_all(outcome) if runs else (),
+        runs[0].versions if runs else {},
+    )
+
+
+def _numbers(outcome: Outcome) -> Numbers | None:
     summary = summarize(outcome.cell, outcome.runs)
     if summary is None:
         return None
@@ -148,64 +215,56 @@ def numbers(outcome: Outcome) -> Numbers | None:
         summary.items_per_sec,
         summary.iterations,
         len(outcome.runs),
-        tuple(finding(one) for one in find_all(outcome) if one.code != "output-mismatch"),
-        checked(outcome),
     )
-
-
-def checked(outcome: Outcome) -> OutputCheck:
-    """How the outputs of a cell compare with the reference's, over all its processes."""
-    return worst([run.check for run in outcome.runs])
 
 
 def ms_per_item(cell: Cell, batch_ms: Estimate, items_per_second: Estimate) -> Estimate:
     """Time per item: its latency, or what throughput comes to where the scenario is about that."""
     if cell.scenario not in AT_FULL_LOAD:
-        found, scale = batch_ms, 1 / cell.batch_size
-        ends = None if found.ends is None else (found.ends[0] * scale, found.ends[1] * scale)
-        value = found.value * scale
+        known, scale = batch_ms, 1 / cell.batch_size
+        ends = None if known.ends is None else (known.ends[0] * scale, known.ends[1] * scale)
+        value = known.value * scale
     else:
-        found = items_per_second
-        ends = None if found.ends is None else (1e3 / found.ends[1], 1e3 / found.ends[0])
-        value = 1e3 / found.value
+        known = items_per_second
+        ends = None if known.ends is None else (1e3 / known.ends[1], 1e3 / known.ends[0])
+        value = 1e3 / known.value
     low, high = ends or (None, None)
-    return Estimate(value, low, high, found.level, found.method)
+    return Estimate(value, low, high, known.level, known.method)
 
 
 def open_card(store: Store, entry_id: str) -> Card:
     """All that a card shows of an entry."""
-    found = store.get(entry_id)
-    if isinstance(found, Stored):
-        return _of_benchmark(store, found)
-    if found.kind == "comparison":
-        return _of_comparison(found, _original(store, found.project_id))
-    return Card(found.id, found.kind, (), lines=tuple(results.entry_lines(found)))
+    entry = store.get(entry_id)
+    if isinstance(entry, Stored):
+        card = _of_benchmark(store, entry)
+    elif entry.kind == "comparison":
+        card = _of_comparison(entry, _original(store, entry.project_id))
+    else:
+        card = _of_text(entry)
+    runs = [run for arm in card.arms for outcome in arm.outcomes for run in outcome.runs]
+    return replace(card, instruction_set=vector_width(runs[0].machine.instruction_sets).upper() if runs else "")
 
 
-def _of_benchmark(store: Store, found: Stored) -> Card:
-    arms = arms_of(found.benchmark.outcomes)
-    if found.against is None:
+def _of_benchmark(store: Store, entry: Stored) -> Card:
+    card = Card(entry.id, "benchmark", arms_of(entry.benchmark.outcomes))
+    first = card.arms[0]
+    if entry.against is None:
         duels = [
             duel
-            for index in range(1, len(arms))
-            for duel in _unpaired(found.benchmark, arms[0], found.benchmark, arms[index], index)
+            for index, arm in enumerate(card.arms[1:], 1)
+            for duel in _unpaired(entry.benchmark, first, entry.benchmark, arm, index)
         ]
-        return Card(found.id, "benchmark", arms, tuple(duels))
+        return replace(card, duels=tuple(duels))
     try:
-        other = store.get(found.against)
+        other = store.get(entry.against)
     except BadInput:
-        gone = "The benchmark that it was compared with has been removed."
-        return Card(found.id, "benchmark", arms, problems=(gone,))
+        return replace(card, problems=("The benchmark that it was compared with has been removed.",))
     if isinstance(other, Document):
-        told = f"What it was compared with is a {other.kind}, not a benchmark."
-        return Card(found.id, "benchmark", arms, problems=(told,))
-    (theirs, *_) = arms_of(other.benchmark.outcomes)
-    theirs = Arm(reference_to(store.entry(other.id)), theirs.engine, theirs.outcomes)
+        return replace(card, problems=(f"What it was compared with is a {other.kind}, not a benchmark.",))
+    theirs = replace(arms_of(other.benchmark.outcomes)[0], label=reference_to(store.entry(other.id)), machine="")
+    duels = _unpaired(entry.benchmark, first, other.benchmark, theirs, 1)
     # Side by side, wherever they were measured.
-    both = (replace(arms[0], machine=""), theirs)
-    return Card(
-        found.id, "benchmark", both, tuple(_unpaired(found.benchmark, arms[0], other.benchmark, theirs, 1))
-    )
+    return replace(card, arms=(replace(first, machine=""), theirs), duels=tuple(duels))
 
 
 def _original(store: Store, project_id: str | None) -> str:
@@ -219,37 +278,45 @@ def side(label: str, original: str) -> str:
     return ORIGINAL if label == original else title(label)
 
 
-def _of_comparison(found: Document, original: str) -> Card:
+def _of_text(entry: Document) -> Card:
+    return Card(
+        entry.id,
+        entry.kind,
+        (),
+        lines=tuple(results.entry_lines(entry)),
+        blocks=tuple(results.entry_blocks(entry)),
+    )
+
+
+def _of_comparison(entry: Document, original: str) -> Card:
     try:
-        sweep = record_of(found)
+        sweep = record_of(entry)
     except BadInput:
-        return Card(found.id, found.kind, (), lines=tuple(results.entry_lines(found)))
+        return _of_text(entry)
     if not isinstance(sweep, ComparisonSweep) or not sweep.results:
-        return Card(found.id, found.kind, (), lines=tuple(results.entry_lines(found)))
+        return _of_text(entry)
     label_a, label_b = sweep.results[0].labels
     # A and B alternate in the store; the card shows B, which is compared with A.
     arms = tuple(
-        Arm(side(label, original), outcomes[0].cell.engine if outcomes else label, tuple(outcomes))
-        for label, outcomes in ((label_b, found.outcomes[1::2]), (label_a, found.outcomes[0::2]))
+        _arm(side(label, original), outcomes[0].cell.engine if outcomes else label, outcomes)
+        for label, outcomes in ((label_b, entry.outcomes[1::2]), (label_a, entry.outcomes[0::2]))
     )
-    duels = tuple(_duel(one, (arms[1].label, arms[0].label)) for one in sweep.results)
+    duels = []
+    for result in sweep.results:
+        place = _place(result.cells[0]) if result.cells else (0, 0)
+        duels.append(_duel(result, 1, place, (arms[1].label, arms[0].label)))
     failures = tuple(failure.message for failure in sweep.failures)
-    text = () if found.outcomes else tuple(results.entry_lines(found))
-    return Card(found.id, found.kind, arms, duels, failures, text, sweep.results)
+    lines = () if entry.outcomes else tuple(results.entry_lines(entry))
+    return Card(entry.id, entry.kind, arms, tuple(duels), failures, lines, results=sweep.results)
 
 
-def _duel(compared: Comparison, labels: tuple[str, str]) -> Duel:
-    cell = compared.cells[0] if compared.cells else None
-    return Duel(
-        1,
-        cell.num_cores if cell else 0,
-        cell.batch_size if cell else 0,
-        compared.ratio,
-        compared.verdict,
-        bool(compared.pairs),
-        compared.outputs_match,
-        tuple(comparison.notes(compared, labels)),
-    )
+def _arm(label: str, engine: str, outcomes: Sequence[Outcome], machine: str = "") -> Arm:
+    return Arm(label, engine, tuple(map(card_cell, outcomes)), tuple(outcomes), machine)
+
+
+def _duel(result: Comparison, other: int, place: Place, labels: tuple[str, str]) -> Duel:
+    notes = tuple(comparison.notes(result, labels))
+    return Duel(other, *place, result.ratio, result.verdict, bool(result.pairs), result.outputs_match, notes)
 
 
 def arms_of(outcomes: Sequence[Outcome]) -> tuple[Arm, ...]:
@@ -259,12 +326,11 @@ def arms_of(outcomes: Sequence[Outcome]) -> tuple[Arm, ...]:
     alone = [name for name in splits if name != "num_streams"]
     splits = alone if _distinct(outcomes, alone) else splits
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
-    for one in outcomes:
-        key = (machine_of(one.cell), one.cell.engine, *(getattr(one.cell, name) for name in splits))
-        groups.setdefault(key, []).append(one)
-    return tuple(
-        Arm(_label(key[1:], splits, key[0]), key[1], tuple(members), key[0]) for key, members in groups.items()
-    )
+    for outcome in outcomes:
+        cell = outcome.cell
+        key = (machine_of(cell), cell.engine, *(getattr(cell, name) for name in splits))
+        groups.setdefault(key, []).append(outcome)
+    return tuple(_arm(_label(key[1:], splits, key[0]), key[1], members, key[0]) for key, members in groups.items())
 
 
 def machine_of(cell: Cell) -> str:
@@ -293,26 +359,16 @@ def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: i
     """What two results say that were not measured interleaved, at each place that both have."""
     duels = []
     for outcome in arm.outcomes:
-        rival = other.at(*_place(outcome.cell))
+        place = _place(outcome.cell)
+        rival = other.outcome(*place)
         if rival is None or not (outcome.runs and rival.runs):
             continue
         a, b = saved_result(other.label, theirs, rival), saved_result(arm.label, mine, outcome)
-        if a is None or b is None:
-            continue
-        found = compare_saved(a, b, _MARGIN)
-        duels.append(
-            Duel(
-                index,
-                *_place(outcome.cell),
-                found.ratio,
-                found.verdict,
-                False,
-                found.outputs_match,
-                tuple(comparison.notes(found, (other.label, arm.label))),
-            )
-        )
+        if a is not None and b is not None:
+            compared = compare_saved(a, b, _MARGIN)
+            duels.append(_duel(compared, index, place, (other.label, arm.label)))
     return duels
 
 
-def _place(cell: Cell) -> tuple[int, int]:
+def _place(cell: Cell) -> Place:
     return cell.num_cores, cell.batch_size

@@ -52,6 +52,14 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file in a folder that may be what is looked for."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """What can be chosen in a folder that the user allowed, or in one below it."""
 
@@ -59,8 +67,7 @@ class Listing:
     #: None for a folder that was itself allowed.
     parent: str | None
     folders: tuple[str, ...]
-    #: Names and sizes in bytes of the files that may be what is looked for.
-    files: tuple[tuple[str, int], ...]
+    files: tuple[ListedFile, ...]
     #: The folder itself is a model, as Hugging Face's are.
     is_model: bool
     #: There is more than is listed.
@@ -184,7 +191,7 @@ class Sources:
     def listing(self, path: str, endings: Sequence[str] = MODEL_ENDINGS) -> Listing:
         """The folders, and the files of these endings, in a folder; links out of the allowed ones are left out."""
         folder = self.below(path)
-        folders, files, names = list[str](), list[tuple[str, int]](), set[str]()
+        folders, files, names = list[str](), list[ListedFile](), set[str]()
         try:
             with os.scandir(folder) as found:
                 for one in found:
@@ -194,7 +201,7 @@ class Sources:
                     if one.is_dir():
                         folders.append(one.name)
                     elif one.is_file() and one.name.lower().endswith(tuple(endings)):
-                        files.append((one.name, one.stat().st_size))
+                        files.append(ListedFile(one.name, one.stat().st_size))
         except NotADirectoryError:
             raise BadInput(f"{path} is no folder.") from None
         except OSError as error:
@@ -203,7 +210,7 @@ class Sources:
             str(folder),
             None if folder in self.folders else str(folder.parent),
             tuple(sorted(folders, key=str.lower)[:_MOST_LISTED]),
-            tuple(sorted(files, key=lambda file: file[0].lower())[:_MOST_LISTED]),
+            tuple(sorted(files, key=lambda file: file.name.lower())[:_MOST_LISTED]),
             "config.json" in names and bool(names & _WEIGHTS),
             max(len(folders), len(files)) > _MOST_LISTED,
         )

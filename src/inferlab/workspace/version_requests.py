@@ -125,7 +125,7 @@ class Basis:
 
 def add_version(workspace: Workspace, project_id: str, asked: VersionRequest) -> QueuedJob:
     """Queue an optimised version of a project's model."""
-    project = workspace.project(project_id)
+    project = workspace.store.projects.get(project_id)
     model = project.model
     if asked.plan.input_shapes is None:
         asked = replace(asked, plan=replace(asked.plan, input_shapes=project.input_shapes))
@@ -149,7 +149,7 @@ def read_basis(
     workspace: Workspace, project_id: str, performance_id: str | None = None, loss_id: str | None = None
 ) -> Basis:
     """The profiles of a project's model that a version is predicted by; without ids the newest."""
-    digest = workspace.project(project_id).model.digest
+    digest = workspace.store.projects.get(project_id).model.digest
     # Profiles of versions stand beside them.
     known = [one for one in workspace.profiles(project_id) if one.model_digest == digest]
     for wanted in filter(None, (performance_id, loss_id)):

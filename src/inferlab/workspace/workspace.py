@@ -14,13 +14,11 @@ from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Listener, Model, Plan, ignore
 from inferlab.records.profile import BUDGET, Profile, ProfileOptions
-from inferlab.store.entries import BENCHMARK, Entry, Project, ProjectLine, QueuedJob, Stored
+from inferlab.store.entries import BENCHMARK, Entry, Project, QueuedJob, Stored
 from inferlab.store.store import Store
 from inferlab.views import command
 from inferlab.workspace import requests
-from inferlab.workspace.cards import Card, open_card
 from inferlab.workspace.engines import Engines, can_install, licence_of, title
-from inferlab.workspace.exports import Export, export
 from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.requests import (
     BenchmarkRequest,
@@ -53,17 +51,9 @@ class Workspace:
         self.sources = Sources(folders, most_upload_bytes)
         self.engines = Engines()
         self.versions = Versions(store)
-        self._trash = Trash(store)
+        self.trash = Trash(store)
 
     # Projects.
-
-    def projects(self) -> list[ProjectLine]:
-        """All projects, the one that was active last first."""
-        return self.store.projects.lines()
-
-    def project(self, project_id: str) -> Project:
-        """The project with this id."""
-        return self.store.projects.get(project_id)
 
     def analyse(self, source: str, listener: Listener = ignore) -> Model:
         """Find a model and read what it is; the source may be an upload, an allowed path, or a name to fetch."""
@@ -93,7 +83,7 @@ class Workspace:
         self, project_id: str, name: str, description: str, input_shapes: str | None = None
     ) -> Project:
         """Give a project another name and description, and where they are given, other input shapes."""
-        before = self.project(project_id)
+        before = self.store.projects.get(project_id)
         shapes = before.input_shapes if input_shapes is None else checked_shapes(input_shapes, before.model) or ""
         project = self.store.projects.change(
             project_id, checked_name(name, "project"), _described(description), shapes
@@ -116,7 +106,7 @@ class Workspace:
         for job in self.store.jobs.alive():
             if job.project_id == project_id:
                 self.store.jobs.cancel(job.id)
-        owned = self.owns_model(self.project(project_id))
+        owned = self.owns_model(self.store.projects.get(project_id))
         made = [one for one in self.versions.of_project(project_id) if one.entry.project_id == project_id]
         removed = self.store.projects.remove(project_id)
         if owned:
@@ -127,7 +117,7 @@ class Workspace:
     def owns_model(self, project: Project) -> bool:
         """Whether a project's model was uploaded for it alone, so that it goes with it."""
         path = project.model.path
-        sharing = [line for line in self.projects() if line.project.model.path == path]
+        sharing = [line for line in self.store.projects.lines() if line.project.model.path == path]
         return self.sources.is_uploaded(path) and len(sharing) < 2
 
     # The queue.
@@ -151,12 +141,12 @@ class Workspace:
 
     def _with_shapes(self, project_id: str, plan: Plan) -> Plan:
         """The plan with the project's input shapes where it has none."""
-        project = self.project(project_id)
+        project = self.store.projects.get(project_id)
         return replace(plan, input_shapes=project.input_shapes) if plan.input_shapes is None else plan
 
     def _side(self, project_id: str, version_id: str | None) -> Side:
         """A project's model as it is, or a version of it."""
-        project = self.project(project_id)
+        project = self.store.projects.get(project_id)
         if version_id is None:
             return Side(project.model, ORIGINAL)
         return Side(self.versions.model(version_id, project_id), self.versions.get(version_id).name)
@@ -198,14 +188,6 @@ class Workspace:
             asked = renewed(asked)
         return self.queue(self._project_of(entry), asked)
 
-    def cancel(self, job_id: str) -> QueuedJob:
-        """Ask a job to end; what is measured is kept."""
-        return self.store.jobs.cancel(job_id)
-
-    def resume(self, job_id: str) -> QueuedJob:
-        """Queue a job that was cut off; what is done is not measured again."""
-        return self.store.jobs.resume(job_id)
-
     def position(self, job: QueuedJob) -> int:
         """How many jobs go before this one; 0 where it runs or is the next."""
         waiting = [one.id for one in self.store.jobs.alive()]
@@ -243,10 +225,6 @@ class Workspace:
         """A page of benchmarks and comparisons, newest first; `before` is the last id of the page before."""
         return self.store.history(limit, before, project_id=project_id, kinds=CARDS)
 
-    def card(self, entry_id: str) -> Card:
-        """All that a card shows of an entry."""
-        return open_card(self.store, entry_id)
-
     def profiles(self, project_id: str) -> list[Entry]:
         """All profiles of a project, newest first, without opening them."""
         return self.store.history(1000, project_id=project_id, kinds=("profile",))
@@ -271,7 +249,7 @@ class Workspace:
 
     def theory(self, project_id: str) -> Profile:
         """What the architecture of a project's model says, or raises why it says nothing."""
-        project = self.project(project_id)
+        project = self.store.projects.get(project_id)
         known = [one for one in self.profiles(project_id) if one.brief.get("flops") is not None]
         own = [one for one in known if one.model_digest == project.model.digest]
         # The one that the project began with, else the oldest.
@@ -281,10 +259,6 @@ class Workspace:
     def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
         """How the layers of a profile compare with another's."""
         return diff(self.profile_as_kept(other_id), self.profile_as_kept(entry_id))
-
-    def export(self, entry_id: str, ending: str) -> Export:
-        """An entry as a file: json, csv or html."""
-        return export(self.store, entry_id, ending)
 
     def rename(self, entry_id: str, name: str) -> Entry:
         """Call an entry something else."""
@@ -297,7 +271,7 @@ class Workspace:
         return self.store.entry(entry.id)
 
     def remove(self, entry_id: str) -> str:
-        """Remove an entry; for some minutes `put_back` undoes it. Returns its whole id."""
+        """Remove an entry; for some minutes `trash.put_back` undoes it. Returns its whole id."""
         entry = self.store.entry(entry_id)
         whole = entry.id
         job = self.store.jobs.of_entries([whole]).get(whole)
@@ -307,11 +281,7 @@ class Workspace:
         for one in self.store.jobs.alive() if made else ():
             if made in {plan.model for plan in plans_of(requests.from_content(one.kind, one.content))}:
                 raise Conflict("This version is being measured, or waits for it. Cancel that first.")
-        return self._trash.remove(whole)
-
-    def put_back(self, entry_id: str) -> None:
-        """Undo the removal of an entry."""
-        self._trash.put_back(entry_id)
+        return self.trash.remove(whole)
 
     def profile_as_kept(self, entry_id: str) -> Profile:
         """A profile as it was saved."""
@@ -321,7 +291,7 @@ class Workspace:
     def remove_upload(self, upload_id: str) -> None:
         """Remove the files of an upload of which no project was made."""
         folder = self.sources.folder(upload_id)
-        for line in self.projects():
+        for line in self.store.projects.lines():
             if Path(line.project.model.path).parent == folder:
                 raise Conflict(f"The project '{line.project.name}' is made of this upload. Remove the project.")
         self.sources.give_up(upload_id)
@@ -331,7 +301,12 @@ class Workspace:
         if entry.project_id is not None:
             return entry.project_id
         return next(
-            (line.project.id for line in self.projects() if line.project.model.digest == entry.model_digest), None
+            (
+                line.project.id
+                for line in self.store.projects.lines()
+                if line.project.model.digest == entry.model_digest
+            ),
+            None,
         )
 
     def _like(self, asked: BenchmarkRequest, entry_id: str) -> BenchmarkRequest:

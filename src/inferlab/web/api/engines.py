@@ -5,46 +5,41 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import Field
 
 from inferlab.engines.environments import SPECS
 from inferlab.errors import BadInput, NotThere
 from inferlab.records import EngineInfo
 from inferlab.web.api.asking import Agreement
 from inferlab.web.api.common import CONFLICT, SHOWN, ProjectId, SmallBody, TheWorkspace, queued
-from inferlab.web.api.schemas import Answer, JobFacts, LicenceFacts
-from inferlab.workspace.engines import can_install, licence_of, title
+from inferlab.web.api.schemas import Answer, JobFacts, of_record
+from inferlab.workspace.engines import EngineChoice, Licence, can_install, licence_of, title
 
 router = APIRouter(tags=["engines"], route_class=SmallBody)
 
 
+@of_record(Licence, without=("engine",))
+class LicenceFacts(Answer):
+    """What is agreed to before an engine is installed."""
+
+
+@of_record(EngineInfo, without=("environment",))
 class EngineFacts(Answer):
     """An engine and what it can do here."""
 
-    name: str = Field(description="Its name in requests.")
-    title: str = Field(description="As people call it.")
-    state: str = Field(description="ready, missing or broken.")
-    version: str = Field(description="Its version.")
-    kinds: list[str] = Field(description="The kinds of models that it runs.")
-    capabilities: list[str] = Field(description="What more it can do, such as layer_times.")
-    problem: str = Field(description="Why it cannot run.")
-    remedy: str = Field(description="The command that mends it.")
-    can_install: bool = Field(description="Whether POST /engines/{name}/install installs it.")
-    licence: LicenceFacts | None = Field(description="What is agreed to before it is installed.")
+    title: str
+    can_install: bool
+    licence: LicenceFacts | None
 
     @classmethod
-    def more(cls, record: EngineInfo, context: None) -> dict[str, Any]:
+    def more(cls, record: EngineInfo, context: Any) -> dict[str, Any]:
         """What people call it, and how it is installed."""
-        licence = licence_of(record.name) if record.name in SPECS else None
+        licence = LicenceFacts.of(licence_of(record.name)) if record.name in SPECS else None
         return {"title": title(record.name), "can_install": can_install(record), "licence": licence}
 
 
+@of_record(EngineChoice)
 class ChoiceFacts(Answer):
     """An engine as a choice for a model."""
-
-    name: str = Field(description="Its name in requests.")
-    title: str = Field(description="As people call it.")
-    reason: str = Field(description="Why it cannot be chosen; empty where it can.")
 
 
 @router.get("/engines", summary="All engines")
@@ -60,9 +55,8 @@ def list_choices(
     profiling: Annotated[bool, Query(description="For a performance profile rather than a benchmark.")] = False,
 ) -> list[ChoiceFacts]:
     """Which engines can run, or profile, the model of a project, and why others cannot."""
-    model = workspace.project(project_id).model
-    found = workspace.engines.choices(model, profiling)
-    return [ChoiceFacts.of(one) for one in found]
+    model = workspace.store.projects.get(project_id).model
+    return [ChoiceFacts.of(choice) for choice in workspace.engines.choices(model, profiling)]
 
 
 @router.post(

@@ -5,26 +5,27 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
 
-from inferlab.web.answers import attachment
 from inferlab.web.api.asking import EntryChange
 from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, SmallBody, TheWorkspace
-from inferlab.web.api.schemas import Answer, EntryLine
+from inferlab.web.api.schemas import Answer, EntryLine, of_record
+from inferlab.web.faults import attachment
+from inferlab.workspace.exports import export
 
 router = APIRouter(tags=["entries"], route_class=SmallBody)
 
 
+@of_record()
 class CommandFacts(Answer):
     """A command line."""
 
-    command: str = Field(description="What a shell takes to measure the same.")
+    command: str
 
 
 @router.post("/entries/{entry_id}/restore", summary="Undo a removal", dependencies=SHOWN)
 def restore_entry(workspace: TheWorkspace, entry_id: EntryId) -> EntryLine:
     """Put back what was removed less than ten minutes ago."""
-    workspace.put_back(entry_id)
+    workspace.trash.put_back(entry_id)
     return EntryLine.of(workspace.store.entry(entry_id), workspace.sources)
 
 
@@ -51,7 +52,7 @@ def export_entry(
     format: Annotated[Literal["json", "csv", "html", "md"], Query(description="The kind of file.")],
 ) -> Response:
     """An entry as JSON, as a table, or as a page that opens offline."""
-    found = workspace.export(entry_id, format)
+    found = export(workspace.store, entry_id, format)
     return Response(found.text, media_type=found.media_type, headers=attachment(found.name))
 
 

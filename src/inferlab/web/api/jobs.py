@@ -8,21 +8,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import Field
 
 from inferlab.errors import NotThere
 from inferlab.store.entries import QueuedJob
 from inferlab.web.api.common import CONFLICT, PROBLEMS, SHOWN, JobId, SmallBody, TheDesk, TheWorkspace, as_json
-from inferlab.web.api.schemas import Answer, JobDetails, JobFacts
+from inferlab.web.api.schemas import Answer, JobDetails, JobFacts, of_record
 from inferlab.workspace.workspace import Workspace
 
 router = APIRouter(tags=["jobs"], route_class=SmallBody)
 
 
+@of_record()
 class QueueFacts(Answer):
     """The queue at one moment."""
 
-    jobs: list[JobFacts] = Field(description="What runs and what waits, in the order of the queue.")
+    jobs: list[JobFacts]
 
 
 @router.get("/jobs", summary="The queue")
@@ -94,14 +94,14 @@ async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEv
 @router.post("/jobs/{job_id}/cancel", summary="Cancel a job", dependencies=SHOWN)
 def cancel_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Take a job out of the queue, or ask a running one to end; what is measured is kept."""
-    found = workspace.cancel(job_id)
+    found = workspace.store.jobs.cancel(job_id)
     return JobFacts.of(found, workspace.position(found))
 
 
 @router.post("/jobs/{job_id}/resume", summary="Resume a job", responses=CONFLICT, dependencies=SHOWN)
 def resume_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Queue a job again that was cancelled or interrupted; what is done is not measured again."""
-    found = workspace.resume(job_id)
+    found = workspace.store.jobs.resume(job_id)
     return JobFacts.of(found, workspace.position(found))
 
 

@@ -6,55 +6,43 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
 
 from inferlab.profiling import diff
 from inferlab.records import profile as profiled
 from inferlab.records.profile import BUDGET
+from inferlab.store import rows
 from inferlab.store.entries import Entry
 from inferlab.web.api.asking import ProfileBody
 from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
-from inferlab.web.api.schemas import Answer, Estimate, JobFacts, ModelFacts
+from inferlab.web.api.schemas import Answer, JobFacts, of_record
 from inferlab.workspace.entries import entry_of
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.workspace import Workspace
 
 
+@of_record(profiled.PerformanceProfile, only=rows.PERFORMANCE)
 class PerformanceLine(Answer):
     """The measured part of a profile, as lists show it."""
 
-    name: str = Field(description="Its name.")
-    engine: str = Field(description="The engine.")
-    batch_size: int = Field(description="Batch size.")
-    num_cores: int = Field(description="Cores.")
-    ms_per_batch: float = Field(description="Milliseconds a batch.")
-    ms_interval: list[float] | None = Field(None, description="Its low and high end.")
-    items_per_second: float = Field(description="Throughput.")
-    items_interval: list[float] | None = Field(None, description="Its low and high end.")
-    measured_at: str = Field(description="When it was measured.")
 
-
+@of_record(profiled.LossProfile, only=rows.LOSS)
 class LossLine(Answer):
     """The loss part of a profile, as lists show it."""
 
-    name: str = Field(description="Its name.")
-    method: str = Field(description="approximated, or how it was measured.")
-    params: int = Field(description="Parameters of the model.")
-    average_sensitivity: float | None = Field(description="The mean over its layers.")
 
-
+@of_record()
 class ProfileLine(Answer):
     """A profile as lists show it."""
 
-    id: str = Field(description="Its id.")
-    created_at: datetime = Field(description="When it was begun, in UTC.")
-    title: str = Field(description="The model.")
-    project_id: str | None = Field(description="The project that it was made in; null from the command line.")
-    flops: int | None = Field(description="FLOPs of a batch, from the architecture.")
-    performance: PerformanceLine | None = Field(description="Null where no layers were measured.")
-    loss: LossLine | None = Field(description="Null where there are no losses.")
-    interrupted: bool = Field(description="It was stopped before all was done.")
-    problems: list[str] = Field(description="Why a part that was asked for is not there.")
+    id: str
+    created_at: datetime
+    title: str
+    project_id: str | None
+    flops: int | None
+    performance: PerformanceLine | None
+    loss: LossLine | None
+    interrupted: bool
+    problems: list[str]
 
     @classmethod
     def more(cls, record: Entry, context: Sources) -> dict[str, Any]:
@@ -68,61 +56,27 @@ class ProfileLine(Answer):
         }
 
 
+@of_record(profiled.Profile)
 class ProfileFacts(Answer):
     """A whole profile, as `inferlab profile -x` writes it but for the model (see docs/profiles.md)."""
 
-    id: str = Field(description="Its id; empty for what the architecture says and nobody saved.")
-    format: str = Field(description="The version of its format.")
-    inferlab: str = Field(description="The version that made it.")
-    created_at: str = Field(description="When, in UTC.")
-    model: ModelFacts = Field(description="The model.")
-    flops: profiled.FlopsProfile | None = Field(description="What the architecture says.")
-    performance: profiled.PerformanceProfile | None = Field(description="Where the time goes.")
-    loss: profiled.LossProfile | None = Field(description="What pruning each layer costs.")
-    estimate: profiled.PruningEstimate | None = Field(description="What pruning within the budget would give.")
-    problems: list[str] = Field(description="Why a part that was asked for is not there.")
-    interrupted: bool = Field(description="It was stopped before all was done.")
 
-    @classmethod
-    def more(cls, record: profiled.Profile, context: Sources) -> dict[str, Any]:
-        """Its model, without where that lies."""
-        return {"model": ModelFacts.of(record.model, context)}
-
-
+@of_record(diff.Row, without=("a", "b"))
 class DiffRow(Answer):
     """Layers of both profiles that cover the same nodes of the graph."""
 
-    id: str = Field(description="The id of the slowest of them.")
-    type: str = Field(description="Its type.")
-    a_layers: list[int] = Field(description="The indexes of A's layers.")
-    b_layers: list[int] = Field(description="The indexes of B's layers.")
-    a_ms: float = Field(description="A's milliseconds per item.")
-    b_ms: float = Field(description="B's milliseconds per item.")
-    ratio: Estimate | None = Field(description="B's time over A's; null where only one has a time.")
-    verdict: str = Field(description="B is faster, slower, the same, or it is inconclusive.")
+    a_layers: list[int]
+    b_layers: list[int]
 
     @classmethod
-    def more(cls, record: diff.Row, context: None) -> dict[str, Any]:
+    def more(cls, record: diff.Row, context: Any) -> dict[str, Any]:
         """Layers by their indexes: the profiles have the rest."""
         return {"a_layers": [one.index for one in record.a], "b_layers": [one.index for one in record.b]}
 
 
+@of_record(diff.LayerDiff)
 class DiffFacts(Answer):
     """How a profile (B) compares with another (A), the largest difference first; times are those per item."""
-
-    labels: list[str] = Field(description="What A and B are.")
-    a_ms: float = Field(description="A's milliseconds per item, of the whole model.")
-    b_ms: float = Field(description="B's milliseconds per item.")
-    ratio: Estimate = Field(description="B's time over A's.")
-    verdict: str = Field(description="B is faster, slower, the same, or it is inconclusive.")
-    margin: float = Field(description="Differences below this share count as none.")
-    differences: list[str] = Field(description="In what else the two differ.")
-    rows: list[DiffRow] = Field(description="Layer by layer; the intervals hold for all rows together.")
-
-    @classmethod
-    def more(cls, record: diff.LayerDiff, context: None) -> dict[str, Any]:
-        """Its rows."""
-        return {"rows": [DiffRow.of(one) for one in record.rows]}
 
 
 Budget = Annotated[float, Query(allow_inf_nan=False, description="The loss that the estimate may spend.")]
@@ -133,7 +87,7 @@ router = APIRouter(tags=["profiles"], route_class=SmallBody)
 @router.get("/projects/{project_id}/profiles", summary="A project's profiles")
 def list_profiles(workspace: TheWorkspace, project_id: ProjectId) -> list[ProfileLine]:
     """All profiles of a project, newest first, without opening them."""
-    workspace.project(project_id)
+    workspace.store.projects.get(project_id)
     return [ProfileLine.of(one, workspace.sources) for one in workspace.profiles(project_id)]
 
 

@@ -33,7 +33,7 @@ async def analyse_model(desk: TheDesk, request: Request, asking: ModelAsking) ->
 @router.get("/projects", summary="All projects")
 def list_projects(workspace: TheWorkspace) -> list[ProjectSummary]:
     """All projects, the one that was active last first, each with its best result."""
-    return [ProjectSummary.of(line, workspace.sources) for line in workspace.projects()]
+    return [ProjectSummary.of(line, workspace.sources) for line in workspace.store.projects.lines()]
 
 
 @router.post(
@@ -56,13 +56,13 @@ async def add_project(desk: TheDesk, request: Request, asking: ProjectAsking, re
 @router.get("/projects/{project_id}", summary="One project")
 def read_project(workspace: TheWorkspace, project_id: ProjectId) -> ProjectFacts:
     """The name, the description and the model of a project."""
-    return ProjectFacts.of(workspace.project(project_id), workspace.sources)
+    return ProjectFacts.of(workspace.store.projects.get(project_id), workspace.sources)
 
 
 @router.patch("/projects/{project_id}", summary="Change a project", dependencies=SHOWN)
 def change_project(workspace: TheWorkspace, project_id: ProjectId, change: ProjectChange) -> ProjectFacts:
     """Give a project another name, description or input shapes."""
-    before = workspace.project(project_id)
+    before = workspace.store.projects.get(project_id)
     name = before.name if change.name is None else change.name
     description = before.description if change.description is None else change.description
     changed = workspace.change_project(project_id, name, description, change.input_shapes)
@@ -84,5 +84,5 @@ def read_theory(workspace: TheWorkspace, project_id: ProjectId) -> ProfileFacts:
 @router.get("/projects/{project_id}/jobs", summary="A project's jobs")
 def list_project_jobs(workspace: TheWorkspace, project_id: ProjectId) -> list[JobFacts]:
     """Jobs that wait or run, and those that ended without an entry to show; newest first."""
-    workspace.project(project_id)
+    workspace.store.projects.get(project_id)
     return [JobFacts.of(one, workspace.position(one)) for one in workspace.store.jobs.of_project(project_id)]

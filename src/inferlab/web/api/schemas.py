@@ -1,17 +1,25 @@
-"""What the HTTP API gives back, with a description of every field; what is not a number is null."""
+"""What the HTTP API gives back: models derived from records, with a description of every field.
+
+What is not a number is null.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
 from inferlab import records
 from inferlab.errors import InferlabError
 from inferlab.measure.intervals import LEVEL
-from inferlab.store.entries import CellEntry, Entry, JobKind, JobStatus, Project, ProjectLine, QueuedJob
+from inferlab.store.entries import CellEntry, Entry, Project, ProjectLine, QueuedJob
+from inferlab.web.api.descriptions import DESCRIPTIONS
 from inferlab.workspace import requests
 from inferlab.workspace.entries import name_of
 from inferlab.workspace.jobs import plans_of
@@ -24,17 +32,22 @@ from inferlab.workspace.requests import (
 )
 from inferlab.workspace.sources import Sources
 
+# Records of these are described in the documents of their formats.
+_DOCUMENTED = ("inferlab.records.profile", "inferlab.records.optimization")
+
 
 class Answer(BaseModel):
-    """What is given back: fields of a record under their names, and what `more` derives."""
+    """What is given back: the fields of a record under their names, and what `more` derives."""
 
-    model_config = ConfigDict(frozen=True, from_attributes=True)
+    model_config = ConfigDict(frozen=True)
 
     @classmethod
     def of(cls, record: Any, context: Any = None) -> Self:
         """A record as it is given back; `context` is what more is needed to say it."""
         derived = cls.more(record, context)
-        copied = {name: getattr(record, name) for name in cls.model_fields if name not in derived}
+        copied = {
+            name: _answered(_attribute(record, name), context) for name in cls.model_fields if name not in derived
+        }
         return cls.model_validate({**copied, **derived})
 
     @classmethod
@@ -43,57 +56,120 @@ class Answer(BaseModel):
         return {}
 
 
-class Problem(Answer):
-    """Why a request was not done."""
-
-    detail: str = Field(description="What is wrong, with which thing, and what to do next; for people to read.")
+_Model = TypeVar("_Model", bound=Answer)
+_ANSWERS: dict[type, type[Answer]] = {}
 
 
-class Estimate(Answer):
-    """A number with its interval."""
+def of_record(
+    record: type | None = None,
+    *,
+    without: Sequence[str] = (),
+    only: Sequence[str] = (),
+    flat: Sequence[str] = (),
+) -> Callable[[type[_Model]], type[_Model]]:
+    """Give an answer all fields of a record that it does not declare itself, and every field its description.
 
-    value: float | None = Field(description="The number.")
-    low: float | None = Field(description="The low end; null where too little was measured for an interval.")
-    high: float | None = Field(description="The high end.")
-    level: float = Field(description="The confidence of the interval, such as 0.95.")
-    method: str = Field(description="How the interval was made: student, welch or signed-rank.")
+    What is named in `flat` is itself a record, whose fields are given in its place. With `only` it is a part of
+    the record, as lists have it.
+    """
+
+    def derive(answer: type[_Model]) -> type[_Model]:
+        taken = _fields(record, without, flat) if record else {}
+        left_out = set(answer.model_fields) | (set(taken) - set(only) if only else set())
+        taken = {name: kind for name, kind in taken.items() if name not in left_out}
+        for name, field in answer.model_fields.items():
+            field.description = _description(answer.__name__, name)
+        answer_name = answer.__name__
+        derived = create_model(  # type: ignore[call-overload]
+            answer_name,
+            __base__=answer,
+            __doc__=answer.__doc__,
+            __module__=answer.__module__,
+            **{
+                name: (kind, Field(description=_description(answer.__name__, name)))
+                for name, kind in taken.items()
+            },
+        )
+        if record and not only:
+            _ANSWERS.setdefault(record, derived)
+        found: type[_Model] = derived
+        return found
+
+    return derive
 
 
-class Failure(Answer):
-    """Why something has no result."""
-
-    code: str = Field(description="refused, died or hung.")
-    message: str = Field(description="What happened, with the last that the engine said.")
+def _description(answer: str, field: str) -> str | None:
+    return DESCRIPTIONS.get(f"{answer}.{field}", DESCRIPTIONS.get(field))
 
 
-class Tensor(Answer):
-    """An input or output of a model."""
+def _fields(record: type, without: Sequence[str], flat: Sequence[str]) -> dict[str, Any]:
+    """The names of a record's fields, with the types that they have in an answer."""
+    hints = get_type_hints(record)
+    own = {one.name: hints[one.name] for one in fields(record) if one.name not in (*without, *flat)}
+    inner = [(name, kind) for part in flat for name, kind in _fields(hints[part], without, ()).items()]
+    return {**dict(inner), **{name: _kind(hint) for name, hint in own.items()}}
 
-    name: str = Field(description="Its name in the model.")
-    dtype: str = Field(description="The type of its elements.")
-    dims: list[int | str | None] | None = Field(
-        description="Sizes; a name where it is symbolic, null where unknown. Null as a whole: not even the rank."
+
+def _kind(hint: Any) -> Any:
+    """The type of a record's field as an answer has it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_dataclass(hint) and isinstance(hint, type):
+        return hint if hint.__module__ in _DOCUMENTED else _answer_to(hint)
+    if origin in (Union, types.UnionType):
+        return reduce(or_, map(_kind, arguments))
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return list[_kind(arguments[0])]  # type: ignore[misc]
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict[arguments[0], _kind(arguments[1])]  # type: ignore[misc,valid-type]
+    if origin is Literal:
+        # A newer version may know more words than we do.
+        return Annotated[str, WithJsonSchema({"type": "string", "enum": list(arguments)})]
+    return hint
+
+
+def _answer_to(record: type) -> type[Answer]:
+    if record not in _ANSWERS:
+        of_record(record)(type(record.__name__, (Answer,), {"__doc__": record.__doc__, "__module__": __name__}))
+    return _ANSWERS[record]
+
+
+def _attribute(record: Any, name: str) -> Any:
+    """A field of a record, or of a record that is one of its fields."""
+    if hasattr(record, name):
+        return getattr(record, name)
+    return next(
+        getattr(inner, name)
+        for inner in (getattr(record, one.name) for one in fields(record))
+        if is_dataclass(inner) and hasattr(inner, name)
     )
 
 
+def _answered(value: Any, context: Any) -> Any:
+    """A value with records as they are given back."""
+    if type(value) in _ANSWERS:
+        return _ANSWERS[type(value)].of(value, context)
+    return [_answered(one, context) for one in value] if isinstance(value, tuple | list) else value
+
+
+@of_record()
+class Problem(Answer):
+    """Why a request was not done."""
+
+    detail: str
+
+
+@of_record(records.Estimate)
+class Estimate(Answer):
+    """A number with its interval."""
+
+
+@of_record(records.Model, without=("path",))
 class ModelFacts(Answer):
     """What a model is."""
 
-    source: str = Field(description="As it was named; `upload:ID` for one that was uploaded.")
-    file_name: str = Field(description="The name of its file.")
-    kind: str = Field(description="onnx, openvino, torch-export, torchscript or transformers.")
-    digest: str = Field(description="SHA-256 of its bytes, weights in files of their own included.")
-    size_bytes: int = Field(description="Size on the disk.")
-    opset: int | None = Field(description="The ONNX opset.")
-    parameters: int | None = Field(description="How many parameters it has.")
-    zero_fraction: float | None = Field(description="The share of its weights that are zero.")
-    precision: str = Field(description="FP32, INT8, …")
-    quantization: str = Field(description="How INT8 shows; empty for other precisions.")
-    random: bool = Field(description="The same inputs may give different outputs.")
-    own_batch_size: int = Field(description="The batch size where nobody asks for another.")
-    takes_sequence_length: bool = Field(description="Whether the length of a sequence can be chosen.")
-    inputs: list[Tensor] = Field(description="Its inputs.")
-    outputs: list[Tensor] = Field(description="Its outputs.")
+    file_name: str
+    own_batch_size: int
+    takes_sequence_length: bool
 
     @classmethod
     def more(cls, record: records.Model, context: Sources) -> dict[str, Any]:
@@ -106,71 +182,60 @@ class ModelFacts(Answer):
         }
 
 
-class CellLine(Answer):
-    """One combination of a benchmark, as lists show it."""
+class CellAnswer(Answer):
+    """What is fixed of a cell, with lists of pairs as objects."""
 
-    cell_id: str = Field(description="A hash of all that was fixed: the same for the same conditions.")
-    engine: str = Field(description="The engine.")
-    scenario: str = Field(description="How requests were issued.")
-    num_cores: int = Field(description="Cores.")
-    num_streams: int = Field(description="Streams.")
-    batch_size: int = Field(description="Batch size.")
-    sequence_length: int | None = Field(description="As it was asked for.")
-    rate: float | None = Field(description="Requests a second, of the scenario server.")
-    time_s: float = Field(description="Seconds of measuring that were asked for.")
-    status: records.Status = Field(description="done, failed, cancelled or pending.")
-    failure: Failure | None = Field(description="Why it has no result.")
-    processes: int = Field(description="Fresh processes that measured it so far.")
-    items_per_second: Estimate | None = Field(description="Throughput; null until it is finished.")
-    ms_per_batch: Estimate | None = Field(description="Median latency; null until it is finished.")
-    wrong: bool = Field(description="Its outputs are not what they should be: its numbers are meaningless.")
+    input_shapes: dict[str, list[int]]
+    engine_options: dict[str, str]
 
     @classmethod
-    def more(cls, record: CellEntry, context: None) -> dict[str, Any]:
-        """What was fixed comes from the cell, numbers from the cache."""
-        return {
-            **of_cell(record.cell, cls),
-            "processes": record.runs,
+    def more(cls, record: Any, context: Any) -> dict[str, Any]:
+        """Of the record's cell."""
+        cell: records.Cell = record.cell
+        return {"input_shapes": dict(cell.shapes), "engine_options": dict(cell.engine_options)}
+
+
+_CACHED = tuple(f"{name}{end}" for name in ("items_per_sec", "median_ms") for end in ("", "_low", "_high"))
+
+
+@of_record(CellEntry, without=("shapes", *_CACHED), flat=("cell",))
+class CellLine(CellAnswer):
+    """One combination of a benchmark, as lists show it."""
+
+    items_per_second: Estimate | None
+    ms_per_batch: Estimate | None
+
+    @classmethod
+    def more(cls, record: CellEntry, context: Any) -> dict[str, Any]:
+        """Numbers come from the cache."""
+        return super().more(record, context) | {
             "items_per_second": _cached(record.items_per_sec, record.items_per_sec_low, record.items_per_sec_high),
             "ms_per_batch": _cached(record.median_ms, record.median_ms_low, record.median_ms_high),
         }
 
 
-def of_cell(cell: records.Cell, answer: type[Answer]) -> dict[str, Any]:
-    """What of a cell has the names of an answer's fields."""
-    return {name: getattr(cell, name) for name in answer.model_fields if name in cell.__slots__}
-
-
 def _cached(value: float | None, low: float | None, high: float | None) -> Estimate | None:
-    if value is None:
-        return None
-    return Estimate(value=value, low=low, high=high, level=LEVEL, method="student")
+    return None if value is None else Estimate.of(records.Estimate(value, low, high, LEVEL, "student"))
 
 
+@of_record()
 class Ratio(Answer):
     """One result of a comparison, as lists show it."""
 
-    ratio: float | None = Field(description="B's time over A's.")
-    interval: list[float] | None = Field(description="Its low and high end.")
-    verdict: str = Field(description="B is faster, slower, the same, or it is inconclusive.")
-    paired: bool = Field(description="Measured interleaved.")
-    outputs_match: bool | None = Field(description="Whether both compute the same; null where that is unknown.")
+    ratio: float | None
+    interval: list[float] | None
+    verdict: str
+    paired: bool
+    outputs_match: bool | None
 
 
+@of_record(Entry, without=("model_digest", "brief", "cells"))
 class EntryFacts(Answer):
     """What an entry is called, and where it comes from."""
 
-    id: str = Field(description="Its id.")
-    kind: str = Field(description="benchmark, comparison, capacity, recommendation, profile or version.")
-    created_at: datetime = Field(description="When it was begun, in UTC.")
-    name: str = Field(description="What it is called; PATCH /entries/{entry_id} renames it.")
-    title: str = Field(description="The model, or what was compared.")
-    status: records.Status = Field(description="done, failed, cancelled or pending; the worst of its cells.")
-    project_id: str | None = Field(description="The project that it was made in; null from the command line.")
-    note: str = Field(description="The user's note.")
-    node: str = Field(description="The machine that measured.")
-    inferlab_version: str = Field(description="The version that measured.")
-    against: str | None = Field(description="The benchmark that it is compared with.")
+    name: str
+    status: str
+    against: str | None
 
     @classmethod
     def more(cls, record: Entry, context: Sources) -> dict[str, Any]:
@@ -179,66 +244,43 @@ class EntryFacts(Answer):
         return {"name": name_of(record), "title": title, "against": against}
 
 
+@of_record(Entry, without=("model_digest", "brief"))
 class EntryLine(EntryFacts):
     """A line of the history: a benchmark, a comparison, a capacity, a recommendation, a profile or a version."""
 
-    cells: list[CellLine] = Field(description="Its combinations; of a comparison A and B in turn.")
-    labels: list[str] = Field(description="What a comparison calls A and B.")
-    ratios: list[Ratio] = Field(description="The results of a comparison.")
+    labels: list[str]
+    ratios: list[Ratio]
 
     @classmethod
     def more(cls, record: Entry, context: Sources) -> dict[str, Any]:
         """What lists show beside its name."""
-        return super().more(record, context) | {
-            "cells": [CellLine.of(one) for one in record.cells],
-            "labels": record.brief.get("labels") or (),
-            "ratios": record.brief.get("results") or (),
-        }
+        brief = record.brief
+        compared = {"labels": brief.get("labels") or (), "ratios": brief.get("results") or ()}
+        return super().more(record, context) | compared
 
 
+@of_record(Project)
 class ProjectFacts(Answer):
     """A project: a model with a name."""
 
-    id: str = Field(description="Its id.")
-    name: str = Field(description="Its name.")
-    description: str = Field(description="Its description.")
-    created_at: datetime = Field(description="When it was made, in UTC.")
-    changed_at: datetime = Field(description="When its name or description changed last.")
-    input_shapes: str = Field(description="The shapes that its inputs get by default; empty for guessed ones.")
-    model: ModelFacts = Field(description="Its model.")
 
-    @classmethod
-    def more(cls, record: Project, context: Sources) -> dict[str, Any]:
-        """Its model, without where that lies."""
-        return {"model": ModelFacts.of(record.model, context)}
-
-
-class ProjectSummary(ProjectFacts):
+@of_record(ProjectLine, flat=("project",))
+class ProjectSummary(Answer):
     """A project in a list, with what was measured of it."""
 
-    active_at: datetime = Field(description="When something was measured or changed last.")
-    benchmarks: int = Field(description="How many benchmarks and comparisons it has.")
-    profiles: int = Field(description="How many profiles it has.")
-    best: CellLine | None = Field(description="Its cell of highest throughput whose outputs are right.")
 
-    @classmethod
-    def more(cls, record: ProjectLine, context: Sources) -> dict[str, Any]:  # type: ignore[override]
-        """The project itself, and its best result."""
-        best = CellLine.of(record.best) if record.best else None
-        return {**ProjectFacts.of(record.project, context).model_dump(), "best": best}
-
-
+@of_record()
 class AskedFor(Answer):
     """What a job measures or installs."""
 
-    engines: list[str] = Field(description="Engines.")
-    num_cores: list[int | None] = Field(description="Core counts; null is all cores.")
-    batch_sizes: list[int | None] = Field(description="Batch sizes; null is the model's own.")
-    scenarios: list[str] = Field(description="How requests are issued.")
-    time_s: float | None = Field(description="Seconds for each measurement.")
+    engines: list[str]
+    num_cores: list[int | None]
+    batch_sizes: list[int | None]
+    scenarios: list[str]
+    time_s: float | None
 
     @classmethod
-    def more(cls, record: JobRequest, context: None) -> dict[str, Any]:
+    def more(cls, record: JobRequest, context: Any) -> dict[str, Any]:
         """All of it: what is asked is one of several records."""
         plans = plans_of(record)
         if isinstance(record, OptimizationRequest):
@@ -253,26 +295,14 @@ class AskedFor(Answer):
         return {"engines": engines, "time_s": plans[0].time_s if plans else None, **lists}
 
 
+@of_record(QueuedJob, without=("cancel", "content", "log"))
 class JobFacts(Answer):
     """Something in the queue, being measured or measured."""
 
-    id: str = Field(description="Its id.")
-    kind: JobKind = Field(description="benchmark, comparison, profile, optimization or install.")
-    status: JobStatus = Field(description="queued, running, done, failed, cancelled or interrupted.")
-    position: int | None = Field(description="How many jobs go before it; null when it has ended.")
-    cancelling: bool = Field(description="The user wants it to end, and it will in a moment.")
-    stage: str = Field(description="What is being done.")
-    fraction: float | None = Field(description="The share that is done, 0 to 1; null where unknown.")
-    left_s: float | None = Field(description="About how many seconds are left.")
-    failure: str = Field(description="Why it failed.")
-    project_id: str | None = Field(description="Its project.")
-    entry_id: str | None = Field(description="The entry that it makes, from when there is one.")
-    node: str = Field(description="The machine that measures it.")
-    created_at: datetime = Field(description="When it was asked for, in UTC.")
-    queued_at: datetime = Field(description="When it was queued last.")
-    started_at: datetime | None = Field(description="When it was begun last.")
-    ended_at: datetime | None = Field(description="When it ended.")
-    asked: AskedFor | None = Field(description="What it measures; null where another version asked.")
+    id: str
+    position: int | None
+    cancelling: bool
+    asked: AskedFor | None
 
     @classmethod
     def more(cls, record: QueuedJob, context: int | None) -> dict[str, Any]:
@@ -285,15 +315,6 @@ class JobFacts(Answer):
         return {"position": context if record.alive else None, "cancelling": ending, "asked": asked}
 
 
+@of_record(QueuedJob, without=("cancel", "content"))
 class JobDetails(JobFacts):
     """A job with its log."""
-
-    log: str = Field(description="All lines that a terminal would have shown.")
-
-
-class LicenceFacts(Answer):
-    """What is agreed to before an engine is installed."""
-
-    name: str = Field(description="The licence's name.")
-    summary: str = Field(description="What it says, in a few sentences.")
-    size_bytes: int = Field(description="About how much is downloaded and kept.")

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
-from pydantic import Field
 
 from inferlab.web.api.common import CONFLICT, PREFIX, TOO_LARGE, TOO_MANY, TheWorkspace, UploadId
-from inferlab.web.api.schemas import Answer
+from inferlab.web.api.schemas import Answer, of_record
+from inferlab.workspace.sources import Received
 
 router = APIRouter(tags=["uploads"])
 _BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
 
+@of_record()
 class UploadFacts(Answer):
     """Room for the files of one model."""
 
-    id: str = Field(description="Its id.")
-    source: str = Field(description="What it is called as the source of a model: `upload:ID`.")
-    most_bytes: int = Field(description="All its files together may have so many bytes.")
+    id: str
+    source: str
+    most_bytes: int
 
 
+@of_record(Received, without=("path",))
 class ReceivedFacts(Answer):
     """A file that was received."""
 
-    name: str = Field(description="Its name, without characters that could do harm.")
-    size_bytes: int = Field(description="Its size on the disk.")
+    name: str
+
+    @classmethod
+    def more(cls, record: Received, context: Any) -> dict[str, Any]:
+        """Where it lies is not given away."""
+        return {"name": record.path.name}
 
 
 @router.post("/uploads", status_code=201, summary="Begin an upload", responses=TOO_MANY)
@@ -56,8 +62,7 @@ async def receive_file(
     """
     told = request.headers.get("content-length", "")
     size_bytes = int(told[:30]) if told.isascii() and told.isdigit() else None
-    received = await workspace.sources.receive(upload_id, name, request.stream(), size_bytes)
-    return ReceivedFacts(name=received.path.name, size_bytes=received.size_bytes)
+    return ReceivedFacts.of(await workspace.sources.receive(upload_id, name, request.stream(), size_bytes))
 
 
 @router.delete("/uploads/{upload_id}", status_code=204, summary="Remove an upload", responses=CONFLICT)

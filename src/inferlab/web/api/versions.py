@@ -7,72 +7,43 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
 from starlette.responses import FileResponse
 
 from inferlab.records import optimization as made
 from inferlab.records.profile import PruningEstimate
+from inferlab.store import rows
 from inferlab.views import optimization as words
-from inferlab.web.answers import attachment
 from inferlab.web.api.asking import EstimateBody, VersionBody
 from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, TheWorkspace, queued
-from inferlab.web.api.schemas import Answer, JobFacts, ModelFacts
+from inferlab.web.api.schemas import Answer, JobFacts, ModelFacts, of_record
+from inferlab.web.faults import attachment
 from inferlab.workspace.exports import Export, code_sample, model_file, recipe, shown_recipe
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.version_requests import Basis, add_version, levels_of, read_basis
 from inferlab.workspace.versions import Version, is_ours
 
 
+@of_record(made.Measured, only=rows.MEASURED)
 class SpeedLine(Answer):
     """A version against the original on one engine, measured interleaved."""
 
-    engine: str = Field(description="The engine.")
-    num_cores: int = Field(description="Cores.")
-    batch_size: int = Field(description="Batch size.")
-    original_ms: float = Field(description="Milliseconds a batch of the original.")
-    ms: float = Field(description="Milliseconds a batch of the version.")
-    speedup: float = Field(description="How many times as fast the version is.")
-    speedup_interval: list[float] | None = Field(description="Its low and high end.")
-    level: float = Field(description="The confidence of the interval.")
-    verdict: str = Field(description="The version is faster, slower, the same, or it is inconclusive.")
-    foretold_speedup: float | None = Field(description="What the profiles predicted for this engine.")
-    foretold_error: float | None = Field(description="Predicted time over measured time, less 1.")
 
-
+@of_record(made.Distance)
 class DistanceFacts(Answer):
     """How far the outputs of a version are from the original's."""
 
-    relative_power: float | None = Field(description="The power of the change over that of the outputs.")
-    items: int = Field(description="On so many inputs.")
-    generated: bool = Field(description="They were generated, not given.")
-    loss_rise: float | None = Field(description="The rise of the cross-entropy, with labels only.")
-    accuracy: float | None = Field(description="With labels only.")
-    original_accuracy: float | None = Field(description="The original's, on the same data.")
 
-
+@of_record(Version, without=("entry", "path"))
 class VersionLine(Answer):
     """A version as lists show it."""
 
-    id: str = Field(description="Its id.")
-    name: str = Field(description="Its name.")
-    created_at: datetime = Field(description="When it was made, in UTC.")
-    project_id: str | None = Field(description="The project that it was made in; null from the command line.")
-    file: Literal["there", "gone", "changed"] = Field(
-        description="Whether its file is still the one that was made."
-    )
-    file_name: str = Field(description="The name of its file.")
-    downloadable: bool = Field(description="It was made from the pages or over HTTP, and is still there.")
-    precision: str = Field(description="FP32, INT8, …")
-    pattern: str = Field(description="How its zeros lie; empty where it was not pruned.")
-    quantization: str = Field(description="How it was quantised; empty where it was not.")
-    zero_fraction: float | None = Field(description="The share of its weights that are zero.")
-    parameters: int | None = Field(description="How many parameters it has.")
-    size_bytes: int = Field(description="Size on the disk.")
-    digest: str = Field(description="SHA-256 of its bytes.")
-    distance: DistanceFacts | None = Field(description="How far its outputs are from the original's.")
-    measured: list[SpeedLine] = Field(description="Its speed against the original, on each engine.")
-    interrupted: bool = Field(description="It was stopped before all was measured.")
-    problems: list[str] = Field(description="Why something that was asked for is not there.")
+    id: str
+    created_at: datetime
+    project_id: str | None
+    file_name: str
+    downloadable: bool
+    distance: DistanceFacts | None
+    measured: list[SpeedLine]
 
     @classmethod
     def more(cls, record: Version, context: Sources) -> dict[str, Any]:
@@ -82,52 +53,47 @@ class VersionLine(Answer):
             "project_id": record.entry.project_id,
             "file_name": record.path.rpartition("/")[2],
             "downloadable": record.file == "there" and is_ours(record.path),
-            "quantization": record.scheme,
-            "problems": [context.without_folder(one) for one in record.problems],
+            "problems": [context.without_folder(problem) for problem in record.problems],
         }
 
 
+@of_record(made.Optimization, only=("optimized", "recipe", "layers", "left_alone"))
 class VersionFacts(VersionLine):
     """A whole version: both models, what was done, and what became of every layer."""
 
-    original: ModelFacts = Field(description="The model that it was made of.")
-    optimized: ModelFacts = Field(description="What was made.")
-    recipe: made.Recipe = Field(description="All that was done; see GET /versions/{entry_id}/recipe.")
-    layers: list[made.ChangedLayer] = Field(description="Every weight as it was and as it is.")
-    left_alone: dict[str, str] = Field(description="What could not be changed, and why.")
-    notes: list[str] = Field(description="All that qualifies the numbers, in sentences.")
+    original: ModelFacts
+    notes: list[str]
 
     @classmethod
-    def whole(cls, found: Version, opened: made.Optimization, sources: Sources) -> VersionFacts:
+    def whole(cls, version: Version, opened: made.Optimization, sources: Sources) -> VersionFacts:
         """A record as it is given back."""
-        return cls(
-            **VersionLine.of(found, sources).model_dump(),
-            original=ModelFacts.of(opened.model, sources),
-            optimized=ModelFacts.of(opened.optimized, sources),
-            recipe=shown_recipe(opened.recipe, sources),
-            layers=list(opened.layers),
-            left_alone=dict(opened.left_alone),
-            notes=[sources.without_folder(one) for one in words.notes(opened)],
+        return cls.model_validate(
+            {
+                **VersionLine.of(version, sources).model_dump(),
+                "original": ModelFacts.of(opened.model, sources),
+                "optimized": ModelFacts.of(opened.optimized, sources),
+                "recipe": shown_recipe(opened.recipe, sources),
+                "layers": opened.layers,
+                "left_alone": opened.left_alone,
+                "notes": [sources.without_folder(note) for note in words.notes(opened)],
+            }
         )
 
 
+@of_record(
+    PruningEstimate,
+    only=("levels", "estimated_ms_per_batch", "estimated_speedup", "parameter_reduction", "recovery"),
+)
 class EstimateFacts(Answer):
     """What shares of zeros would give, estimated by the profiles of the original."""
 
-    levels: dict[str, float] = Field(description="The sparsity of every weight that is pruned.")
-    performance: str | None = Field(description="The profile that times are from; null: nothing is said of time.")
-    loss_profile: str | None = Field(description="The profile that losses are from.")
-    loss_method: str = Field(description="approximated, or how they were measured.")
-    ms_per_batch: float | None = Field(description="Of the original in that profile.")
-    estimated_ms_per_batch: float | None = Field(description="Null where times at levels were not measured.")
-    estimated_speedup: float | None = Field(description="The same as a ratio.")
-    int8_speedup: float | None = Field(description="How many times as fast an INT8 copy was in that profile.")
-    parameter_reduction: float = Field(description="The share of all parameters that become zero.")
-    loss: float | None = Field(
-        description="The sum of the layers' losses; null where outputs are no numbers, or a loss was not measured."
-    )
-    recovery: float | None = Field(description="What is left of accuracy, or of the outputs' power.")
-    unmeasured: list[str] = Field(description="Weights of `levels` whose losses were not measured.")
+    performance: str | None
+    loss_profile: str | None
+    loss_method: str
+    ms_per_batch: float | None
+    int8_speedup: float | None
+    loss: float | None
+    unmeasured: list[str]
 
     @classmethod
     def more(cls, record: PruningEstimate, context: Basis) -> dict[str, Any]:
@@ -152,7 +118,7 @@ router = APIRouter(tags=["versions"], route_class=SmallBody)
 @router.get("/projects/{project_id}/versions", summary="A project's versions")
 def list_versions(workspace: TheWorkspace, project_id: ProjectId) -> list[VersionLine]:
     """All versions of a project's model, newest first; also those that the command line made."""
-    workspace.project(project_id)
+    workspace.store.projects.get(project_id)
     return [VersionLine.of(one, workspace.sources) for one in workspace.versions.of_project(project_id)]
 
 

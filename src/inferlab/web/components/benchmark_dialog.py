@@ -16,7 +16,7 @@ from inferlab.records import Model
 from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
 from inferlab.views.history import age
-from inferlab.web.components.dialogs import Foot
+from inferlab.web.components.dialogs import Foot, dialog
 from inferlab.web.components.fields import (
     EngineSelect,
     NumberChips,
@@ -58,7 +58,7 @@ _ONLY = "Its core counts, batch sizes and scenario are taken: only the same can 
 
 
 class BenchmarkDialog:
-    """Opens with `open`; `run` is given what was filled in, and the dialog closes when it succeeds."""
+    """Opens at once; `run` is given what was filled in, and the dialog closes when it succeeds."""
 
     def __init__(
         self,
@@ -75,28 +75,24 @@ class BenchmarkDialog:
         self._versions, self._begin_with = versions, version
         self._recent = {one.id: one for one in recent}
         self._asked = 0
-        with (
-            ui.dialog().props("persistent") as self._dialog,
-            ui.card().classes("il-dialog il-bench-dialog").props('data-testid="benchmark-dialog"'),
-        ):
-            html.h2("Create Benchmark").classes("il-dialog-title")
+        with dialog(
+            "Create benchmark", "il-bench-dialog", name="benchmark-dialog", persistent=True
+        ) as self._dialog:
             self._what()
             self._comparison(against)
             self._how_much()
             self._how()
             self._foot = Foot(self._dialog, "Run", "run", lambda: run(self.form()))
-        self._dialog.on("hide", self._dialog.delete)
 
-    async def open(self) -> None:
-        """Show it."""
-        self._dialog.open()
+    async def begin(self) -> None:
+        """Show what follows from what it begins with."""
         await self._changed()
 
     # The fields.
 
     def _what(self) -> None:
         with html.div().classes("il-fields-2-1"):
-            self._engine = EngineSelect(self._choices, "Inference Engine").props('data-testid="engine"')
+            self._engine = EngineSelect(self._choices, "Inference engine").props('data-testid="engine"')
             self._engine.on_value_change(self._changed)
             self._version = VersionSelect(self._versions, self._begin_with).props('data-testid="version"')
             self._version.on_value_change(self._changed)
@@ -104,7 +100,7 @@ class BenchmarkDialog:
     def _comparison(self, against: str | None) -> None:
         with html.div().classes("il-row il-bench-compare"):
             compares = against is not None or self._begin_with is not None
-            self._compares = ui.checkbox("Enable Comparison", value=compares, on_change=self._changed)
+            self._compares = ui.checkbox("Enable comparison", value=compares, on_change=self._changed)
             self._compares.props('dense data-testid="enable-comparison"')
             kinds = {"engine": "interleaved", "benchmark": "with an existing benchmark"}
             self._rival = ui.radio(
@@ -123,7 +119,7 @@ class BenchmarkDialog:
         with html.div() as self._benchmark_row:
             self._against = ui.select(
                 {one.id: _named(one) for one in self._recent.values()},
-                label="Existing Benchmark" if self._recent else "Existing Benchmark: none of this project yet",
+                label="Existing benchmark" if self._recent else "Existing benchmark: none in this project yet",
                 value=against if against in self._recent else next(iter(self._recent), None),
                 on_change=self._changed,
             ).props(f'hint="{_ONLY}" data-testid="against"')
@@ -132,9 +128,9 @@ class BenchmarkDialog:
     def _how_much(self) -> None:
         cores = len(machine.cores())
         usual = range(1, cores + 1) if cores <= _MOST_CHIPS else [2**one for one in range(cores.bit_length())]
-        self._cores = NumberChips("Core Counts", "cores", usual, machine.usable_cores(), cores, self._changed)
+        self._cores = NumberChips("Core counts", "cores", usual, machine.usable_cores(), cores, self._changed)
         own = own_batch_size(self._model)
-        self._batches = NumberChips("Batch Sizes", "batches", _BATCH_SIZES, own, None, self._changed)
+        self._batches = NumberChips("Batch sizes", "batches", _BATCH_SIZES, own, None, self._changed)
 
     def _how(self) -> None:
         with html.div().classes("il-fields-3"):
@@ -142,13 +138,13 @@ class BenchmarkDialog:
             self._scenario = ReasonSelect("scenario", "Scenario", names, "sync", {}, SCENARIOS)
             self._scenario.props('data-testid="scenario"').on_value_change(self._changed)
             self._streams = number("Streams", "streams", self._changed, props="precision=0")
-            self._rate = number("Requests a Second", "rate", self._changed)
+            self._rate = number("Requests per second", "rate", self._changed)
         with html.div().classes("il-fields-3"):
-            self._time = number("Seconds", "time", self._changed, value=10.0)
+            self._time = number("Time (s)", "time", self._changed, value=10.0)
             self._sequence = None
             if has_sequence(self._model):
                 self._sequence = number(
-                    "Sequence Length", "sequence-length", self._changed, props='placeholder="128"'
+                    "Sequence length", "sequence-length", self._changed, props='placeholder="128"'
                 )
         self._shapes = shapes_field(self._model, self._usual_shapes, self._changed)
         self._more = OptionFields("benchmark", _LAID_OUT, self._changed)
@@ -278,8 +274,8 @@ async def open_dialog(
     if against is not None and all(one.id != against for one in recent):
         recent.append(await asyncio.to_thread(workspace.store.entry, against))
     versions = await asyncio.to_thread(workspace.versions.of_project, project.id)
-    dialog = BenchmarkDialog(project.model, choices, recent, run, against, versions, version, project.input_shapes)
-    await dialog.open()
+    asked = BenchmarkDialog(project.model, choices, recent, run, against, versions, version, project.input_shapes)
+    await asked.begin()
 
 
 def _predicted(form: BenchmarkRequest, side: Side, rival: Side) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nicegui import html, ui
@@ -9,12 +10,13 @@ from nicegui.element import Element
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import QueuedJob
+from inferlab.views.tables import Block, Code, Note, Pair, Table
 from inferlab.web import shell
-from inferlab.web.components.advice import on_pages
 from inferlab.web.components.card_body import CardBody, Chosen, cached_stats, show_stats
 from inferlab.web.components.cards import CardCache, CardView
 from inferlab.web.components.entries import EntryActions
 from inferlab.web.components.jobs import JobActions, JobProgress
+from inferlab.web.faults import on_pages
 from inferlab.web.live import aged
 
 _ENDS = {
@@ -142,7 +144,7 @@ class BenchmarkCard:
             return
         self._opened = mark
         try:
-            content = await self._cache.content(view.entry.id, mark)
+            card = await self._cache.card(view.entry.id, mark)
         except InferlabError as error:
             self._opened = None
             if not self.root.is_deleted:
@@ -152,14 +154,16 @@ class BenchmarkCard:
             return
         if self.root.is_deleted or self._opened != mark:
             return
-        self._instruction_set = content.instruction_set
+        self._instruction_set = card.instruction_set
         self._show_head()
         self._body.clear()
         with self._body:
-            if content.card.lines or not content.cells:
-                html.pre("\n".join(content.card.lines)).classes("il-lines").props('data-testid="lines"')
-            if any(content.cells):
-                await CardBody(self._cache, content, mark, self._chosen).draw()
+            if card.blocks:
+                _show_blocks(card.blocks)
+            elif card.lines or not card.arms:
+                html.pre("\n".join(card.lines)).classes("il-lines").props('data-testid="lines"')
+            if card.cells:
+                await CardBody(self._cache, card, mark, self._chosen).draw()
             if view.entry.note:
                 html.div(f"Note: {view.entry.note}").classes("il-muted il-small")
 
@@ -176,6 +180,36 @@ class BenchmarkCard:
                 with html.div().classes("il-bench-stats"):
                     show_stats(cached_stats(first), first.cell.scenario, first.wrong)
             html.div().classes("il-bench-chart il-bench-empty")
+
+
+def _show_blocks(blocks: Sequence[Block]) -> None:
+    """A result that has no arms: its values, tables and code, and what to know of them."""
+    notes = [block for block in blocks if isinstance(block, Note)]
+    with html.div().classes("il-bench-body il-column").props('data-testid="blocks"'):
+        for note in notes:
+            if note.warning:
+                shell.banner("warn", on_pages(note.text))
+        shell.facts([(block.name, on_pages(block.value)) for block in blocks if isinstance(block, Pair)])
+        for block in blocks:
+            if isinstance(block, Table):
+                _show_table(block)
+            elif isinstance(block, Code):
+                html.pre(block.text).classes("il-log")
+            elif isinstance(block, str) and block:
+                html.p(on_pages(block))
+        shell.findings([on_pages(note.text) for note in notes if not note.warning])
+
+
+def _show_table(table: Table) -> None:
+    (heads, *rows), left = table.texts, table.left
+    if table.title:
+        shell.section(table.title)
+    right = [head for index, head in enumerate(heads) if index not in left]
+    with html.div().classes("il-scroll"), shell.table(heads, right):
+        for number, row in enumerate(rows):
+            with html.tr().classes("il-strong" if number in table.strong else ""):
+                for index, text in enumerate(row):
+                    html.td(text).classes("" if index in left else "il-right")
 
 
 def _why_not_whole(view: CardView) -> str:

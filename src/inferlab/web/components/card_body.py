@@ -19,12 +19,12 @@ from inferlab.units import count, plural, share
 from inferlab.views.charts.cards import HEIGHT, best_and_worst
 from inferlab.views.charts.points import Point
 from inferlab.views.intervals import between, useful
-from inferlab.views.text import output_error
+from inferlab.views.text import finding, output_error
 from inferlab.web import shell
-from inferlab.web.components.advice import on_pages
-from inferlab.web.components.cards import CardCache, CardContent, CellContent, Drawing, Place
-from inferlab.web.components.dialogs import dialog
-from inferlab.workspace.cards import Duel, ms_per_item
+from inferlab.web.components.cards import CardCache, Drawing, point
+from inferlab.web.components.dialogs import close_button, dialog
+from inferlab.web.faults import on_pages
+from inferlab.workspace.cards import Card, CardCell, Duel, Place, ms_per_item
 
 _VIEWS = {"baseline": "Baseline", "cores": "Core scaling", "batches": "Batch size scaling"}
 _STATES = {
@@ -59,21 +59,20 @@ class Chosen:
         """The cell of an arm."""
         return self.num_cores, self.batch_size
 
-    def fit(self, content: CardContent) -> None:
+    def fit(self, card: Card) -> None:
         """Choose something else where a card does not have what was chosen."""
-        card = content.card
-        if self.arm >= len(content.cells):
+        if self.arm >= len(card.arms):
             self.arm = 0
         self.machine = card.arms[self.arm].machine
-        if self.view not in _views_of(content):
+        if self.view not in _views_of(card):
             self.view = "baseline"
         if self.num_cores not in card.core_counts or self.batch_size not in card.batch_sizes:
-            self.num_cores, self.batch_size = content.first()
+            self.num_cores, self.batch_size = card.first_place
 
 
-def _views_of(content: CardContent) -> list[str]:
+def _views_of(card: Card) -> list[str]:
     """What there is to see: scaling only of what varies."""
-    several = {"cores": len(content.card.core_counts) > 1, "batches": len(content.card.batch_sizes) > 1}
+    several = {"cores": len(card.core_counts) > 1, "batches": len(card.batch_sizes) > 1}
     return [one for one in _VIEWS if several.get(one, True)]
 
 
@@ -83,10 +82,10 @@ class CardBody:
     Made within the element that shall show it; `draw` fills it, and does so again when something is chosen.
     """
 
-    def __init__(self, cache: CardCache, content: CardContent, mark: tuple[object, ...], chosen: Chosen) -> None:
-        self._cache, self._content, self._mark, self._chosen = cache, content, mark, chosen
+    def __init__(self, cache: CardCache, card: Card, mark: tuple[object, ...], chosen: Chosen) -> None:
+        self._cache, self._card, self._mark, self._chosen = cache, card, mark, chosen
         self._turn = 0
-        chosen.fit(content)
+        chosen.fit(card)
         with html.div().classes("il-bench-body") as self._root:
             self._alert: Element = html.div().classes("il-bench-alert")
             with html.div().classes("il-bench-choices"):
@@ -120,7 +119,7 @@ class CardBody:
     # What can be chosen.
 
     def _tabs(self) -> None:
-        every, views = self._content.card.arms, _views_of(self._content)
+        every, views = self._card.arms, _views_of(self._card)
         arms = {str(index): arm.label for index, arm in enumerate(every) if arm.machine == self._chosen.machine}
         if len(arms) > 1:
             self._tab_row(arms, str(self._chosen.arm), "arm", int)
@@ -135,13 +134,13 @@ class CardBody:
         tabs.set_value(value)
 
     def _selectors(self) -> None:
-        card, chosen = self._content.card, self._chosen
+        card, chosen = self._card, self._chosen
         with html.div().classes("il-bench-selectors"):
             if len(card.machines) > 1:
                 select = ui.select(card.machines, label="Machine", value=chosen.machine)
                 select.props('data-testid="select-machine"').on_value_change(self._choose_machine)
             self._cores = self._number_select(card.core_counts, "Cores", "num_cores", "select-cores")
-            self._batch = self._number_select(card.batch_sizes, "Batch Size", "batch_size", "select-batch")
+            self._batch = self._number_select(card.batch_sizes, "Batch size", "batch_size", "select-batch")
 
     def _number_select(self, values: list[int], label: str, what: str, name: str) -> ui.select | None:
         if len(values) == 1:
@@ -152,7 +151,7 @@ class CardBody:
 
     async def _choose_machine(self, event: ValueChangeEventArguments[Any]) -> None:
         """Show another machine, by the same engine where it has it."""
-        arms, machine = self._content.card.arms, str(event.value)
+        arms, machine = self._card.arms, str(event.value)
         if machine == self._chosen.machine:
             return
         engine = arms[self._chosen.arm].engine
@@ -171,19 +170,21 @@ class CardBody:
     # What is shown of it.
 
     @property
-    def _cell(self) -> CellContent | None:
-        return self._content.cell(self._chosen.arm, self._chosen.place)
+    def _cell(self) -> CardCell | None:
+        return self._card.arms[self._chosen.arm].at(*self._chosen.place)
 
     @property
     def _duel(self) -> Duel | None:
-        return self._content.card.duel(self._chosen.arm, *self._chosen.place)
+        return self._card.duel(self._chosen.arm, *self._chosen.place)
 
     def _fill_stats(self) -> None:
-        chosen, arms = self._chosen, self._content.card.arms
+        chosen, arms = self._chosen, self._card.arms
         if chosen.view != "baseline":
+            # Along what varies, at what is fixed.
             by_cores = chosen.view == "cores"
-            where = {"batch_size": chosen.batch_size} if by_cores else {"num_cores": chosen.num_cores}
-            _scaling(self._content.points(chosen.arm, **where), by_cores)
+            fixed = 1 if by_cores else 0
+            shown = [one for one in arms[chosen.arm].cells if one.place[fixed] == chosen.place[fixed]]
+            _scaling(list(map(point, shown)), by_cores)
             return
         cell, duel = self._cell, self._duel
         if cell is None or cell.numbers is None:
@@ -193,13 +194,13 @@ class CardBody:
             _speedup(duel, chosen.arm, arms[duel.other if chosen.arm == 0 else 0].label)
         found = cell.numbers
         values = (found.ms_per_item, found.ms_per_batch, found.items_per_second)
-        show_stats(values, cell.point.scenario, found.wrong)
+        show_stats(values, cell.cell.scenario, cell.wrong)
         html.div(
             f"{plural(found.processes, 'process', 'processes')}, {plural(found.iterations, 'batch', 'batches')}"
         ).classes("il-stat-detail")
 
     def _fill_alert(self) -> None:
-        for problem in self._content.card.problems:
+        for problem in self._card.problems:
             shell.banner("warn", problem)
         text, kind = self._wrong_outputs()
         if text:
@@ -209,16 +210,16 @@ class CardBody:
     def _wrong_outputs(self) -> tuple[str, shell.Kind]:
         """What must not be missed of the outputs; empty where they are right."""
         if self._chosen.view != "baseline":
-            points = [one for arm in range(len(self._content.cells)) for one in self._content.points(arm)]
-            wrong = sum(one.wrong for one in points)
-            told = f"{plural(wrong, 'cell')} of {len(points)} computed wrong outputs: their speed is meaningless."
+            cells = self._card.cells
+            wrong = sum(one.wrong for one in cells)
+            told = f"{plural(wrong, 'cell')} of {len(cells)} computed wrong outputs: their speed is meaningless."
             return told if wrong else "", "wrong"
         cell, duel = self._cell, self._duel
-        if cell is not None and cell.numbers is not None and cell.numbers.wrong:
-            return f"{_WORTHLESS} {_sentence(output_error(cell.numbers.check))}", "wrong"
+        if cell is not None and cell.numbers is not None and cell.output_check is not None and cell.wrong:
+            return f"{_WORTHLESS} {_sentence(output_error(cell.output_check))}", "wrong"
         if duel is None or duel.outputs_match is not False:
             return "", "wrong"
-        if self._content.card.of_different_models:
+        if self._card.of_different_models:
             return _DIFFERENT, "warn"
         return "The outputs of both sides DIFFER: a speed-up of something else is meaningless.", "wrong"
 
@@ -232,9 +233,10 @@ class CardBody:
             return
         duel, cell = self._duel, self._cell
         lines = list(duel.notes) if duel else []
-        for line in cell.numbers.findings if cell and cell.numbers else ():
-            # The notes of a comparison have it with the name of its side.
-            if not any(note.endswith(line) for note in lines):
+        for told in cell.findings if cell and cell.numbers else ():
+            # Wrong outputs have a banner; the notes of a comparison say the rest with the name of its side.
+            line = finding(told)
+            if told.code != "output-mismatch" and not any(note.endswith(line) for note in lines):
                 lines.append(line)
         shell.findings(list(dict.fromkeys(map(_sentence, lines))))
 
@@ -242,11 +244,9 @@ class CardBody:
 
     async def _drawing(self) -> Drawing | None:
         chosen, cache = self._chosen, self._cache
-        if chosen.view == "cores":
-            return await cache.core_scaling(self._content, chosen.arm, chosen.batch_size)
-        if chosen.view == "batches":
-            return await cache.batch_scaling(self._content, chosen.arm, chosen.num_cores)
-        return await cache.iterations(self._content.card.id, self._mark, chosen.arm, chosen.place)
+        if chosen.view != "baseline":
+            return await cache.scaling(self._card, chosen.arm, chosen.place, chosen.view == "cores")
+        return await cache.iterations(self._card.id, self._mark, chosen.arm, chosen.place)
 
     def _show(self, drawing: Drawing | None) -> None:
         if drawing is not None and self._plot is not None:
@@ -266,7 +266,9 @@ class CardBody:
         if self._chosen.view != "baseline":
             text = "No combination was measured that could be drawn."
         else:
-            text = "Not planned on this side." if cell is None else on_pages(cell.failure) or _STATES[cell.status]
+            text = "Not planned on this side." if cell is None else _STATES[cell.status]
+            if cell is not None and cell.failure is not None:
+                text = on_pages(cell.failure.message)
         with html.div().classes("il-bench-cause").props('data-testid="cause"'):
             if cell is not None and cell.status == "failed":
                 shell.chip("failed", "wrong")
@@ -274,7 +276,7 @@ class CardBody:
 
     def _comparison(self) -> Comparison | None:
         """The comparison at the chosen place, where its pairs are kept."""
-        card = self._content.card
+        card = self._card
         places = ((one.num_cores, one.batch_size) for one in card.duels)
         return next(
             (told for place, told in zip(places, card.results, strict=False) if place == self._chosen.place), None
@@ -288,8 +290,7 @@ class CardBody:
                 html.div("The ratios of this comparison cannot be drawn.")
             else:
                 ui.plotly(drawing).classes("il-bench-plot").props('data-testid="ratios-chart"')
-            with html.div().classes("il-dialog-actions"):
-                ui.button("Close", on_click=opened.close).props("flat")
+            close_button(opened)
 
 
 def _fill(slot: Element, fill: Callable[[], None]) -> None:
@@ -304,19 +305,22 @@ def _fill(slot: Element, fill: Callable[[], None]) -> None:
 def show_stats(
     values: tuple[Estimate, Estimate, Estimate] | None, scenario: str = "", struck: bool = False
 ) -> None:
-    """Time per item, time a batch, items a second; struck out where they are meaningless, dashes for nothing."""
-    names = {"MS per item": statistic(scenario), "MS per batch": "median", "Items per second": "mean"}
-    for (name, told), value in zip(names.items(), values or (None,) * 3, strict=True):
+    """Time per item and per batch, items per second; struck out where meaningless, dashes for nothing."""
+    labels = {
+        "ms-per-item": f"Time per item (ms, {statistic(scenario)})",
+        "ms-per-batch": "Time per batch (ms, median)",
+        "items-per-second": "Throughput (items/s, mean)",
+    }
+    for (name, label), value in zip(labels.items(), values or (None,) * 3, strict=True):
         if value is None:
-            shell.stat(name, "–")
+            shell.stat(label, "–")
             continue
-        text = count(value.value) if name.startswith("Items") else _three(value.value)
-        whole = shell.stat(f"{name} ({told})", text, _interval(value))
-        whole.classes("il-struck" if struck else "").props(f'data-testid="{name.lower().replace(" ", "-")}"')
+        text = count(value.value) if name == "items-per-second" else _three(value.value)
+        shell.stat(label, text, _interval(value), name).classes("il-struck" if struck else "")
 
 
 def cached_stats(one: CellEntry) -> tuple[Estimate, Estimate, Estimate] | None:
-    """Time per item, time a batch and items a second as the store has them cached; None where it has not."""
+    """Time per item and per batch and items per second as the store has them cached; None where it has not."""
     if one.median_ms is None or not one.items_per_sec:
         return None
     batch = Estimate(one.median_ms, one.median_ms_low, one.median_ms_high, LEVEL, "student")
@@ -349,7 +353,7 @@ def _scaling(points: Sequence[Point], by_cores: bool) -> None:
     low, high = best.ends("ms_per_item") or (None, None)
     took = Estimate(best.ms_per_item or 0.0, low, high, LEVEL, "student")
     shell.stat(f"Best {what}", str(getattr(best, name))).props('data-testid="best"')
-    shell.stat(f"MS per item ({statistic(best.scenario)})", _three(took.value), _interval(took))
+    shell.stat(f"Time per item (ms, {statistic(best.scenario)})", _three(took.value), _interval(took))
     detail = f"{_three(worst.ms_per_item or 0.0)} ms per item"
     shell.stat(f"Worst {what}", str(getattr(worst, name)), detail).props('data-testid="worst"')
 

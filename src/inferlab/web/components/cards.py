@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import describe, node_name, vector_width
-from inferlab.records import Comparison, Estimate, Outcome, Plan, Status
+from inferlab.records import Comparison, Plan
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
 from inferlab.views.charts import cards as charts
 from inferlab.views.charts import pairs
-from inferlab.views.charts.points import Point
+from inferlab.views.charts.points import Point, from_row
 from inferlab.workspace import requests
-from inferlab.workspace.cards import Card, Numbers, checked, machine_of, numbers, side
+from inferlab.workspace.cards import Card, CardCell, Place, machine_of, open_card, side
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import given_name, reference_to
 from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest
@@ -28,7 +28,6 @@ from inferlab.workspace.workspace import Workspace
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-Place = tuple[int, int]
 #: A figure as the browser takes it.
 Drawing = dict[str, Any]
 _T = TypeVar("_T")
@@ -39,7 +38,8 @@ _DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
 _MOST_SAMPLES = 8_000_000
 # Beside a speed-up and three more numbers.
 _TALL = 350
-_INSTRUCTIONS = "Instruction Set"
+_INSTRUCTIONS = "Instruction set"
+_OF_CELL = ("engine", "scenario", "num_cores", "num_streams", "batch_size", "sequence_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _Names:
         return cls(
             {made["digest"]: name for made, name in found},
             {made["path"]: name for made, name in found},
-            workspace.project(project_id).model.source,
+            workspace.store.projects.get(project_id).model.source,
         )
 
 
@@ -182,8 +182,8 @@ def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, names: 
         "Version": names.by_digest.get(entry.model_digest, "") if entry.kind == BENCHMARK else "",
         "Engine": _engine_fact(entry, [one.engine for one in cells]),
         "Scenario": _scenarios([one.scenario for one in cells]),
-        "Batch Size": _numbers(one.batch_size for one in cells),
-        "Core Count": _numbers(one.num_cores for one in cells),
+        "Batch size": _numbers(one.batch_size for one in cells),
+        "Core count": _numbers(one.num_cores for one in cells),
         _INSTRUCTIONS: _instructions_here() if here and cells else "",
         "Machine": ", ".join(dict.fromkeys(filter(None, map(machine_of, cells)))) or ("" if here else entry.node),
     }
@@ -245,8 +245,8 @@ def _planned(plan: Plan) -> dict[str, str]:
         "Version": "",
         "Engine": "",
         "Scenario": _scenarios(plan.scenarios),
-        "Batch Size": _numbers(plan.batch_sizes, "the model's"),
-        "Core Count": _numbers(plan.num_cores, "all"),
+        "Batch size": _numbers(plan.batch_sizes, "the model's"),
+        "Core count": _numbers(plan.num_cores, "all"),
         _INSTRUCTIONS: _instructions_here(),
     }
 
@@ -268,74 +268,33 @@ def _scenarios(names: Sequence[str]) -> str:
     return "" if found == ["sync"] else ", ".join(found)
 
 
-@dataclass(frozen=True, slots=True)
-class CellContent:
-    """What a card shows of one cell."""
-
-    status: Status
-    failure: str
-    numbers: Numbers | None
-    point: Point
-
-
-@dataclass(frozen=True, slots=True)
-class CardContent:
-    """A card without its samples: small enough to be kept by every tab that shows it."""
-
-    card: Card
-    instruction_set: str
-    #: For each arm.
-    cells: tuple[Mapping[Place, CellContent], ...]
-
-    def cell(self, arm: int, place: Place) -> CellContent | None:
-        """What is known at a core count and batch size; an arm may lack some of the others'."""
-        return self.cells[arm].get(place)
-
-    def first(self) -> Place:
-        """What is shown first: a cell that has numbers, if there is one."""
-        places = list(self.cells[0])
-        done = [one for one in places if self.cells[0][one].numbers is not None]
-        return (done or places)[0]
-
-    def points(self, arm: int, num_cores: int | None = None, batch_size: int | None = None) -> list[Point]:
-        """The cells of an arm at a core count or at a batch size."""
-        return [
-            one.point
-            for place, one in self.cells[arm].items()
-            if num_cores in (None, place[0]) and batch_size in (None, place[1])
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    card: Card
-    content: CardContent
-    samples: int
-
-
 class CardCache:
     """Opens cards for all tabs of a server, one after the other in a thread, and keeps the last ones."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._pool = ThreadPoolExecutor(1, "cards")
-        self._opened: OrderedDict[tuple[object, ...], _Opened] = OrderedDict()
+        #: With how many samples each has.
+        self._opened: OrderedDict[tuple[object, ...], tuple[Card, int]] = OrderedDict()
 
-    async def content(self, entry_id: str, mark: tuple[object, ...]) -> CardContent:
-        """All numbers of a card; `mark` changes when there is more of it."""
-        return (await self._off_loop(lambda: self._open(entry_id, mark))).content
+    async def card(self, entry_id: str, mark: tuple[object, ...]) -> Card:
+        """All numbers of a card, without its samples; `mark` changes when there is more of it."""
+        return (await self._off_loop(lambda: self._open(entry_id, mark))).without_samples()
 
     async def iterations(self, entry_id: str, mark: tuple[object, ...], arm: int, place: Place) -> Drawing | None:
         """Every batch of a cell, before those of the arm that it is compared with; None where there is none."""
-        return await self._off_loop(lambda: _iterations(self._open(entry_id, mark).card, arm, place))
+        return await self._off_loop(lambda: _iterations(self._open(entry_id, mark), arm, place))
 
-    async def core_scaling(self, content: CardContent, arm: int, batch_size: int) -> Drawing | None:
-        """How the time per item falls with more cores."""
-        return await self._off_loop(lambda: _drawn(lambda: charts.core_scaling(_lines(content, arm), batch_size)))
+    async def scaling(self, card: Card, arm: int, place: Place, by_cores: bool) -> Drawing | None:
+        """How the time per item changes with more cores, or with the batch size, at what is fixed of the place."""
 
-    async def batch_scaling(self, content: CardContent, arm: int, num_cores: int) -> Drawing | None:
-        """How the time per item changes with the batch size."""
-        return await self._off_loop(lambda: _drawn(lambda: charts.batch_scaling(_lines(content, arm), num_cores)))
+        def draw() -> Figure:
+            # All arms, the chosen one first: it is the one in colour.
+            order = [card.arms[arm], *(one for index, one in enumerate(card.arms) if index != arm)]
+            lines = [(one.label, [point(cell) for cell in one.cells]) for one in order]
+            return charts.core_scaling(lines, place[1]) if by_cores else charts.batch_scaling(lines, place[0])
+
+        return await self._off_loop(lambda: _drawn(draw))
 
     async def ratios(self, told: Comparison) -> Drawing | None:
         """The ratio of every pair of a comparison."""
@@ -344,79 +303,47 @@ class CardCache:
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    def _open(self, entry_id: str, mark: tuple[object, ...]) -> _Opened:
+    def _open(self, entry_id: str, mark: tuple[object, ...]) -> Card:
         key = (entry_id, mark)
-        found = self._opened.pop(key, None)
-        if found is None:
-            card = self._workspace.card(entry_id)
-            found = _Opened(card, content_of(card), _samples(card))
-        self._opened[key] = found
-        while len(self._opened) > 1 and sum(one.samples for one in self._opened.values()) > _MOST_SAMPLES:
+        known = self._opened.pop(key, None)
+        if known is None:
+            card = open_card(self._workspace.store, entry_id)
+            known = card, _samples(card)
+        self._opened[key] = known
+        while len(self._opened) > 1 and sum(samples for _, samples in self._opened.values()) > _MOST_SAMPLES:
             self._opened.popitem(last=False)
-        return found
+        return known[0]
 
 
-def content_of(card: Card) -> CardContent:
-    """What is shown of a card."""
-    cells = tuple(
-        {(one.cell.num_cores, one.cell.batch_size): _cell(one) for one in arm.outcomes} for arm in card.arms
-    )
-    light = tuple(replace(arm, outcomes=tuple(replace(one, runs=()) for one in arm.outcomes)) for arm in card.arms)
-    return CardContent(replace(card, arms=light), card.instruction_set, cells)
-
-
-def _cell(outcome: Outcome) -> CellContent:
-    found = numbers(outcome)
-    failure = outcome.failure.message if outcome.failure else ""
-    return CellContent(outcome.status, failure, found, _point(outcome, found))
-
-
-def _point(outcome: Outcome, found: Numbers | None) -> Point:
-    cell = outcome.cell
-    median, rate = (found.ms_per_batch, found.items_per_second) if found else (_NOTHING, _NOTHING)
-    return Point(
-        model="",
-        engine=cell.engine,
-        scenario=cell.scenario,
-        num_cores=cell.num_cores,
-        num_streams=cell.num_streams,
-        batch_size=cell.batch_size,
-        sequence_length=cell.sequence_length,
-        median_ms=median.value if found else None,
-        median_ms_low=median.low,
-        median_ms_high=median.high,
-        items_per_sec=rate.value if found else None,
-        items_per_sec_low=rate.low,
-        items_per_sec_high=rate.high,
-        status=outcome.status,
-        output_check=checked(outcome).status if outcome.runs else "",
-    )
-
-
-_NOTHING = Estimate(0.0, None, None, 0.0, "student")
+def point(shown: CardCell) -> Point:
+    """A cell as charts take it."""
+    row = {name: getattr(shown.cell, name) for name in _OF_CELL}
+    numbers = shown.numbers
+    for name, number in (
+        ("median_ms", numbers.ms_per_batch if numbers else None),
+        ("items_per_sec", numbers.items_per_second if numbers else None),
+    ):
+        ends = (number.value, number.low, number.high) if number else (None, None, None)
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    check = shown.output_check.status if shown.output_check else ""
+    return from_row({**row, "model": "", "status": shown.status, "output_check": check})
 
 
 def _samples(card: Card) -> int:
-    runs = (run for arm in card.arms for one in arm.outcomes for run in one.runs)
+    runs = (run for arm in card.arms for outcome in arm.outcomes for run in outcome.runs)
     return sum(len(stream) for run in runs for window in run.windows for stream in window.streams)
 
 
 def _iterations(card: Card, arm: int, place: Place) -> Drawing | None:
-    rival, own = 1 if arm == 0 else 0, card.arms[arm].at(*place)
+    rival, own = 1 if arm == 0 else 0, card.arms[arm].outcome(*place)
     if own is None or not own.runs:
         return None
     shown = [
         (card.arms[index].label, outcome)
         for index in (arm, rival)
-        if index < len(card.arms) and (outcome := card.arms[index].at(*place)) is not None
+        if index < len(card.arms) and (outcome := card.arms[index].outcome(*place)) is not None
     ]
     return _drawn(lambda: charts.iterations(shown), _TALL if len(shown) > 1 else charts.HEIGHT)
-
-
-def _lines(content: CardContent, arm: int) -> Sequence[tuple[str, list[Point]]]:
-    """All arms, the chosen one first: it is the one in colour."""
-    order = [arm, *(index for index in range(len(content.cells)) if index != arm)]
-    return [(content.card.arms[index].label, content.points(index)) for index in order]
 
 
 def _drawn(make: Callable[[], Figure], height: int | None = None) -> Drawing | None:

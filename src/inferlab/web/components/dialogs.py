@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from nicegui import Client, html, ui
 from nicegui.element import Element
+from nicegui.elements.mixins.value_element import ValueElement
 
 from inferlab.errors import InferlabError
-from inferlab.web.components.advice import on_pages
+from inferlab.web.faults import on_pages, sentence
 
 # The clipboard is only there on this machine and by https, and only while a click is handled; the old way works
 # everywhere. The answer says whether it was done.
@@ -31,16 +33,28 @@ _COPIED = 'Quasar.Notify.create({ message: "Copied", timeout: 1500, position: "t
 
 
 @contextmanager
-def dialog(title: str, classes: str = "", client: Client | None = None) -> Iterator[ui.dialog]:
-    """A dialog, open at once; `with` fills it.
+def dialog(
+    title: str, classes: str = "", client: Client | None = None, name: str = "", persistent: bool = False
+) -> Iterator[ui.dialog]:
+    """A dialog, open at once; `with` fills it. One that is persistent closes by its buttons only.
 
     It belongs to the page rather than to the part whose button opens it: that may be drawn again meanwhile.
     """
     content = (client or ui.context.client).content
-    with content, ui.dialog(value=True) as opened, ui.card().classes(f"il-dialog {classes}"):
+    with (
+        content,
+        ui.dialog(value=True).props("persistent" if persistent else "") as opened,
+        ui.card().classes(f"il-dialog {classes}").props(f'data-testid="{name}"' if name else ""),
+    ):
         html.h2(title).classes("il-dialog-title")
         yield opened
     opened.on("hide", opened.delete)
+
+
+def close_button(opened: ui.dialog, name: str = "close") -> None:
+    """The foot of a dialog that only shows something."""
+    with html.div().classes("il-dialog-actions"):
+        ui.button("Close", on_click=opened.close).props(f'flat data-testid="{name}"')
 
 
 async def ask_name(name: str, rename: Callable[[str], Awaitable[None]], client: Client) -> None:
@@ -54,22 +68,41 @@ async def ask_name(name: str, rename: Callable[[str], Awaitable[None]], client: 
 class Foot:
     """The foot of a form: what it would do or what is wrong with it, and the button that does it.
 
-    Made within the dialog; `run` does what was filled in, and the dialog closes when it succeeds.
+    Made within the dialog; `run` does what was filled in, and the dialog closes when it succeeds. Why it did not
+    is forgotten when something else is entered.
     """
 
-    def __init__(self, dialog: ui.dialog, text: str, name: str, run: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        dialog: ui.dialog,
+        text: str,
+        name: str,
+        run: Callable[[], Awaitable[None]],
+        color: str | None = "primary",
+    ) -> None:
         self._dialog, self._run = dialog, run
+        self._refused = False
+        dialog.on("input", self._forget, [])
         self._estimate = ui.label("").classes("il-bench-estimate").props('data-testid="estimate"')
         self._error = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
         with html.div().classes("il-dialog-actions"):
             ui.button("Cancel", on_click=dialog.close).props('flat data-testid="cancel-dialog"')
-            self._go = ui.button(text, on_click=self.submit).props(f'data-testid="{name}"')
+            self._go = ui.button(text, on_click=self.submit, color=color).props(f'data-testid="{name}"')
+
+    def needs(self, field: ValueElement[Any], fits: Callable[[Any], bool] = bool) -> None:
+        """Let the button be pressed only while the value of a field fits."""
+        self._go.bind_enabled_from(field, "value", backward=fits)
 
     def tell(self, told: str, error: str) -> None:
         """Say what the form would do; with an error it cannot be sent."""
         self._estimate.set_text(told)
         self._error.set_text(on_pages(error))
         self._go.set_enabled(not error)
+
+    def _forget(self) -> None:
+        if self._refused:
+            self._refused = False
+            self._error.set_text("")
 
     async def submit(self) -> None:
         """Do it, as the button does."""
@@ -78,7 +111,8 @@ class Foot:
         try:
             await self._run()
         except InferlabError as problem:
-            self._error.set_text(on_pages(str(problem)))
+            self._refused = True
+            self._error.set_text(sentence(problem))
             self._go.set_enabled(True)
         else:
             self._dialog.close()
@@ -110,5 +144,4 @@ async def copy_command(command: str, client: Client) -> None:
             return
     with dialog("Command line", "il-log-dialog", client) as opened:
         command_line(command)
-        with html.div().classes("il-dialog-actions"):
-            ui.button("Close", on_click=opened.close).props('flat data-testid="close"')
+        close_button(opened)

@@ -14,7 +14,7 @@ from inferlab.records import EngineInfo
 from inferlab.store.entries import QueuedJob
 from inferlab.units import size
 from inferlab.web import shell
-from inferlab.web.components.dialogs import command_line, dialog
+from inferlab.web.components.dialogs import Foot, command_line, dialog
 from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
@@ -102,7 +102,6 @@ class EngineList:
         async def agreed() -> None:
             await asyncio.to_thread(self._desk.workspace.add_installation, name)
             self._show(await self._desk.watch.refresh())
-            opened.close()
 
         with dialog(f"Install {title(name)}") as opened:
             html.p(
@@ -113,10 +112,7 @@ class EngineList:
                 html.div(licence.name).classes("il-strong")
                 html.p(licence.summary)
             agree = ui.checkbox("I agree to this licence").props('data-testid="agree"')
-            with html.div().classes("il-dialog-actions"):
-                ui.button("Cancel", on_click=opened.close).props("flat")
-                install = ui.button("Install", on_click=agreed).props('data-testid="install"')
-                install.bind_enabled_from(agree, "value")
+            Foot(opened, "Install", "install", agreed).needs(agree)
 
 
 def _is_foreign(engine: EngineInfo) -> bool:

@@ -20,8 +20,8 @@ from inferlab.workspace.entries import given_name, measured_on
 _EXPORTS = {"json": "Export JSON", "csv": "Export CSV", "html": "Export HTML report"}
 # What can be measured again; of the rest, only what it says can be taken away.
 _RERUN = {
-    BENCHMARK: "Re-run Benchmark",
-    "comparison": "Re-run Benchmark",
+    BENCHMARK: "Re-run benchmark",
+    "comparison": "Re-run benchmark",
     "profile": "Re-run",
     "version": "Make again",
 }
@@ -140,7 +140,7 @@ def undo_bar(desk: Desk, entry_id: str, name: str, then: Callable[[], Awaitable[
 
     async def put_back() -> None:
         bar.delete()
-        await asyncio.to_thread(desk.workspace.put_back, entry_id)
+        await asyncio.to_thread(desk.workspace.trash.put_back, entry_id)
         await desk.watch.refresh()
         waiting = then()
         if waiting is not None:

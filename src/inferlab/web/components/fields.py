@@ -90,7 +90,7 @@ def shapes_field(
     """A field for the shapes of a model's inputs, which says what they are where it is left empty."""
     usual = usual_shapes(model)
     told = f"Empty: guessed, such as {usual}" if usual else "Needed: the model does not say enough to guess them"
-    field = ui.input("Input Shapes (optional)" if usual else "Input Shapes", value=value, on_change=changed)
+    field = ui.input("Input shapes (optional)" if usual else "Input shapes", value=value, on_change=changed)
     field.props('stack-label debounce=300 data-testid="input-shapes"').classes("il-with-hint")
     # Names of inputs are foreign text, which may have quotes in it.
     field.props["hint"] = told
@@ -184,7 +184,7 @@ class VersionSelect(ReasonSelect):
         names = {"": "Original", **{one.id: one.name for one in versions}}
         refused = {one.id: _REASONS[one.file] for one in versions if one.file != "there"}
         value = value if value in names else ""
-        super().__init__("version-option", "Optimization Version", names, value, refused)
+        super().__init__("version-option", "Optimization version", names, value, refused)
 
     @property
     def chosen(self) -> str | None:
@@ -213,7 +213,7 @@ class NumberChips:
             html.div(label).classes("il-numbers-label")
             self._row: Element = html.div().classes("il-numbers-row")
             with html.div().classes("il-numbers-more"):
-                self._multiple = ui.checkbox("Enable Multiple", on_change=self._one_or_several).props(
+                self._multiple = ui.checkbox("Enable multiple", on_change=self._one_or_several).props(
                     f'dense data-testid="{name}-multiple"'
                 )
             self._reason = ui.label("").classes("il-muted il-small")

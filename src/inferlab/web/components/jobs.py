@@ -15,9 +15,9 @@ from inferlab.errors import InferlabError
 from inferlab.store.entries import RESUMABLE, Entry, QueuedJob
 from inferlab.units import plural, shortened
 from inferlab.web import shell
-from inferlab.web.components.advice import on_pages
-from inferlab.web.components.dialogs import dialog
+from inferlab.web.components.dialogs import close_button, dialog
 from inferlab.web.desk import Desk
+from inferlab.web.faults import on_pages
 from inferlab.web.live import NAMES, follow, page_of
 from inferlab.web.sections import Opened
 from inferlab.workspace import requests
@@ -83,11 +83,11 @@ class JobActions:
 
     async def cancel(self, job_id: str) -> None:
         """Take it out of the queue, or ask it to end."""
-        await self._do(self.desk.workspace.cancel, job_id)
+        await self._do(self.desk.workspace.store.jobs.cancel, job_id)
 
     async def resume(self, job_id: str) -> None:
         """Queue it again."""
-        await self._do(self.desk.workspace.resume, job_id)
+        await self._do(self.desk.workspace.store.jobs.resume, job_id)
 
     async def dismiss(self, job_id: str) -> None:
         """Forget that it was there."""
@@ -100,8 +100,7 @@ class JobActions:
             if job.failure:
                 shell.banner("wrong" if job.status == "failed" else "warn", on_pages(job.failure))
             html.pre(job.log or "No log output.").classes("il-log").props('data-testid="job-log"')
-            with html.div().classes("il-dialog-actions"):
-                ui.button("Close", on_click=opened.close).props('flat data-testid="close-log"')
+            close_button(opened, "close-log")
 
     async def _do(self, act: Callable[[str], object], job_id: str) -> None:
         await asyncio.to_thread(act, job_id)

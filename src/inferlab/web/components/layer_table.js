@@ -11,7 +11,7 @@ export default {
       <div class="il-layers-bar">
         <q-input v-model="words" outlined dense clearable debounce="120" type="search" :label="'Search ' + searched"
           class="il-layers-search" :data-testid="name + '-search'" />
-        <q-select v-if="kinds.length > 2" v-model="kind" :options="kinds" outlined dense options-dense label="Layer Type"
+        <q-select v-if="kinds.length > 2" v-model="kind" :options="kinds" outlined dense options-dense label="Layer type"
           class="il-layers-kind" :data-testid="name + '-type'" />
         <span class="il-muted il-small" role="status" :data-testid="name + '-count'">{{ count }}</span>
         <span class="il-layers-tools"><slot /></span>

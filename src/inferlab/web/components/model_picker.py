@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable
 
 from nicegui import html, ui
@@ -17,7 +19,7 @@ from inferlab.web.components import model_facts
 from inferlab.web.components.uploads import PathBrowser, UploadZone
 from inferlab.web.desk import Desk
 
-_LOOK_S = 1.0
+_EVERY_S = 1.0
 _ADDRESSES = (
     ("https://…", "the address of a model file; what belongs to it is fetched from beside it"),
     ("hf:org/name", "a repository of the Hugging Face hub that has an ONNX file"),
@@ -30,11 +32,15 @@ class _GivenUp(InferlabError):
 
 
 class _Analysis:
-    """One model that is being found and read by a thread; it ends when it next tells something after `stop`."""
+    """One model that is being found and read by a thread; it ends when it next tells something after `stop`.
 
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.event: Event | None = None
+    What it tells is given to `show` on the event loop, not more often than once a second.
+    """
+
+    def __init__(self, source: str, show: Callable[[Event], None]) -> None:
+        self.source, self._show = source, show
+        self._loop = asyncio.get_running_loop()
+        self._shown_s = 0.0
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -47,7 +53,10 @@ class _Analysis:
     def listen(self, event: Event) -> None:
         if self.stopped:
             raise _GivenUp
-        self.event = event
+        now_s = time.monotonic()
+        if now_s - self._shown_s >= _EVERY_S:
+            self._shown_s = now_s
+            self._loop.call_soon_threadsafe(self._show, event)
 
 
 class ModelPicker:
@@ -85,7 +94,6 @@ class ModelPicker:
                     self._demo(name, meaning)
         self._result: Element = html.div().props('data-testid="model"')
         tabs.on_value_change(self._forget_problem)
-        self._timer = ui.timer(_LOOK_S, self._show_progress, active=False)
         ui.context.client.on_delete(self.leave)
         if source:
             ui.timer(0.0, lambda: self.analyse(source), once=True)
@@ -103,9 +111,8 @@ class ModelPicker:
     async def analyse(self, source: str) -> None:
         """Find a model and show what it is, or why it is none."""
         self._begin()
-        job = self._analysis = _Analysis(source)
+        job = self._analysis = _Analysis(source, lambda event: self._show_progress(job, event))
         self._show_working(job)
-        self._timer.activate()
         problem = ""
         try:
             found = await self._desk.analyse(source, job.listen)
@@ -117,7 +124,6 @@ class ModelPicker:
         if job.stopped:
             return
         self._analysis = None
-        self._timer.deactivate()
         self._result.clear()
         with self._result:
             if problem:
@@ -132,7 +138,6 @@ class ModelPicker:
         if self._analysis is not None:
             self._analysis.stop()
         self._analysis = None
-        self._timer.deactivate()
         self._result.clear()
         if self.model is not None:
             self.model = None
@@ -174,12 +179,11 @@ class ModelPicker:
             ui.button("Cancel", on_click=stop).props('flat dense data-testid="cancel-analysis"')
             self._bar = shell.Progress()
 
-    def _show_progress(self) -> None:
-        job = self._analysis
-        if job is not None and job.event is not None:
-            whole = job.event.fraction == 1.0
-            self._words.set_text(f"Analysing {_shown(job.source)}" if whole else prose(job.event))
-            self._bar.set(None if whole else job.event.fraction)
+    def _show_progress(self, job: _Analysis, event: Event) -> None:
+        if job is self._analysis:
+            whole = event.fraction == 1.0
+            self._words.set_text(f"Analysing {_shown(job.source)}" if whole else prose(event))
+            self._bar.set(None if whole else event.fraction)
 
 
 def _show_model(model: Model) -> None:

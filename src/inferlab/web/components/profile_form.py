@@ -11,11 +11,11 @@ from nicegui import html, ui
 from nicegui.elements.mixins.disableable_element import DisableableElement
 
 from inferlab import machine
-from inferlab.errors import BadInput, InferlabError
+from inferlab.errors import BadInput
 from inferlab.records import Model
 from inferlab.records.profile import LEVELS
 from inferlab.store.entries import Entry, Project
-from inferlab.web.components.advice import on_pages
+from inferlab.web.components.dialogs import Foot, dialog
 from inferlab.web.components.fields import EngineSelect, VersionSelect, help_icon, shapes_field, whole
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
@@ -140,17 +140,17 @@ class ProfileFields:
     def _performance(self) -> None:
         plan, wanted, model = self._filled.plan, self._filled.wanted, self._model
         self._performance_name = self._kept(
-            ui.input("Performance Profile Name", value=wanted.performance_name), "performance-name"
+            ui.input("Performance profile name", value=wanted.performance_name), "performance-name"
         )
         cores, most = machine.usable_cores(), len(machine.cores())
         with html.div().classes("il-fields-row"):
             batch = plan.batch_sizes[0] or own_batch_size(model)
-            self._batch = self._kept(_number("Batch Size", batch), "batch-size")
-            self._cores = self._kept(_number("CPU Cores", plan.num_cores[0] or cores, most), "num-cores")
+            self._batch = self._kept(_number("Batch size", batch), "batch-size")
+            self._cores = self._kept(_number("CPU cores", plan.num_cores[0] or cores, most), "num-cores")
             self._cores.props(f'suffix="of {most}"')
             self._sequence: ui.number | None = None
             if has_sequence(model):
-                length = _number("Sequence Length", plan.sequence_lengths[0])
+                length = _number("Sequence length", plan.sequence_lengths[0])
                 self._sequence = self._kept(length, "sequence-length")
                 self._sequence.props('placeholder="128"')
         self._engine = self._kept(EngineSelect(), "engine")
@@ -160,16 +160,14 @@ class ProfileFields:
             self._int8 = self._check("INT8 copy", wanted.int8, _INT8, "int8")
             self._roofline = self._check("Roofline", wanted.roofline, _ROOFLINE, "roofline")
         with html.div().classes("il-fields-row"):
-            self._time = self._kept(
-                ui.number("Seconds for Each Part", value=wanted.time_s, min=0.1).props("suffix=s"), "time"
-            )
+            self._time = self._kept(ui.number("Time for each part (s)", value=wanted.time_s, min=0.1), "time")
         sets = machine.describe().instruction_sets
         vnni = ", VNNI" if machine.has_vnni(sets) else ""
         html.div(f"Instruction sets: {machine.vector_width(sets).upper()}{vnni}").classes("il-muted il-small")
 
     def _loss(self) -> None:
         self._loss_name = self._kept(
-            ui.input("Loss Profile Name", value=self._filled.wanted.loss_name), "loss-name"
+            ui.input("Loss profile name", value=self._filled.wanted.loss_name), "loss-name"
         )
 
     def _inputs(self) -> None:
@@ -242,29 +240,16 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
     versions = await asyncio.to_thread(desk.workspace.versions.of_project, project.id)
 
     async def add() -> None:
-        problem.set_text("")
-        try:
-            form = replace(fields.form(), version=select.chosen)
-            await asyncio.to_thread(desk.workspace.add_profile, project.id, form)
-        except InferlabError as error:
-            problem.set_text(on_pages(str(error)))
-            return
+        form = replace(fields.form(), version=select.chosen)
+        await asyncio.to_thread(desk.workspace.add_profile, project.id, form)
         await desk.watch.refresh()
-        dialog.close()
 
-    card = 'data-testid="profile-dialog"'
-    with client, ui.dialog(value=True) as dialog, ui.card().classes("il-dialog").props(card):
-        html.h2(f"New {part.capitalize()} Profile").classes("il-dialog-title")
+    with dialog(f"New {part} profile", client=client, name="profile-dialog") as opened:
         html.p(_TOLD[part]).classes("il-muted")
         select = VersionSelect(versions).props('data-testid="version"')
         select.set_visibility(bool(versions))
         fields = ProfileFields(desk, project.model, part == "performance", part == "loss", filled)
-        problem = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
-        dialog.on("input", lambda: problem.set_text(""), [])
-        with html.div().classes("il-dialog-actions"):
-            ui.button("Cancel", on_click=dialog.close).props('flat data-testid="cancel-dialog"')
-            ui.button("Add", on_click=add).props('data-testid="add"')
-    dialog.on("hide", dialog.delete)
+        Foot(opened, "Add", "add", add)
 
 
 def _free_name(profiles: list[Entry], part: str) -> str:

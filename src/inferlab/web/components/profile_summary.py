@@ -20,8 +20,8 @@ from inferlab.views import profile as words
 from inferlab.views import text
 from inferlab.views.intervals import between_at
 from inferlab.web import shell
-from inferlab.web.components.advice import on_pages
 from inferlab.web.components.fields import help_icon
+from inferlab.web.faults import on_pages
 from inferlab.workspace.engines import title
 from inferlab.workspace.version_requests import Basis
 
@@ -43,7 +43,7 @@ def start_optimizing(project_id: str, speedup: float | None = None) -> None:
     if speedup is not None and speedup >= _WORTH_SAYING:
         gain = f"An estimated {speedup:.2f} × speed-up could be achieved by optimizing."
     html.p(gain).classes("il-caption").props('data-testid="optimizing-gain"')
-    button = ui.button("START OPTIMIZING").classes("il-start-optimizing")
+    button = ui.button("Start optimizing").classes("il-start-optimizing")
     button.props(f'href="/projects/{project_id}/optimization" data-testid="start-optimizing"')
 
 
@@ -59,17 +59,17 @@ def setting(performance: PerformanceProfile) -> None:
     with shell.stats("il-summary-facts"):
         shell.fact("Name", performance.name, "name")
         shell.fact("Engine", f"{title(performance.engine)} {version}".rstrip(), "engine")
-        shell.fact("Batch Size", str(performance.batch_size), "batch-size")
-        shell.fact("Core Count", str(performance.num_cores), "num-cores")
+        shell.fact("Batch size", str(performance.batch_size), "batch-size")
+        shell.fact("Core count", str(performance.num_cores), "num-cores")
         input_shapes(performance.shapes)
         sets = ", ".join(one.upper().replace("_", ".") for one in performance.instruction_sets)
         shell.fact("Measured", moment(performance.measured_at), "measured-at")
-        shell.fact("Instruction Sets", sets or "unknown", "instruction-sets").classes("il-whole-row")
+        shell.fact("Instruction sets", sets or "unknown", "instruction-sets").classes("il-whole-row")
 
 
 def input_shapes(shapes: Mapping[str, Shape]) -> None:
     """Which shapes the inputs had."""
-    shell.stat("Input Shapes", text.shapes(shapes) or "unknown").classes("il-stat-words il-whole-row").props(
+    shell.stat("Input shapes", text.shapes(shapes) or "unknown").classes("il-stat-words il-whole-row").props(
         'data-testid="shapes"'
     )
 
@@ -80,13 +80,19 @@ def measured(performance: PerformanceProfile) -> None:
         ms, items = performance.ms_per_batch, performance.items_per_second
         ms_ends, items_ends = performance.ms_interval, performance.items_interval
         shell.stat(
-            "MS per Batch (median)", decimal(ms, 3), _ends(ms_ends, lambda one: decimal(one, 3)), "ms-per-batch"
+            "Time per batch (ms, median)",
+            decimal(ms, 3),
+            _ends(ms_ends, lambda one: decimal(one, 3)),
+            "ms-per-batch",
         )
-        shell.stat("Items per Second (mean)", count(items), _ends(items_ends, count), "items-per-second")
+        shell.stat("Throughput (items/s, mean)", count(items), _ends(items_ends, count), "items-per-second")
         if performance.int8_ms_per_batch:
             int8_ms = performance.int8_ms_per_batch
             shell.stat(
-                "INT8 MS per Batch", decimal(int8_ms, 3), f"{ms / int8_ms:.2f} × as fast", "int8-ms-per-batch"
+                "INT8 time per batch (ms)",
+                decimal(int8_ms, 3),
+                f"{ms / int8_ms:.2f} × as fast",
+                "int8-ms-per-batch",
             )
     check = performance.output_check
     kind: shell.Kind = {"match": "ok", "mismatch": "wrong"}.get(check.status, "warn")  # type: ignore[assignment]
@@ -103,8 +109,8 @@ def estimated(slot: Element, profile: Profile) -> None:
     slot.clear()
     with slot:
         with shell.stats("il-summary-numbers"):
-            shell.stat("Estimated MS per Batch", found.ms_per_batch, found.spent, "estimated-ms")
-            shell.stat("Estimated Speed-up", found.speedup, found.reduction_share, "estimated-speedup")
+            shell.stat("Estimated time per batch (ms)", found.ms_per_batch, found.spent, "estimated-ms")
+            shell.stat("Estimated speed-up", found.speedup, found.reduction_share, "estimated-speedup")
         html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
 
 
@@ -190,10 +196,10 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
     with shell.stats("il-summary-numbers"):
         if performance is not None:
             where = f"{title(performance.engine)}, batch {performance.batch_size}, now"
-            shell.stat("MS per Batch", decimal(performance.ms_per_batch, 3), where, "ms-per-batch")
-        shell.stat("Estimated MS per Batch", UNKNOWN if ms is None else decimal(ms, 3), "", "estimated-ms")
+            shell.stat("Time per batch (ms)", decimal(performance.ms_per_batch, 3), where, "ms-per-batch")
+        shell.stat("Estimated time per batch (ms)", UNKNOWN if ms is None else decimal(ms, 3), "", "estimated-ms")
         shell.stat(
-            "Estimated Speed-up", UNKNOWN if speedup is None else f"{speedup:.2f} ×", "", "estimated-speedup"
+            "Estimated speed-up", UNKNOWN if speedup is None else f"{speedup:.2f} ×", "", "estimated-speedup"
         )
         zeros = _zeros(basis, found)
         shell.stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
@@ -201,7 +207,7 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
         recovery = UNKNOWN if found.recovery is None else share(found.recovery)
         if unmeasured := basis.unmeasured(found.levels):
             recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"
-        shell.stat("Estimated Recovery", recovery, f"{loss}, before retraining", "estimated-recovery")
+        shell.stat("Estimated recovery", recovery, f"{loss}, before retraining", "estimated-recovery")
     for note in notes(basis, found, scheme, pattern):
         html.p(note).classes("il-caption").props('data-testid="estimate-note"')
 
@@ -298,16 +304,16 @@ class BudgetControl:
         self._setting = False
         with html.div().classes("il-budget"):
             with html.div().classes("il-stat-label"):
-                html.span("Loss Budget")
+                html.span("Loss budget")
                 help_icon(_HELP)
             with html.div().classes("il-budget-row"):
                 self._slider = ui.slider(min=_LOW, max=_HIGH, step=_STEP, value=_place(budget))
                 self._slider.props(
-                    f':marker-labels="{_MARKS}" data-testid="budget-slider" aria-label="Loss Budget"'
+                    f':marker-labels="{_MARKS}" data-testid="budget-slider" aria-label="Loss budget"'
                 )
                 self._number = ui.number(value=budget, min=0, step=0.01)
-                self._number.props('data-testid="budget" aria-label="Loss Budget"')
-            self._loss = ui.select(dict(losses or {}), label="Loss Profile", value=chosen)
+                self._number.props('data-testid="budget" aria-label="Loss budget"')
+            self._loss = ui.select(dict(losses or {}), label="Loss profile", value=chosen)
             self._loss.props('data-testid="budget-loss"').set_visibility(bool(losses))
         self._slider.on_value_change(self._slid)
         self._number.on_value_change(self._typed)

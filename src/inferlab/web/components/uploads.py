@@ -136,7 +136,7 @@ class DataField:
         self._uploads: dict[str, DataFile] = {}
         self._list()
         with html.div().classes("il-data"):
-            self.field = ui.input("Data File (optional)", value=self._name_of(value), on_change=self._typed)
+            self.field = ui.input("Data file (optional)", value=self._name_of(value), on_change=self._typed)
             self.field.props(f'hint="{hint}" data-testid="data"').classes("il-with-hint")
             with self.field.add_slot("append"):
                 self._known = ui.button(icon="history").props(
@@ -265,8 +265,9 @@ class PathBrowser:
                 )
             for name in found.folders:
                 self._row("folder", name, "", partial(self.open, str(here / name)))
-            for name, size_bytes in found.files:
-                self._row("view_in_ar", name, size(size_bytes), partial(self._chosen, str(here / name)))
+            for file in found.files:
+                chosen = partial(self._chosen, str(here / file.name))
+                self._row("view_in_ar", file.name, size(file.size_bytes), chosen)
             if not (found.folders or found.files or found.is_model):
                 html.div("There is no model here.").classes("il-muted il-browser-none")
             if found.is_cut:

@@ -161,7 +161,7 @@ class VersionEditor:
         self._number.on_value_change(lambda: self._slid(self._number.value, self._slider))
 
     def _choices(self, performances: Mapping[str, str]) -> None:
-        self._timed = ui.select(dict(performances), label="Performance Profile", value=self.basis.performance_id)
+        self._timed = ui.select(dict(performances), label="Performance profile", value=self.basis.performance_id)
         self._timed.props('data-testid="performance"').on_value_change(self._based)
         self._timed.set_visibility(bool(performances))
         with html.div().classes("il-fields-2"):

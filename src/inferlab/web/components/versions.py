@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nicegui import html, ui
-from nicegui.element import Element
 
 from inferlab import machine
 from inferlab.errors import InferlabError
@@ -20,7 +19,7 @@ from inferlab.views.history import age
 from inferlab.views.intervals import in_brackets
 from inferlab.web import shell
 from inferlab.web.components import model_facts
-from inferlab.web.components.dialogs import Foot, copy_handler
+from inferlab.web.components.dialogs import Foot, copy_handler, dialog
 from inferlab.web.components.fields import EngineSelect, help_icon, number, whole
 from inferlab.web.components.jobs import duration
 from inferlab.web.components.uploads import HINT, DataField
@@ -69,7 +68,7 @@ def fidelity(distance: Mapping[str, Any] | None) -> tuple[str, str, str]:
     return f"{distance['relative_power']:.3g}", "power of the change", on
 
 
-_HEADS = ("Version", "Precision", "Zeros", "Parameters", "Size", "Measured Speed-up", "Outputs", "Age")
+_HEADS = ("Version", "Precision", "Zeros", "Parameters", "Size", "Measured speed-up", "Outputs", "Age")
 
 
 class VersionTable:
@@ -79,7 +78,7 @@ class VersionTable:
         self._model, self._base = model, base
         self._shown: tuple[Version, ...] | None = None
         with shell.card("il-card-flush il-scroll"):
-            self._box: Element = html.table().classes("il-table il-versions").props('data-testid="versions"')
+            self._box = shell.table(_HEADS, ("Zeros", "Parameters", "Size"), "il-versions", "versions")
 
     def show(self, versions: Sequence[Version]) -> None:
         """Show these versions below the original."""
@@ -88,13 +87,9 @@ class VersionTable:
         self._shown = tuple(versions)
         self._box.clear()
         with self._box:
-            with html.thead(), html.tr():
-                for head in _HEADS:
-                    html.th(head).classes("il-right" if head in ("Zeros", "Parameters", "Size") else "")
-            with html.tbody():
-                self._original()
-                for one in versions:
-                    self._row(one)
+            self._original()
+            for one in versions:
+                self._row(one)
 
     def _original(self) -> None:
         model = self._model
@@ -158,20 +153,14 @@ class VersionDialog:
         sources: Sources,
     ) -> None:
         self._model, self._draft, self._sources = model, draft, sources
-        with (
-            ui.context.client.content,
-            ui.dialog(value=True).props("persistent") as self._dialog,
-            ui.card().classes("il-dialog il-bench-dialog").props('data-testid="version-dialog"'),
-        ):
-            html.h2("Create Version").classes("il-dialog-title")
+        with dialog("Create version", "il-bench-dialog", name="version-dialog", persistent=True) as opened:
             html.p(_described(draft)).classes("il-muted").props('data-testid="version-what"')
             self._name = ui.input("Name", value=draft.name, on_change=self._tell).props(
                 'data-testid="version-name"'
             )
             self._engines = self._engine_boxes(choices)
             self._fields(draft)
-            self._foot = Foot(self._dialog, "Create", "create", lambda: run(self.form()))
-        self._dialog.on("hide", self._dialog.delete)
+            self._foot = Foot(opened, "Create", "create", lambda: run(self.form()))
         self._tell()
 
     def _engine_boxes(self, choices: Sequence[EngineChoice]) -> dict[str, ui.checkbox]:
@@ -191,13 +180,13 @@ class VersionDialog:
     def _fields(self, draft: VersionRequest) -> None:
         cores = machine.usable_cores()
         with html.div().classes("il-fields-3"):
-            self._time = number("Seconds", "time", self._tell, draft.plan.time_s).props('hint="For each engine"')
-            self._cores = number("CPU Cores", "num-cores", self._tell, cores)
-            self._batch = number("Batch Size", "batch-size", self._tell, own_batch_size(self._model))
+            self._time = number("Time (s)", "time", self._tell, draft.plan.time_s).props('hint="For each engine"')
+            self._cores = number("CPU cores", "num-cores", self._tell, cores)
+            self._batch = number("Batch size", "batch-size", self._tell, own_batch_size(self._model))
         self._sequence = None
         if has_sequence(self._model):
             with html.div().classes("il-fields-3"):
-                self._sequence = number("Sequence Length", "sequence-length", self._tell)
+                self._sequence = number("Sequence length", "sequence-length", self._tell)
                 self._sequence.props('placeholder="128"')
         known = "demo:digits" if self._model.source == "demo:digits" else ""
         hint = f"{HINT} {_GENERATED}" if draft.quantization == "static" else HINT

@@ -53,11 +53,11 @@ class _Board:
         self._jobs = JobActions(desk, self.refresh)
         self._actions = EntryActions(desk, self.refresh, self.refresh, self._removed, self._add)
         with shell.titled("Benchmarks"):
-            ui.button("Add Benchmark", icon="add", on_click=lambda: self._add()).props(
+            ui.button("Add benchmark", icon="add", on_click=lambda: self._add()).props(
                 'data-testid="add-benchmark"'
             )
         with html.div() as self._empty, shell.empty("No benchmarks yet", _EMPTY):
-            ui.button("Add Benchmark", on_click=lambda: self._add()).props("outline")
+            ui.button("Add benchmark", on_click=lambda: self._add()).props("outline")
         self._list: Element = html.div().classes("il-column il-bench-list").props('data-testid="cards"')
         self._older = ui.button("Show older benchmarks", on_click=self._show_older).props(
             'flat data-testid="older"'

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nicegui import html, ui
 from nicegui.element import Element
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from inferlab.errors import InferlabError
 from inferlab.records.profile import LossProfile, Profile
@@ -19,17 +19,15 @@ from inferlab.views.charts.profile_values import VALUES
 from inferlab.views.profile_tables import loss_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.advice import on_pages
 from inferlab.web.components.charts import Chart, ChosenChart, loaded
 from inferlab.web.components.entries import no_profile, offer_undo, page_actions
 from inferlab.web.components.jobs import profile_jobs
 from inferlab.web.components.layers import LayerTable, content
 from inferlab.web.components.profile_summary import BudgetControl, estimate_text
 from inferlab.web.desk import Desk
-from inferlab.web.sections import Opened, approximated, losses, project_page
+from inferlab.web.faults import on_pages, sentence
+from inferlab.web.sections import THEORY, Opened, approximated, losses, newest_profile, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
-
-_APPROXIMATED = "approximated"
 
 
 def register(desk: Desk) -> None:
@@ -37,16 +35,13 @@ def register(desk: Desk) -> None:
 
     @ui.page("/projects/{project_id}/loss", response_timeout=PAGE_TIMEOUT_S)
     async def newest(project_id: str, removed: str = "") -> Response:
-        found = losses(await asyncio.to_thread(desk.workspace.profiles, project_id))
-        await asyncio.to_thread(desk.workspace.project, project_id)
-        asked = f"?removed={removed}" if removed else ""
-        return RedirectResponse(f"/projects/{project_id}/loss/{found[0].id if found else _APPROXIMATED}{asked}")
+        return await newest_profile(desk, project_id, "loss", removed)
 
     @ui.page("/projects/{project_id}/loss/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, f"loss/{entry_id}") as opened:
             await offer_undo(desk, removed, f"/projects/{project_id}/loss", "the profile")
-            if entry_id == _APPROXIMATED:
+            if entry_id == THEORY["loss"]:
                 await _Losses(desk, opened, approximated(opened.own), measured=False).build()
                 return
             entry = next((one for one in losses(opened.profiles) if one.id == entry_id), None)
@@ -72,7 +67,7 @@ class _Losses:
             if entry and self._measured
             else "estimated from the weights"
         )
-        with shell.titled("Loss Profile", age):
+        with shell.titled("Loss profile", age):
             if entry is not None and self._measured:
                 summary.of_version(self._opened.versions.get(entry.model_digest))
                 page_actions(self._desk, self._section).button(entry)
@@ -100,15 +95,15 @@ class _Losses:
         try:
             found = self._desk.workspace.theory(self._opened.project.id)
         except InferlabError as error:
-            return on_pages(str(error))
+            return sentence(error)
         return "\n".join(map(on_pages, found.problems)) or "This model has no weights that could be pruned."
 
     def _summary(self, loss: LossProfile) -> None:
-        shell.section("Model Summary")
+        shell.section("Model summary")
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Name", loss.name if self._measured else "Approximated", "name")
-                shell.fact("Pruning Settings", "weight magnitude, unstructured", "pruning-settings").classes(
+                shell.fact("Pruning settings", "weight magnitude, unstructured", "pruning-settings").classes(
                     "il-whole-row"
                 )
                 method = words.method(loss)
@@ -133,19 +128,19 @@ class _Losses:
                 "Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned", "params"
             )
             average = "unknown" if known is None else f"{known:.3g}"
-            shell.stat("Average Sensitivity", average, "mean loss over all sparsities", "sensitivity")
+            shell.stat("Average sensitivity", average, "mean loss over all sparsities", "sensitivity")
             if loss.dense_accuracy is not None:
-                shell.stat("Dense Accuracy", share(loss.dense_accuracy), "before any pruning", "dense-accuracy")
+                shell.stat("Dense accuracy", share(loss.dense_accuracy), "before any pruning", "dense-accuracy")
             if loss.dense_loss is not None:
-                shell.stat("Dense Loss", f"{loss.dense_loss:.4g}", "cross-entropy, in nats", "dense-loss")
+                shell.stat("Dense loss", f"{loss.dense_loss:.4g}", "cross-entropy, in nats", "dense-loss")
 
     def _show_estimate(self) -> None:
         found = estimate_text(self._profile)
         self._estimated.clear()
         with self._estimated:
             with shell.stats("il-summary-numbers"):
-                shell.stat("Estimated Reduction", found.reduction, found.reduction_share, "reduction")
-                shell.stat("Estimated Recovery", found.recovery, found.spent, "recovery")
+                shell.stat("Estimated reduction", found.reduction, found.reduction_share, "reduction")
+                shell.stat("Estimated recovery", found.recovery, found.spent, "recovery")
             html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
 
     async def _recompute(self) -> None:
@@ -158,15 +153,15 @@ class _Losses:
 
     async def _layers(self, loss: LossProfile) -> None:
         profile = self._profile
-        shell.section("Layer Sensitivities")
-        choices = {"Value Display": VALUES}
+        shell.section("Layer sensitivities")
+        choices = {"Value display": VALUES}
         sensitivities = ChosenChart(
             "sensitivities", choices, lambda value: charts.loss_sensitivities(profile, value)
         )
-        shell.section("Loss Curves")
+        shell.section("Loss curves")
         with shell.card("il-chart-card"):
             curves = Chart("curves-chart")
-        shell.section("Layer Parameter Counts")
+        shell.section("Layer parameter counts")
         parameters = ChosenChart("parameters", choices, lambda value: charts.parameter_counts(profile, value))
         shell.section("Layers", "losses at each sparsity")
         with shell.card("il-card-flush"):

@@ -12,11 +12,11 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Model
 from inferlab.store.entries import Project, QueuedJob
 from inferlab.web import shell
-from inferlab.web.components.advice import on_pages
 from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.components.model_picker import ModelPicker
 from inferlab.web.components.profile_form import ProfileFields
 from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.faults import on_pages, sentence
 from inferlab.web.live import follow, queue_indicator
 from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace import requests
@@ -73,7 +73,7 @@ class ProfileRun:
     async def cancel(self) -> None:
         """Ask the job to end."""
         if self.job is not None:
-            await asyncio.to_thread(self._desk.workspace.cancel, self.job.id)
+            await asyncio.to_thread(self._desk.workspace.store.jobs.cancel, self.job.id)
             await self._follow(Snapshot(), await self._desk.watch.refresh())
 
     def _build(self, model: Model, filled: ProfileRequest) -> None:
@@ -121,7 +121,7 @@ class ProfileRun:
                 log.props('flat dense color=white data-testid="log"' if job.status == "failed" else "flat dense")
 
 
-_STEPS = (("Select Model", "view_in_ar"), ("Name Project", "sell"), ("Profile Model", "memory"))
+_STEPS = (("Select model", "view_in_ar"), ("Name project", "sell"), ("Profile model", "memory"))
 _LAST = len(_STEPS) - 1
 _AGAIN = {"failed": "Retry", "cancelled": "Run again", "interrupted": "Resume"}
 
@@ -135,7 +135,7 @@ def register(desk: Desk) -> None:
         begun = await asyncio.to_thread(desk.workspace.store.jobs.get, job) if job else None
         project = None
         if begun is not None and begun.project_id is not None:
-            project = await asyncio.to_thread(desk.workspace.project, begun.project_id)
+            project = await asyncio.to_thread(desk.workspace.store.projects.get, begun.project_id)
         with shell.frame("New project", (("Projects", "/"),)) as frame:
             queue_indicator(desk, frame.queue)
             page = _NewProject(desk, source)
@@ -153,7 +153,7 @@ class _NewProject:
         self._suggested = ""
         self._busy = False
         with html.div().classes("il-wizard"):
-            html.h1("New Project Setup").classes("il-wizard-title")
+            html.h1("New project").classes("il-wizard-title")
             self._header: Element = html.div()
             with shell.card("il-wizard-card"):
                 self._bodies: list[Element] = [html.div().classes("il-column") for _ in _STEPS]
@@ -161,7 +161,7 @@ class _NewProject:
                 with self._bodies[0]:
                     self._picker = ModelPicker(desk, self._model_changed, source)
                 with self._bodies[1]:
-                    self._name = ui.input("Project Name", on_change=self._forget_problem)
+                    self._name = ui.input("Project name", on_change=self._forget_problem)
                     self._name.props('data-testid="project-name"')
                     self._description = ui.textarea("Description (optional)").props("rows=4")
                     self._description.props('data-testid="project-description"')
@@ -242,7 +242,7 @@ class _NewProject:
         self._work(self._start, True)
         try:
             if job is not None and job.status == "interrupted":
-                job = await asyncio.to_thread(workspace.resume, job.id)
+                job = await asyncio.to_thread(workspace.store.jobs.resume, job.id)
             else:
                 form = fields.form()
                 await asyncio.to_thread(workspace.checked_profile, model, form)
@@ -302,7 +302,7 @@ class _NewProject:
     def _refuse(self, error: InferlabError) -> None:
         self._problem.clear()
         with self._problem:
-            shell.banner("warn", on_pages(str(error))).props('data-testid="problem"')
+            shell.banner("warn", sentence(error)).props('data-testid="problem"')
 
     def _forget_problem(self) -> None:
         """What was wrong is being changed."""

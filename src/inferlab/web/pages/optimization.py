@@ -66,7 +66,7 @@ class _Overview:
     async def build(self) -> None:
         """Fill the page."""
         with shell.titled("Optimization"):
-            self._button = ui.button("Create Version", icon="add", on_click=self._create)
+            self._button = ui.button("Create version", icon="add", on_click=self._create)
             self._button.props('data-testid="create-version"').set_enabled(False)
         found = await loaded(self._read)
         shell.section("Versions")
@@ -74,7 +74,7 @@ class _Overview:
         table.show(found.versions)
         self._jobs = version_jobs(self._desk, self._project.id, self._base, found.versions, table.show)
         await self._jobs.refresh()
-        shell.section("New Version", "estimates follow the sliders")
+        shell.section("New version", "estimates follow the sliders")
         if found.basis is None:
             self._precision(found.problem)
             return

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from nicegui import html, ui
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from inferlab.errors import InferlabError
 from inferlab.records.profile import BUDGET, FlopsProfile, Profile
@@ -19,18 +19,16 @@ from inferlab.views.profile import PRUNING, facts
 from inferlab.views.profile_tables import layer_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.advice import on_pages
 from inferlab.web.components.charts import Chart, ChosenChart, loaded
 from inferlab.web.components.entries import export_address, no_profile, offer_undo, page_actions
 from inferlab.web.components.jobs import profile_jobs
 from inferlab.web.components.layers import DiffSection, LayerTable, content
 from inferlab.web.components.profile_summary import BudgetControl
 from inferlab.web.desk import Desk
+from inferlab.web.faults import on_pages, sentence
 from inferlab.web.live import aged
-from inferlab.web.sections import Opened, approximated, losses, measured, project_page
+from inferlab.web.sections import THEORY, Opened, approximated, losses, measured, newest_profile, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
-
-_FLOPS = "flops"
 
 
 def register(desk: Desk) -> None:
@@ -38,17 +36,14 @@ def register(desk: Desk) -> None:
 
     @ui.page("/projects/{project_id}/performance", response_timeout=PAGE_TIMEOUT_S)
     async def newest(project_id: str, removed: str = "") -> Response:
-        found = measured(await asyncio.to_thread(desk.workspace.profiles, project_id))
-        await asyncio.to_thread(desk.workspace.project, project_id)
-        asked = f"?removed={removed}" if removed else ""
-        return RedirectResponse(f"/projects/{project_id}/performance/{found[0].id if found else _FLOPS}{asked}")
+        return await newest_profile(desk, project_id, "performance", removed)
 
     @ui.page("/projects/{project_id}/performance/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         here = f"performance/{entry_id}"
         async with project_page(desk, project_id, here) as opened:
             await offer_undo(desk, removed, f"/projects/{project_id}/performance", "the profile")
-            if entry_id == _FLOPS:
+            if entry_id == THEORY["performance"]:
                 await _Theory(desk, opened).build()
             else:
                 entry = next((one for one in measured(opened.profiles) if one.id == entry_id), None)
@@ -69,7 +64,7 @@ class _Measured:
     async def build(self) -> None:
         """Fill the page."""
         known = self._entry.brief["performance"]
-        with shell.titled("Performance Profile", summary.moment(known["measured_at"])):
+        with shell.titled("Performance profile", summary.moment(known["measured_at"])):
             summary.of_version(self._opened.versions.get(self._entry.model_digest))
             page_actions(self._desk, self._section).button(self._entry)
         await profile_jobs(self._desk, self._opened, self._section, self._entry).refresh()
@@ -99,7 +94,7 @@ class _Measured:
     def _summary(self) -> None:
         performance = self._profile.performance
         assert performance is not None
-        shell.section("Model Summary")
+        shell.section("Model summary")
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"):
                 summary.setting(performance)
@@ -120,12 +115,12 @@ class _Measured:
 
     def _layer_charts(self) -> None:
         options = {key: text for key, text in charts.summaries(self._profile).items() if key not in FLOPS}
-        choices = {"Summary Type": options, "Value Display": VALUES}
-        shell.section("Layer Summaries", words.fallbacks(self._profile))
+        choices = {"Summary type": options, "Value display": VALUES}
+        shell.section("Layer summaries", words.fallbacks(self._profile))
         self._summaries = ChosenChart(
             "summaries", choices, lambda *given: charts.layer_summaries(self._profile, *given), self._known
         )
-        shell.section("Layer Results")
+        shell.section("Layer results")
         self._results = ChosenChart(
             "results", choices, lambda *given: charts.layer_results(self._profile, *given), self._known
         )
@@ -157,7 +152,7 @@ class _Measured:
     def _diff(self) -> None:
         others = [one for one in measured(self._opened.profiles) if one.id != self._entry.id]
         if others:
-            shell.section("Layer Diff")
+            shell.section("Layer diff")
             DiffSection(self._desk, self._entry, others)
 
     def _how(self) -> None:
@@ -213,12 +208,12 @@ class _Theory:
     async def build(self) -> None:
         """Fill the page."""
         section = f"/projects/{self._opened.project.id}/performance"
-        shell.titled("FLOPS Profile", "in theory, from the architecture alone; a multiply-add counts as two")
+        shell.titled("FLOPS profile", "in theory, from the architecture alone; a multiply-add counts as two")
         await profile_jobs(self._desk, self._opened, section).refresh()
         try:
             found = await loaded(self._desk.workspace.theory, self._opened.project.id)
         except InferlabError as error:
-            shell.empty("No FLOPS profile", on_pages(str(error)))
+            shell.empty("No FLOPS profile", sentence(error))
             return
         if found.flops is None:
             told = "\n".join(map(on_pages, found.problems)) or "Nothing of this model could be counted."
@@ -228,14 +223,14 @@ class _Theory:
         self._summary(flops)
         if not flops.layers:
             return
-        known = charts.of(profile, _FLOPS)
+        known = charts.of(profile, "flops")
         shown = []
         for title, name, draw in (
-            ("Layer Summaries", "summaries", charts.layer_summaries),
-            ("Layer Results", "results", charts.layer_results),
+            ("Layer summaries", "summaries", charts.layer_summaries),
+            ("Layer results", "results", charts.layer_results),
         ):
             shell.section(title)
-            choices = {"Summary Type": FLOPS, "Value Display": VALUES}
+            choices = {"Summary type": FLOPS, "Value display": VALUES}
             shown.append(ChosenChart(name, choices, lambda *given, draw=draw: draw(profile, *given), known))
         shell.section("Nodes")
         with shell.card("il-card-flush"):
@@ -245,7 +240,7 @@ class _Theory:
         table.fill(await asyncio.to_thread(lambda: content(theory_columns(flops))))
 
     def _summary(self, flops: FlopsProfile) -> None:
-        shell.section("Model Summary", f"batch {flops.batch_size}")
+        shell.section("Model summary", f"batch {flops.batch_size}")
         with shell.card(), shell.stats():
             by_type = ", ".join(f"{scaled(one.flops, 'FLOP')} in {name}" for name, one in flops.by_dtype.items())
             shell.stat("FLOPs", scaled(flops.flops, "FLOP"), by_type, "flops")
@@ -253,7 +248,7 @@ class _Theory:
             shell.stat("Parameters", scaled(flops.params), size(flops.weight_bytes), "params")
             shell.stat("Activations", size(flops.activation_bytes), "read and written", "activations")
             intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
-            shell.stat("Intensity", intensity, "FLOPs a byte", "intensity")
+            shell.stat("Intensity", intensity, "FLOPs per byte", "intensity")
             summary.input_shapes(flops.shapes)
         if flops.uncounted:
             told = [f"Not counted: {one.count} × {one.type}: {one.reason}." for one in flops.uncounted]

@@ -6,7 +6,7 @@ import asyncio
 
 from nicegui import html, ui
 from nicegui.element import Element
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Project
@@ -14,11 +14,11 @@ from inferlab.units import plural, size
 from inferlab.views.history import moment
 from inferlab.web import shell
 from inferlab.web.components import model_facts
-from inferlab.web.components.advice import on_pages
-from inferlab.web.components.dialogs import dialog
+from inferlab.web.components.dialogs import Foot, dialog
 from inferlab.web.components.fields import shapes_field
 from inferlab.web.desk import Desk
-from inferlab.web.sections import measured, project_page
+from inferlab.web.faults import sentence
+from inferlab.web.sections import newest_profile, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _NOUNS = {"benchmark": "benchmark", "comparison": "comparison", "profile": "profile"}
@@ -29,9 +29,7 @@ def register(desk: Desk) -> None:
 
     @ui.page("/projects/{project_id}", response_timeout=PAGE_TIMEOUT_S)
     async def project(project_id: str) -> Response:
-        found = await asyncio.to_thread(desk.workspace.project, project_id)
-        profiles = measured(await asyncio.to_thread(desk.workspace.profiles, found.id))
-        return RedirectResponse(f"/projects/{found.id}/performance/{profiles[0].id if profiles else 'flops'}")
+        return await newest_profile(desk, project_id, "performance")
 
     @ui.page("/projects/{project_id}/settings", response_timeout=PAGE_TIMEOUT_S)
     async def settings(project_id: str) -> None:
@@ -50,7 +48,7 @@ class _Naming:
         self._desk, self._id = desk, project.id
         with shell.card():
             shell.section("Project")
-            self._name = ui.input("Project Name", value=project.name, on_change=self._forget_problem)
+            self._name = ui.input("Project name", value=project.name, on_change=self._forget_problem)
             self._name.props('data-testid="project-name"')
             self._description = ui.textarea("Description", value=project.description).props("rows=5")
             self._description.props('data-testid="project-description"')
@@ -69,7 +67,7 @@ class _Naming:
             await asyncio.to_thread(self._desk.workspace.change_project, self._id, *values)
         except InferlabError as error:
             with self._problem:
-                shell.banner("warn", on_pages(str(error))).props('data-testid="problem"')
+                shell.banner("warn", sentence(error)).props('data-testid="problem"')
             return
         await self._desk.watch.refresh()
         # The name stands in the frame too.
@@ -102,7 +100,6 @@ async def _ask(desk: Desk, project: Project) -> None:
         await asyncio.to_thread(desk.workspace.remove_project, project.id)
         await desk.watch.refresh()
         ui.navigate.to("/")
-        opened.close()
 
     with dialog(f"Delete '{project.name}'?") as opened:
         html.div("This is removed, and cannot be brought back:")
@@ -114,7 +111,5 @@ async def _ask(desk: Desk, project: Project) -> None:
             html.li("the project, and its jobs in the queue")
         html.p("What was measured on the command line without this project stays.").classes("il-muted")
         typed = ui.input(f"Type the project's name to confirm: {project.name}").props('data-testid="confirm-name"')
-        with html.div().classes("il-dialog-actions"):
-            ui.button("Cancel", on_click=opened.close).props("flat")
-            sure = ui.button("Delete", color="negative", on_click=delete).props('data-testid="confirm-delete"')
-            sure.bind_enabled_from(typed, "value", backward=lambda text: (text or "").strip() == project.name)
+        foot = Foot(opened, "Delete", "confirm-delete", delete, color="negative")
+        foot.needs(typed, lambda text: (text or "").strip() == project.name)

@@ -29,8 +29,7 @@ from inferlab.workspace.workspace import Workspace
 _SEARCH_FROM = 6
 # A page of them; a longer one takes longer to paint than to search.
 _PAGE = 20
-_HEADS = (("Project", ""), ("Model", ""), ("Size", "il-right"), ("Parameters", "il-right"), ("Best result", ""))
-_MORE_HEADS = (("Measured", ""), ("Last change", ""))
+_HEADS = ("Project", "Model", "Size", "Parameters", "Best result", "Measured", "Last change")
 
 
 class ProjectTable:
@@ -71,13 +70,12 @@ class ProjectTable:
             if not found:
                 html.div("No project fits this search.").classes("il-muted il-no-rows")
                 return
-            with html.div().classes("il-scroll"), html.table().classes("il-table il-projects"):
-                with html.thead(), html.tr():
-                    for head, classes in (*_HEADS, *_MORE_HEADS):
-                        html.th(head).classes(classes)
-                with html.tbody():
-                    for line, changed in rows:
-                        _row(line, changed)
+            with (
+                html.div().classes("il-scroll"),
+                shell.table(_HEADS, ("Size", "Parameters"), "il-projects"),
+            ):
+                for line, changed in rows:
+                    _row(line, changed)
 
     def _show_more(self) -> None:
         self._limit += _PAGE
@@ -170,7 +168,7 @@ def register(desk: Desk) -> None:
 def _read(workspace: Workspace) -> _Found:
     recent = workspace.store.jobs.recent()
     ended = [one for one in recent if one.status in TROUBLED][:_MOST_ENDED]
-    return _Found(workspace.projects(), workspace.store.projects.unfiled(), ended)
+    return _Found(workspace.store.projects.lines(), workspace.store.projects.unfiled(), ended)
 
 
 class _Start:

@@ -29,7 +29,8 @@ from inferlab.workspace.engines import TITLES, title
 from inferlab.workspace.version_requests import read_basis
 from inferlab.workspace.versions import Version
 
-_HEADS = ("Engine", "Original (ms)", "Version (ms)", "Speed-up", "Interval", "", "Estimated", "Off by", "")
+_NUMBERS = ("Original (ms)", "Version (ms)", "Speed-up", "Interval", "Estimated", "Off by")
+_HEADS = ("Engine", *_NUMBERS[:4], "", *_NUMBERS[4:], "")
 
 
 class VersionPage:
@@ -50,7 +51,7 @@ class VersionPage:
         found, predicted = await loaded(self._read)
         self._notices(version, found)
         self._summary(found, predicted)
-        shell.section("Measured against the Original", "interleaved, in fresh processes")
+        shell.section("Measured against the original", "interleaved, in fresh processes")
         self._measured(found)
         ExportCard(self._desk, version, found)
         self._layers(found)
@@ -84,7 +85,7 @@ class VersionPage:
     @staticmethod
     def _summary(found: Optimization, predicted: float | None) -> None:
         before, after = found.model, found.optimized
-        shell.section("Model Summary")
+        shell.section("Model summary")
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Recipe", _sentence(words.recipe(found.recipe)), "recipe-told").classes("il-whole-row")
@@ -103,13 +104,9 @@ class VersionPage:
             if not found.measured:
                 html.p("It was not measured on any engine.").classes("il-version-none il-muted")
                 return
-            with html.table().classes("il-table").props('data-testid="measured"'):
-                with html.thead(), html.tr():
-                    for number, head in enumerate(_HEADS):
-                        html.th(head).classes("" if number in (0, 5, 8) else "il-right")
-                with html.tbody():
-                    for one in found.measured:
-                        self._row(one)
+            with shell.table(_HEADS, _NUMBERS, name="measured"):
+                for one in found.measured:
+                    self._row(one)
 
     def _row(self, one: Measured) -> None:
         ends = one.speedup_interval
@@ -163,17 +160,17 @@ def _fidelity(found: Optimization, predicted: float | None) -> None:
     value, *details = fidelity(None if distance is None else plain(distance))
     labelled = distance is not None and distance.accuracy is not None
     shell.stat(
-        "Accuracy" if labelled else "Output Distance", value, ", ".join(filter(None, details)), "fidelity"
+        "Accuracy" if labelled else "Output distance", value, ", ".join(filter(None, details)), "fidelity"
     ).classes("il-whole-row")
     if distance is not None and labelled and distance.relative_power is not None:
         power = f"{distance.relative_power:.3g}"
-        shell.stat("Output Distance", power, "relative power of the change", "distance")
+        shell.stat("Output distance", power, "relative power of the change", "distance")
     if distance is not None and distance.loss_rise is not None:
         shell.stat("Cross-entropy", f"{distance.loss_rise:+.3g}", "over the original's", "loss-rise")
     if distance is not None and predicted is not None:
         measured = _recovery(distance)
         told = "" if measured is None else f"measured {share(measured)}"
-        shell.stat("Estimated Recovery", share(predicted), told, "estimated-recovery")
+        shell.stat("Estimated recovery", share(predicted), told, "estimated-recovery")
 
 
 def _recovery(distance: Distance) -> float | None:
