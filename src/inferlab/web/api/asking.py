@@ -125,8 +125,11 @@ def _values(body: Asking, options: Iterable[Option]) -> dict[str, Any]:
         if option.json_name not in given and option.field not in given:
             continue
         value = given.get(option.json_name, given.get(option.field))
-        # An empty text means guessed shapes, and no shapes those of the project.
-        found[option.keyword] = value if option.keyword == "input_shapes" else option.check(value)
+        # An empty text means guessed shapes, and no shapes those of the project; empty lists are refused later.
+        if option.keyword == "input_shapes":
+            found[option.keyword] = value
+        else:
+            found[option.keyword] = () if value == [] else option.check(value)
     return found
 
 
