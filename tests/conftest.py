@@ -41,6 +41,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # server with a browser, or models made with PyTorch. Those begin first, so that no worker works alone at the end.
 _BROWSERS = 3
 _BERTS = ("test_transformers", "test_executor", "test_torch_layers", "test_torch_folders", "test_torch_costs")
+# Files of few tests that take minutes.
+_LONG = (
+    *("test_recipe_search", "test_profile", "test_capacity", "test_docs", "test_recommend", "test_export"),
+    *("test_compare", "test_demo", "test_onnx_file", "test_optimize", "test_versions", "test_api"),
+)
 _PAGES = sorted(path.stem for path in (Path(__file__).parent / "web").glob("test_*.py"))
 
 
@@ -65,13 +70,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByGroup | N
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put groups of several files first, then large files."""
+    """Put groups of several files first, then files that take long, then those with many tests."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     sizes = collections.Counter(item.path for item in items)
     shared = {path: _group(path) for path in sizes if _group(path) != path.as_posix()}
-    # The sort keeps the order of a file's own tests.
-    items.sort(key=lambda item: (item.path not in shared, shared.get(item.path, ""), -sizes[item.path], item.path))
+
+    def place(item: pytest.Item) -> tuple[bool, str, bool, int, Path]:
+        path = item.path
+        return path not in shared, shared.get(path, ""), path.stem not in _LONG, -sizes[path], path
+
+    items.sort(key=place)  # keeps the order of a file's own tests
 
 
 @pytest.fixture(scope="session", autouse=True)
