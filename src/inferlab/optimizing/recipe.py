@@ -59,7 +59,7 @@ def version_options(values: Mapping[str, Any], out: str) -> VersionOptions:
     search: dict[str, Any] = {}
     if goal is not None:
         max_loss = values["max_loss"]
-        search["goal"] = parse_goal(goal) if max_loss is None else parse_goal(goal, max_loss)
+        search["goal"] = parse_goal(str(goal)) if max_loss is None else parse_goal(str(goal), max_loss)
         search |= {} if search_s is None else {"search_s": search_s}
     for name in ("max_loss", "search_time", "nearest") if goal is None else ():
         if values[name] not in (None, False):
