@@ -73,11 +73,11 @@ export default {
         { name: "on", label: "", align: "left", ...by((row) => Number(this.on[row.at])), headerStyle: "width: 48px" },
         { name: "Weight", label: "Weight", align: "left", ...by((row) => row.at), sortOrder: "ad" },
         { name: "Type", label: "Type", align: "left", ...by((row) => this.layers[row.at].type), sortOrder: "ad", headerStyle: "width: 66px" },
-        { name: "Parameters", label: "Params", align: "right", ...by((row) => this.layers[row.at].params), headerStyle: "width: 82px" },
-        { name: "slide", label: "Share of zeros", align: "left", headerStyle: "width: 16%" },
+        { name: "Parameters", label: "Params", align: "right", ...by((row) => this.layers[row.at].params), headerStyle: "width: 92px" },
+        { name: "slide", label: "Share of zeros", align: "left", headerStyle: "width: 19%" },
         { name: "Zeros", label: "", align: "right", ...by((row) => (this.on[row.at] ? this.levels[row.at] : -1)), headerStyle: "width: 58px" },
-        { name: "ms", label: "ms", align: "right", ...by((row) => this.values.ms?.[row.at] ?? -1), headerStyle: "width: 62px" },
-        { name: "Loss", label: "Loss", align: "right", ...by((row) => this.loss(row.at)), headerStyle: "width: 88px" },
+        { name: "ms", label: "ms", align: "right", ...by((row) => this.values.ms?.[row.at] ?? -1), headerStyle: "width: 70px" },
+        { name: "Loss", label: "Loss", align: "right", ...by((row) => this.loss(row.at)), headerStyle: "width: 96px" },
       ];
     },
     count() {
