@@ -1,6 +1,6 @@
 """Print every text that a user may read, by file and line: to be read from beginning to end.
 
-    python scripts/texts.py [FOLDER…]
+python scripts/texts.py [FOLDER…]
 """
 
 from __future__ import annotations

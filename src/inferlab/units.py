@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 
 # Control characters, formats (bidirectional overrides, zero-width characters), surrogates, line and paragraph
@@ -21,6 +22,13 @@ def decimal(value: float, places: int = 4) -> str:
 def _three(value: float) -> str:
     """Three digits, or all before the point: 1000 and not 1e+03."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def three_digits(value: float) -> str:
+    """A measured value: three digits, zeros at the end too, or all before the point; never a power of ten."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}"
 
 
 def size(count: float) -> str:

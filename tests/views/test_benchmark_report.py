@@ -89,30 +89,34 @@ def test_one_cell_has_its_numbers_with_intervals() -> None:
     assert found["Engine"] == ["onnxruntime 1.0"]
     # The processes differ by a factor of four: an interval that is 31 times as wide as it begins says nothing.
     assert HIGH / LOW > 31
-    assert found["MS per Item (median)"] == ["1.000", "too noisy for an interval"]
-    assert found["MS per Batch (median)"] == ["2.000", "too noisy for an interval"]
+    assert found["Time per item (ms, median)"] == ["1.00", "too noisy for an interval"]
+    assert found["Time per batch (ms, median)"] == ["2.00", "too noisy for an interval"]
     agreeing = tiles(report(a_sweep(an_outcome(latencies_ms=(1.9, 2.0, 2.1), batch_size=2))))
-    assert agreeing["MS per Batch (median)"][1] == "1.76 to 2.26 (95 %)"
-    assert found["Items per Second (mean)"][0] == "1000"
+    assert agreeing["Time per batch (ms, median)"][1] == "1.76 to 2.26 (95 %)"
+    assert found["Throughput (items/s, mean)"][0] == "1000"
     assert found["Iterations"] == ["30", "in 70 ms"]
     assert found["Output Check"] == ["match", "error 0, tolerance 0.001, against a reference"]
     alone = tiles(report(a_sweep(an_outcome(latencies_ms=(2.0,)))))
-    assert alone["MS per Batch (median)"] == alone["MS per Item (median)"] == ["2.000", "no interval: one process"]
+    assert (
+        alone["Time per batch (ms, median)"]
+        == alone["Time per item (ms, median)"]
+        == ["2.00", "no interval: one process"]
+    )
 
 
 def test_many_cells_have_the_best_that_is_right_and_a_table_with_intervals(text: str) -> None:
     found = tiles(text)
-    assert found["Best MS per Item (median)"] == ["0.5000", "onnxruntime, sync, 2 cores, batch 8"]
-    assert found["Its Items per Second (mean)"] == ["2000", "onnxruntime, sync, 2 cores, batch 8"]
+    assert found["Best time per item (ms, median)"] == ["0.500", "onnxruntime, sync, 2 cores, batch 8"]
+    assert found["Its throughput (items/s, mean)"] == ["2000", "onnxruntime, sync, 2 cores, batch 8"]
     assert found["Cells"] == ["6", "5 done, 1 failed"]
     assert found["Output Check"] == ["1 cell WRONG"]
     head, *body = rows(text)
     assert head == [
-        *("#", "engine", "cores", "batch", "MS per item (median)", "MS per batch (median)"),
+        *("#", "engine", "cores", "batch", "Time per item (ms, median)", "Time per batch (ms, median)"),
         *(
-            "MS per batch, 95\u00a0%",
-            "Items/s (mean)",
-            "Items/s, 95\u00a0%",
+            "Time per batch, 95\u00a0%",
+            "Throughput (items/s, mean)",
+            "Throughput, 95\u00a0%",
             "p99 ms",
             "Speed-up over #1",
             "Peak MiB",
@@ -246,7 +250,8 @@ select.value = "3";
 select.dispatchEvent(new Event("change"));
 found.third = Array.from(seen("iterations")[0].y).slice(0, 1);
 const table = document.getElementById("all-cells");
-Array.from(table.querySelectorAll("th button")).find((one) => one.textContent === "MS per item (median)").click();
+const heads = Array.from(table.querySelectorAll("th button"));
+heads.find((one) => one.textContent === "Time per item (ms, median)").click();
 found.slowest = Array.from(table.tBodies[0].rows, (row) => row.cells[0].textContent);
 found.requests = performance.getEntriesByType("resource").length;
 """

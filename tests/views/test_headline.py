@@ -62,8 +62,8 @@ def test_every_view_calls_the_same_cell_the_best(
     ]
     page = report(benchmark)
     word = statistic(scenario)
-    assert f"Best MS per Item ({word})" in page
-    assert f"{best}, {scenario}" in page.partition("Best MS per Item")[2][:400]
+    assert f"Best time per item (ms, {word})" in page
+    assert f"{best}, {scenario}" in page.partition("Best time per item")[2][:400]
     with open_store(str(tmp_path / "lab.db")) as store:
         store.projects.add("p", "", benchmark.model)
         kept = store.begin(benchmark.plan, benchmark.model, [one.cell for one in benchmark.outcomes])

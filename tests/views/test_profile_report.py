@@ -67,11 +67,12 @@ def test_the_head_and_the_summary_tell_the_numbers_with_their_intervals(page: Pa
     ms = measured().ms_per_batch
     assert tiles["Batch Size"] == "1" and tiles["Core Count"] == "2"
     assert tiles["Instruction Sets"] == "AVX-512, VNNI"
-    assert tiles["MS per Batch (median)"] == f"{ms:.3f}"
+    assert tiles["Time per batch (ms, median)"] == f"{ms:.2f}"
     assert (
-        page.texts[page.texts.index("MS per Batch (median)") + 2] == f"{0.97 * ms:.2f} to {1.03 * ms:.2f} (95 %)"
+        page.texts[page.texts.index("Time per batch (ms, median)") + 2]
+        == f"{0.97 * ms:.2f} to {1.03 * ms:.2f} (95 %)"
     )
-    assert tiles["Items per Second (mean)"] == f"{1000 / ms:.2f}"
+    assert tiles["Throughput (items/s, mean)"] == f"{1000 / ms:.1f}"
     assert measured().estimated_speedup is not None
     assert tiles["Estimated Speed-up"] == f"{measured().estimated_speedup:.2f} ×"
     assert tiles["Profiler Overhead"] == "6 %" and tiles["Not Joined"] == "1.2 %"
@@ -205,7 +206,7 @@ def test_other_budgets_are_estimated_too_and_the_own_one_is_shown(text: str) -> 
 
 def test_without_layers_nothing_is_said_of_their_profiler() -> None:
     found = Page(report(CASES["no layers"])).texts
-    assert "MS per Batch (median)" in found and "Profiler Overhead" not in found
+    assert "Time per batch (ms, median)" in found and "Profiler Overhead" not in found
 
 
 def test_uncounted_operators_are_told(page: Page) -> None:

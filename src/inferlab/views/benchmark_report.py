@@ -14,7 +14,7 @@ from inferlab.measure.findings import find_in_all
 from inferlab.measure.headline import statistic
 from inferlab.measure.stats import peak_memory_bytes, summarize
 from inferlab.records import Benchmark, Finding, Outcome, Run, Summary
-from inferlab.units import count, decimal, duration, plural, share, size
+from inferlab.units import count, decimal, duration, plural, share, size, three_digits
 from inferlab.version import __version__
 from inferlab.views import benchmark as view
 from inferlab.views import charts, command, flat
@@ -161,8 +161,13 @@ def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     label = cell_label(benchmark.outcomes[points.index(best)].cell)
     return [
         parts.tiles(
-            parts.tile(f"Best MS per Item ({statistic(best.scenario)})", _digits(best.ms_per_item), label, "main"),
-            parts.tile("Its Items per Second (mean)", count(best.items_per_sec or 0.0), label, "main"),
+            parts.tile(
+                f"Best time per item (ms, {statistic(best.scenario)})",
+                three_digits(best.ms_per_item or 0.0),
+                label,
+                "main",
+            ),
+            parts.tile("Its throughput (items/s, mean)", count(best.items_per_sec or 0.0), label, "main"),
             *tiles,
         ),
         *map(parts.caption, view.verdict(benchmark)),
@@ -192,16 +197,13 @@ def _one(outcome: Outcome, point: Point) -> list[Element]:
         what,
         parts.tiles(
             parts.measured_tile(
-                f"MS per Item ({statistic(cell.scenario)})",
-                _digits(point.ms_per_item),
+                f"Time per item (ms, {statistic(cell.scenario)})",
+                point.ms_per_item,
                 point.ends("ms_per_item"),
-                _digits,
             ),
+            parts.measured_tile("Time per batch (ms, median)", found.median_ms.value, found.median_ms.ends),
             parts.measured_tile(
-                "MS per Batch (median)", decimal(found.median_ms.value, 3), found.median_ms.ends, _digits
-            ),
-            parts.measured_tile(
-                "Items per Second (mean)", count(found.items_per_sec.value), found.items_per_sec.ends, _digits
+                "Throughput (items/s, mean)", found.items_per_sec.value, found.items_per_sec.ends, count
             ),
         ),
         parts.tiles(*_details(found), *_around(outcome.runs)),
@@ -241,13 +243,13 @@ def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     for trait in view.traits([one.cell for one in outcomes]):
         columns[trait.label] = [_trait(trait, one.cell) for one in outcomes]
     statistics_shown = {statistic(one.cell.scenario) for one in outcomes}
-    told = f" ({statistics_shown.pop()})" if len(statistics_shown) == 1 else ""
+    told = f", {statistics_shown.pop()}" if len(statistics_shown) == 1 else ""
     columns |= {
-        f"MS per item{told}": numbers([one.ms_per_item for one in points]),
-        "MS per batch (median)": numbers([one.median_ms.value if one else None for one in found]),
-        "MS per batch, 95\u00a0%": [Cell(_interval(one.median_ms.ends) if one else "–") for one in found],
-        "Items/s (mean)": numbers([one.items_per_sec.value if one else None for one in found]),
-        "Items/s, 95\u00a0%": [Cell(_interval(one.items_per_sec.ends) if one else "–") for one in found],
+        f"Time per item (ms{told})": numbers([one.ms_per_item for one in points]),
+        "Time per batch (ms, median)": numbers([one.median_ms.value if one else None for one in found]),
+        "Time per batch, 95\u00a0%": [Cell(_interval(one.median_ms.ends) if one else "–") for one in found],
+        "Throughput (items/s, mean)": numbers([one.items_per_sec.value if one else None for one in found]),
+        "Throughput, 95\u00a0%": [Cell(_interval(one.items_per_sec.ends) if one else "–") for one in found],
         "p99 ms": numbers([one.percentiles_ms[99.0] if one else None for one in found]),
     }
     if base is not None:

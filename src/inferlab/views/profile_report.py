@@ -183,13 +183,13 @@ def _summary(profile: Profile) -> list[Element]:
             parts.tile("Instruction Sets", ", ".join(performance.instruction_sets) or "unknown", style="words"),
         ),
         parts.tiles(
+            parts.measured_tile("Time per batch (ms, median)", performance.ms_per_batch, performance.ms_interval),
             parts.measured_tile(
-                "MS per Batch (median)", decimal(performance.ms_per_batch, 3), performance.ms_interval
+                "Throughput (items/s, mean)", performance.items_per_second, performance.items_interval, count
             ),
-            parts.measured_tile(
-                "Items per Second (mean)", count(performance.items_per_second), performance.items_interval
-            ),
-            parts.tile("Estimated MS per Batch", decimal(performance.estimated_ms_per_batch or 0.0, 3), budget)
+            parts.tile(
+                "Estimated time per batch (ms)", decimal(performance.estimated_ms_per_batch or 0.0, 3), budget
+            )
             if faster
             else None,
             parts.tile("Estimated Speed-up", f"{speedup:.2f} ×", "with limited effect on the loss")
@@ -220,7 +220,7 @@ def _int8(performance: PerformanceProfile) -> Element | None:
     if ms is None:
         return None
     gain = f"{performance.ms_per_batch / ms:.2f} × as fast" if ms else ""
-    return parts.tile("INT8 MS per Batch", decimal(ms, 3), gain)
+    return parts.tile("INT8 time per batch (ms)", decimal(ms, 3), gain)
 
 
 _BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -267,7 +267,7 @@ def _estimate(one: PruningEstimate) -> list[Element]:
     before = f"{decimal(one.ms_per_batch or 0.0, 3)} as it is"
     made = [
         parts.tiles(
-            None if ms is None else parts.tile("Estimated MS per Batch", decimal(ms, 3), before, "main"),
+            None if ms is None else parts.tile("Estimated time per batch (ms)", decimal(ms, 3), before, "main"),
             None if speedup is None else parts.tile("Estimated Speed-up", f"{speedup:.2f} ×", style="main"),
             parts.tile("Loss", f"{one.loss:.3g}", f"of a budget of {one.budget:g}"),
             parts.tile(

@@ -10,9 +10,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from inferlab.records import Model, OutputCheck
-from inferlab.units import decimal
+from inferlab.units import three_digits
 from inferlab.views import tables
-from inferlab.views.intervals import Ends, Form, between_at
+from inferlab.views.intervals import Ends, Form, between_at, rounded
 from inferlab.views.text import model_facts
 
 if TYPE_CHECKING:
@@ -158,10 +158,10 @@ def tile(label: str, value: str, note: str = "", style: str = "") -> Element:
     return Element("tile", {"label": label, "value": value, "note": note, "style": style})
 
 
-def measured_tile(label: str, value: str, ends: Ends, form: Form = decimal) -> Element:
-    """A number that was measured, with its interval."""
+def measured_tile(label: str, value: float | None, ends: Ends, form: Form = three_digits) -> Element:
+    """A number that was measured, with its interval and the digits that this supports, as on cards."""
     note = "no interval: one process" if ends is None else between_at(ends, 0.95, form)
-    return tile(label, value, note, "main")
+    return tile(label, "–" if value is None else rounded(value, ends, form), note, "main")
 
 
 def tiles(*made: Element | None) -> Element:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,10 @@ from inferlab.measure.headline import statistic
 from inferlab.measure.intervals import LEVEL
 from inferlab.records import Comparison, Estimate
 from inferlab.store.entries import CellEntry
-from inferlab.units import count, plural, share
+from inferlab.units import count, plural, share, three_digits
 from inferlab.views.charts.cards import HEIGHT, best_and_worst
 from inferlab.views.charts.points import Point
-from inferlab.views.intervals import between, useful
+from inferlab.views.intervals import between, rounded, useful
 from inferlab.views.text import finding, output_error
 from inferlab.web import shell
 from inferlab.web.components.cards import CardCache, Drawing, point
@@ -315,7 +314,7 @@ def show_stats(
         if value is None:
             shell.stat(label, "–")
             continue
-        text = count(value.value) if name == "items-per-second" else _three(value.value)
+        text = rounded(value.value, value.ends, count if name == "items-per-second" else three_digits)
         shell.stat(label, text, _interval(value), name).classes("il-struck" if struck else "")
 
 
@@ -336,7 +335,7 @@ def _speedup(duel: Duel, arm: int, other: str) -> None:
     with html.div().classes("il-stat").props('data-testid="speedup"'):
         html.div(f"Speed-up over {other}").classes("il-stat-label")
         with html.div().classes("il-bench-verdict"):
-            html.span(f"{_three(value.value)}×").classes("il-stat-value")
+            html.span(f"{three_digits(value.value)}×").classes("il-stat-value")
             shell.verdict(verdict)
         html.div(_interval(value, "×")).classes("il-stat-detail")
         html.div(_PAIRED if duel.paired else _UNPAIRED).classes("il-stat-detail")
@@ -353,17 +352,9 @@ def _scaling(points: Sequence[Point], by_cores: bool) -> None:
     low, high = best.ends("ms_per_item") or (None, None)
     took = Estimate(best.ms_per_item or 0.0, low, high, LEVEL, "student")
     shell.stat(f"Best {what}", str(getattr(best, name))).props('data-testid="best"')
-    shell.stat(f"Time per item (ms, {statistic(best.scenario)})", _three(took.value), _interval(took))
-    detail = f"{_three(worst.ms_per_item or 0.0)} ms per item"
+    shell.stat(f"Time per item (ms, {statistic(best.scenario)})", three_digits(took.value), _interval(took))
+    detail = f"{three_digits(worst.ms_per_item or 0.0)} ms per item"
     shell.stat(f"Worst {what}", str(getattr(worst, name)), detail).props('data-testid="worst"')
-
-
-def _three(value: float) -> str:
-    """Three digits, or all before the point, never as a power of ten."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    places = 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.{max(places, 0)}f}"
 
 
 def _interval(found: Estimate, unit: str = "") -> str:
