@@ -9,6 +9,7 @@ import pytest
 
 from inferlab.records import Failure, Outcome
 from inferlab.store import Stored, open_store
+from inferlab.version import __version__
 from tests.cli.conftest import Run
 from tests.helpers.onnx_files import save_linear
 from tests.helpers.runs import a_cell
@@ -53,7 +54,7 @@ def test_a_benchmark_is_shown_as_it_was_printed_with_where_and_by_what(lab: Lab)
     head = shown.partition("\n\n")[0].splitlines()
     assert [line.partition(": ")[0] for line in head] == ["Entry", "Saved", "Machine", "Versions", "Status"]
     assert head[0] == f"Entry: {lab.one_id} (benchmark)" and head[-1] == "Status: done"
-    assert "inferlab 0.1.0" in head[3]
+    assert f"inferlab {__version__}" in head[3]
 
 
 def test_a_sweep_is_shown_as_its_table_and_may_have_another_baseline(lab: Lab) -> None:
