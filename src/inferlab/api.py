@@ -188,7 +188,7 @@ def capacity(
     progress: Progress | None = None,
     **given: Unpack[PlanKeywords],
 ) -> CapacityResult:
-    """Find the highest rate of requests at which a model keeps an objective, as `inferlab capacity` does.
+    """Find the highest rate of requests at which a model meets an objective, as `inferlab capacity` does.
 
     Requests arrive by a Poisson process, and their response time counts from then.
     """

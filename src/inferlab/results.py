@@ -273,7 +273,7 @@ class RecommendationResult(RecordResult[Recommendation]):
 
     @property
     def recommended(self) -> dict[str, Any] | None:
-        """The options to take (engine, cores, streams, batch size); None where nothing keeps the objective."""
+        """The options to take (engine, cores, streams, batch size); None where nothing meets the objective."""
         found: dict[str, Any] | None = self.to_dict()["recommended"]
         return found
 
@@ -289,7 +289,7 @@ class RecommendationResult(RecordResult[Recommendation]):
 
 
 class CapacityResult(RecordResult[Capacity]):
-    """The highest rate of requests at which a model keeps a latency objective."""
+    """The highest rate of requests at which a model meets a latency objective."""
 
     def __repr__(self) -> str:
         objective = self.record.objective.text

@@ -61,11 +61,11 @@ def test_a_server_of_fixed_services_is_found_to_bear_what_theory_says(
     assert 0 < found["predicted_rate"] < found["saturation_rate"] < 200
     headline = next(line for line in done.stdout.splitlines() if line.startswith("Highest rate"))
     assert re.fullmatch(
-        r"Highest rate that keeps p95<20ms: [\d.]+ requests/s"
+        r"Highest rate that meets p95<20ms: [\d.]+ requests/s"
         r" \((95% interval [\d.]+ to [\d.]+, |too noisy for an interval, )?\d process(es)?\)",
         headline,
     )
-    assert "- highest rate that keeps p95<20ms -" in done.stdout
+    assert "- highest rate that meets p95<20ms -" in done.stdout
     assert "Next: inferlab benchmark" in done.stderr
     assert "Process 1: requests arrive at" in done.stderr
 
@@ -96,7 +96,7 @@ def test_an_objective_below_the_service_time_gets_no_rate_and_a_sentence(
     out = tmp_path / "none.json"
     done = inferlab_here("capacity", linear, *FIXED, "--slo", "p99<1ms", "-t", "3", "-x", out)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"No rate keeps p99<1ms: even requests that come one by one take [\d.]+ ms", done.stdout)
+    assert re.search(r"No rate meets p99<1ms: even requests that come one by one take [\d.]+ ms", done.stdout)
     found = json.loads(out.read_text())
     assert (found["max_rate"], found["interval"], found["curve"]) == (0.0, None, [])
 

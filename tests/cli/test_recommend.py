@@ -152,7 +152,7 @@ def test_an_objective_that_none_keeps_is_said_with_the_nearest(
         "p95<1ms",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("No configuration keeps p95<1ms. The nearest is ")
+    assert done.stdout.startswith("No configuration meets p95<1ms. The nearest is ")
     assert "batch 1: p95 " in done.stdout.splitlines()[0]
     assert "The code that sets it" not in done.stdout
 

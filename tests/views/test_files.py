@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[Callable[[], Result], str, int, str]] = {
         2,
         "4 cores, batch 1: Failed: It died.",
     ),
-    "capacity": (a_capacity, "response_p95_ms", 2, "Highest rate that keeps p95"),
+    "capacity": (a_capacity, "response_p95_ms", 2, "Highest rate that meets p95"),
     "recommendation": (a_recommendation, "items_per_sec", 3, "The code that sets it"),
     "machines": (machines, "cost_per_million", 1, "Cost/million"),
     "profile": (a_profile, "ms", len(a_profile().performance.layers), "Layer Results"),  # type: ignore[union-attr]

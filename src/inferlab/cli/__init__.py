@@ -20,7 +20,7 @@ _COMMANDS = {
     "benchmark": "Measure how fast a model runs.",
     "doctor": "Is this machine fit for measuring?",
     "compare": "Is the difference between two models, engines or settings real?",
-    "capacity": "Find the highest rate that keeps a latency objective.",
+    "capacity": "Find the highest rate that meets a latency objective.",
     "recommend": "Find the best engine, cores, streams and batch size.",
     "profile": "Where the time goes, layer by layer, and what pruning would buy and cost.",
     "optimize": "Make a pruned or quantised version of a model, and measure what it cost and gained.",

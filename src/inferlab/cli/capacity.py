@@ -13,7 +13,7 @@ from inferlab.options.plan import PLAN, make_plan
 if TYPE_CHECKING:
     from inferlab.records import Capacity
 
-_HELP = f"""Find the highest rate of requests at which MODEL keeps a latency objective.
+_HELP = f"""Find the highest rate of requests at which MODEL meets a latency objective.
 
 \b
   inferlab capacity model.onnx --slo "p99<20ms"

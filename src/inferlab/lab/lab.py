@@ -213,7 +213,7 @@ class Lab:
     def capacity(
         self, plan: Plan, objective: Objective, listener: Listener = ignore, live: bool = False
     ) -> Capacity:
-        """Find the highest rate that keeps an objective, in a plan of one cell; its scenario is always server."""
+        """Find the highest rate that meets an objective, in a plan of one cell; its scenario is always server."""
         plan = replace(plan, scenarios=("async",), rates=(None,))
         with time_limit(plan.patience_s):
             job = self._only_job(plan, listener)

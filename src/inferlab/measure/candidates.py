@@ -40,7 +40,7 @@ class Evidence:
 
     @property
     def keeps(self) -> bool:
-        """Whether the objective is kept; always, where there is none."""
+        """Whether the objective is met; always, where there is none."""
         return self.strain <= 1
 
     @property
@@ -102,7 +102,7 @@ def ranked(known: Known) -> list[Candidate]:
 
 
 def best_of(known: Known) -> Candidate | None:
-    """The highest throughput that keeps the objective."""
+    """The highest throughput that meets the objective."""
     return next((one for one in ranked(known) if known[one].keeps), None)
 
 

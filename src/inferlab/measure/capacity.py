@@ -1,4 +1,4 @@
-"""The highest rate of requests that keeps a latency objective, and the curve of latency over rate."""
+"""The highest rate of requests that meets a latency objective, and the curve of latency over rate."""
 
 from __future__ import annotations
 

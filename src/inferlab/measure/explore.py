@@ -124,7 +124,7 @@ class Explorer:
             self._close(keep=())
 
     def finalists(self) -> list[Candidate]:
-        """Those to compare in pairs, the best first: at least two where two keep the objective."""
+        """Those to compare in pairs, the best first: at least two where two meet the objective."""
         known = self.known
         left = [one for one in candidates.contending(known) if known[one].keeps]
         others = [one for one in candidates.ranked(known) if known[one].keeps and one not in left]

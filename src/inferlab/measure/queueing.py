@@ -69,7 +69,7 @@ def highest_rate(
     requests: int = 20_000,
     most_load: float = 1.0,
 ) -> float:
-    """The highest rate of Poisson arrivals at which the response times, in seconds, should keep an objective.
+    """The highest rate of Poisson arrivals at which the response times, in seconds, should meet an objective.
 
     Services are drawn from those measured. Every rate is tried with the same draws, so a higher rate
     makes no request quicker. 0.0 where the objective is missed even without a queue. A few requests may

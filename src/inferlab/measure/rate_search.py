@@ -1,4 +1,4 @@
-"""The search for the highest rate that keeps an objective: its rules, and what one fresh process says of it."""
+"""The search for the highest rate that meets an objective: its rules, and what one fresh process says of it."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class Prober:
         )
 
     def predict(self) -> float:
-        """The highest rate that should keep the objective, by the service times known so far."""
+        """The highest rate that should meet the objective, by the service times known so far."""
         services_s = without_stalls(self._services_s)
         return queueing.highest_rate(services_s, self._streams, partial(meets, self._objective), self._seed)
 

@@ -39,14 +39,14 @@ def _headline(capacity: Capacity) -> Pair:
     objective, rate = capacity.objective, max_rate(capacity)
     if capacity.lone is not None:
         lone = f"{duration(capacity.lone.seconds)} ({capacity.lone.statistic} of the service time)."
-        return Pair(f"No rate keeps {objective.text}", f"even requests that come one by one take {lone}", True)
+        return Pair(f"No rate meets {objective.text}", f"even requests that come one by one take {lone}", True)
     if rate.value == 0:
-        return Pair(f"No rate keeps {objective.text}", "the lowest that was tried misses it.", True)
+        return Pair(f"No rate meets {objective.text}", "the lowest that was tried misses it.", True)
     sure = plural(len(capacity.processes), "process", "processes")
     if rate.ends is not None:
         sure = f"{interval_text(rate.ends, rate.level)}, {sure}"
     value = f"{rounded(rate.value, rate.ends, count)} requests/s ({sure})"
-    return Pair(f"Highest rate that keeps {objective.text}", value, True)
+    return Pair(f"Highest rate that meets {objective.text}", value, True)
 
 
 def _grounds(capacity: Capacity) -> list[Pair]:
@@ -79,10 +79,10 @@ def curve(capacity: Capacity) -> Table:
         Field(f"service_{own}_ms", f"service {own}", _ms("services_s", own), count),
         Field("unserved_share", "unserved", lambda point: point.unserved_share, share),
         Field("requests", "requests", lambda point: point.requests),
-        Field("kept", "kept", lambda point: kept(point.kept, point.load)),
+        Field("kept", "met", lambda point: kept(point.kept, point.load)),
     ]
     below = sum(point.rate <= rate for point in capacity.curve)
-    divider = (f"highest rate that keeps {capacity.objective.text}", below) if rate > 0 else None
+    divider = (f"highest rate that meets {capacity.objective.text}", below) if rate > 0 else None
     title = "Latency over rate, times in ms, all processes together"
     return Table(shown, capacity.curve, title, divider=divider)
 
@@ -96,7 +96,7 @@ def _ms(name: str, statistic: str) -> Callable[[RatePoint], float | None]:
 
 
 def kept(kept: bool | None, load: float) -> str:
-    """Whether the objective was kept at a rate; beyond the ceiling only for as long as it was tried."""
+    """Whether the objective was met at a rate; beyond the ceiling only for as long as it was tried."""
     if kept is None:
         return "-"
     return "no" if not kept else "yes" if load <= rate_search.CEILING else "while tried"

@@ -48,7 +48,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "tried": lambda d: _tried(d),
     "finals": lambda d: f"In pairs: A is {d['a']}; B is {d['b']}",
     "saturation": lambda d: (
-        f"Saturated at {d['rate']:.1f} requests/s; {d['slo']} should be kept up to {d['predicted']:.1f} requests/s"
+        f"Saturated at {d['rate']:.1f} requests/s; {d['slo']} should be met up to {d['predicted']:.1f} requests/s"
     ),
     "counting": lambda d: "Counting what the architecture needs",
     "layers": lambda d: f"Asking {d['engine']} what its layers take, process {d['process']}",

@@ -54,7 +54,7 @@ def _none(found: Recommendation) -> str:
         return "Nothing can be recommended: no configuration could be measured."
     nearest = min(measured, key=_statistic_s)
     return (
-        f"No configuration keeps {found.objective.text}. The nearest is {label(nearest.candidate)}: "
+        f"No configuration meets {found.objective.text}. The nearest is {label(nearest.candidate)}: "
         f"{found.objective.statistic} {duration(_statistic_s(nearest))}, {_throughput(nearest)}"
     )
 
@@ -232,7 +232,7 @@ def _fleet_headline(found: FleetRecommendation) -> Block:
     first = found.machines[0]
     best = _best(first)
     if best is None or best.figures is None:
-        wanted = f" keeps {found.objective.text}" if found.objective else " could be measured"
+        wanted = f" meets {found.objective.text}" if found.objective else " could be measured"
         return f"Nothing can be recommended: no configuration on any machine type{wanted}."
     rate, objective_s = best.figures.items_per_sec, best.figures.objective_s
     words = [f"{first.machine_type}: {label(best.candidate)}: {rounded(rate.value, rate.ends, _number)} items/s"]
@@ -266,7 +266,7 @@ def _why_none(machine: MachineRecommendation) -> str:
     if machine.failure:
         return f"failed: {machine.failure.message}"
     objective = machine.recommendation.objective if machine.recommendation else None
-    return f"nothing keeps {objective.text}" if objective else "nothing could be measured"
+    return f"nothing meets {objective.text}" if objective else "nothing could be measured"
 
 
 def _fleet_notes(found: FleetRecommendation) -> list[Block]:

@@ -214,11 +214,11 @@ def _tried(data: Mapping[str, Any]) -> str:
 #: Of a search for a capacity.
 CAPACITY_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "some-out-of-reach": lambda d: (
-        f"{d['processes']} of {d['of']} processes kept the objective at no rate: the service time itself lies at "
+        f"{d['processes']} of {d['of']} processes met the objective at no rate: the service time itself lies at "
         "the limit. The rate is the middle process's, without an interval."
     ),
     "kept-to-saturation": lambda d: (
-        f"{d['processes']} of {d['of']} processes kept the objective at every rate tried{_tried(d)}. "
+        f"{d['processes']} of {d['of']} processes met the objective at every rate tried{_tried(d)}. "
         "The answer is 98 % of saturation: beyond, the queue grows for as long as requests come, and a short look "
         "does not show it."
     ),
