@@ -177,7 +177,7 @@ _PLAN = {
     "num_cores": "1-4",
     "scenario": ["sync", "async"],
     "engine": "onnxruntime,openvino",
-    "engine_options": {"spinning": 0},
+    "engine_option": {"spinning": 0},
     "time": 3.5,
     "precision": "1%",
     "no_verify": True,

@@ -7,7 +7,7 @@ import contextlib
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -131,12 +131,20 @@ def quick_engines() -> Iterator[None]:
     with contextlib.ExitStack() as patched:
         for module in (count, channels):
             patched.enter_context(mock.patch.object(module, "trace", refuse))
-        for module in (channels, cleanup, quantize):
-            patched.enter_context(mock.patch.object(module, "Worker", _engine))
+        for module in (channels, cleanup):
+            patched.enter_context(mock.patch.object(module, "run_task", _run_task))
+        patched.enter_context(mock.patch.object(quantize, "Worker", _engine))
         yield
 
 
 _engines: dict[str, Worker] = {}
+
+
+def _run_task(
+    launch: Launch, task: str, arguments: Mapping[str, Any], blocks: Sequence[Any] = (), *_: Any, **__: Any
+) -> dict[str, Any]:
+    with _engine(launch) as worker:
+        return worker.ask("task", blocks, task=task, arguments=arguments).data
 
 
 @contextlib.contextmanager

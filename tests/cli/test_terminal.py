@@ -270,6 +270,7 @@ def test_ctrl_c_at_any_moment_after_the_start_ends_it_without_a_word(environment
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=60)
-        done = process.returncode == 2 and b"/missing.onnx" in error
+        # It may have said all that it had to say before it heard the signal.
+        done = process.returncode in (2, 130) and b"/missing.onnx" in error
         answers.append(done or (process.returncode in (130, -signal.SIGINT) and (out, error) == (b"", b"")))
     assert answers == [True] * 20

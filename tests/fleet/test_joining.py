@@ -29,9 +29,12 @@ def a_plan(**fields: Any) -> Plan:
     [
         ({"on": ("c7i",)}, "belong to a cluster. Name it with --cluster"),
         ({"prices": (("c7i", 1.0),)}, "belong to a cluster. Name it with --cluster"),
-        ({"cluster": "auto", "nodes": 0}, "At least 1 machine of each type measures, not 0"),
-        ({"cluster": "auto", "wait_s": -1.0}, "The wait for machines must be 0 seconds or more"),
-        ({"cluster": "auto", "prices": (("c7i", 0.0),)}, "The price of c7i must be more than 0 an hour"),
+        ({"cluster": "auto", "nodes": 0}, "The number of machines of each type must be at least 1, not 0"),
+        (
+            {"cluster": "auto", "wait_s": -1.0},
+            "The wait for machines must be at least 0 seconds and finite, not -1",
+        ),
+        ({"cluster": "auto", "prices": (("c7i", 0.0),)}, "The price of c7i must be more than 0, not 0"),
         ({"cluster": "ray://head:10001"}, "Run inferlab on a machine of the cluster"),
         ({"cluster": "head"}, "'head' is no address of a Ray cluster. Write it as HOST:6379"),
     ],

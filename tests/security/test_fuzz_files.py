@@ -151,7 +151,7 @@ def test_no_command_that_reads_results_ends_in_a_fault(inferlab_here: Run, tmp_p
     [
         ("batch_size: " + "[" * 20_000, "it is nested more than 64 levels deep."),
         ("time: " + "1" * 5000, "it has a number of 5000 digits; at most 30 are read."),
-        ("time: 2024-01-01", "'2024-01-01' is not a valid float"),
+        ("time: 2024-01-01", "'2024-01-01' is not a number"),
         (BILLION, "it has references (&name, *name), which are not read."),
         ("time: [1, 2]", "'time' takes one value, not a list."),
         ("strict: 7", "'strict' is true or false, not 7."),

@@ -341,7 +341,7 @@ def test_what_cannot_be_measured_is_refused_with_a_sentence(http: httpx.Client, 
     address = f"/projects/{project}/benchmarks"
     impossible = {
         "cores were asked for": {"num_cores": [1000]},
-        "num_cores is an empty list: give at least one value": {"num_cores": []},
+        "Choose at least one core count and one batch size.": {"num_cores": []},
         "more than 0 seconds": {"time_s": 0},
         "Both sides of the comparison are": {"compare_engine": "onnxruntime"},
         "cannot be chosen: it runs": {"engine": "torch"},

@@ -426,7 +426,7 @@ def test_a_version_whose_file_has_a_name_in_other_letters_is_taken_away(
         ),
         (lambda http, one: _post(http, one, name=""), 400, "needs a name"),
         (lambda http, one: _post(http, one, budget=0.1), 400, "one of them"),
-        (lambda http, one: _post(http, one, sparsity=1.5), 422, "sparsity"),
+        (lambda http, one: _post(http, one, sparsity=1.5), 400, "The sparsity must lie between 0 and 1"),
         (lambda http, one: _post(http, one, engines=["/x.py:E"]), 400, "no engine"),
         (lambda http, one: _post(http, one, data="/etc/passwd"), 400, "not below a folder"),
         (lambda http, one: _post(http, one, pattern="zigzag"), 400, "zigzag"),

@@ -53,6 +53,13 @@ class _Value(click.ParamType[Any]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The words that it may be, for a shell that completes."""
+        words = self.option.kind.choices if isinstance(self.option.kind, Word) else ()
+        return [click.shell_completion.CompletionItem(word) for word in words if word.startswith(incomplete)]
+
 
 class _DeclaredOption(click.Option):
     """An option of a command that was declared in `inferlab.options`."""

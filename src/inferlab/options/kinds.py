@@ -381,7 +381,7 @@ class Prices(Kind):
 
     def limited(self, name: str, value: Any) -> Any:
         """A price above nothing."""
-        Number(0, above=True).limited(f"{name} {value[0]}", value[1])
+        Number(0, above=True).limited(f"{name} of {value[0]}", value[1])
         return value
 
     def check(self, name: str, value: Any) -> tuple[tuple[str, float], ...]:

@@ -41,7 +41,9 @@ class ProjectTable:
         # What is painted; None before anything is.
         self._rows: list[tuple[ProjectLine, str]] | None = None
         self._search = ui.input(placeholder="Search projects", on_change=lambda: self._paint())
-        self._search.props('clearable data-testid="search-projects"').classes("il-search")
+        self._search.props('clearable aria-label="Search projects" data-testid="search-projects"').classes(
+            "il-search"
+        )
         with self._search.add_slot("prepend"):
             ui.icon("search")
         with html.div().classes("il-card il-card-flush"):
