@@ -97,7 +97,7 @@ def _check_tensor(tensor: TensorProto) -> None:
         raise Damaged(f"the tensor '{tensor.name}' is of the type {tensor.data_type}, which does not exist")
     _check_dims(tensor.name, tensor.dims)
     kind = type_name(tensor.data_type)
-    if tensor.data_location == TensorProto.EXTERNAL or kind == "STRING":
+    if tensor.data_location == TensorProto.EXTERNAL:
         return
     needed = _stored_values(tensor, kind)
     if needed is not None and needed[0] != needed[1]:
@@ -117,6 +117,8 @@ def _stored_values(tensor: TensorProto, kind: str) -> tuple[int, int] | None:
     count: int = math.prod(tensor.dims)
     if kind == "UNDEFINED" or (bit_width(kind) is None and kind.startswith("FLOAT6")):
         return None
+    if kind == "STRING":
+        return len(tensor.string_data), count
     if tensor.HasField("raw_data"):
         needed_bytes, held_bytes = tensor_bytes(tensor), len(tensor.raw_data)  # each look at raw_data copies it
         width = max(1, needed_bytes // count) if count else 1
