@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -323,7 +324,10 @@ def _nested(model: ModelProto, rng: random.Random) -> None:
         node.output.extend(one.name for one in model.graph.output)
         names = ("then_branch", "else_branch") if node.op_type == "If" else ("body",)
         for name in names[: rng.choice((1, 2))]:
-            node.attribute.append(AttributeProto(name=name, type=AttributeProto.GRAPH, g=inner))
+            try:
+                node.attribute.append(AttributeProto(name=name, type=AttributeProto.GRAPH, g=inner))
+            except DecodeError:  # nested deeper than a file can be
+                return
         del model.graph.node[:]
         model.graph.node.append(node)
 

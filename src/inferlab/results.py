@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -97,9 +98,9 @@ class RecordResult(Generic[R]):
 class _Charted(RecordResult[R]):
     """A result that has a chart, which stands in its HTML file."""
 
+    @abstractmethod
     def plot(self) -> Figure:
         """A Plotly figure."""
-        raise NotImplementedError
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""

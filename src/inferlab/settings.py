@@ -100,4 +100,6 @@ def _configured() -> dict[str, object]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"The configuration file {path} cannot be read: {error}. Mend it or remove it.") from error
+        raise BadInput(
+            f"The configuration file {path} cannot be read: {error}. Correct it or remove it."
+        ) from error

@@ -215,7 +215,7 @@ def test_the_command_prints_a_plain_table_and_what_to_do(
         "deepsparse  -        missing  -" + " " * 42 + "-" + " " * 31 + "-",
         "executor    -        missing  -" + " " * 42 + "-" + " " * 31 + "-",
         "",
-        "deepsparse: not installed. Mend it with: inferlab engines install deepsparse",
+        "deepsparse: not installed. To fix it: inferlab engines install deepsparse",
         "executor: cannot run here: it needs the CPU instructions avx512f, avx512bw, avx512vl, avx512dq, which "
         "this CPU (Old CPU) does not have.",
     ]
@@ -246,7 +246,7 @@ def test_the_command_prints_json_with_a_format_number(
 
 def test_the_command_draws_a_table_on_a_terminal(no_environments: Path) -> None:
     screen = _run_on_a_terminal()
-    assert "deepsparse: not installed. Mend it with: inferlab engines install deepsparse" in screen
+    assert "deepsparse: not installed. To fix it: inferlab engines install deepsparse" in screen
     assert "\x1b[32mready" in screen
 
 

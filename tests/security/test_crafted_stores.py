@@ -46,6 +46,15 @@ def test_a_genuine_store_shows_what_was_saved(store: tuple[Path, str], inferlab_
     assert entry in inferlab_here("history", "--store", path).stdout
 
 
+def test_a_time_without_a_zone_is_damage(store: tuple[Path, str], inferlab_here: Run) -> None:
+    path, entry = store
+    change(path, "UPDATE entry SET created_at = '2026-11-17T00:41:00'")
+    for command in (["history"], ["show", entry]):
+        done = inferlab_here(*command, "--store", path)
+        said = f"The store {path} holds something that cannot be read: '2026-11-17T00:41:00' has no time zone."
+        assert said in done.stderr and done.returncode == 2
+
+
 ATTACKS = {
     "trigger that empties a table": (
         "trigger",

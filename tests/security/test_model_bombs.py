@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, ValueInfoProto, helper
 
 from inferlab.errors import BadInput
 from inferlab.model.flops.count import costs
@@ -83,3 +83,23 @@ def test_a_weight_that_declares_more_than_it_holds_is_refused_before_its_shape_i
     path.write_bytes(helper.make_model(graph).SerializeToString())
     with pytest.raises(BadInput, match=f"the weight 'zero' has 1 elements where its shape needs {elements}"):
         read_onnx(path, "bomb")
+
+
+def test_a_text_that_declares_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    words = TensorProto(name="words", data_type=TensorProto.STRING, dims=[3])
+    with pytest.raises(BadInput, match="the weight 'words' has 0 elements where its shape needs 3"):
+        _read_graph(tmp_path, [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])], [words])
+
+
+def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:
+    twice = [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims) for dims in ([4], [])]
+    with pytest.raises(BadInput, match="two of its inputs have the same name"):
+        _read_graph(tmp_path, twice, [])
+
+
+def _read_graph(folder: Path, inputs: list[ValueInfoProto], weights: list[TensorProto]) -> None:
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", inputs, [output], weights)
+    path = folder / "model.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    read_onnx(path, "model")

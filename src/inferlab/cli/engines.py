@@ -107,7 +107,7 @@ def _cells(one: EngineInfo) -> tuple[str, ...]:
 def _troubles(engines: list[EngineInfo]) -> list[str]:
     """A line for each engine that cannot run: why, and what mends it."""
     return [
-        f"{one.name}: {one.problem}." + (f" Mend it with: {one.remedy}" if one.remedy else "")
+        f"{one.name}: {one.problem}." + (f" To fix it: {one.remedy}" if one.remedy else "")
         for one in engines
         if one.state != "ready"
     ]

@@ -35,6 +35,8 @@ def check(proto: ModelProto) -> None:
     functions = {_key(function.domain, function.name, function.overload): function for function in proto.functions}
     if len(functions) < len(proto.functions):
         raise Damaged("two of its functions have the same name")
+    if len({value.name for value in proto.graph.input}) < len(proto.graph.input):
+        raise Damaged("two of its inputs have the same name")
     _check_depth(proto)
     for tensor in all_tensors(proto):
         _check_tensor(tensor)

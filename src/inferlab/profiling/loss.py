@@ -64,7 +64,7 @@ def _energies(model: Model, names: Sequence[str]) -> dict[str, _Energy]:
 
 
 def approximate(model: Model, costs: Costs, name: str = "baseline") -> LossProfile:
-    """Foretell from the weights alone: a layer's loss is the share of its weight's energy that pruning removes."""
+    """Predict from the weights alone: a layer's loss is the share of its weight's energy that pruning removes."""
     _refuse_other_kinds(model)
     started = time.monotonic()
     chosen = layers_to_prune(costs)

@@ -140,7 +140,7 @@ class Layer:
     kernel: str
     #: The engine handed it to another one, where pruning gains nothing.
     fallback: bool
-    #: Time a batch, rescaled so that all layers add up to the clean time; median over processes.
+    #: Time per batch, rescaled so that all layers add up to the clean time; median over processes.
     ms: float
     #: The standard deviation of the time between processes; None with one process.
     spread_ms: float | None

@@ -36,8 +36,11 @@ def stamp(time: datetime) -> str:
 
 
 def moment(stored: str) -> datetime:
-    """The moment that `stamp` wrote."""
-    return datetime.fromisoformat(stored)
+    """The moment that `stamp` wrote; without a time zone it is none."""
+    time = datetime.fromisoformat(stored)
+    if time.tzinfo is None:
+        raise ValueError(f"{stored!r:.40} has no time zone")
+    return time
 
 
 def texts(row: Row, names: Iterable[str]) -> None:

@@ -42,7 +42,7 @@ def _headline(found: Recommendation) -> Block:
     if best is None or best.figures is None:
         return _none(found)
     words = [f"{label(best.candidate)}: {_throughput(best)}"]
-    words.append(f"median {duration(best.figures.median_s)} a batch")
+    words.append(f"median {duration(best.figures.median_s)} per batch")
     if found.objective and found.objective.statistic != "median":
         words.append(f"{found.objective.statistic} {duration(_statistic_s(best))}")
     return Pair("Recommended", ", ".join(words), strong=True)

@@ -116,7 +116,7 @@ DESCRIPTIONS = {
     "left_alone": "What could not be changed, and why.",
     "left_s": "About how many seconds are left.",
     "level": "The confidence of the interval, such as 0.95.",
-    "levels": "The share of zeros of every weight that is pruned.",
+    "levels": "The sparsity of every weight that is pruned.",
     "licence": "What is agreed to before it is installed.",
     "lines": "The text of what has no arms.",
     "log": "All lines that a terminal would have shown.",

@@ -31,7 +31,7 @@ export default {
             <td class="il-right">{{ layers[props.row.at].told }}</td>
             <td class="il-editor-slide">
               <input type="range" min="0" max="99" step="1" :value="percent(props.row.at)" :style="{ '--share': percent(props.row.at) }" :data-testid="'level-' + props.row.at"
-                :disabled="fixed || !on[props.row.at]" :aria-label="'Share of zeros of ' + layers[props.row.at].weight"
+                :disabled="fixed || !on[props.row.at]" :aria-label="'Sparsity of ' + layers[props.row.at].weight"
                 @input="(event) => move(props.row.at, event.target.value)" />
             </td>
             <td class="il-right" :data-testid="'zeros-' + props.row.at">{{ on[props.row.at] ? shown(props.row.at) : "–" }}</td>
@@ -74,7 +74,7 @@ export default {
         { name: "Weight", label: "Weight", align: "left", ...by((row) => row.at), sortOrder: "ad" },
         { name: "Type", label: "Type", align: "left", ...by((row) => this.layers[row.at].type), sortOrder: "ad", headerStyle: "width: 66px" },
         { name: "Parameters", label: "Params", align: "right", ...by((row) => this.layers[row.at].params), headerStyle: "width: 92px" },
-        { name: "slide", label: "Share of zeros", align: "left", headerStyle: "width: 19%" },
+        { name: "slide", label: "Sparsity", align: "left", headerStyle: "width: 19%" },
         { name: "Zeros", label: "", align: "right", ...by((row) => (this.on[row.at] ? this.levels[row.at] : -1)), headerStyle: "width: 58px" },
         { name: "ms", label: "ms", align: "right", ...by((row) => this.values.ms?.[row.at] ?? -1), headerStyle: "width: 70px" },
         { name: "Loss", label: "Loss", align: "right", ...by((row) => this.loss(row.at)), headerStyle: "width: 96px" },
