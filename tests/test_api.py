@@ -262,8 +262,8 @@ def test_shapes_and_inputs_are_lists_dictionaries_and_arrays(a_net: Any) -> None
         ({"input_shapes": [["a"]]}, "input_shapes is a whole number"),
         ({"input_shapes": {1: [2]}}, "or a dictionary such as"),
         ({"input_shapes": 3}, "or a dictionary such as"),
-        ({"input": {"x": object()}}, r"input\['x'\] is no array of numbers or text, but a object"),
-        ({"input": {3: [1.0]}}, "3 is no name"),
+        ({"input": {"x": object()}}, r"input\['x'\] is not an array of numbers or text but a object"),
+        ({"input": {3: [1.0]}}, "3 is not a name"),
     ],
 )
 def test_shapes_and_inputs_that_are_none_are_refused(options: dict[str, Any], said: str) -> None:

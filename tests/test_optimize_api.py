@@ -48,7 +48,7 @@ def test_it_shows_itself_as_text_as_html_and_as_a_file(result: OptimizationResul
     assert str(result).startswith("Model: ") and "Speed, measured interleaved with the original:" in str(result)
     assert repr(result).startswith("<OptimizationResult of ") and "half, onnxruntime " in repr(result)
     page = result._repr_html_()
-    assert "<strong>Speed on onnxruntime</strong>" in page and "Output Distance" in page
+    assert "<strong>Speed on onnxruntime</strong>" in page and "Output distance" in page
     result.save(tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(result.to_json()) == result.to_dict()
     result.save(tmp_path / "report.html")

@@ -24,7 +24,7 @@ def test_a_model_is_profiled_and_its_layers_are_a_frame() -> None:
     assert frame["ms"].sum() == pytest.approx(found.ms_per_batch)
     assert frame["share"].sum() == pytest.approx(1.0)
     assert found.problems == ()
-    assert "Counting what the architecture needs" in heard
+    assert "Counting operations and parameters" in heard
     # A second call must find a function under the same name, not a package.
     assert callable(inferlab.profile)
 

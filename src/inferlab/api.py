@@ -112,7 +112,7 @@ def profile(
     progress: Progress | None = None,
     **given: Unpack[ProfileKeywords],
 ) -> ProfileResult:
-    """Where a model's time goes, and what pruning would buy and cost, as `inferlab profile` says it.
+    """Where a model's time goes, and what pruning would gain and cost, as `inferlab profile` says it.
 
     A profile that was made before (its file, or its id in the store) is read again, for another budget where one
     is given. What an engine could not do is a sentence in `problems`, not an exception.

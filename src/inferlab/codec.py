@@ -285,7 +285,7 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise Unreadable("it is no text in UTF-8") from None
+        raise Unreadable("it is not UTF-8 text") from None
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -329,9 +329,9 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _loader())  # noqa: S506  it is a safe one
     except yaml.YAMLError as error:
-        raise Unreadable(f"it is no YAML: {' '.join(str(error).split())}") from error
+        raise Unreadable(f"it is not valid YAML: {' '.join(str(error).split())}") from error
     except TypeError as error:  # such as two keys in one mapping that cannot be compared
-        raise Unreadable(f"it is no YAML: {error}") from error
+        raise Unreadable(f"it is not valid YAML: {error}") from error
 
 
 @cache

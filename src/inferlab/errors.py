@@ -41,7 +41,7 @@ class NotSaved(InferlabError):
 
 
 class TooMany(BadInput):
-    """As many as are allowed at once are there already."""
+    """The limit on how many there may be at once is reached."""
 
 
 class EngineRefused(BadInput):

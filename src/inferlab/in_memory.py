@@ -99,13 +99,13 @@ def _arrays(given: Mapping[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
     found = {}
     for name, value in given.items():
         if not isinstance(name, str) or not name:
-            raise BadInput(f"input is a dictionary of arrays by the names of inputs; {name!r} is no name.")
+            raise BadInput(f"input is a dictionary of arrays by the names of inputs; {name!r} is not a name.")
         try:
             array = np.ascontiguousarray(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise BadInput(f"input[{name!r}] is no array: {error}.") from error
+            raise BadInput(f"input[{name!r}] is not an array: {error}.") from error
         if array.dtype.hasobject:
-            raise BadInput(f"input[{name!r}] is no array of numbers or text, but a {type(value).__name__}.")
+            raise BadInput(f"input[{name!r}] is not an array of numbers or text but a {type(value).__name__}.")
         # An array without axes stays one: ascontiguousarray adds one.
         found[name] = array if np.ndim(value) else array.reshape(())
     return found
@@ -121,7 +121,7 @@ def _examples(given: Mapping[str, Any]) -> Mapping[str, Any] | Sequence[Any]:
     if shapes is None:
         raise BadInput(_NEEDS)
     if isinstance(shapes, str):
-        raise BadInput(f"{_NEEDS} Of a module, shapes are lists rather than text.")
+        raise BadInput(f"{_NEEDS} For a module, give shapes as lists rather than text.")
     found = kinds.shapes("input_shapes", shapes)
     random = np.random.default_rng(0)
     if isinstance(found, Mapping):

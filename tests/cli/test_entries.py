@@ -56,12 +56,15 @@ def test_all_entries_or_some_travel_and_what_is_there_already_is_said(
     ("arguments", "said"),
     [
         (["ID", "-o", "FOLDER/x.onnx"], "There is no model 'ID'. If it is an entry of the store, give -o a name"),
-        (["model.pt2", "-o", "FOLDER/x.jsonl"], "'model.pt2' is no id of the store (see: inferlab history). To"),
+        (
+            ["model.pt2", "-o", "FOLDER/x.jsonl"],
+            "'model.pt2' is not an id in the store (see: inferlab history). To",
+        ),
         (["ID", "-o", "FOLDER/x.jsonl", "--opset", "17"], "The option --opset is for turning a model into ONNX"),
         (["m.pt2", "-o", "FOLDER/x.onnx", "--store", "y"], "The option --store is for exporting entries, to a"),
         (["zzzz", "-o", "FOLDER/x.jsonl"], "has nothing with the id 'zzzz'"),
         (["ID", "-o", "FOLDER/none/x.jsonl"], "does not exist. Make it first: mkdir -p"),
-        (["ID", "-o", "FOLDER/dir.jsonl"], "is no ordinary file. Give -o another name."),
+        (["ID", "-o", "FOLDER/dir.jsonl"], "is not an ordinary file. Give -o another name."),
         (["-o", "FOLDER/x.onnx"], "Missing argument 'MODEL'. For entries of the store, -o ends in .jsonl."),
         (["a.pt2", "b.pt2", "-o", "FOLDER/x.onnx"], "Got unexpected extra argument (b.pt2)"),
     ],
@@ -84,7 +87,7 @@ def test_a_file_that_is_not_whole_is_refused_and_no_store_is_made_for_it(
     out, other = tmp_path / "all.jsonl", tmp_path / "other.db"
     assert inferlab_here("export", "-o", out, "--store", path).returncode == 0
     out.write_bytes(out.read_bytes()[:-50])
-    for file, said in ((out, "is no whole file of inferlab export"), (tmp_path / "none", "No such file")):
+    for file, said in ((out, "is not a complete file of inferlab export"), (tmp_path / "none", "No such file")):
         done = inferlab_here("import", file, "--store", other)
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr and "Nothing was imported" in done.stderr

@@ -24,7 +24,7 @@ def test_a_goal_that_is_reached_gives_the_model_the_table_the_report_and_the_cha
         *("-x", tmp_path / "report.json", "--plot", tmp_path / "front.html", "--store", tmp_path / "lab.db"),
     )
     assert done.returncode == 0, done.stderr
-    assert "to be 3 times as small within a loss of 1 %" in done.stdout
+    assert "to be 3 times smaller within a loss of 1 %" in done.stdout
     assert "Reached: measured again, #3, 4-bit weights: " in done.stdout
     assert "Recipe 3: 4-bit weights" in done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
@@ -49,9 +49,10 @@ def test_a_goal_that_the_time_leaves_open_ends_with_4_and_writes_no_model(
     )
     assert done.returncode == 4, done.stderr
     assert (
-        "Not reached: no recipe is surely 99 times as fast within a loss of 1 %; not all was tried." in done.stdout
+        "Not reached: no recipe is certainly 99 times as fast within a loss of 1 %; not all candidates were tried."
+        in done.stdout
     )
-    assert "The time was over: a longer search (--search-time) tries more." in done.stdout
+    assert "Time ran out: a longer search (--search-time) tries more." in done.stdout
     content = json.loads((tmp_path / "front.json").read_text())
     assert content["format"] == "inferlab-search/1"
     assert content["chosen"] is None

@@ -66,7 +66,7 @@ def test_the_history_is_filtered_and_says_so_where_nothing_fits(inferlab_here: R
     assert len(done.stdout.splitlines()) == 2 and "openvino" in done.stdout
     done = inferlab_here("history", "--store", path, "--engine", "torch")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"Nothing in the store {path} fits. See all with: inferlab history\n"
+    assert done.stderr == f"Nothing in the store {path} matches. See all with: inferlab history\n"
 
 
 def test_the_history_as_json_has_the_cells_and_the_next_page(inferlab_here: Run, path: Path) -> None:

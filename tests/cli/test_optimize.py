@@ -43,13 +43,13 @@ def test_what_is_printed_tells_both_models_the_cost_the_speed_and_the_layers(who
         "INT8, ",
         "Recipe: pruned by magnitude, 50 % of every layer (2 layers); INT8, static, by channel, ranges from 128 "
         "items; graph cleaned up",
-        "Output Distance: 0.0",
+        "Output distance: 0.0",
         "on 540 items of your data)",
         "Accuracy: ",
         "Speed, measured interleaved with the original:",
         "onnxruntime ",
         "openvino ",
-        "Changed Layers:",
+        "Changed layers:",
         "Note: left alone: ",
     ):
         assert part in printed, part
@@ -132,7 +132,7 @@ def test_layers_and_limits_are_taken_from_the_command_line(inferlab_here: Run, t
         (("--sparsity", "0.5", "--budget", "1"), "A sparsity and a loss budget contradict each other"),
         (("--sparsity", "0.5", "--min", "0.9", "--max", "0.1"), "pruning.minimum (0.9) is above"),
         (("--sparsity", "0.5", "--include", "zzz"), "The model has no layer 'zzz', which include names."),
-        (("--pattern", "1:2:3"), "'1:2:3' is no pattern of pruning."),
+        (("--pattern", "1:2:3"), "'1:2:3' is not a pruning pattern."),
         (("--float", "bf16"), "No ONNX file can be written in BF16"),
         (("--recipe", "none.yaml"), "The recipe none.yaml cannot be read: No such file or directory."),
         (("--sparsity", "0.5", "--recipe", "none.yaml"), "The option sparsity and a recipe contradict each other"),
@@ -282,7 +282,7 @@ def test_a_model_that_was_destroyed_is_a_warning_and_a_failure_under_strict(
     assert finding["data"] == {"distance": distance, "generated": True, "limit": 0.25}
     said = (
         f"Warning: the outputs are far from the original's: the output distance of {distance:.3g} is above 0.25, "
-        "so the model does not do its work any more."
+        "so the model no longer works."
     )
     assert said in done.stdout
     strict = inferlab_here(*options, "-o", tmp_path / "b.onnx", "--no-save", "--strict")
@@ -321,6 +321,6 @@ def test_a_layer_that_lost_inputs_is_not_said_to_be_left_alone(inferlab_here: Ru
     last = found["layers"][-1]
     assert last["params_after"] < last["params"]
     reason = found["left_alone"][last["weight"]]
-    said = "Note: only inputs went, with the channels of layers before, and all outputs stay: "
+    said = "Note: only inputs were removed, with the channels of earlier layers, and all outputs stay: "
     assert f"{said}{last['weight']} ({reason})." in done.stdout
     assert f"left alone: {last['weight']}" not in done.stdout

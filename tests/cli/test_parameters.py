@@ -57,7 +57,7 @@ def test_a_plan_file_gives_lists_as_lists() -> None:
         (Number(), "fast", "'fast' is not a number"),
         (Word("sync"), "async", "'async' is not one of sync"),
         (Word(), "a,,b", "a name is missing between commas"),
-        (Prices(), "c7i", "'c7i' is not a price an hour such as c7i=0.0892."),
+        (Prices(), "c7i", "'c7i' is not a price per hour such as c7i=0.0892."),
         (Prices(), "c7i=free", "'c7i=free' is not a price an hour"),
         (Prices(), "c7i=0", "'c7i=0' is not a price an hour"),
     ],

@@ -65,12 +65,12 @@ def test_what_is_printed_names_the_summary_the_types_the_layers_and_the_loss(
 ) -> None:
     printed = whole[0]
     for head in (
-        *("Model: demo:digits (", "Performance Profile: first", "Time (ms/batch): ", "Layer Summaries:"),
-        *("Slowest Layers", "Ceilings of this machine on 1 core: ", "FLOPS Profile (theoretical, batch size 1): "),
+        *("Model: demo:digits (", "Performance profile: first", "Time (ms/batch): ", "Layer summaries:"),
+        *("Slowest layers", "Ceilings of this machine on 1 core: ", "FLOPS profile (theoretical, batch size 1): "),
         *(
-            "Loss Profile: held back (measured on ",
+            "Loss profile: held back (measured on ",
             "Dense: cross-entropy ",
-            "Most Sensitive Layers:",
+            "Most sensitive layers:",
             "Estimate: ",
         ),
     ):
@@ -92,7 +92,7 @@ def test_with_both_profiles_off_only_what_the_architecture_says_remains(
     assert done.returncode == 0, done.stderr
     content = json.loads(file.read_text())
     assert (content["performance"], content["loss"], content["estimate"]) == (None, None, None)
-    assert "Loss Profile" not in done.stdout
+    assert "Loss profile" not in done.stdout
     assert "Estimate" not in done.stdout
     # 64 × 64 and 64 × 10 multiply-adds.
     assert content["flops"]["macs"] == 64 * 64 + 64 * 10
@@ -138,7 +138,7 @@ def test_an_engine_that_cannot_tell_layers_leaves_the_flops_profile_and_a_senten
     file = tmp_path / "p.json"
     done = inferlab_here("profile", "demo:mlp", "-e", "fake", "--no-loss", *QUICK, "--no-save", "-x", file)
     assert done.returncode == 3
-    assert "Note: Engine 'fake' does not tell what its layers take." in done.stdout
+    assert "Note: Engine 'fake' does not report the times of its layers." in done.stdout
     content = json.loads(file.read_text())
     assert content["flops"]["macs"] == 64 * 64 + 64 * 10 and content["performance"] is None
 
@@ -146,7 +146,7 @@ def test_an_engine_that_cannot_tell_layers_leaves_the_flops_profile_and_a_senten
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--levels", "1.5"], "A level of pruning is a sparsity between 0 and 1"),
+        (["--levels", "1.5"], "A sparsity level lies between 0 and 1"),
         (["--levels", "much"], "'much' is not a number."),
         (["--budget", "-1"], "The loss budget must be 0 or more"),
         (["-t", "0"], "The measuring time must be more than 0 seconds"),
@@ -177,7 +177,7 @@ def test_data_that_do_not_fit_are_refused_before_anything_runs(inferlab_here: Ru
 
 
 def test_without_anything_to_verify_a_profile_is_made_all_the_same(inferlab_here: Run, tmp_path: Path) -> None:
-    """onnxruntime has no times at levels of pruning, so there is no estimated model to make."""
+    """onnxruntime has no times at sparsity levels, so there is no estimated model to make."""
     file = tmp_path / "p.json"
     # As it was written before, too.
     for option in ("--verify-estimate", "--verify"):

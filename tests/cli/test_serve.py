@@ -205,8 +205,8 @@ def _runner(server: int) -> bytes:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--host", "no.such.host.invalid"), "cannot listen at no.such.host.invalid"),
-        (("--host", "192.0.2.1", "--port", "0"), "cannot listen at 192.0.2.1"),
+        (("--host", "no.such.host.invalid"), "cannot listen on no.such.host.invalid"),
+        (("--host", "192.0.2.1", "--port", "0"), "cannot listen on 192.0.2.1"),
         (("--port", "70000"), "70000 is not in the range"),
         (("--folder", "/no/such/folder"), "does not exist"),
         (("--max-upload", "much"), "'much' is not a size such as 500M or 4G."),

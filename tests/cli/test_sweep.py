@@ -136,7 +136,7 @@ def test_the_plan_is_told_and_nothing_is_measured(inferlab_here: Run, folder: Pa
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "1. onnxruntime, sync, 1 core, batch 1"
     assert done.stdout.splitlines()[7] == "8. openvino, sync, 2 cores, batch 8"
-    assert done.stdout.splitlines()[8] == "8 cells, about 1.3 minutes and what loading and warming up take."
+    assert done.stdout.splitlines()[8] == "8 cells, about 1.3 minutes, plus loading and warm-up."
     assert not path.exists()
 
 
@@ -195,7 +195,7 @@ def test_a_plan_file_that_cannot_be_used_is_refused(
     ("given", "said"),
     [
         ((), "No model was named. Try: inferlab benchmark demo:resnet50"),
-        (("--resume", "abcd", "-b", "1"), "--resume goes on with what was planned, so batch_size cannot be given"),
+        (("--resume", "abcd", "-b", "1"), "--resume continues what was planned, so batch_size cannot be given"),
         (("--resume",), "Nothing is unfinished in the store"),
         (("--resume", "zzzz2222"), "has nothing with the id 'zzzz2222'"),
         (("demo:digits", "--baseline", "num_cores=64"), "No cell of this plan has num_cores=64"),

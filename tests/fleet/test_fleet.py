@@ -321,7 +321,7 @@ def test_without_types_one_node_of_each_distinct_cpu_measures(fleet: Fleet, mode
     ("fields", "sentence"),
     [
         ({"on": ("a", "m7a")}, r"No node of the cluster offers m7a\. Its nodes offer a, b, c\."),
-        ({"on": ("a",), "prices": (("z", 1.0),)}, "z has a price but is no machine type here; these are: a"),
+        ({"on": ("a",), "prices": (("z", 1.0),)}, "z has a price but is not a machine type here; there are: a"),
         ({"on": ("m7a",), "wait_s": 1.0}, "lacks nodes of type m7a, and they were not started within 1 s"),
         # One node that is there must not stand for both.
         ({"on": ("a",), "nodes": 2, "wait_s": 8.0}, "lacks nodes of type a, and they were not started within 8 s"),

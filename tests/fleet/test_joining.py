@@ -36,7 +36,7 @@ def a_plan(**fields: Any) -> Plan:
         ),
         ({"cluster": "auto", "prices": (("c7i", 0.0),)}, "The price of c7i must be more than 0, not 0"),
         ({"cluster": "ray://head:10001"}, "Run inferlab on a machine of the cluster"),
-        ({"cluster": "head"}, "'head' is no address of a Ray cluster. Write it as HOST:6379"),
+        ({"cluster": "head"}, "'head' is not the address of a Ray cluster. Write it as HOST:6379"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_started(fields: dict[str, Any], sentence: str) -> None:

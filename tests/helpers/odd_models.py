@@ -39,7 +39,7 @@ def weightless_model(path: Path) -> Path:
 
 
 def random_model(path: Path) -> Path:
-    """A model that adds noise: it can be timed, but what pruning changes cannot be told from chance."""
+    """A model that adds noise: it can be timed, but what pruning changes cannot be told from randomness."""
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", ["x", "w"], ["z"]),

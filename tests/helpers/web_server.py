@@ -191,7 +191,7 @@ def ended(server: Server) -> None:
     if server.process is not None and server.process.poll() is None:
         server.stop()
     until(lambda: not server.runners(), "the runner lived longer than its server")
-    assert "a fault of inferlab" not in server.log
+    assert "internal error" not in server.log
 
 
 def open_chromium(home: Path) -> webdriver.Chrome:

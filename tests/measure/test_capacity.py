@@ -224,7 +224,9 @@ def test_a_request_that_was_given_up_is_later_than_all_that_were_served() -> Non
 
 
 def test_a_time_that_cannot_carry_the_objective_is_refused_with_one_that_can(linear: Path) -> None:
-    with pytest.raises(BadInput, match=r"1 s cannot carry p99.9<60ms: that takes 6636 requests .* Give -t \d+ or"):
+    with pytest.raises(
+        BadInput, match=r"1 s is too short for p99.9<60ms: that takes 6636 requests .* Give -t \d+ or"
+    ):
         search(linear, "p99.9<60ms", 1.0)
 
 

@@ -471,7 +471,7 @@ def test_a_loop_whose_rounds_the_data_decide_is_not_counted(tmp_path: Path) -> N
     )
     assert (product.flops, product.uncounted) == (
         None,
-        "it is in a loop whose number of rounds depends on the data",
+        "it is in a loop whose number of iterations depends on the data",
     )
 
 

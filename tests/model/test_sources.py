@@ -227,7 +227,7 @@ def test_a_mirror_without_the_stub_or_without_a_folder_is_named(
     with pytest.raises(BadInput, match=f"neither the mirror {tmp_path} nor .*sparsezoo has it"):
         locate(f"zoo:{NEW_STUB}")
     monkeypatch.setenv("INFERLAB_ZOO", str(tmp_path / "gone"))
-    with pytest.raises(BadInput, match=r"is neither a folder nor a URL\. Mend INFERLAB_ZOO"):
+    with pytest.raises(BadInput, match=r"is neither a folder nor a URL\. Correct INFERLAB_ZOO"):
         locate(f"zoo:{NEW_STUB}")
 
 

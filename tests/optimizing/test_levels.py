@@ -110,7 +110,10 @@ def test_a_recipe_that_was_carried_out_is_taken_as_it_is(model: Model) -> None:
             Pruning(layers={"midle": 0.5}),
             "no layer 'midle', which layers names. Its layers are called like 'middle'.",
         ),
-        (Pruning(0.5, exclude=("(",)), "'(' in exclude is no name of a layer and no regular expression: "),
+        (
+            Pruning(0.5, exclude=("(",)),
+            "'(' in exclude is neither the name of a layer nor a valid regular expression: ",
+        ),
         (
             Pruning(0.5, exclude=("middle", "late")),
             "is left to be pruned (it is the first layer, it was excluded, ",

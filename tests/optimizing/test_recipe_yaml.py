@@ -44,7 +44,7 @@ HEAD = "format: inferlab-recipe/1\n"
     [
         (
             "",
-            "r.yaml is no recipe: keys with values are expected. See docs/optimize.md for",
+            "r.yaml is not a recipe: it must hold keys with values. See docs/optimize.md for",
         ),
         ("pruning: {sparsity: 0.5}", "its format is None, not 'inferlab-recipe/1'"),
         ("format: inferlab-recipe/9", "its format is 'inferlab-recipe/9', not 'inferlab-recipe/1'"),
@@ -72,7 +72,7 @@ HEAD = "format: inferlab-recipe/1\n"
         (HEAD + "pruning: {sparsity: 0.5, budget: 0.1}", "A sparsity and a loss budget contradict each other"),
         (HEAD + "pruning: {budget: -1}", "The loss budget must be 0 or more, not -1."),
         (HEAD + "pruning: {pattern: 4:2}", "The pattern 4:2 cannot be"),
-        (HEAD + "pruning: {pattern: stripes, sparsity: 0.5}", "'stripes' is no pattern of pruning."),
+        (HEAD + "pruning: {pattern: stripes, sparsity: 0.5}", "'stripes' is not a pruning pattern."),
         (HEAD + "pruning: {pattern: '2:4', sparsity: 0.9}", "The pattern 2:4 makes 0.5 of every layer zero."),
         (HEAD + "pruning: {pattern: '2:4', scope: global}", "prunes every layer alike"),
         (HEAD + "pruning: {}", "Pruning needs a sparsity, a loss budget, or levels of layers."),
@@ -85,10 +85,10 @@ HEAD = "format: inferlab-recipe/1\n"
         (HEAD + "quantization: {scheme: weights, bits: 3}", "quantization.bits is 8 or 4, not 3."),
         (HEAD + "quantization: {scheme: static, keep_sensitive: -1}", "quantization.keep_sensitive is a whole"),
         (HEAD + "seed: 1.5", "seed is a whole number, not 1.5."),
-        (HEAD + "shapes: {x: [0, 3]}", "shapes.x has whole numbers from 1 on, not [0, 3]."),
+        (HEAD + "shapes: {x: [0, 3]}", "shapes.x has whole numbers of 1 or more, not [0, 3]."),
         (HEAD + "schedule: {start_epoch: 9}", "start_epoch, end_epoch and epochs must follow each other"),
         (HEAD + "schedule: {learning_rates: [[1]]}", "schedule.learning_rates[0] has 2 values, not 1."),
-        (HEAD + "pruning: {layers: {w: 0.5", "The recipe r.yaml cannot be read: it is no YAML: "),
+        (HEAD + "pruning: {layers: {w: 0.5", "The recipe r.yaml cannot be read: it is not valid YAML: "),
         (HEAD + "digest: abc\npruning: {layers: {w: 0.5}}", "r.yaml is cut off: its last line, the version"),
         (HEAD + "a: &a [1]\nb: *a", "it has references (&name, *name), which are not read."),
         (HEAD + "model: !!python/object:os.system x", "it has the tag 'tag:yaml.org,2002:python/object:os.sys"),
@@ -111,7 +111,7 @@ def test_a_recipe_that_is_not_there_is_no_text_or_too_large_is_refused(tmp_path:
     with pytest.raises(BadInput, match=r"The recipe .*none\.yaml cannot be read: No such file or directory\."):
         recipe_yaml.load(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match=r"cannot be read: it is no text in UTF-8\."):
+    with pytest.raises(BadInput, match=r"cannot be read: it is not UTF-8 text\."):
         recipe_yaml.load(tmp_path / "bytes.yaml")
     with (tmp_path / "large.yaml").open("wb") as file:
         file.truncate(1 << 25)

@@ -187,7 +187,7 @@ def test_it_ends_when_the_time_is_over_and_says_so() -> None:
     assert not found.complete
     assert not found.interrupted
     assert [one.label for one in found.candidates] == ["FP16", "INT8 weights", "INT8 dynamic", "INT8 static"]
-    assert found.candidates[-1].reason == "the time was over"
+    assert found.candidates[-1].reason == "time ran out"
     assert found.candidates[-1].loss == 0.002
 
 
@@ -196,7 +196,7 @@ def test_the_first_recipe_is_made_however_short_the_time() -> None:
     # Each look at the clock takes a second.
     ticks = itertools.count()
     (found,) = search(space, ORIGINAL, Table(ALL), 0.5, ignore, lambda: float(next(ticks)))
-    assert [(one.label, one.reason) for one in found.candidates] == [("FP16", "the time was over")]
+    assert [(one.label, one.reason) for one in found.candidates] == [("FP16", "time ran out")]
 
 
 def test_ctrl_c_keeps_what_there_is() -> None:

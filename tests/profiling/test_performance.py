@@ -271,7 +271,9 @@ def test_a_level_that_cannot_be_imposed_is_told_and_the_rest_kept(cnn: Path, eng
 
 def test_an_engine_that_tells_no_layer_times_is_refused_with_those_that_do(cnn: Path) -> None:
     job, counted = a_job(cnn, "fake")
-    with pytest.raises(BadInput, match=r"'fake' does not tell what its layers take\. .*: onnxruntime, openvino"):
+    with pytest.raises(
+        BadInput, match=r"'fake' does not report the times of its layers\. .*: onnxruntime, openvino"
+    ):
         performance.measure(job, counted, 1.0, "", (), ignore)
 
 

@@ -12,7 +12,7 @@ from inferlab.views.profile import overhead
 from inferlab.views.text import finding
 from tests.helpers.profiles import a_performance_profile
 
-# 100 GFLOP/s and 10 GB/s: the ridge lies at 10 FLOPs a byte (40 in INT8).
+# 100 GFLOP/s and 10 GB/s: the ridge lies at 10 FLOPs per byte (40 in INT8).
 LIMITS = Ceilings(2, 100.0, 400.0, 10.0)
 
 

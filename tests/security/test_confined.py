@@ -90,7 +90,7 @@ def test_what_comes_back_has_the_type_that_was_announced(model: Path) -> None:
     np.testing.assert_array_equal(
         doors.double(model, np.arange(6).reshape(2, 3)), np.arange(0, 12, 2).reshape(2, 3)
     )
-    with pytest.raises(BadInput, match="what its reader answered makes no sense"):
+    with pytest.raises(BadInput, match="the answer of its reader is not valid"):
         doors.lie(model)
 
 

@@ -96,7 +96,7 @@ def _changed(change: Callable[[Any], None]) -> Callable[[list[bytes]], bytes]:
         (lambda lines: b"".join(lines).replace(b'"sync"', b'"sink"'), "checksum"),
         (lambda lines: gzip.compress(b"".join(lines))[:-20], "is damaged"),
         (lambda lines: gzip.compress(b"".join(lines))[:50] + b"xx", "is damaged"),
-        (_changed(lambda value: value.update(id="../../etc")), "is no entry"),
+        (_changed(lambda value: value.update(id="../../etc")), "is not an entry"),
         (_changed(lambda value: value.update(title=3)), "should have text"),
         (_changed(lambda value: value["content"].pop("plan")), "plan"),
         (_changed(lambda value: value["cells"][0].update(status="odd")), "cannot be 'odd'"),

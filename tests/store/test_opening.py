@@ -106,7 +106,7 @@ def test_a_damaged_file_is_reported_and_left_as_it_is(file: Path, damage: str) -
         "header": b"x" * 100 + content[100:],
     }[damage]
     file.write_bytes(damaged)
-    with pytest.raises(BadInput, match=rf"{file} is damaged or no SQLite database .*move it away"):
+    with pytest.raises(BadInput, match=rf"{file} is damaged or not an SQLite database .*move it away"):
         open_store(str(file))
     assert file.read_bytes() == damaged
 

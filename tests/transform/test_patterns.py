@@ -88,7 +88,7 @@ def test_patterns_are_read_and_others_refused() -> None:
     for wrong in ("4:2", "0:4", "4:4", "1:1000"):
         with pytest.raises(BadInput, match=f"{wrong} cannot be"):
             parse_groups(wrong)
-    with pytest.raises(BadInput, match="'blocks' is no pattern of pruning"):
+    with pytest.raises(BadInput, match="'blocks' is not a pruning pattern"):
         parse_groups("blocks")
 
 

@@ -31,9 +31,9 @@ ALL = [
     "Summary",
     "Cells",
     "Throughput",
-    "Core Scaling",
-    "Batch Size Scaling",
-    "Batch Iterations",
+    "Core scaling",
+    "Batch size scaling",
+    "Batch iterations",
     "How it was measured",
 ]
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
@@ -69,7 +69,7 @@ def tiles(text: str) -> dict[str, list[str]]:
 
 def test_a_report_has_the_sections_that_suit(text: str) -> None:
     assert titles(text) == ALL
-    assert titles(report(ONE)) == ["Summary", "Batch Iterations", "How it was measured"]
+    assert titles(report(ONE)) == ["Summary", "Batch iterations", "How it was measured"]
     engines = a_sweep(an_outcome(engine="a"), an_outcome(engine="b"))
     assert titles(report(engines)) == [*ALL[:3], *ALL[5:]]
 
@@ -95,7 +95,7 @@ def test_one_cell_has_its_numbers_with_intervals() -> None:
     assert agreeing["Time per batch (ms, median)"][1] == "1.76 to 2.26 (95 %)"
     assert found["Throughput (items/s, mean)"][0] == "1000"
     assert found["Iterations"] == ["30", "in 70 ms"]
-    assert found["Output Check"] == ["match", "error 0, tolerance 0.001, against a reference"]
+    assert found["Output check"] == ["match", "error 0, tolerance 0.001, against a reference"]
     alone = tiles(report(a_sweep(an_outcome(latencies_ms=(2.0,)))))
     assert (
         alone["Time per batch (ms, median)"]
@@ -109,7 +109,7 @@ def test_many_cells_have_the_best_that_is_right_and_a_table_with_intervals(text:
     assert found["Best time per item (ms, median)"] == ["0.500", "onnxruntime, sync, 2 cores, batch 8"]
     assert found["Its throughput (items/s, mean)"] == ["2000", "onnxruntime, sync, 2 cores, batch 8"]
     assert found["Cells"] == ["6", "5 done, 1 failed"]
-    assert found["Output Check"] == ["1 cell WRONG"]
+    assert found["Output check"] == ["1 cell WRONG"]
     head, *body = rows(text)
     assert head == [
         *("#", "engine", "cores", "batch", "Time per item (ms, median)", "Time per batch (ms, median)"),

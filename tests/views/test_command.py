@@ -204,7 +204,7 @@ REFUSED: dict[str, Callable[[], str]] = {
     "batch_sizes has both its default and values of its own": lambda: command.benchmark(
         replace(ONE, batch_sizes=(None, 8))
     ),
-    "'a,b.py:Mine' cannot stand in a list of engines": lambda: command.benchmark(
+    "'a,b.py:Mine' cannot be in a list of engines": lambda: command.benchmark(
         replace(ONE, engines=("a,b.py:Mine",))
     ),
     "an arm of a comparison has one value of num_cores, not 2": lambda: command.comparison(

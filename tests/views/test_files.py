@@ -51,7 +51,7 @@ KINDS: dict[str, tuple[Callable[[], Result], str, int, str]] = {
         lambda: a_sweep(an_outcome(), an_outcome(batch_size=2)),
         "items_per_sec",
         2,
-        "Batch Size Scaling",
+        "Batch size scaling",
     ),
     "comparison": (lambda: a_comparison(1.25, 1.5), "ratio", 1, "Ratio of every pair"),
     "comparisons": (
@@ -65,7 +65,7 @@ KINDS: dict[str, tuple[Callable[[], Result], str, int, str]] = {
     "capacity": (a_capacity, "response_p95_ms", 2, "Highest rate that meets p95"),
     "recommendation": (a_recommendation, "items_per_sec", 3, "The code that sets it"),
     "machines": (machines, "cost_per_million", 1, "Cost/million"),
-    "profile": (a_profile, "ms", len(a_profile().performance.layers), "Layer Results"),  # type: ignore[union-attr]
+    "profile": (a_profile, "ms", len(a_profile().performance.layers), "Layer results"),  # type: ignore[union-attr]
     "search": (a_front, "speed_up", 2, "FP16"),
 }
 

@@ -60,12 +60,11 @@ def test_the_table_has_a_row_for_each_recipe_with_its_remark() -> None:
 
 def test_a_goal_that_is_missed_says_what_came_nearest_and_what_more_loss_would_give() -> None:
     assert optimization.goal_verdict(MISSED) == [
-        "Not reached: no recipe is surely 2 times as fast within a loss of 1 %; "
-        "all that there was to try was tried.",
+        "Not reached: no recipe is certainly 2 times as fast within a loss of 1 %; all candidates were tried.",
         "Nearest within the loss: #1, FP16: 1.50 times as fast (98% interval 1.40 to 1.60), loss 0.001, "
-        "4.00 times as small.",
+        "4.00 times smaller.",
         "With more loss: #3, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), loss 0.2, "
-        "4.00 times as small.",
+        "4.00 times smaller.",
     ]
 
 
@@ -74,11 +73,11 @@ def test_a_goal_that_is_missed_says_what_came_nearest_and_what_more_loss_would_g
     [
         (
             candidate("a", 1.95, 0.0),
-            "Its interval leaves open whether it reaches the goal: a longer search may tell.",
+            "Its interval leaves open whether it reaches the goal: a longer search may show it.",
         ),
         (
             candidate("a", 2.5, 0.0, sure=False),
-            "Too few pairs for an interval leave open whether it reaches the goal: a longer search may tell.",
+            "Too few pairs for an interval leave open whether it reaches the goal: a longer search may show it.",
         ),
         (candidate("a", 0.5, 0.0), "Nothing that was tried is nearer to it within the loss than the original is."),
     ],
@@ -104,7 +103,7 @@ def test_what_only_the_search_measured_is_not_said_to_reach_the_goal() -> None:
             "reached",
             [
                 "Reached: measured again, #1, INT8 static: 2.50 times as fast (98% interval 2.40 to 2.60), "
-                "loss 0.001, 4.00 times as small."
+                "loss 0.001, 4.00 times smaller."
             ],
         ),
         (
@@ -112,9 +111,9 @@ def test_what_only_the_search_measured_is_not_said_to_reach_the_goal() -> None:
             "missed",
             [
                 "Missed: measured again, #1, INT8 static: 1.50 times as fast (98% interval 1.40 to 1.60), "
-                "loss 0.001, 4.00 times as small.",
+                "loss 0.001, 4.00 times smaller.",
                 "In the search it had been: #1, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), "
-                "loss 0.001, 4.00 times as small.",
+                "loss 0.001, 4.00 times smaller.",
             ],
         ),
         (
@@ -122,20 +121,21 @@ def test_what_only_the_search_measured_is_not_said_to_reach_the_goal() -> None:
             "open",
             [
                 "Not confirmed: measured again, #1, INT8 static: 2.05 times as fast (98% interval 1.95 to 2.15), "
-                "loss 0.001, 4.00 times as small.",
-                "That leaves open whether it is 2 times as fast within a loss of 1 %: a longer search may tell.",
+                "loss 0.001, 4.00 times smaller.",
+                "That leaves open whether it is 2 times as fast within a loss of 1 %: "
+                "a longer search may show it.",
                 "In the search it had been: #1, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), "
-                "loss 0.001, 4.00 times as small.",
+                "loss 0.001, 4.00 times smaller.",
             ],
         ),
         (
             candidate("INT8 static", None, 0.001, reason=judging.WRONG_OUTPUTS),
             "missed",
             [
-                "Missed: measured again, #1, INT8 static: loss 0.001, 4.00 times as small.",
+                "Missed: measured again, #1, INT8 static: loss 0.001, 4.00 times smaller.",
                 "Its outputs on this engine are wrong.",
                 "In the search it had been: #1, INT8 static: 3.00 times as fast (98% interval 2.90 to 3.10), "
-                "loss 0.001, 4.00 times as small.",
+                "loss 0.001, 4.00 times smaller.",
             ],
         ),
     ],

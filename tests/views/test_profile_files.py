@@ -51,7 +51,7 @@ def change(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
             change("performance", "layers", 0, "pruned", to={"most": 1.0}),
             "could not convert string to float: 'most'",
         ),
-        (change("performance", "pruned", to={"9": 1.0}), "9 is no level of pruning"),
+        (change("performance", "pruned", to={"9": 1.0}), "9 is not a sparsity level"),
         (change("loss", "method", to="by heart"), "its losses are of an unknown kind, by heart in relative power"),
     ],
 )
@@ -87,8 +87,8 @@ def test_an_infinite_error_and_findings_of_another_version_are_told_after_a_file
     profile = replace(PROFILE, performance=a_performance_profile(output_check=wrong, findings=found))
     again = PROFILES.from_content(json.loads(render(profile, ".json")), "p.json")
     lines = results.lines(again)
-    assert "Output Check: WRONG (output 'y': largest error inf, tolerance 0.001, against a reference)" in lines
-    assert "Note: this version has no words for of-tomorrow: share 0.25." in lines
+    assert "Output check: WRONG (output 'y': largest error inf, tolerance 0.001, against a reference)" in lines
+    assert "Note: this version has no text for of-tomorrow: share 0.25." in lines
     assert any(line.startswith("Note: the outputs are WRONG (error inf in 'y')") for line in lines)
 
 

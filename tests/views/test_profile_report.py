@@ -19,14 +19,14 @@ from tests.helpers.report_pages import Page, drawn, options, own, titles
 PROFILE = a_profile()
 LEVELS = ["0.2", "0.4", "0.6", "0.7", "0.8", "0.85", "0.9", "0.95", "0.975", "0.99"]
 SECTIONS = [
-    "Model Summary",
-    "Layer Summaries",
-    "Layer Results",
+    "Model summary",
+    "Layer summaries",
+    "Layer results",
     "Pruning",
     "Roofline",
     "Estimate",
-    "Loss Profile",
-    "FLOPS Profile",
+    "Loss profile",
+    "FLOPS profile",
     "How it was measured",
 ]
 
@@ -65,8 +65,8 @@ def test_the_head_and_the_summary_tell_the_numbers_with_their_intervals(page: Pa
     )
     tiles = {label: page.texts[page.texts.index(label) + 1] for label in page.texts[:-1]}  # the first so called
     ms = measured().ms_per_batch
-    assert tiles["Batch Size"] == "1" and tiles["Core Count"] == "2"
-    assert tiles["Instruction Sets"] == "AVX-512, VNNI"
+    assert tiles["Batch size"] == "1" and tiles["Core count"] == "2"
+    assert tiles["Instruction sets"] == "AVX-512, VNNI"
     assert tiles["Time per batch (ms, median)"] == f"{ms:.2f}"
     assert (
         page.texts[page.texts.index("Time per batch (ms, median)") + 2]
@@ -74,11 +74,11 @@ def test_the_head_and_the_summary_tell_the_numbers_with_their_intervals(page: Pa
     )
     assert tiles["Throughput (items/s, mean)"] == f"{1000 / ms:.1f}"
     assert measured().estimated_speedup is not None
-    assert tiles["Estimated Speed-up"] == f"{measured().estimated_speedup:.2f} ×"
-    assert tiles["Profiler Overhead"] == "6 %" and tiles["Not Joined"] == "1.2 %"
-    assert tiles["Output Check"] == "match"
-    assert tiles["Parameters"] == "3.49 M" and tiles["Average Sensitivity"] == "0.0984"
-    assert tiles["Estimated Reduction"] == "74 %" and tiles["Estimated Recovery"] == "95.7 %"
+    assert tiles["Estimated speed-up"] == f"{measured().estimated_speedup:.2f} ×"
+    assert tiles["Profiler overhead"] == "6 %" and tiles["Not attributed"] == "1.2 %"
+    assert tiles["Output check"] == "match"
+    assert tiles["Parameters"] == "3.49 M" and tiles["Average sensitivity"] == "0.0984"
+    assert tiles["Estimated reduction"] == "74 %" and tiles["Estimated recovery"] == "95.7 %"
 
 
 def test_what_must_not_be_missed_stands_above_everything() -> None:
@@ -104,7 +104,7 @@ def test_selectors_offer_what_was_measured(text: str) -> None:
     )
     assert options(text, "sensitivities") == options(text, "parameters") == [values]
     labels = re.findall(r'<label>([^<]*)<select data-chart="results"', text)
-    assert labels == ["Summary Type", "Value Display"]
+    assert labels == ["Summary type", "Value display"]
 
 
 def test_every_choice_has_its_values_and_values_are_kept_once(text: str) -> None:
@@ -206,7 +206,7 @@ def test_other_budgets_are_estimated_too_and_the_own_one_is_shown(text: str) -> 
 
 def test_without_layers_nothing_is_said_of_their_profiler() -> None:
     found = Page(report(CASES["no layers"])).texts
-    assert "Time per batch (ms, median)" in found and "Profiler Overhead" not in found
+    assert "Time per batch (ms, median)" in found and "Profiler overhead" not in found
 
 
 def test_uncounted_operators_are_told(page: Page) -> None:

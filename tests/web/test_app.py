@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 ROOT = Path(__file__).parents[2]
-SORRY = "This is a fault of inferlab itself. Its details were kept where inferlab was started."
+SORRY = "This is an internal error of inferlab. Its details were saved where inferlab was started."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def test_a_fault_is_a_sentence_for_the_user_a_line_on_the_terminal_and_details_i
     assert "Secret" not in response.text and "Traceback" not in response.text and ".py" not in response.text
     assert response.headers["x-frame-options"] == "DENY"
     (line,) = [line for line in faulty.said() if secret + ")" in line]
-    assert line.startswith(f"inferlab: a fault of inferlab itself (Secret: {secret}). The details are in ")
+    assert line.startswith(f"inferlab: internal error (Secret: {secret}). The details are in ")
     assert f"Secret: {secret}\n" in faulty.kept()
 
 
@@ -138,8 +138,8 @@ def test_the_server_writes_nothing_into_the_folder_that_it_is_started_in(faulty:
     ("name", "words", "details"),
     [
         ("refused", "The batch size <b>0</b> is too small.", ""),
-        ("fault", "That did not work: a fault of inferlab itself.", "Secret: in an event\n"),
-        ("late", "That did not work: a fault of inferlab itself.", "Secret: in a late event\n"),
+        ("fault", "That did not work: an internal error of inferlab.", "Secret: in an event\n"),
+        ("late", "That did not work: an internal error of inferlab.", "Secret: in a late event\n"),
     ],
 )
 def test_an_error_in_an_event_is_said_on_the_page(

@@ -185,7 +185,7 @@ def test_messages_that_make_no_sense_print_no_traceback_and_the_server_goes_on(s
         sid = opened.split('"sid":"')[1].split('"')[0]
         httpx.post(f"{address}&sid={sid}", content=body, headers=server.headers, timeout=PATIENCE_S)
     said = server.log[before:].splitlines()
-    start = "inferlab: a message on the page's connection made no sense and was ignored ("
+    start = "inferlab: a message on the page's connection was not valid and was ignored ("
     assert said and [line for line in said if not line.startswith(start)] == []
     assert httpx.get(f"{server.url}/", headers=server.headers, timeout=PATIENCE_S).status_code == 200
 

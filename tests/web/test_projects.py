@@ -189,7 +189,7 @@ def test_data_is_uploaded_in_the_dialog_and_offered_by_its_name_afterwards(
     user.click("add-profile")
     user.see("data")
     user.give("data-file", tmp_path / "notes.txt")
-    assert "notes.txt is no .npz file" in user.read("data-problem", "npz")
+    assert "notes.txt is not an .npz file" in user.read("data-problem", "npz")
     user.give("data-file", tmp_path / "mine.npz")
     until(lambda: user.value("data") == "mine.npz", "the upload is not shown by its name")
     user.miss("data-problem")

@@ -114,7 +114,7 @@ def test_a_job_that_cannot_be_read_fails_and_the_next_one_is_done(store: Store) 
     good = _queue(store, BenchmarkRequest(QUICK))
     runner = Runner(store)
     assert [runner.work_once() for _ in range(2)] == [True, True]
-    assert store.jobs.get(broken.id).failure.startswith("What this job asks for cannot be read")
+    assert store.jobs.get(broken.id).failure.startswith("The request of this job cannot be read")
     assert store.jobs.get(good.id).status == "done"
 
 
@@ -137,7 +137,7 @@ def test_a_fault_of_ours_does_not_take_the_queue_with_it(store: Store, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr("inferlab.web.runner.work", broken)
         failed = _worked(store, BenchmarkRequest(QUICK))
-    assert failed.failure == "A fault of inferlab itself: ZeroDivisionError: as ordered."
+    assert failed.failure == "Internal error: ZeroDivisionError: as ordered."
     assert _worked(store, BenchmarkRequest(QUICK)).status == "done"
 
 

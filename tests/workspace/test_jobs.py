@@ -50,7 +50,7 @@ def test_what_is_left_is_not_guessed_in_the_first_seconds() -> None:
 def test_a_profile_goes_from_part_to_part() -> None:
     clock = Clock()
     tracker = Tracker(ProfileRequest(PLAN, ProfileOptions(time_s=10.0)), clock)
-    expected = [("counting", "Counting what the architecture needs"), ("loading", "Profiling performance")]
+    expected = [("counting", "Counting operations and parameters"), ("loading", "Profiling performance")]
     for code, stage in expected:
         tracker(Event(code, {"engine": "onnxruntime", "process": 1}))
         assert tracker.progress().stage == stage

@@ -318,7 +318,7 @@ def test_nothing_is_added_to_an_upload_of_which_something_was_made(sources: Sour
 
 def test_the_number_of_uploads_of_which_nothing_was_made_is_limited(sources: Sources) -> None:
     begun = [sources.new_upload() for _ in range(100)]
-    with pytest.raises(TooMany, match="100 uploads were begun of which nothing was made"):
+    with pytest.raises(TooMany, match="100 uploads are not in use"):
         sources.new_upload()
     sources.give_up(begun[0])
     sources.new_upload()

@@ -259,7 +259,7 @@ def test_paths_elsewhere_and_engines_in_files_are_refused(place: Place) -> None:
 
 def test_a_profile_that_is_not_there_is_refused_before_the_version_is_queued(place: Place) -> None:
     wrong = asked_version("a", quantization="dynamic", performance="aaaaaaaaaa")
-    with pytest.raises(NotThere, match="aaaaaaaaaa is no profile of this project's model"):
+    with pytest.raises(NotThere, match="aaaaaaaaaa is not a profile of this project's model"):
         add_version(place.workspace, place.project, wrong)
     assert place.workspace.store.jobs.alive() == []
 

@@ -22,7 +22,7 @@ _COMMANDS = {
     "compare": "Is the difference between two models, engines or settings real?",
     "capacity": "Find the highest rate that meets a latency objective.",
     "recommend": "Find the best engine, cores, streams and batch size.",
-    "profile": "Where the time goes, layer by layer, and what pruning would buy and cost.",
+    "profile": "Where the time goes, layer by layer, and what pruning would gain and cost.",
     "optimize": "Make a pruned or quantised version of a model, and measure what it cost and gained.",
     "plot": "Draw results as a chart.",
     "serve": "Show projects, profiles and benchmarks as a web page.",
@@ -32,7 +32,7 @@ _COMMANDS = {
     "show": "Show an entry of the store.",
     "rerun": "Measure an entry again, under the same conditions.",
     "remove": "Remove entries from the store.",
-    "import": "Take in the entries of an exported file.",
+    "import": "Import the entries of an exported file.",
     "prune": "Remove old entries from the store.",
     "store": "Check the store, or copy it while it is in use.",
     "completion": "Print the script for completion in bash, zsh or fish.",
@@ -42,7 +42,7 @@ _LONGEST = 4000
 _EPILOG = """Start with: inferlab benchmark demo:resnet50 -t 3
 
 Exit codes: 0 done, 1 a gate says "regressed", 2 bad input, 3 a cell failed, 4 inconclusive at a gate, 5 wrong
-outputs under --strict, 6 measured but not saved, 70 a fault of inferlab, 130 interrupted."""
+outputs under --strict, 6 measured but not saved, 70 internal error, 130 interrupted."""
 
 
 class _Interrupted(BaseException):
@@ -147,10 +147,10 @@ def _told(error: BaseException, printed: bool) -> int:
             return 130
         case OSError():
             # A full disk, a folder that may not be written: the system's own words say it best.
-            _say(f"the system refused: {error}")
+            _say(f"operating system error: {error}")
             return 70
         case _:
-            _say(f"a fault of inferlab itself ({type(error).__name__}: {error}). {keep(error)}")
+            _say(f"internal error ({type(error).__name__}: {error}). {keep(error)}")
             return 70
 
 

@@ -23,7 +23,7 @@ _HELP = f"""Measure how fast MODEL runs.
 Options that take a list (1,8,32 or 1-4 or 1-64*2) make a sweep: every combination is measured, in random order.
 
 {MODELS}"""
-_RESUME = "Go on with a sweep that was cut off: the newest, or that with this id."
+_RESUME = "Resume an interrupted sweep: the newest, or the one with this id."
 # What may be said beside --resume: all else is fixed already.
 _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save", "baseline")
 
@@ -33,7 +33,7 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 @declared_options("benchmark", PLAN)
 @click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=BASELINE)
 @plan_option
-@click.option("--dry-run", is_flag=True, help="Say what would be measured, and stop.")
+@click.option("--dry-run", is_flag=True, help="Show what would be measured, and exit.")
 @click.option("--resume", is_flag=False, flag_value="", metavar="[ID]", help=_RESUME)
 @strict_option
 @measures
@@ -50,7 +50,7 @@ def command(
     from inferlab.views import benchmark as view
 
     for name in given_options(click.get_current_context(), _WITH_RESUME) if resume is not None else ():
-        raise BadInput(f"--resume goes on with what was planned, so {name} cannot be given beside it.")
+        raise BadInput(f"--resume continues what was planned, so {name} cannot be given with it.")
     if model is None and resume is None:
         raise BadInput("No model was named. Try: inferlab benchmark demo:resnet50 -t 3")
     plan = make_plan(model or "", values)
@@ -83,7 +83,7 @@ def _tell_cells(plan: Plan, baseline: tuple[str, ...], log: Log) -> int:
     for number, cell in enumerate(cells, 1):
         click.echo(f"{number}. {text.cell_label(cell)}")
     minutes = len(cells) * plan.time_s / 60
-    click.echo(f"{plural(len(cells), 'cell')}, about {minutes:.1f} minutes and what loading and warming up take.")
+    click.echo(f"{plural(len(cells), 'cell')}, about {minutes:.1f} minutes, plus loading and warm-up.")
     return 0
 
 

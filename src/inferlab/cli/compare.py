@@ -28,7 +28,7 @@ The verdict speaks of B against A: faster, slower, same (within the margin) or i
 
 {MODELS}"""
 _ARM = "An option of arm {} alone, such as num_cores=2 or engine-option=spinning=0. May be repeated."
-_GATE = "Be a gate: exit 1 if B is slower, 4 if that is inconclusive, 0 otherwise."
+_GATE = "Act as a gate: exit 1 if B is slower, 4 if that is inconclusive, 0 otherwise."
 #: What an arm may have of its own, by every long way to write it.
 _OF_AN_ARM = {
     name.lstrip("-").replace("-", "_"): option

@@ -21,7 +21,7 @@ _HELP = """Write a PyTorch model as ONNX, or entries of the store as a file.
 
 MODEL is a Hugging Face folder, hf:ORG/NAME, a torch.export program (.pt2) or a TorchScript file; what is written
 is checked against eager PyTorch. An ID is one that inferlab history lists; -o then ends in .jsonl, or in .jsonl.gz
-to compress, and inferlab import takes that file in again."""
+to compress, and inferlab import reads that file back."""
 _TIMEOUT = "Seconds after which an export counts as hung."
 _ENTRIES = (".jsonl", ".jsonl.gz")
 # What only the one use takes, by parameter: the option as it is written.
@@ -94,7 +94,7 @@ def _export_entries(ids: tuple[str, ...], path: Path, store_url: str | None, qui
     for one in ids:
         if not _ID_LETTERS.issuperset(one):
             raise BadInput(
-                f"'{one}' is no id of the store (see: inferlab history). To turn a model into ONNX, give -o a "
+                f"'{one}' is not an id in the store (see: inferlab history). To turn a model into ONNX, give -o a "
                 "name that ends in .onnx."
             )
     _check_writable(path)
@@ -110,7 +110,7 @@ def _export_entries(ids: tuple[str, ...], path: Path, store_url: str | None, qui
 
 def _check_writable(path: Path) -> None:
     if path.exists() and not path.is_file():
-        raise BadInput(f"{path} is no ordinary file. Give -o another name.")
+        raise BadInput(f"{path} is not an ordinary file. Give -o another name.")
     if not path.parent.is_dir():
         raise BadInput(f"The folder of {path} does not exist. Make it first: mkdir -p {path.parent}")
 

@@ -13,7 +13,7 @@ from inferlab.cli.work import opened, store_option
 from inferlab.records import Status
 from inferlab.store import Entry
 
-_MODEL = "Only models (or titles) that contain this, or whose digest begins so."
+_MODEL = "Only models (or titles) that contain this, or whose digest begins with it."
 _STATUS = "Only what is done, has failed or cancelled cells, or is not finished."
 _PAGE = 20
 _BEGIN = "Start with: inferlab benchmark demo:resnet50 -t 3"
@@ -21,7 +21,12 @@ _BEGIN = "Start with: inferlab benchmark demo:resnet50 -t 3"
 
 @click.command("history")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="At most so many."
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=_PAGE,
+    show_default=True,
+    help="Show at most this many.",
 )
 @click.option("--before", metavar="ID", help="Only what is older than this entry: the next page.")
 @click.option("--model", metavar="TEXT", help=_MODEL)
@@ -62,7 +67,7 @@ def command(
     if page:
         _print(page)
     elif name and (before or model or engine or status):
-        click.echo(f"Nothing in the store {name} fits. See all with: inferlab history", err=True)
+        click.echo(f"Nothing in the store {name} matches. See all with: inferlab history", err=True)
     else:
         click.echo(f"Nothing is saved yet{name and f' in {name}'}. {_BEGIN}", err=True)
     if older:

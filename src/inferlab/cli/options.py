@@ -129,7 +129,7 @@ def plan_option(command: Any) -> Any:
         expose_value=False,
         callback=_take,
         metavar="FILE.yaml",
-        help="Options from a file, by their long names; those given here go before it.",
+        help="Options from a file, by their long names; those given here take precedence.",
     )(command)
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from inferlab.records.profile import Profile
 
 _SHOWN_AGAIN = "A profile that was made before (its file, or its id of inferlab history) is shown again."
-_HELP = f"""Where the time of MODEL goes layer by layer, what pruning would buy, what it would cost.
+_HELP = f"""Where the time of MODEL goes layer by layer, what pruning would gain and what it would cost.
 
 \b
-  inferlab profile model.onnx -e deepsparse                with times at every level of pruning
+  inferlab profile model.onnx -e deepsparse                with times at every sparsity level
   inferlab profile model.onnx --data inputs.npz --html report.html
   inferlab profile model.onnx --no-performance --no-loss   only what the architecture says
   inferlab profile old.json --budget 0.3                   a profile made before, for another budget

@@ -10,8 +10,8 @@ from inferlab.cli.work import opened, store_option
 
 @click.command("prune")
 @click.option("--keep", type=int, metavar="N", help="Keep the newest N entries.")
-@click.option("--older-than", type=float, metavar="DAYS", help="Remove only what is older than so many days.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--older-than", type=float, metavar="DAYS", help="Remove only what is older than this many days.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @store_option
 def command(keep: int | None, older_than: float | None, dry_run: bool, yes: bool, store_url: str | None) -> None:

@@ -31,7 +31,7 @@ def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, exp
         benchmark = Lab(store).rerun(before.id, work.log, live=work.log.live)
     code = show(benchmark, work, strict)
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
-        work.log.say(f"Not all conditions are those of {before.id}: the cores or the inputs here are others.")
+        work.log.say(f"Not all conditions are those of {before.id}: the cores or the inputs differ here.")
     work.say_saved(benchmark.id)
     if benchmark.id and work.log.all_saved:
         if any(one.status in ("cancelled", "pending") for one in benchmark.outcomes):

@@ -10,10 +10,10 @@ import click
 from inferlab.cli.work import store_option
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])?(?:I?B)?")
-_OPEN = "Let everybody on this machine in without a token; refused at addresses that others can reach."
+_OPEN = "Let everyone on this machine in without a token; refused for addresses that other machines can reach."
 _PRIVATE = "Let models be downloaded from this machine and from private networks, too."
 _MOST = "Largest model to take, uploaded or downloaded, such as 500M."
-_PORT = "Port to listen at.  [default: 8765, or the next that is free]"
+_PORT = "Port to listen on.  [default: 8765, or the next that is free]"
 _FOLDER = "Folder below which models may be opened by their path; may be repeated.  [default: the current one]"
 
 
@@ -31,7 +31,7 @@ class Bytes(click.ParamType[int]):
 
 
 @click.command("serve")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), help=_PORT)
 @click.option("--no-browser", is_flag=True, help="Do not open the browser.")
 @click.option("--no-token", is_flag=True, help=_OPEN)

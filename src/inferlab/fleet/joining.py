@@ -69,7 +69,7 @@ def _init(ray: Any, address: str) -> None:
             ) from error
         raise BadInput(
             f"There is no Ray cluster to join at '{address}': {first_line(error)} On a machine of the cluster "
-            "say --cluster auto; --cluster local starts one here."
+            "give --cluster auto; --cluster local starts one here."
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -81,8 +81,8 @@ def _refuse_deaf(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise BadInput(
-            f"'{address}' is no address of a Ray cluster. Write it as HOST:6379, or say auto on a machine of the "
-            "cluster."
+            f"'{address}' is not the address of a Ray cluster. Write it as HOST:6379, or give auto on a machine "
+            "of the cluster."
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
@@ -90,7 +90,7 @@ def _refuse_deaf(address: str) -> None:
         cause = "no answer" if isinstance(error, TimeoutError) else str(getattr(error, "strerror", "") or error)
         raise BadInput(
             f"There is no Ray cluster to join at '{address}': {cause[:1].lower()}{cause[1:]}. Look at the head's "
-            "address and port; on a machine of the cluster say --cluster auto; --cluster local starts one here."
+            "address and port; on a machine of the cluster give --cluster auto; --cluster local starts one here."
         ) from error
 
 

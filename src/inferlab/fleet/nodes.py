@@ -82,7 +82,7 @@ def named_type(name: str, nodes: Sequence[Node]) -> MachineType:
     for node in nodes[1:]:
         if differences := unlike(nodes[0].machine, node.machine):
             raise BadInput(
-                f"The nodes of '{name}' are not alike, so they cannot stand for one machine type: {nodes[0].name} "
+                f"The nodes of '{name}' differ, so they cannot be one machine type: {nodes[0].name} "
                 f"and {node.name} differ in {', '.join(differences)}. Give them names of their own."
             )
     return MachineType(name, tuple(nodes))

@@ -152,7 +152,7 @@ def _write(path: Path, expected: PackedFile, next_piece: Callable[[], bytes]) ->
             total.update(piece)
             left -= len(piece)
     if total.hexdigest() != expected.sha256:
-        raise BadInput(f"{expected.name} was damaged on its way to this node: its digest is another one.")
+        raise BadInput(f"{expected.name} was damaged on its way to this node: its digest differs.")
 
 
 def _put(part: Path, parcel: Parcel) -> None:

@@ -104,7 +104,7 @@ def measure(errand: Errand, name: str, listener: Listener) -> Iterator[PackedRun
             job = cells.make_job(plan, model, errand.cell, errand.live)
             if digest(job.inputs[0]) != job.cell.input_digest:
                 raise BadInput(
-                    f"The node {name} makes other inputs than the machine that asks. Install the same version of "
+                    f"The node {name} generates other inputs than this machine. Install the same version of "
                     "NumPy on both, or give --input."
                 )
             before = [unpacked(one) for one in errand.before]

@@ -71,7 +71,9 @@ class Site:
             raise BadInput(f"No node of the cluster is of type {name} now. Start one, and go on with --resume.")
         unknown = [name for name, _ in self._plan.prices if name not in names] if only is None else []
         if unknown:
-            raise BadInput(f"{unknown[0]} has a price but is no machine type here; these are: {', '.join(names)}.")
+            raise BadInput(
+                f"{unknown[0]} has a price but is not a machine type here; there are: {', '.join(names)}."
+            )
         for one in found:
             if len(one.nodes) < self._plan.nodes:
                 raise BadInput(

@@ -64,7 +64,7 @@ def validate_comparison(a: Plan, b: Plan, time_s: float, margin: float) -> None:
     """Refuse what cannot be compared before anything is loaded."""
     check_margin(margin)
     if not 0 < time_s < math.inf:
-        raise BadInput(f"The time must be more than 0 seconds and end one day, not {time_s:g}.")
+        raise BadInput(f"The time must be more than 0 seconds and finite, not {time_s:g}.")
     if "server" in (*a.scenarios, *b.scenarios):
         raise BadInput(
             "Arms are compared at full load, not at a rate of requests. Use -s sync or -s async, or compare "

@@ -247,7 +247,7 @@ class Lab:
         return replace(found, id=saver.id)
 
     def profile(self, plan: Plan, wanted: ProfileOptions | None = None, listener: Listener = ignore) -> Profile:
-        """Where the time of a model goes, and what pruning would buy and cost, in a plan of one cell.
+        """Where the time of a model goes, and what pruning would gain and cost, in a plan of one cell.
 
         Each part is saved when it is done; Ctrl-C keeps those, and raises where that is nothing. What an engine
         could not do is a sentence in it.

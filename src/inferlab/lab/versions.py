@@ -170,8 +170,8 @@ def saved_basis(asked: VersionOptions, model: Model, lab: Lab) -> Basis:
         found = lab.saved_profile(name)
         if found.model.digest != model.digest:
             raise BadInput(
-                f"{name} is a profile of another model, {found.model.source}, and predicts nothing of this one. "
-                f"Profile it with: inferlab profile {model.source}"
+                f"{name} is a profile of another model, {found.model.source}, and predicts nothing about this "
+                f"one. Profile it with: inferlab profile {model.source}"
             )
         return found
 

@@ -104,7 +104,7 @@ def _listed(cpu_list: tuple[int, ...], pinning: Pinning) -> tuple[int, ...]:
     if pinning != "core":
         raise BadInput(f"--cpu-list binds threads to CPUs, and -pin {pinning} does not: leave one of them out.")
     if not hasattr(os, "sched_setaffinity"):
-        raise BadInput("This system binds no process to CPUs: leave out --cpu-list.")
+        raise BadInput("This system cannot bind a process to CPUs: leave out --cpu-list.")
     if missing := [str(cpu) for cpu in cpu_list if cpu not in allowed]:
         known = ", ".join(map(str, allowed))
         raise BadInput(f"--cpu-list names CPU {', '.join(missing)}, but this process may use only {known}.")

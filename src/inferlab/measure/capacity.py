@@ -53,7 +53,7 @@ _NOT_OURS = ("overloaded", "one-process", "interrupted")
 def find_capacity(job: Job, objective: Objective, listener: Listener) -> Capacity:
     """Search the highest rate in fresh processes, one after the other, within the cell's time.
 
-    Ctrl-C keeps the processes that are complete. Raises BadInput where the time cannot carry the objective.
+    Ctrl-C keeps the processes that are complete. Raises BadInput where the time is too short for the objective.
     """
     job = replace(job, cell=replace(job.cell, scenario="server", rate=None))
     label = f"capacity of {job.model.source} on {job.cell.engine}"
@@ -156,7 +156,7 @@ class _Finder:
         return LoneRequest(value_s(self._objective, times_s), self._objective.statistic)
 
     def _afford(self, rate: float) -> rate_search.Budget:
-        """How to spend the time on a search around a rate; refuses where it cannot carry the objective."""
+        """How to spend the time on a search around a rate; refuses where it is too short for the objective."""
         fewest, needed = self._cell.processes or 1, samples_needed(self._objective)
         found = rate_search.budget(self._cell.time_s, self._wanted, fewest, self._overhead_s, rate, needed)
         if found is None:
@@ -164,8 +164,8 @@ class _Finder:
                 f" or -t {self._time_needed_s(self._wanted, rate):g} for {self._wanted} processes and an interval"
             )
             raise BadInput(
-                f"{duration(self._cell.time_s)} cannot carry {self._objective.text}: that takes {needed} requests "
-                f"at each of several rates, and they come at about {rate:.3g} a second. "
+                f"{duration(self._cell.time_s)} is too short for {self._objective.text}: that takes {needed} "
+                f"requests at each of several rates, and they come at about {rate:.3g} per second. "
                 f"Give -t {self._time_needed_s(fewest, rate):g}{wanted if fewest < self._wanted else ''}."
             )
         return found
@@ -178,7 +178,7 @@ class _Finder:
             if prober.reach == "bound":
                 raise BadInput(
                     f"The search for the highest rate did not end within {duration(self._cell.time_s)}. "
-                    f"Stop other programs (inferlab doctor tells), or give -t {2 * self._cell.time_s:g}."
+                    f"Stop other programs (inferlab doctor shows them), or give -t {2 * self._cell.time_s:g}."
                 )
             self._rungs = prober.near or self._rungs
         prober.trace([self._rungs[0] + below for below in rate_search.CURVE], self._budget.curve_s)

@@ -56,7 +56,7 @@ def check_streams(
     if instances < 1:
         raise BadInput(f"The number of instances must be at least 1, not {instances}.")
     if scenario == "server" and rate is None:
-        raise BadInput("The scenario server needs the rate of requests: --rate 50 for 50 requests a second.")
+        raise BadInput("The scenario server needs the rate of requests: --rate 50 for 50 requests per second.")
     if scenario != "server" and rate is not None:
         raise BadInput(f"A rate of requests belongs to the scenario server, not to {scenario}. Use -s server.")
     PLAN["rate"].validate(rate)

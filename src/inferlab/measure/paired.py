@@ -40,7 +40,7 @@ class ComparisonJob:
     b: Job
     #: What is compared, in the user's words.
     labels: tuple[str, str]
-    #: Seconds in all, loading included.
+    #: Total seconds, including loading.
     time_s: float
     #: Differences up to this share do not matter.
     margin: float

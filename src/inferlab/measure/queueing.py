@@ -146,9 +146,9 @@ def parse_objective(text: str) -> Objective:
     share, limit_s = found["percent"], float(found["number"]) * _UNITS_S[found["unit"]]
     if share is not None and not 50 <= float(share) < 100:
         raise BadInput(
-            f"The objective '{text}' names a percentile that is none to serve by: take one from p50 to below p100."
+            f"The objective '{text}' names a percentile outside the range: choose one from p50 to below p100."
         )
     if limit_s == 0:
-        raise BadInput(f"The objective '{text}' has a limit of 0, which no request keeps. {_EXAMPLES}")
+        raise BadInput(f"The objective '{text}' has a limit of 0, which no request can meet. {_EXAMPLES}")
     statistic = found["statistic"] if share is None else f"p{float(share):.10g}"
     return Objective("median" if statistic == "p50" else statistic, limit_s, plain)

@@ -209,7 +209,7 @@ def _asked(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
             return codec.decode(answer.result, _hints(function)["return"])
         except ValueError as error:
             raise BadInput(
-                f"{subject} cannot be read: what its reader answered makes no sense ({error})."
+                f"{subject} cannot be read: the answer of its reader is not valid ({error})."
             ) from error
     raise _error(answer, subject, memory_bytes)
 
@@ -324,7 +324,7 @@ def _understood(content: bytes, subject: str, memory_bytes: int) -> Answer:
             f"memory (more than {memory_bytes / 1e9:.1f} GB) or time."
         )
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    raise BadInput(f"{subject} cannot be read: its reader {how}. The file is damaged, or made to do harm.")
+    raise BadInput(f"{subject} cannot be read: its reader {how}. The file is damaged or malicious.")
 
 
 def _hand_over(theirs: socket.socket, module: str) -> None:

@@ -97,7 +97,7 @@ def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[Te
         ) from error
     if labels.dtype.kind not in "iu":
         raise BadInput(
-            f"The labels in {path} are {labels.dtype.name}. Give whole numbers: the classes, from 0 on."
+            f"The labels in {path} are {labels.dtype.name}. Give whole numbers: the classes, counted from 0."
         )
     if labels.ndim == 0 or (rows is not None and labels.shape[0] != rows):
         count = labels.shape[0] if labels.ndim else 1

@@ -355,11 +355,11 @@ def _download(url: str, path: Path, listener: Listener, budget: Budget) -> None:
         budget.check(url)
         raise BadInput(f"{url} cannot be downloaded: {_cause(error.reason)}.") from error
     except (http.client.InvalidURL, UnicodeError) as error:
-        raise BadInput(f"{url} is not a URL that can be asked for: {error}.") from error
+        raise BadInput(f"{url} is not a URL that can be requested: {error}.") from error
     except (http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
         budget.check(url)
         raise BadInput(
-            f"{url} cannot be downloaded: the connection broke ({_cause(error)}). Try again."
+            f"{url} cannot be downloaded: the connection was lost ({_cause(error)}). Try again."
         ) from error
 
 

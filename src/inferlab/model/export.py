@@ -27,7 +27,7 @@ _SCRIPT_ENDINGS = (".pt", ".pth", ".ts", ".torchscript", ".jit")
 
 
 class WrongExport(InferlabError):
-    """The ONNX file computes something else than eager PyTorch."""
+    """The ONNX file gives other outputs than eager PyTorch."""
 
     exit_code = 5
 
@@ -102,7 +102,7 @@ def export_to_onnx(
         answer = run_task(launch, "export", arguments, blocks, timeout or timeout_s(_PATIENCE_S))
         if not answer["error"] <= tolerance:
             raise WrongExport(
-                f"The exported model computes something else than eager PyTorch: the largest relative error is "
+                f"The exported model gives other outputs than eager PyTorch: the largest relative error is "
                 f"{answer['error']:.3g}, the tolerance {tolerance:.3g}. Nothing was written to {out}."
             )
         size_bytes = sum(file.stat().st_size for file in made.parent.iterdir())
@@ -139,7 +139,7 @@ def _located(path: Path) -> tuple[Path, str]:
         raise BadInput(f"{path} does not exist. Give a Hugging Face folder, a .pt2 or a TorchScript file.")
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise BadInput(f"{path} has no config.json, so it is no Hugging Face folder.")
+            raise BadInput(f"{path} has no config.json, so it is not a Hugging Face folder.")
         return path.resolve(), "transformers"
     if path.suffix == ".pt2":
         return path.resolve(), "torch-export"

@@ -162,7 +162,9 @@ def resolve_stub(source: str, listener: Listener = ignore) -> Path:
     if mirror is not None and not at_url:
         folder = Path(mirror).expanduser()
         if not folder.is_dir():
-            raise BadInput(f"The zoo mirror {mirror} is neither a folder nor a URL. Mend {_where_to_name_it()}.")
+            raise BadInput(
+                f"The zoo mirror {mirror} is neither a folder nor a URL. Correct {_where_to_name_it()}."
+            )
         if file := _model_in(folder / stub):
             return file
     if file := _in_sparsezoo_cache(stub):

@@ -16,7 +16,7 @@ from inferlab.errors import Damaged
 from inferlab.model.onnx_graph import Body, all_nodes, all_tensors, bodies, subgraphs, type_name
 from inferlab.model.weights import bit_width, tensor_bytes
 
-#: Nodes, and bytes of them, that a model may have once its functions stand in the place of their calls.
+#: Nodes, and bytes of them, that a model may have once its functions are inlined.
 MOST_NODES = 250_000
 MOST_BYTES = 2**31 - 1
 # No model has so many elements in one tensor; sums of sizes stay within 64 bits.
@@ -90,7 +90,7 @@ def _check_depth(proto: ModelProto) -> None:
     while waiting:
         body, depth = waiting.pop()
         if depth > _DEEPEST:
-            raise Damaged(f"its graphs lie inside each other more than {_DEEPEST} deep")
+            raise Damaged(f"its graphs are nested more than {_DEEPEST} deep")
         waiting.extend((inner, depth + 1) for node in body.node for inner in subgraphs(node))
 
 
@@ -220,11 +220,10 @@ def _check_inlined(proto: ModelProto, functions: dict[_Key, FunctionProto]) -> N
     nodes, size = _size(proto.graph, functions, sizes)
     if nodes > MOST_NODES:
         raise Damaged(
-            f"it has {nodes:,} nodes once its functions stand in the place of their calls, "
-            f"more than the {MOST_NODES:,} that are read"
+            f"it has {nodes:,} nodes once its functions are inlined, more than the {MOST_NODES:,} that are read"
         )
     if functions and size > MOST_BYTES:
-        raise Damaged("it takes more than 2 GB once its functions stand in the place of their calls")
+        raise Damaged("it takes more than 2 GB once its functions are inlined")
 
 
 def _calls(body: Body, functions: dict[_Key, FunctionProto]) -> list[_Key]:

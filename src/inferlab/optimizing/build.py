@@ -176,7 +176,7 @@ class _Steps:
 
 
 def far_off(distance: Distance) -> tuple[Finding, ...]:
-    """A warning where the model does not do its work any more: by its accuracy, or else by its outputs."""
+    """A warning where the model no longer works: by its accuracy, or else by its outputs."""
     if distance.accuracy is not None and distance.original_accuracy is not None:
         if distance.original_accuracy - distance.accuracy <= ACCURACY_LIMIT:
             return ()

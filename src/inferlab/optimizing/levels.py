@@ -278,7 +278,7 @@ def _meant(pattern: str, nodes: Sequence[NodeCost], key: str) -> list[NodeCost]:
         expression = re.compile(pattern)
     except re.error as error:
         raise BadInput(
-            f"'{pattern}' in {key} is no name of a layer and no regular expression: {error}."
+            f"'{pattern}' in {key} is neither the name of a layer nor a valid regular expression: {error}."
         ) from error
     meant = [node for node in nodes if any(expression.fullmatch(name) for name in _names(node))]
     if not meant:

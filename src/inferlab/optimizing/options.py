@@ -31,11 +31,9 @@ def validate_version(asked: VersionOptions) -> None:
             "--int8, --weights-only, --float, --recipe or --goal."
         )
     if not 0 < asked.time_s < math.inf:
-        raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {asked.time_s:g}.")
+        raise BadInput(f"The measuring time must be more than 0 seconds and finite, not {asked.time_s:g}.")
     if not 0 < asked.search_s < math.inf:
-        raise BadInput(
-            f"The time of a search must be more than 0 seconds and end one day, not {asked.search_s:g}."
-        )
+        raise BadInput(f"The time of a search must be more than 0 seconds and finite, not {asked.search_s:g}.")
     if asked.goal is not None and (asked.recipe.pruning is not None or asked.recipe.quantization is not None):
         raise BadInput("A goal is searched for among all recipes: leave out what says how to prune or quantise.")
 
@@ -49,10 +47,10 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.schedule is not None:
         _check_schedule(recipe.schedule)
     if recipe.seed < 0:
-        raise BadInput(f"seed is a whole number from 0 on, not {recipe.seed}.")
+        raise BadInput(f"seed is a whole number of 0 or more, not {recipe.seed}.")
     for name, shape in recipe.shapes.items():
         if any(size < 1 for size in shape):
-            raise BadInput(f"shapes.{name} has whole numbers from 1 on, not {list(shape)}.")
+            raise BadInput(f"shapes.{name} has whole numbers of 1 or more, not {list(shape)}.")
 
 
 def _check_pruning(pruning: Pruning) -> None:
@@ -70,7 +68,7 @@ def _check_pruning(pruning: Pruning) -> None:
     if pruning.minimum > pruning.maximum:
         raise BadInput(
             f"pruning.minimum ({pruning.minimum:g}) is above pruning.maximum ({pruning.maximum:g}): "
-            "no layer could keep both."
+            "no layer could meet both."
         )
     if pruning.budget is not None:
         check_budget(pruning.budget)
@@ -110,12 +108,12 @@ def _check_quantization(quantization: Quantization) -> None:
         ("calibration_items", quantization.calibration_items),
     ):
         if value < 0:
-            raise BadInput(f"quantization.{name} is a whole number from 0 on, not {value}.")
+            raise BadInput(f"quantization.{name} is a whole number of 0 or more, not {value}.")
 
 
 def _check_schedule(schedule: Schedule) -> None:
     if not 0 <= schedule.start_epoch <= schedule.end_epoch <= schedule.epochs:
-        raise BadInput("schedule: start_epoch, end_epoch and epochs must follow each other, from 0 on.")
+        raise BadInput("schedule: start_epoch, end_epoch and epochs must be in this order, from 0.")
     if schedule.update_frequency <= 0:
         raise BadInput(f"schedule.update_frequency is more than 0 epochs, not {schedule.update_frequency:g}.")
     if not 0 <= schedule.initial_sparsity < 1:
@@ -124,7 +122,7 @@ def _check_schedule(schedule: Schedule) -> None:
         )
     for epoch, rate in schedule.learning_rates:
         if epoch < 0 or rate <= 0:
-            raise BadInput("schedule.learning_rates are pairs of an epoch from 0 on and a rate above 0.")
+            raise BadInput("schedule.learning_rates are pairs of an epoch of 0 or more and a rate above 0.")
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

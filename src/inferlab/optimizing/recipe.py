@@ -140,7 +140,7 @@ def parse_goal(text: str, max_loss: str | float = 0.01) -> Goal:
         name, ratio = _part(part, text)
         if name in ratios:
             how = "fast" if name == "speedup" else "small"
-            raise BadInput(f"The goal '{text}' says twice how {how} the model shall be.")
+            raise BadInput(f"The goal '{text}' says twice how {how} the model is to be.")
         ratios[name] = ratio
     return Goal(ratios.get("speedup"), ratios.get("size_ratio"), parse_loss(max_loss))
 

@@ -46,10 +46,10 @@ def loads(text: str, name: str) -> Recipe:
     except ValueError as error:
         raise BadInput(f"The recipe {name} cannot be read: {error}. {_LIKE}") from error
     if not isinstance(content, dict):
-        raise BadInput(f"{name} is no recipe: keys with values are expected. {_LIKE}")
+        raise BadInput(f"{name} is not a recipe: it must hold keys with values. {_LIKE}")
     if content.get("format") != RECIPE_FORMAT:
         raise BadInput(
-            f"{name} is no recipe that this version reads: its format is {content.get('format')!r:.60}, not "
+            f"{name} is not a recipe that this version reads: its format is {content.get('format')!r:.60}, not "
             f"'{RECIPE_FORMAT}'. {_LIKE}"
         )
     try:

@@ -15,7 +15,7 @@ from inferlab.records.optimization import Candidate, Goal, Interval, Recipe
 # Of the whole time: a first look at the speed of each, a longer one where the first leaves the goal open, and the
 # longest where it seems to be reached, which is a better use of the time than to go on.
 _SHORT, _LONG, _LONGEST = 1 / 16, 1 / 4, 1 / 2
-_OVER = "the time was over"
+_OVER = "time ran out"
 _TOO_LOSSY = "it loses more than allowed"
 _TOO_LARGE = "it is not small enough"
 

@@ -57,7 +57,7 @@ class Kind:
         texts = [self.text(value) for value in values]
         for text in texts:
             if "," in text or text != text.strip():
-                raise ValueError(f"'{text}' cannot stand in a list of {name}")
+                raise ValueError(f"'{text}' cannot be in a list of {name}")
         return ",".join(texts)
 
 
@@ -376,7 +376,7 @@ class Prices(Kind):
         except ValueError:
             amount = 0.0
         if not (equals and name) or not 0 < amount < math.inf:
-            raise ValueError(f"'{part}' is not a price an hour such as c7i=0.0892.")
+            raise ValueError(f"'{part}' is not a price per hour such as c7i=0.0892.")
         return [(name.strip(), amount)]
 
     def limited(self, name: str, value: Any) -> Any:

@@ -18,7 +18,7 @@ Count: TypeAlias = int | Literal["max"] | None
 ShapesLike: TypeAlias = str | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
 
 _STREAMS = ("benchmark", "compare", "capacity")
-_IN_ALL = "Seconds in all, loading included."
+_IN_ALL = "Total seconds, including loading."
 
 
 class PlanKeywords(TypedDict, total=False):
@@ -79,7 +79,7 @@ class PlanKeywords(TypedDict, total=False):
             ("-nstreams", "--num_streams"),
             Whole(1, most=True),
             "Where and how to run",
-            "Streams, except in sync.",
+            "Number of streams; sync has one.",
             label="number of streams",
             unset="one per core",
             search="all that divide the cores",
@@ -184,7 +184,7 @@ class PlanKeywords(TypedDict, total=False):
         Some[float | None],
         Option(
             ("--rate",),
-            Number(0, above=True, unit="requests a second"),
+            Number(0, above=True, unit="requests per second"),
             "Where and how to run",
             "Requests per second that arrive in the scenario server.",
             field="rates",
@@ -218,7 +218,7 @@ class PlanKeywords(TypedDict, total=False):
             label="measuring time",
             help_of={
                 **dict.fromkeys(("compare", "capacity", "recommend"), _IN_ALL),
-                "profile": "Seconds of measuring times for each part, at most.",
+                "profile": "Seconds of measuring for each part, at most.",
                 "optimize": "Seconds of measuring for each comparison and each profile; with loading up to three "
                 "times as long.",
             },
@@ -231,7 +231,7 @@ class PlanKeywords(TypedDict, total=False):
             ("-w", "--warmup_time"),
             Number(0, unit="seconds"),
             "Measuring",
-            "Most seconds to warm up each process, or 0.",
+            "Longest warm-up of each process in seconds; 0 for none.",
             field="warmup_s",
             label="warm-up time",
             commands=("benchmark",),
@@ -255,7 +255,7 @@ class PlanKeywords(TypedDict, total=False):
             ("--precision",),
             Share(),
             "Measuring",
-            "Go on until the 95 % interval is ±1% (or so) narrow; the time is then the most.",
+            "Measure until the 95 % interval is this narrow, such as ±1%; the time is then an upper limit.",
             metavar="1%",
             commands=("benchmark",),
         ),
@@ -372,7 +372,7 @@ class ComparisonKeywords(PlanKeywords, total=False):
             ("--margin",),
             Share(),
             "Measuring",
-            "The share up to which a difference does not matter.",
+            "Differences up to this share do not matter.",
             default=0.01,
         ),
     ]

@@ -37,12 +37,14 @@ class ProfileKeywords(PlanKeywords, total=False):
             ("--levels",),
             Levels(),
             "Profiles",
-            "Shares of zeros to measure times at: 0.6,0.9, all or none.",
+            "Sparsity levels to measure times at: 0.6,0.9, all or none.",
             unset="all where the engine imposes them",
             many="commas",
         ),
     ]
-    int8: Annotated[bool, Option(("--int8",), Flag(), "Profiles", "Measure a copy in INT8 too, really quantised.")]
+    int8: Annotated[
+        bool, Option(("--int8",), Flag(), "Profiles", "Also measure a copy that is really quantised to INT8.")
+    ]
     roofline: Annotated[
         bool,
         Option(

@@ -79,7 +79,7 @@ class VersionKeywords(PlanKeywords, total=False):
             ("--exclude",),
             Word(),
             "Pruning",
-            "Leave these layers as they are, pruned and quantised neither. May be repeated.",
+            "Leave these layers as they are, neither pruned nor quantised. May be repeated.",
             many="repeated",
         ),
     ]
@@ -112,7 +112,7 @@ class VersionKeywords(PlanKeywords, total=False):
             ("--weights-only",),
             Whole(),
             "Quantization",
-            "Store weights in so many bits, compute in floats.",
+            "Store weights in this many bits, compute in floating point.",
             metavar="8|4",
         ),
     ]
@@ -126,7 +126,7 @@ class VersionKeywords(PlanKeywords, total=False):
             ("--keep-sensitive",),
             Whole(),
             "Quantization",
-            "Leave this many layers that lose most by it in their precision; each is tried alone.",
+            "Keep the precision of this many of the most sensitive layers; each layer is tried alone.",
         ),
     ]
     per_tensor: Annotated[

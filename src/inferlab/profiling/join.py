@@ -1,7 +1,7 @@
 """Which nodes of a model's graph each executed layer covers: a pure function of names and of the graph's edges.
 
 A layer that an engine put in by itself, to copy or reorder a tensor, covers no node: its time is the engine's own
-and counts as not joined, so that it can be seen beside the layers that it serves.
+and counts as not attributed, so that it can be seen beside the layers that it serves.
 """
 
 from __future__ import annotations

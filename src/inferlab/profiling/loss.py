@@ -114,7 +114,9 @@ def measure(
     """
     _refuse_other_kinds(model)
     if model.random:
-        raise BadInput(f"{model.source} has random operators, so what pruning changes cannot be told from chance.")
+        raise BadInput(
+            f"{model.source} has random operators, so what pruning changes cannot be told from randomness."
+        )
     started = time.monotonic()
     chosen = layers_to_prune(costs)
     if not chosen:

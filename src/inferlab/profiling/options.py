@@ -26,9 +26,9 @@ def validate_profile(wanted: ProfileOptions) -> None:
     """Refuse what cannot be profiled before anything is measured."""
     for level in wanted.levels or ():
         if not 0 < level < 1:
-            raise BadInput(f"A level of pruning is a sparsity between 0 and 1, such as 0.9, not {level:g}.")
+            raise BadInput(f"A sparsity level lies between 0 and 1, such as 0.9, not {level:g}.")
     if not 0 < wanted.time_s < math.inf:
-        raise BadInput(f"The measuring time must be more than 0 seconds and end one day, not {wanted.time_s:g}.")
+        raise BadInput(f"The measuring time must be more than 0 seconds and finite, not {wanted.time_s:g}.")
     check_budget(wanted.budget)
     if wanted.verify and not (wanted.performance and wanted.loss):
         raise BadInput("--verify-estimate needs both profiles: leave out --no-performance and --no-loss.")

@@ -161,7 +161,7 @@ def _refuse_silent(job: Job) -> None:
         return
     able = [engine.name for engine in registry.list_engines() if "layer_times" in engine.capabilities]
     raise BadInput(
-        f"Engine '{job.cell.engine}' does not tell what its layers take. "
+        f"Engine '{job.cell.engine}' does not report the times of its layers. "
         f"Profile the model on one that does: {', '.join(able)}."
     )
 

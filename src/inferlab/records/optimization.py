@@ -202,7 +202,7 @@ class Optimization:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a search is to reach: so many times as fast, or so many times as small, within a loss."""
+    """What a search is to reach: so many times as fast, or so many times smaller, within a loss."""
 
     speedup: float | None = None
     size_ratio: float | None = None

@@ -31,7 +31,7 @@ class ProfileOptions:
     loss: bool = True
     performance_name: str = NAME
     loss_name: str = NAME
-    #: Shares of zeros to measure times at; None stands for all where the engine can impose them, else for none.
+    #: Sparsity levels to measure times at; None stands for all where the engine can impose them, else for none.
     levels: tuple[float, ...] | None = None
     int8: bool = False
     roofline: bool = False
@@ -83,7 +83,7 @@ class FlopsLayer:
     read_bytes: int | None
     weight_bytes: int
     write_bytes: int | None
-    #: FLOPs a byte that is read or written.
+    #: FLOPs per byte that is read or written.
     intensity: float | None
     zero_fraction: float | None
 
@@ -140,7 +140,7 @@ class Layer:
     kernel: str
     #: The engine handed it to another one, where pruning gains nothing.
     fallback: bool
-    #: Time per batch, rescaled so that all layers add up to the clean time; median over processes.
+    #: Time per batch, rescaled so that all layers add up to the time without the profiler; median over processes.
     ms: float
     #: The standard deviation of the time between processes; None with one process.
     spread_ms: float | None

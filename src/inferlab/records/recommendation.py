@@ -55,7 +55,7 @@ class Figures:
     items_per_sec: Estimate
     #: Of a batch.
     median_s: float
-    #: The objective's statistic; None where there is no objective.
+    #: The objective's statistic; None where there is not an objective.
     objective_s: float | None
     #: How many batches these two rest on; None in what version 1 stored.
     batches: int | None

@@ -72,7 +72,7 @@ class Machine:
     logical_cpus: int
     numa_nodes: int
     memory_bytes: int | None
-    #: CPUs' worth of time that the container may use; None where there is no limit.
+    #: CPUs that the container may use; None where there is no limit.
     cpu_quota: float | None
     system: str
     #: What its cloud calls it; None where it does not say.

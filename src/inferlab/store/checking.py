@@ -116,7 +116,7 @@ def _job(row: Row) -> None:
 def _object(text: str) -> dict[str, Any]:
     found = parse_json(text)
     if not isinstance(found, dict):
-        raise ValueError("its content is no object")
+        raise ValueError("its content is not an object")
     return found
 
 

@@ -207,13 +207,13 @@ def store_error(label: str, error: Exception, unreachable: bool) -> InferlabErro
     # SQLite's own message can hold what is no UTF-8, out of a damaged file.
     if any(word in low for word in _DAMAGED) or isinstance(error, UnicodeError):
         return BadInput(
-            f"The store {label} is damaged or no SQLite database ({said}). It was left as it is: move it away, "
-            "then begin a new one or import an export."
+            f"The store {label} is damaged or not an SQLite database ({said}). It was left as it is: move it "
+            "away, then begin a new one or import an export."
         )
     if any(word in low for word in _FOREIGN) or state in ("42P01", "42703"):
         return BadInput(
-            f"The store {label} is marked as ours, but its tables are not those that inferlab makes ({said}). "
-            "Name another store."
+            f"The store {label} is marked as a store of inferlab, but its tables are not those that "
+            "inferlab makes ({said}). Name another store."
         )
     if "is locked" in low or state in ("55P03", "40P01"):
         return NotSaved(
@@ -223,20 +223,18 @@ def store_error(label: str, error: Exception, unreachable: bool) -> InferlabErro
     if "is full" in low or state == "53100":
         return NotSaved(
             f"The disk of the store {label} is full. What was saved before is intact; this was not saved. "
-            "Make room."
+            "Free some space."
         )
     if "readonly" in low or state == "25006":
         return NotSaved(f"The store {label} cannot be written to. Change its permissions or name another store.")
     if "disk i/o error" in low:
-        return NotSaved(f"The disk of the store {label} refuses ({said}). It may be full or failing.")
+        return NotSaved(f"The disk of the store {label} reports an error ({said}). It may be full or failing.")
     if "unable to open" in low:
         return BadInput(
             f"The store {label} cannot be opened ({said}). Check its permissions or name another store."
         )
     if state == "42501":
-        return BadInput(
-            f"The store {label} denies us what we need ({said}). Ask its owner for the right to do it."
-        )
+        return BadInput(f"The store {label} does not allow this ({said}). Ask its owner for the permission.")
     if unreachable:
         return BadInput(
             f"The store {label} cannot be reached ({said}). Check that the server runs, its address, "
@@ -338,7 +336,7 @@ def _version(connection: Connection, database: Database) -> int:
         if foreign:
             raise BadInput(
                 f"{label} is a database of another program: it has the table {min(foreign)!r} and is not "
-                "marked as ours. Name another store."
+                "marked as a store of inferlab. Name another store."
             )
         return 0
     versions = connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608

@@ -116,7 +116,9 @@ def opened(path: Path) -> Iterator[Iterator[bytes]]:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         said = str(error) or type(error).__name__
-        raise BadInput(f"{path} is no whole file of inferlab export ({said}). Nothing was imported.") from error
+        raise BadInput(
+            f"{path} is not a complete file of inferlab export ({said}). Nothing was imported."
+        ) from error
 
 
 def _lines(file: Any, most_bytes: int) -> Iterator[bytes]:
@@ -193,10 +195,10 @@ def _check_entry(value: dict[str, Any]) -> None:
     if not all(isinstance(value[name], str) for name in (*_ENTRY, "note")):
         raise ValueError("an entry has something else where it should have text")
     if not _ID.fullmatch(value["id"]) or not _TIME.fullmatch(value["created_at"]):
-        raise ValueError(f"{value['id']!r:.40} of {value['created_at']!r:.40} is no entry")
+        raise ValueError(f"{value['id']!r:.40} of {value['created_at']!r:.40} is not an entry")
     rows.moment(value["created_at"])
     if not isinstance(value["content"], dict):
-        raise ValueError(f"the content of {value['id']} is no object")
+        raise ValueError(f"the content of {value['id']} is not an object")
     if value["kind"] == "benchmark":
         restored(Plan, value["content"]["plan"])
         restored(Model, value["content"]["model"])

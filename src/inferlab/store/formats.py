@@ -207,7 +207,7 @@ def _check_profile(profile: Profile) -> None:
         raise ValueError("a time, a batch size or a ceiling is not more than 0")
     for key in levels:
         if not 0 <= float(key) <= 1:
-            raise ValueError(f"{key} is no level of pruning")
+            raise ValueError(f"{key} is not a sparsity level")
 
 
 def _check_version(version: Optimization) -> None:

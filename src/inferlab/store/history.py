@@ -117,7 +117,7 @@ def cell_entry(row: Row) -> CellEntry:
     if row["status"] not in PRECEDENCE:
         raise ValueError(f"a cell cannot be {row['status']!r:.40}")
     if not all(value is None or isinstance(value, float | int) for value in cached.values()):
-        raise ValueError("numbers of a cell are none")
+        raise ValueError("values of a cell are not numbers")
     return CellEntry(
         cell_id=row["cell_id"],
         cell=restored(Cell, parse_json(row["content"])),

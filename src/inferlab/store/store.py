@@ -228,7 +228,7 @@ class Store:
     def prune(
         self, keep: int | None = None, older_than_days: float | None = None, dry_run: bool = False
     ) -> list[str]:
-        """Remove what is not among the newest `keep` and is older than so many days; returns ids, newest first.
+        """Remove what is not among the newest `keep` and is older than this many days; returns ids, newest first.
 
         What is not given does not protect; one of the two must be.
         """
@@ -275,7 +275,7 @@ class Store:
             rows.texts(row, ("content", "created_at", "inferlab_version", "node", "note", "kind", "title"))
             content = parse_json(row["content"])
             if not isinstance(content, dict):
-                raise ValueError(f"the content of {found} is no object")
+                raise ValueError(f"the content of {found} is not an object")
             common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
             outcomes = tuple(_outcome(connection, one) for one in rows.cells(connection, found))
             if row["kind"] != BENCHMARK:

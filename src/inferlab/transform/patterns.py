@@ -24,7 +24,7 @@ def parse_groups(pattern: str) -> tuple[int, int] | None:
     match = re.fullmatch(r"(\d+):(\d+)", pattern)
     if match is None:
         raise BadInput(
-            f"'{pattern}' is no pattern of pruning. Choose unstructured, block4, or N:M such as 2:4 "
+            f"'{pattern}' is not a pruning pattern. Choose unstructured, block4, or N:M such as 2:4 "
             "(two of every four zero)."
         )
     zeros, group = int(match[1]), int(match[2])

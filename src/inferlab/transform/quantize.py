@@ -117,7 +117,7 @@ def needs_reduced_range() -> bool:
 def _refuse_what_cannot_be(model: Model, scheme: str, per_channel: bool, bits: int) -> None:
     """Whether there is such a scheme with such settings, and whether the model is not there already."""
     if scheme not in _SCHEMES:
-        raise BadInput(f"There is no way '{scheme}' to quantise. There are: {', '.join(_SCHEMES)}.")
+        raise BadInput(f"There is no quantisation scheme '{scheme}'. There are: {', '.join(_SCHEMES)}.")
     if bits not in ((8, 4) if scheme == "weights" else (8,)):
         raise BadInput(
             f"The scheme {scheme} cannot have {bits} bits: weights can be of 8 or 4, all others are of 8."

@@ -94,7 +94,7 @@ class BenchmarkArguments:
         for name in ("batch_sizes", "sequence_lengths"):
             for value in getattr(self, name):
                 if not _is_count(value):
-                    raise BadInput(f"{name} must be whole numbers from 1 on, not {value!r}.")
+                    raise BadInput(f"{name} must be whole numbers of 1 or more, not {value!r}.")
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise BadInput(f"{name} has a number twice. Give each once.")
         _refuse_twins(self.models)
@@ -106,11 +106,13 @@ class BenchmarkArguments:
         if not (self.speed or self.memory):
             raise BadInput("Nothing is to be measured: speed and memory are both False.")
         if not _is_count(self.repeat):
-            raise BadInput(f"repeat must be a whole number from 1 on, not {self.repeat!r}.")
+            raise BadInput(f"repeat must be a whole number of 1 or more, not {self.repeat!r}.")
         if self.num_cores is not None and not _is_count(self.num_cores):
-            raise BadInput(f"num_cores must be a whole number from 1 on, or None for all, not {self.num_cores!r}.")
+            raise BadInput(
+                f"num_cores must be a whole number of 1 or more, or None for all, not {self.num_cores!r}."
+            )
         if not isinstance(self.time_s, (int, float)) or not 0 < self.time_s < float("inf"):
-            raise BadInput(f"time_s must be more than 0 seconds and end one day, not {self.time_s!r}.")
+            raise BadInput(f"time_s must be more than 0 seconds and finite, not {self.time_s!r}.")
 
     @property
     def model_names(self) -> list[str]:

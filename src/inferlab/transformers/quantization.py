@@ -39,7 +39,7 @@ def quantize(folder: str | os.PathLike[str], out_folder: str | os.PathLike[str])
 
     source, out = Path(folder), Path(out_folder)
     if not (source / "config.json").is_file():
-        raise BadInput(f"{source} has no config.json, so it is no Hugging Face folder.")
+        raise BadInput(f"{source} has no config.json, so it is not a Hugging Face folder.")
     if not out.absolute().parent.is_dir():
         raise BadInput(
             f"The folder {out.absolute().parent} does not exist. Make it first, or choose another place."

@@ -107,7 +107,7 @@ def _from_module(name: str, module: Any, base: bool, training: bool, own: Path) 
 
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
-        raise BadInput(f"A {type(module).__name__} is no model: give a folder, a file, an id or an nn.Module.")
+        raise BadInput(f"A {type(module).__name__} is not a model: give a folder, a file, an id or an nn.Module.")
     if base and hasattr(module, "base_model_prefix"):
         module = module.base_model
     inputs = _example_inputs(torch, module)

@@ -42,9 +42,9 @@ def report(benchmark: Benchmark) -> str:
         "Summary": _summary(benchmark, points),
         "Cells": _cells(benchmark, points) if len(points) > 1 else [],
         "Throughput": _throughput(points, drawn),
-        "Core Scaling": _scaling(points, drawn, "cores"),
-        "Batch Size Scaling": _scaling(points, drawn, "batches"),
-        "Batch Iterations": _iterations(benchmark.outcomes, drawn),
+        "Core scaling": _scaling(points, drawn, "cores"),
+        "Batch size scaling": _scaling(points, drawn, "batches"),
+        "Batch iterations": _iterations(benchmark.outcomes, drawn),
         "How it was measured": _how(benchmark),
     }
     name = PurePath(benchmark.model.source).name or benchmark.model.source
@@ -98,7 +98,7 @@ def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
         return []
     bars = charts.bars(points)
     return [
-        parts.caption("Items a second; bars are 95 % intervals."),
+        parts.caption("Items per second; bars are 95 % intervals."),
         drawn.add("throughput", {"": frame.compact(bars, bars.layout.height - bars.layout.margin.t)}),
     ]
 
@@ -106,7 +106,7 @@ def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
 def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[Element]:
     """The time per item along core counts or batch sizes, for each of the other that has several of these."""
     axis, fixed, draw, label = {
-        "cores": ("num_cores", "batch_size", cards.core_scaling, "Batch Size"),
+        "cores": ("num_cores", "batch_size", cards.core_scaling, "Batch size"),
         "batches": ("batch_size", "num_cores", cards.batch_scaling, "Cores"),
     }[name]
     # The line that comes first has the colour: that of the best, which a wrong one never is.
@@ -152,7 +152,7 @@ def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     wrong = sum(one.wrong for one in points)
     tiles = [
         parts.tile("Cells", str(len(points)), done),
-        parts.tile("Output Check", f"{plural(wrong, 'cell')} WRONG" if wrong else _checked(points), style="words"),
+        parts.tile("Output check", f"{plural(wrong, 'cell')} WRONG" if wrong else _checked(points), style="words"),
     ]
     ends = best_and_worst(points)
     if ends is None:
@@ -186,8 +186,8 @@ def _one(outcome: Outcome, point: Point) -> list[Element]:
     what = parts.tiles(
         parts.tile("Engine", f"{cell.engine} {point.version}".rstrip(), style="words"),
         parts.tile("Scenario", cell.scenario, _rate(cell.rate), style="words"),
-        parts.tile("Batch Size", str(cell.batch_size)),
-        parts.tile("Core Count", str(cell.num_cores)),
+        parts.tile("Batch size", str(cell.batch_size)),
+        parts.tile("Core count", str(cell.num_cores)),
         streams,
         parts.tile("Instances", str(cell.instances)) if cell.instances > 1 else None,
     )
@@ -227,10 +227,10 @@ def _details(found: Summary) -> Iterator[Element]:
 def _around(runs: Sequence[Run]) -> Iterator[Element]:
     first = duration(statistics.median(run.first_inference_s for run in runs))
     yield parts.tile(
-        "Load Time", duration(statistics.median(run.load_s for run in runs)), f"first inference {first}"
+        "Load time", duration(statistics.median(run.load_s for run in runs)), f"first inference {first}"
     )
     if (peak := peak_memory_bytes(runs)) is not None:
-        yield parts.tile("Peak Memory", size(peak))
+        yield parts.tile("Peak memory", size(peak))
     yield parts.check_tile(worst([run.check for run in runs]))
 
 

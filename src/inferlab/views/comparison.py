@@ -178,7 +178,7 @@ def _failed(num_cores: int | None, batch_size: int | None, message: str) -> str:
 
 def _summary(results: Sequence[Comparison]) -> list[parts.Element]:
     columns: dict[str, Sequence[str | parts.Cell]] = {}
-    for heading, name in (("Cores", "num_cores"), ("Batch Size", "batch_size")):
+    for heading, name in (("Cores", "num_cores"), ("Batch size", "batch_size")):
         known = [_of_cell(name)(one) for one in results]
         if None not in known:
             columns[heading] = [parts.Cell(str(value), value) for value in known]

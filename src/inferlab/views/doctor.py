@@ -65,7 +65,7 @@ def _cores(fact: Fact) -> str:
         return f"{there}; inferlab may use all of them."
     return (
         f"{there}; inferlab may use only CPU{'s' if len(usable) > 1 else ''} {_cpu_list(usable)}, "
-        "because it was started so (taskset, cpuset)."
+        "because it was started that way (taskset, cpuset)."
     )
 
 
@@ -170,7 +170,7 @@ def _variables(fact: Fact) -> str:
     behaviour, counts = fact.data["behaviour"], fact.data["counts"]
     if behaviour:
         return (
-            f"{_settings(behaviour)}: says where engines' threads run or how they wait, whatever inferlab sets. "
+            f"{_settings(behaviour)}: overrides where inferlab lets engines' threads run or how they wait. "
             f"Remove with: unset {' '.join(behaviour)}"
         )
     if counts:
@@ -204,10 +204,10 @@ _NOT_CONFINED = {
     "files": "An engine can read and write all of your files",
     "network": "An engine can use the network",
     "memory": "An engine can ask for any amount of memory",
-    "cpu": "A task that runs away is stopped by the clock on the wall only",
+    "cpu": "A task that runs away is stopped only by the wall clock",
     "file_size": "An engine can write files of any size",
     "processes": "An engine can start any number of processes",
-    "privileges": "An engine can gain rights by starting other programs",
+    "privileges": "An engine can gain privileges by starting other programs",
     "readers": "What inferlab itself reads of a model, it reads in its own process, unconfined",
     "out_of_memory": "When memory runs out, the system may end inferlab instead of the engine",
 }

@@ -50,7 +50,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "saturation": lambda d: (
         f"Saturated at {d['rate']:.1f} requests/s; {d['slo']} should be met up to {d['predicted']:.1f} requests/s"
     ),
-    "counting": lambda d: "Counting what the architecture needs",
+    "counting": lambda d: "Counting operations and parameters",
     "layers": lambda d: f"Asking {d['engine']} what its layers take, process {d['process']}",
     "pruned-copy": lambda d: f"Measuring a copy with {d['level']:g} of the weights zero",
     "quantizing": lambda d: f"Quantising a copy to {d['precision']}",
@@ -59,7 +59,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ceilings": lambda d: f"Measuring the ceilings of this machine on {plural(d['num_cores'], 'core')}",
     "loss": lambda d: f"Pruning {plural(d['layers'], 'layer')} one by one, on {plural(d['items'], 'item')}",
     "nothing-to-verify": lambda d: (
-        "There is nothing to verify: the estimate prunes no layer, or has no times at levels of pruning (--levels)"
+        "There is nothing to verify: the estimate prunes no layer, or has no times at sparsity levels (--levels)"
     ),
     "verifying": lambda d: f"Making the estimated model: {plural(d['layers'], 'layer')} pruned",
     "machine-type": lambda d: f"Machine type {d['type']}: {', '.join(d['nodes'])}",
@@ -68,7 +68,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "node-lost": lambda d: f"{d['cause']}",
     "node-install": lambda d: f"Installing the engine {d['engine']}",
     "node-niced": lambda d: (
-        f"The node {d['node']} lets other programs go first (niceness {d['niceness']}), as Ray does by default. "
+        f"The node {d['node']} runs at a lower priority (niceness {d['niceness']}), as Ray does by default. "
         "Start it with RAY_worker_niceness=0 for steadier numbers"
     ),
     "on-node": lambda d: _on_node(d),

@@ -39,7 +39,7 @@ def check_writable(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; what is no ordinary file (a pipe, a terminal) is written to directly."""
+    """Write a file whole or not at all; a pipe or a terminal is written to directly."""
     try:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
             path.write_text(text, encoding="utf-8")

@@ -144,10 +144,10 @@ def results(path: Path) -> list[dict[str, Any]]:
     except BadInput:
         raise
     except Unreadable as error:
-        raise BadInput(f"{path} is no saved result: {error}. Make one with: -x result.json") from None
+        raise BadInput(f"{path} is not a saved result: {error}. Make one with: -x result.json") from None
     except csv.Error as error:
         # Of a cell that is longer than any of ours, the library names its limit.
-        raise BadInput(f"{path} is no saved result: {error}. Make one with: -x result.json") from None
+        raise BadInput(f"{path} is not a saved result: {error}. Make one with: -x result.json") from None
     except _ODD:
         raise _damaged(path) from None
     if not found:
@@ -186,7 +186,7 @@ def _parsed(path: Path, text: str) -> list[dict[str, Any]]:
     except Unreadable:
         raise
     except ValueError:
-        raise BadInput(f"{path} is not JSON, so it is no saved result. Make one with: -x result.json") from None
+        raise BadInput(f"{path} is not JSON, so it is not a saved result. Make one with: -x result.json") from None
     found = parsed.get("results", [parsed]) if isinstance(parsed, dict) else None
     if not isinstance(found, list) or not all(
         isinstance(one, dict) and _known(one.get("format")) for one in found

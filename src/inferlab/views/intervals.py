@@ -15,7 +15,7 @@ _TOO_WIDE = 4.0
 # A comparison that would take longer than this is not settled by measuring longer.
 _TOO_LONG_S = 3600.0
 #: What to do about an interval that is too wide.
-QUIETER = "Close other programs (inferlab doctor tells what disturbs), or measure longer."
+QUIETER = "Close other programs (inferlab doctor shows what disturbs), or measure longer."
 
 
 def useful(ends: Ends) -> bool:
@@ -77,5 +77,5 @@ def would_settle(seconds: float) -> str:
         return f"About {duration(seconds)} would settle it."
     return (
         f"It cannot be settled here: that would take more than {duration(_TOO_LONG_S)}. Close other programs "
-        "(inferlab doctor tells what disturbs), use a quieter machine, or give a larger --margin."
+        "(inferlab doctor shows what disturbs), use a quieter machine, or give a larger --margin."
     )

@@ -26,7 +26,7 @@ from inferlab.views.tables import Block, Note, Pair, Table
 from inferlab.views.text import finding, model_line
 
 _LONGEST_REASON = 100
-_QUIETER = "Close other programs (inferlab doctor tells what disturbs), or search longer with --search-time."
+_QUIETER = "Close other programs (inferlab doctor shows what disturbs), or search longer with --search-time."
 
 
 # So many layers are shown; all of them are in the file.
@@ -62,7 +62,7 @@ def facts(found: Optimization) -> list[Pair]:
     ]
     moved = found.distance
     if moved is not None:
-        told.append(Pair("Output Distance", distance(moved)))
+        told.append(Pair("Output distance", distance(moved)))
         if moved.accuracy is not None and moved.original_accuracy is not None:
             of_both = f"{share(moved.accuracy)}, of the original {share(moved.original_accuracy)}"
             told.append(Pair("Accuracy", of_both))
@@ -109,7 +109,7 @@ def _layers(found: Sequence[ChangedLayer], shown: int) -> list[Block]:
     if not changed or not shown:
         return []
     left = f" ({len(changed) - shown} more)" if len(changed) > shown else ""
-    return [layers(changed[:shown], f"Changed Layers{left}")]
+    return [layers(changed[:shown], f"Changed layers{left}")]
 
 
 def layers(changed: Sequence[ChangedLayer], title: str = "") -> Table:
@@ -178,7 +178,7 @@ def distance(found: Distance) -> str:
     on = f"on {plural(found.items, 'item')} of {data}"
     if found.relative_power is None:
         return f"unknown ({on})"
-    return f"{found.relative_power:.3g} (the power of the change over that of the outputs, {on})"
+    return f"{found.relative_power:.3g} (mean square change over mean square output, {on})"
 
 
 def speedup(one: Measured) -> str:
@@ -196,7 +196,7 @@ def notes(found: Optimization) -> list[str]:
     shrunk = {one.weight for one in found.layers if one.params_after < one.params}
     told += _named("left alone", {name: why for name, why in found.left_alone.items() if name not in shrunk})
     told += _named(
-        "only inputs went, with the channels of layers before, and all outputs stay",
+        "only inputs were removed, with the channels of earlier layers, and all outputs stay",
         {name: why for name, why in found.left_alone.items() if name in shrunk},
     )
     told += found.problems
@@ -225,7 +225,7 @@ def front_blocks(found: Front) -> list[Block]:
 def goal_text(goal: Goal) -> str:
     """The goal in words."""
     wanted = [f"{goal.speedup:.3g} times as fast"] if goal.speedup else []
-    wanted += [f"{goal.size_ratio:.3g} times as small"] if goal.size_ratio else []
+    wanted += [f"{goal.size_ratio:.3g} times smaller"] if goal.size_ratio else []
     return f"{' and '.join(wanted)} within a loss of {share(goal.max_loss)}"
 
 
@@ -236,14 +236,14 @@ def goal_verdict(found: Front) -> list[str]:
         return _confirmed(found, again)
     if found.chosen is not None:
         return [f"Reached in the search, not confirmed by a second measurement: {_told(found, found.chosen)}."]
-    how = "all that there was to try was tried" if found.complete else "not all was tried"
-    words = [f"Not reached: no recipe is surely {goal_text(found.goal)}; {how}."]
+    how = "all candidates were tried" if found.complete else "not all candidates were tried"
+    words = [f"Not reached: no recipe is certainly {goal_text(found.goal)}; {how}."]
     if found.nearest is not None:
         nearest = found.candidates[found.nearest]
         words.append(f"Nearest within the loss: {_told(found, found.nearest)}.")
         if may_reach(nearest, found.goal, found.original_bytes):
             why = "Its interval leaves" if nearest.speedup_interval else "Too few pairs for an interval leave"
-            words.append(f"{why} open whether it reaches the goal: a longer search may tell.")
+            words.append(f"{why} open whether it reaches the goal: a longer search may show it.")
         if again is not None:
             words.append(f"Measured again: {_described(found, again, found.nearest)}.")
     else:
@@ -254,7 +254,7 @@ def goal_verdict(found: Front) -> list[str]:
     if found.interrupted:
         words.append("It was interrupted; what was known by then is kept.")
     elif not found.complete:
-        words.append("The time was over: a longer search (--search-time) tries more.")
+        words.append("Time ran out: a longer search (--search-time) tries more.")
     return words
 
 
@@ -270,7 +270,7 @@ def _confirmed(found: Front, one: Candidate) -> list[str]:
     if one.reason:
         words.append(f"{one.reason[0].upper()}{one.reason[1:].rstrip('.')}.")
     elif result == "open":
-        words.append(f"That leaves open whether it is {goal_text(found.goal)}: a longer search may tell.")
+        words.append(f"That leaves open whether it is {goal_text(found.goal)}: a longer search may show it.")
     words.append(f"In the search it had been: {_told(found, place)}.")
     return words
 
@@ -352,14 +352,14 @@ def _described(found: Front, one: Candidate, place: int) -> str:
     parts.append(f"loss {_loss_text(found, one.loss)}")
     if one.accuracy is not None and found.original_accuracy is not None:
         parts[-1] += f" (accuracy {share(one.accuracy)}, of the original {share(found.original_accuracy)})"
-    parts.append(f"{size_ratio(one, found.original_bytes):.2f} times as small")
+    parts.append(f"{size_ratio(one, found.original_bytes):.2f} times smaller")
     return f"#{place + 1}, {one.label}: {', '.join(parts)}"
 
 
 def _front_notes(found: Front) -> list[str]:
     metric = {
         "accuracy": "the drop of the accuracy",
-        "relative power": "the power of the outputs' change over that of the original's outputs",
+        "relative power": "the mean square change of the outputs over the mean square of the original's",
     }[found.metric]
     kind = "generated items" if found.generated else "items of the data"
     notes = [f"A loss is {metric}, on {found.items} {kind}."]

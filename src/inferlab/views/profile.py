@@ -61,28 +61,28 @@ def summary(found: PerformanceProfile) -> list[Block]:
     sets = ", ".join(found.instruction_sets[-3:])
     processes = plural(len(found.processes_ms), "process", "processes")
     told: list[Block] = [
-        Pair("Performance Profile", found.name),
+        Pair("Performance profile", found.name),
         Pair(
             "Engine",
             f"{found.engine_and_version}, {plural(found.num_cores, 'core')}, batch size "
             f"{found.batch_size}, instruction sets {sets or 'unknown'}",
         ),
         Pair(
-            "Median Time (ms/batch)",
+            "Median time (ms/batch)",
             f"{_with_interval(found.ms_per_batch, found.ms_interval)} from {processes}",
             strong=True,
         ),
-        Pair("Mean Throughput (items/sec)", _with_interval(found.items_per_second, found.items_interval)),
+        Pair("Mean throughput (items/sec)", _with_interval(found.items_per_second, found.items_interval)),
     ]
     if found.layers:
         own = share(found.layers_sum_ms / found.ms_per_batch)
         layers = (
             f"{len(found.layers)}, by the engine's own clock {decimal(found.layers_sum_ms)} ms ({own} "
-            f"of the clean time, to which they are scaled); what its profiler adds: {overhead(found)}; "
+            f"of the time without the profiler, to which they are scaled); profiler overhead: {overhead(found)}; "
             f"{share(found.unjoined_share)} of the time belongs to no node of the graph"
         )
         told.append(Pair("Layers", layers))
-    told.append(Pair("Output Check", output_check(found.output_check)))
+    told.append(Pair("Output check", output_check(found.output_check)))
     return [*told, *tables.notes([*map(finding, found.findings), *_truth(found), *found.problems])]
 
 
@@ -145,7 +145,7 @@ def types(profile: Profile) -> list[Block]:
                 "{:.3g}x".format,
             )
         )
-    return [Table(shown, rows, "Layer Summaries")]
+    return [Table(shown, rows, "Layer summaries")]
 
 
 _Group = tuple[str, Sequence[Layer]]
@@ -187,7 +187,7 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
         fields.append(Field("bound", "Bound by", lambda layer: layer.bound or None, left=True))
         fields.append(Field("of_limit", "Of limit", lambda layer: layer.of_limit, share))
     more = len(found.layers) - len(layers)
-    told: list[Block] = [Table(fields, layers, f"Slowest Layers{f' ({more} more)' if more > 0 else ''}")]
+    told: list[Block] = [Table(fields, layers, f"Slowest layers{f' ({more} more)' if more > 0 else ''}")]
     if found.ceilings is not None:
         one = found.ceilings
         int8 = "" if one.int8_gops is None else f", {count(one.int8_gops)} GOP/s in INT8"
@@ -211,7 +211,7 @@ def _flops(found: FlopsProfile, shown: int) -> list[Block]:
     kinds = ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in found.by_dtype.items())
     told: list[Block] = [
         Pair(
-            f"FLOPS Profile (theoretical, batch size {found.batch_size})",
+            f"FLOPS profile (theoretical, batch size {found.batch_size})",
             f"{scaled(found.flops, 'FLOP')} ({scaled(found.macs, 'MAC')}"
             f"{'; ' + kinds if len(found.by_dtype) > 1 else ''}), {scaled(found.params)} parameters, "
             f"{size(found.weight_bytes)} of weights, {size(found.activation_bytes)} of activations moved",
@@ -239,7 +239,7 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
     items = plural(found.items, "item")
     how = _METHODS[found.method].format(items=items, metric=_METRICS[found.metric])
     told: list[Block] = [
-        Pair("Loss Profile", f"{found.name} ({how})"),
+        Pair("Loss profile", f"{found.name} ({how})"),
         Pair(
             "Parameters",
             f"{scaled(found.params)}, {share(found.prunable_params / max(1, found.params))} of them in "
@@ -250,7 +250,7 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
         loss = _first(found.dense_loss, math.nan)
         told.append(Pair("Dense", f"cross-entropy {loss:.4g}, accuracy {share(found.dense_accuracy)}"))
     if found.average_sensitivity is not None:
-        told.append(Pair("Average Sensitivity", f"{found.average_sensitivity:.3g}"))
+        told.append(Pair("Average sensitivity", f"{found.average_sensitivity:.3g}"))
     told += tables.notes(map(finding, found.findings))
     left_out = list(found.left_out.items())
     told += [Note(f"{layer} was left out: {reason}.") for layer, reason in left_out[:_NAMED]]
@@ -268,7 +268,7 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
             Field("sensitivity", "Sensitivity", lambda one: one.sensitivity, "{:.3g}".format),
             *(Field(f"loss_{level}", f"Loss at {level}", _loss_at(level), "{:.3g}".format) for level in levels),
         ]
-        told.append(Table(fields, ordered, "Most Sensitive Layers"))
+        told.append(Table(fields, ordered, "Most sensitive layers"))
     return told
 
 
@@ -286,14 +286,14 @@ def _estimate(found: PruningEstimate) -> list[Block]:
         return [
             Pair("Estimate", f"{pruned} ({limit}{recovery})", strong=True),
             Note(
-                "no time at levels of pruning was measured, so no speed-up is predicted. deepsparse can impose "
+                "no times at sparsity levels were measured, so no speed-up is predicted. deepsparse can impose "
                 "them; other engines measure them with --levels."
             ),
         ]
     told: list[Block] = [
         Pair(
             "Estimate",
-            f"{decimal(found.estimated_ms_per_batch)} ms/batch, {found.estimated_speedup:.3g}x of the speed "
+            f"{decimal(found.estimated_ms_per_batch)} ms/batch, {found.estimated_speedup:.3g} times as fast "
             f"({pruned}; {limit}{recovery})",
             strong=True,
         )
@@ -308,9 +308,9 @@ def _verified(found: PruningEstimate, verified: Verified) -> list[Block]:
         Pair(
             "Verified",
             f"the model was made and takes {_with_interval(verified.ms_per_batch, verified.ms_interval)} "
-            f"ms/batch, {speedup:.3g}x of the speed{loss}; the estimate is off by {share(verified.error)}",
+            f"ms/batch, {speedup:.3g} times as fast{loss}; the estimate is off by {share(verified.error)}",
         ),
-        Pair("Output Check", output_check(verified.output_check)),
+        Pair("Output check", output_check(verified.output_check)),
     ]
 
 
@@ -320,7 +320,7 @@ _METHOD_SENTENCES = {
     "one-shot with data": "measured with data: each layer pruned alone, on {items}",
 }
 _METRIC_SENTENCES = {
-    "relative power": "A loss is the power of the change of the outputs over the power of the dense outputs.",
+    "relative power": "A loss is the mean square change of the outputs over the mean square of the dense outputs.",
     "cross-entropy": "A loss is the rise of the cross-entropy over that of the dense model.",
 }
 ROOFLINE = (
@@ -410,9 +410,9 @@ def facts(profile: Profile) -> dict[str, str]:
         processes = plural(len(performance.processes_ms), "fresh process", "fresh processes")
         times = ", ".join(decimal(one, 3) for one in performance.processes_ms)
         pairs |= {
-            "Clean pass": f"{processes}, without a profiler: {times} ms",
-            "Layers": "The engine's own times of a second pass, scaled so that they add up to the clean time; "
-            "a spread is the standard deviation between processes.",
+            "Whole model": f"{processes}, without the profiler: {times} ms",
+            "Layers": "The engine's own times of a second pass, scaled so that they add up to the time "
+            "without the profiler; a spread is the standard deviation between processes.",
             "Measured": performance.measured_at,
             "Inputs": shapes(performance.shapes),
             "Machine": machine_line(machine),

@@ -31,14 +31,14 @@ def report(profile: Profile) -> str:
     """The report of a profile: one self-contained page."""
     drawn = parts.Charts()
     sections: dict[str, Sequence[Element | None]] = {
-        "Model Summary": _summary(profile),
-        "Layer Summaries": _timed(profile, drawn, "summaries"),
-        "Layer Results": _timed(profile, drawn, "results"),
+        "Model summary": _summary(profile),
+        "Layer summaries": _timed(profile, drawn, "summaries"),
+        "Layer results": _timed(profile, drawn, "results"),
         "Pruning": _pruning(profile, drawn),
         "Roofline": _roofline(profile, drawn),
         "Estimate": _estimates(profile),
-        "Loss Profile": _loss(profile.loss, profile, drawn),
-        "FLOPS Profile": _flops(profile.flops, profile, drawn),
+        "Loss profile": _loss(profile.loss, profile, drawn),
+        "FLOPS profile": _flops(profile.flops, profile, drawn),
         "How it was measured": [parts.facts(words.facts(profile))],
     }
     return parts.page(f"{model_name(profile)}: profile", [*_head(profile)], sections, drawn)
@@ -72,7 +72,7 @@ def _timed(profile: Profile, drawn: parts.Charts, name: str) -> list[Element]:
 def _chosen(profile: Profile, drawn: parts.Charts, name: str, options: Mapping[str, str]) -> Iterator[Element]:
     draw = charts.layer_summaries if name.endswith("summaries") else charts.layer_results
     figures = {f"{key}|{value}": draw(profile, key, value) for key in options for value in VALUES}
-    yield parts.selectors(name, {"Summary Type": options, "Value Display": VALUES})
+    yield parts.selectors(name, {"Summary type": options, "Value display": VALUES})
     yield drawn.add(name, figures)
 
 
@@ -106,19 +106,19 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
         parts.caption(f"{loss.name}: {words.method(loss)}. {words.metric(loss)}"),
         parts.tiles(
             parts.tile("Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned"),
-            parts.tile("Average Sensitivity", "unknown" if known is None else f"{known:.3g}"),
+            parts.tile("Average sensitivity", "unknown" if known is None else f"{known:.3g}"),
             parts.tile(
-                "Estimated Reduction",
+                "Estimated reduction",
                 share(estimate.parameter_reduction),
                 f"of the parameters, budget {estimate.budget:g}",
             )
             if estimate
             else None,
-            parts.tile("Estimated Recovery", share(estimate.recovery), "of the outputs' quality")
+            parts.tile("Estimated recovery", share(estimate.recovery), "of the outputs' quality")
             if estimate and estimate.recovery is not None
             else None,
-            parts.tile("Dense Accuracy", share(loss.dense_accuracy)) if loss.dense_accuracy is not None else None,
-            parts.tile("Dense Loss", f"{loss.dense_loss:.4g}") if loss.dense_loss is not None else None,
+            parts.tile("Dense accuracy", share(loss.dense_accuracy)) if loss.dense_accuracy is not None else None,
+            parts.tile("Dense loss", f"{loss.dense_loss:.4g}") if loss.dense_loss is not None else None,
         ),
     ]
     if told := words.left_out(loss):
@@ -126,10 +126,10 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
     if not loss.layers:
         return made
     for name, title, draw in (
-        ("sensitivities", "Layer Sensitivities", charts.loss_sensitivities),
-        ("parameters", "Parameter Counts", charts.parameter_counts),
+        ("sensitivities", "Layer sensitivities", charts.loss_sensitivities),
+        ("parameters", "Parameter counts", charts.parameter_counts),
     ):
-        made += [parts.subheading(title), parts.selectors(name, {"Value Display": VALUES})]
+        made += [parts.subheading(title), parts.selectors(name, {"Value display": VALUES})]
         made.append(drawn.add(name, {value: draw(profile, value) for value in VALUES}))
         if name == "sensitivities" and any(
             value is not None for one in loss.layers for value in one.losses.values()
@@ -150,8 +150,8 @@ def _flops(flops: FlopsProfile | None, profile: Profile, drawn: parts.Charts) ->
             parts.tile("Multiply-adds", scaled(flops.macs, "MAC")),
             parts.tile("Parameters", scaled(flops.params), size(flops.weight_bytes)),
             parts.tile("Activations", size(flops.activation_bytes), "read and written"),
-            parts.tile("Intensity", intensity, "FLOPs a byte"),
-            parts.tile("Batch Size", str(flops.batch_size)),
+            parts.tile("Intensity", intensity, "FLOPs per byte"),
+            parts.tile("Batch size", str(flops.batch_size)),
         ),
         parts.box(
             [f"Not counted: {plural(one.count, 'node')} of {one.type}: {one.reason}." for one in flops.uncounted]
@@ -159,7 +159,7 @@ def _flops(flops: FlopsProfile | None, profile: Profile, drawn: parts.Charts) ->
     ]
     if not flops.layers:
         return made
-    for name, title in (("flops-summaries", "FLOPs by Layer Type"), ("flops-results", "FLOPs by Layer")):
+    for name, title in (("flops-summaries", "FLOPs by layer type"), ("flops-results", "FLOPs by layer")):
         made += [parts.subheading(title), *_chosen(profile, drawn, name, FLOPS)]
     return [*made, parts.details("All layers in theory", _table("theory", columns.theory_columns(flops)))]
 
@@ -178,9 +178,9 @@ def _summary(profile: Profile) -> list[Element]:
         parts.tiles(
             parts.tile("Name", performance.name, style="words"),
             parts.tile("Engine", performance.engine_and_version, style="words"),
-            parts.tile("Batch Size", str(performance.batch_size)),
-            parts.tile("Core Count", str(performance.num_cores)),
-            parts.tile("Instruction Sets", ", ".join(performance.instruction_sets) or "unknown", style="words"),
+            parts.tile("Batch size", str(performance.batch_size)),
+            parts.tile("Core count", str(performance.num_cores)),
+            parts.tile("Instruction sets", ", ".join(performance.instruction_sets) or "unknown", style="words"),
         ),
         parts.tiles(
             parts.measured_tile("Time per batch (ms, median)", performance.ms_per_batch, performance.ms_interval),
@@ -192,7 +192,7 @@ def _summary(profile: Profile) -> list[Element]:
             )
             if faster
             else None,
-            parts.tile("Estimated Speed-up", f"{speedup:.2f} ×", "with limited effect on the loss")
+            parts.tile("Estimated speed-up", f"{speedup:.2f} ×", "with limited effect on the loss")
             if faster and speedup is not None
             else None,
             _int8(performance),
@@ -209,10 +209,14 @@ def _layered(performance: PerformanceProfile) -> Iterator[Element]:
     if not performance.layers:
         return
     own = performance.layers_sum_ms
-    clean = f"{share(own / performance.ms_per_batch)} of the clean time" if performance.ms_per_batch else ""
-    yield parts.tile("Profiler Overhead", overhead(performance), "of an inference, while it looks on")
-    yield parts.tile("Not Joined", share(performance.unjoined_share), "of the time, to no node of the graph")
-    yield parts.tile("Layers' Own Sum", f"{decimal(own, 3)} ms", clean)
+    clean = (
+        f"{share(own / performance.ms_per_batch)} of the time without the profiler"
+        if performance.ms_per_batch
+        else ""
+    )
+    yield parts.tile("Profiler overhead", overhead(performance), "of an inference, while profiling")
+    yield parts.tile("Not attributed", share(performance.unjoined_share), "of the time, to no node of the graph")
+    yield parts.tile("Layers' own sum", f"{decimal(own, 3)} ms", clean)
 
 
 def _int8(performance: PerformanceProfile) -> Element | None:
@@ -251,7 +255,7 @@ def _estimates(profile: Profile) -> list[Element]:
         ),
         parts.alternatives(
             "budget",
-            "Loss Budget",
+            "Loss budget",
             {key: f"{key} (this profile)" if one is own else key for key, one in found.items()},
             {key: _estimate(one) for key, one in found.items()},
             f"{own.budget:g}",
@@ -268,10 +272,10 @@ def _estimate(one: PruningEstimate) -> list[Element]:
     made = [
         parts.tiles(
             None if ms is None else parts.tile("Estimated time per batch (ms)", decimal(ms, 3), before, "main"),
-            None if speedup is None else parts.tile("Estimated Speed-up", f"{speedup:.2f} ×", style="main"),
+            None if speedup is None else parts.tile("Estimated speed-up", f"{speedup:.2f} ×", style="main"),
             parts.tile("Loss", f"{one.loss:.3g}", f"of a budget of {one.budget:g}"),
             parts.tile(
-                "Parameters Zeroed", share(one.parameter_reduction), f"in {plural(len(one.levels), 'weight')}"
+                "Parameters zeroed", share(one.parameter_reduction), f"in {plural(len(one.levels), 'weight')}"
             ),
             None if one.recovery is None else parts.tile("Recovery", share(one.recovery)),
         )
@@ -283,7 +287,7 @@ def _estimate(one: PruningEstimate) -> list[Element]:
 
 def _by_type(gains: Sequence[TypeGain]) -> Element:
     if not gains:
-        return parts.caption("No times at levels of pruning were measured, so no speed-up can be told.")
+        return parts.caption("No times at sparsity levels were measured, so no speed-up can be estimated.")
     top = max(one.ms for one in gains) or 1.0
     gains = sorted(gains, key=lambda one: -one.ms)
     left = [100 * one.estimated_ms / one.ms if one.ms else 100.0 for one in gains]

@@ -86,7 +86,7 @@ def theory_columns(flops: FlopsProfile) -> Columns:
         "Read bytes": [_whole(one.read_bytes) for one in found],
         "Weight bytes": [_whole(one.weight_bytes) for one in found],
         "Written bytes": [_whole(one.write_bytes) for one in found],
-        "FLOPs a byte": numbers([one.intensity for one in found]),
+        "FLOPs per byte": numbers([one.intensity for one in found]),
         "Zeros %": numbers([None if one.zero_fraction is None else 100 * one.zero_fraction for one in found], 1),
     }
 
@@ -144,7 +144,7 @@ def _significant(value: float | None) -> Cell:
 
 
 _DIFF_SHOWN = 20
-_WHOLE = {"inconclusive": "neither surely faster nor slower", "same": "the same"}
+_WHOLE = {"inconclusive": "neither clearly faster nor slower", "same": "the same"}
 
 
 def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:

@@ -278,8 +278,8 @@ def _fleet_notes(found: FleetRecommendation) -> list[Block]:
     if others:
         notes.append(
             Note(
-                "one machine of each type was searched, and machines cannot take turns: another one of the same "
-                "type may differ. How much: inferlab benchmark --cluster … --nodes N"
+                "one machine of each type was searched, and machines cannot be measured interleaved: another one "
+                "of the same type may differ. How much: inferlab benchmark --cluster … --nodes N"
             )
         )
     if found.interrupted:

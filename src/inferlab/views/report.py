@@ -174,7 +174,7 @@ def check_tile(check: OutputCheck) -> Element:
     tolerance = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
     error = "" if check.error is None else f"error {check.error:.2g}{tolerance}, against {check.reference}"
     status = "WRONG" if check.status == "mismatch" else check.status
-    return tile("Output Check", status, error or check.detail, "words")
+    return tile("Output check", status, error or check.detail, "words")
 
 
 def box(lines: Sequence[str], wrong: bool = False) -> Element | None:

@@ -154,7 +154,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "nan-outputs": lambda d: (
         f"outputs are not numbers ({', '.join(d['outputs'])}), so no loss is known. Check the model and the data."
     ),
-    "no-scale": lambda d: "all outputs are zero on these inputs, so no change can be put in relation to them.",
+    "no-scale": lambda d: "all outputs are zero on these inputs, so no relative change can be computed.",
     "loss-unknown": lambda d: (
         f"the loss of '{d['layer']}' is unknown at {', '.join(d['levels'])}: outputs were not numbers there."
     ),
@@ -223,7 +223,7 @@ CAPACITY_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "does not show it."
     ),
     "search-cut": lambda d: (
-        f"in {d['processes']} of {d['of']} processes the time was over before the search was; the last rate tried "
+        f"in {d['processes']} of {d['of']} processes time ran out before the search ended; the last rate tried "
         "counts. Give more with -t."
     ),
     "few-processes": lambda d: (
@@ -241,12 +241,12 @@ def _far_off(data: Mapping[str, Any]) -> str:
     if "accuracy" in data:
         return (
             f"the accuracy fell from {share(data['original_accuracy'])} to {share(data['accuracy'])}, by more "
-            f"than {share(data['limit'])}: the model does not do its work any more. {_LESS}"
+            f"than {share(data['limit'])}: the model no longer works. {_LESS}"
         )
     generated = " These were generated inputs: look at it on your own data." if data["generated"] else ""
     return (
         f"the outputs are far from the original's: the output distance of {data['distance']:.3g} is above "
-        f"{data['limit']:g}, so the model does not do its work any more. {_LESS}{generated}"
+        f"{data['limit']:g}, so the model no longer works. {_LESS}{generated}"
     )
 
 
@@ -258,7 +258,7 @@ def _no_faster(data: Mapping[str, Any]) -> str:
 
 
 _LESS = "Prune less, leave layers out, or train it again."
-_GAIN = " deepsparse gains from zeros; the pattern 'channel' takes them out, so that every engine gains."
+_GAIN = " deepsparse gains from zeros; the pattern 'channel' removes them, so that every engine gains."
 _VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "outputs-far-off": _far_off,
     "generated-inputs": lambda d: (
@@ -271,11 +271,11 @@ _VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "gave then."
     ),
     "target-not-reached": lambda d: (
-        f"{share(d['wanted'])} zeros were wanted, {share(d['reached'])} is how far the limits let it go"
+        f"{share(d['wanted'])} zeros were requested, and the limits allow {share(d['reached'])}"
         + (f" (at most {share(d['maximum'])} a layer)." if d["maximum"] < 1 else ".")
     ),
     "pattern-fell-short": lambda d: (
-        f"{share(d['wanted'])} of what was chosen was to go, {share(d['reached'])} did: "
+        f"{share(d['wanted'])} of what was chosen was to be removed, {share(d['reached'])} was: "
         "the others cannot be taken out by this pattern."
     ),
     "zeros-gain-nothing": lambda d: (
@@ -305,7 +305,7 @@ def finding(one: Finding) -> str:
         return {**_FINDINGS, **CAPACITY_FINDINGS, **_VERSION_FINDINGS}[one.code](one.data)
     except (KeyError, TypeError, ValueError):
         known = ", ".join(f"{name} {value}" for name, value in one.data.items())
-        return f"this version has no words for {one.code}{f': {known}' if known else ''}."
+        return f"this version has no text for {one.code}{f': {known}' if known else ''}."
 
 
 def cell_label(cell: Cell) -> str:

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inferlab.errors import BadInput, Conflict, InferlabError, NotSaved, NotThere, TooLarge, TooMany, keep
 from inferlab.web.unopened import note_answer
 
-FAULT = "That did not work: a fault of inferlab itself. Its details were kept where inferlab was started."
+FAULT = "That did not work: an internal error of inferlab. Its details were saved where inferlab was started."
 # What ends a request or a task without anything being wrong, or is said to the user elsewhere.
 _EXPECTED = (asyncio.CancelledError, ClientDisconnect, InferlabError, HTTPException)
 # A fault that returns with every tick of a timer is kept once in a while only.
@@ -63,9 +63,9 @@ def report(error: BaseException) -> None:
         return
     _kept_at_s[key] = now_s
     if _is_malformed_message(places):
-        _say(f"a message on the page's connection made no sense and was ignored ({type(error).__name__}).")
+        _say(f"a message on the page's connection was not valid and was ignored ({type(error).__name__}).")
         return
-    _say(f"a fault of inferlab itself ({type(error).__name__}: {error}). {keep(error)}")
+    _say(f"internal error ({type(error).__name__}: {error}). {keep(error)}")
 
 
 def _is_malformed_message(places: traceback.StackSummary) -> bool:
@@ -230,7 +230,7 @@ _TITLES = {
 _SENTENCES = {
     404: "There is nothing at this address.",
     405: "This address does not take such requests.",
-    500: "This is a fault of inferlab itself. Its details were kept where inferlab was started.",
+    500: "This is an internal error of inferlab. Its details were saved where inferlab was started.",
 }
 
 
@@ -282,7 +282,7 @@ _FIELDS = (
     (r"Give an ONNX file; inferlab export writes one", "Make a project of its ONNX file"),
     (r"leave out --no-performance and --no-loss", "switch both on"),
     (r"Give a larger --budget", "Allow more loss"),
-    (r"Name that file with --data", "Choose that file as Data File"),
+    (r"Name that file with --data", "Choose that file as the data file"),
 )
 _OPTIONS = {
     "-shapes": "Input shapes",

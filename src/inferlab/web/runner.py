@@ -107,10 +107,10 @@ class Runner:
         except InferlabError as error:
             return Ended("failed", str(error))
         except OSError as error:
-            return Ended("failed", f"The system refused: {error}.")
+            return Ended("failed", f"Operating system error: {error}.")
         except Exception as error:
             # A fault of ours must not take the queue with it.
-            return Ended("failed", f"A fault of inferlab itself: {type(error).__name__}: {error}.")
+            return Ended("failed", f"Internal error: {type(error).__name__}: {error}.")
 
     def _after_interrupt(self, ended: Ended) -> Ended:
         """What the user did not cancel was interrupted."""

@@ -159,7 +159,7 @@ def _listening(host: str, port: int | None) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise BadInput(
-                    f"inferlab cannot listen at {host}, port {each}: {error.strerror or error}."
+                    f"inferlab cannot listen on {host}, port {each}: {error.strerror or error}."
                 ) from error
     if port is None:
         raise BadInput(f"The ports {ports[0]} to {ports[-1]} are all taken. Name a free one with --port.")

@@ -100,7 +100,7 @@ def reason(engine: EngineInfo, model: Model, profiling: bool = False) -> str:
     if model.kind not in engine.kinds:
         return f"it runs {', '.join(engine.kinds)}, and this model is {model.kind}"
     if profiling and "layer_times" not in engine.capabilities:
-        return "it does not tell the times of its layers"
+        return "it does not report the times of its layers"
     return ""
 
 

@@ -202,7 +202,7 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
 
 def _profile_parts(request: ProfileRequest) -> list[Part]:
     wanted = request.wanted
-    parts = [Part(("counting",), "Counting what the architecture needs", 1.0)]
+    parts = [Part(("counting",), "Counting operations and parameters", 1.0)]
     if wanted.performance:
         levels = len(LEVELS if wanted.levels is None else wanted.levels)
         imposed = request.plan.engines == ("deepsparse",)

@@ -120,7 +120,7 @@ def from_content(kind: JobKind, content: Mapping[str, Any]) -> JobRequest:
     try:
         return restored(_KINDS[kind], dict(content))
     except (ValueError, KeyError) as error:
-        raise InferlabError(f"What this job asks for cannot be read: {error}. Ask for it again.") from error
+        raise InferlabError(f"The request of this job cannot be read: {error}. Start it again.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = 
     plan = planned(asked.plan, model)
     cells = len(plan.num_cores) * len(plan.batch_sizes)
     if cells > _MOST_CELLS:
-        raise BadInput(f"These are {cells} combinations; a page begins {_MOST_CELLS} at most. Choose fewer.")
+        raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
     if other_engine is None:
         return BenchmarkRequest(plan, asked.against)
     if plan.scenarios == ("server",):
@@ -255,5 +255,7 @@ def checked_name(name: str, of_what: str) -> str:
     if not text:
         raise BadInput(f"The {of_what} needs a name.")
     if len(text) > _LONGEST_NAME:
-        raise BadInput(f"The name of the {of_what} has {len(text)} characters; {_LONGEST_NAME} is the most.")
+        raise BadInput(
+            f"The name of the {of_what} has {len(text)} characters; at most {_LONGEST_NAME} are allowed."
+        )
     return text

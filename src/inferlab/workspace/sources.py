@@ -203,7 +203,7 @@ class Sources:
                     elif one.is_file() and one.name.lower().endswith(tuple(endings)):
                         files.append(ListedFile(one.name, one.stat().st_size))
         except NotADirectoryError:
-            raise BadInput(f"{path} is no folder.") from None
+            raise BadInput(f"{path} is not a folder.") from None
         except OSError as error:
             raise BadInput(f"The folder {path} cannot be listed: {error.strerror or error}.") from error
         return Listing(
@@ -233,8 +233,8 @@ class Sources:
             pending = _pending_folder()
             if pending.is_dir() and sum(1 for _ in pending.iterdir()) >= _MOST_PENDING:
                 raise TooMany(
-                    f"{_MOST_PENDING} uploads were begun of which nothing was made. Make projects of them, remove "
-                    "some, or try again tomorrow: by then they are gone."
+                    f"{_MOST_PENDING} uploads are not in use. Make projects from them, remove "
+                    "some, or try again tomorrow, when they have been deleted."
                 )
             (pending / upload_id).mkdir(parents=True)
             (models_folder() / upload_id).mkdir(parents=True)
@@ -252,7 +252,7 @@ class Sources:
         folder = self.folder(upload_id)
         target = folder / file_name(name)
         if not (_pending_folder() / upload_id).is_dir():
-            raise Conflict("Something was made of this upload already. Begin another.")
+            raise Conflict("This upload is in use already. Start another.")
         arriving = Arriving(_pending_folder() / upload_id / f"{target.name}.{new_id()}", target)
         self._begin(arriving)
         try:
@@ -391,7 +391,7 @@ class Sources:
         """Where the files of an upload are."""
         folder = models_folder() / upload_id
         if not _UPLOAD.fullmatch(f"upload:{upload_id}") or not folder.is_dir():
-            raise NotThere("There is no such upload. Begin again.")
+            raise NotThere("There is no such upload. Start again.")
         return folder
 
     def _too_large(self, name: str) -> TooLarge:
@@ -413,7 +413,7 @@ def _pending_folder() -> Path:
 
 
 def _overtaken(name: str) -> Conflict:
-    return Conflict(f"{name} is being sent once more at the same time; what came first was given up.")
+    return Conflict(f"{name} is being sent again; the earlier transfer was dropped.")
 
 
 async def _in_thread(call: Callable[..., _Result], *given: object) -> _Result:

@@ -56,11 +56,11 @@ class VersionRequest:
         default=None, metadata={"help": "static or dynamic INT8, weights only, or fp16."}
     )
     engines: tuple[str, ...] = field(
-        default=("onnxruntime",), metadata={"help": "Engines to measure on; none makes it only."}
+        default=("onnxruntime",), metadata={"help": "Engines to measure on; an empty list only makes it."}
     )
     data: str | None = told(
-        "An .npz of inputs, perhaps with labels: `upload:ID`, an allowed path, or `demo:digits`. Ranges of static "
-        "INT8 are found on it; without it, on generated inputs."
+        "An .npz of inputs, optionally with labels: `upload:ID`, an allowed path, or `demo:digits`. Ranges of "
+        "static INT8 are found on it; without it, on generated inputs."
     )
 
     @property
@@ -154,7 +154,7 @@ def read_basis(
     known = [one for one in workspace.profiles(project_id) if one.model_digest == digest]
     for wanted in filter(None, (performance_id, loss_id)):
         if wanted not in {one.id for one in known}:
-            raise NotThere(f"{wanted} is no profile of this project's model.")
+            raise NotThere(f"{wanted} is not a profile of this project's model.")
     first = performance_id or next((one.id for one in known if one.brief.get("performance")), None)
     second = loss_id or _newest_losses(known)
     losses = workspace.profile_as_kept(second) if second else workspace.theory(project_id)

@@ -106,7 +106,7 @@ class Versions:
         """The model of a project's version, to be measured; refused where it is not what was made."""
         found = self.get(version_id)
         if not self.store.projects.belongs(project_id, found.id):
-            raise NotThere(f"{version_id} is no version of this project.")
+            raise NotThere(f"{version_id} is not a version of this project.")
         return self.readable(found)
 
     @staticmethod
@@ -119,7 +119,9 @@ class Versions:
     def _entry(self, version_id: str) -> Entry:
         entry = entry_of(self.store, version_id, (VERSION,), "version")
         if not entry.brief.get("optimized"):
-            raise NotThere(f"The version {version_id} was kept by another inferlab: this one cannot read it.")
+            raise NotThere(
+                f"The version {version_id} was saved by another version of inferlab, and this one cannot read it."
+            )
         return entry
 
     def _version(self, entry: Entry) -> Version:

@@ -202,8 +202,8 @@ class Workspace:
         if isinstance(found, Stored):
             return BenchmarkRequest(found.benchmark.plan, found.against)
         raise BadInput(
-            f"What {found.id} was asked for is not kept: it was made on the command line or imported. Ask for a "
-            "new one."
+            f"The request of {found.id} is not stored, because it was made on the command line or imported. Start "
+            "a new one."
         )
 
     def command(self, entry_id: str) -> str:
@@ -332,7 +332,9 @@ class Workspace:
 def _described(text: str) -> str:
     stripped = text.strip()
     if len(stripped) > _LONGEST_DESCRIPTION:
-        raise BadInput(f"The description has {len(stripped)} characters; {_LONGEST_DESCRIPTION} is the most.")
+        raise BadInput(
+            f"The description has {len(stripped)} characters; at most {_LONGEST_DESCRIPTION} are allowed."
+        )
     return stripped
 
 

@@ -89,11 +89,11 @@ class Engine:
         `iterations`; `unnamed`, "before" where nodes that no layer names belong to a layer before them rather than
         after; `graph`, the bytes of the optimised ONNX graph whose nodes the layers are. Only load may follow it.
         """
-        raise BadOption("it does not tell what its layers take")
+        raise BadOption("it does not report the times of its layers")
 
     def inspect(self, model: str, kind: str) -> Dict[str, Any]:
         """Inputs, outputs and weights of a model that only its engine can read, as plain data."""
-        raise BadOption("it describes no models of kind {}".format(kind))
+        raise BadOption("it cannot describe models of kind {}".format(kind))
 
     def close(self) -> None:
         """Let go of what load took."""

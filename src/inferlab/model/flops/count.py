@@ -24,7 +24,7 @@ from inferlab.model.onnx_graph import OnnxGraph, Tensor, all_nodes, attribute, s
 from inferlab.records import Model, Shape
 
 _OTHER_BRANCH = "the other branch of its If counts, which costs at least as much"
-_ROUNDS = "it is in a loop whose number of rounds depends on the data"
+_ROUNDS = "it is in a loop whose number of iterations depends on the data"
 
 
 def costs(model: Model, shapes: Mapping[str, Shape]) -> Costs:

@@ -96,7 +96,7 @@ def inlined(proto: ModelProto) -> ModelProto:
     try:
         return inliner.inline_local_functions(proto)
     except Exception as error:  # several kinds, of which onnx has no common name
-        raise Damaged(f"its functions cannot be put in the place of their calls ({error})") from error
+        raise Damaged(f"its functions cannot be inlined ({error})") from error
 
 
 def trace(model: Model, shapes: Mapping[str, Shape]) -> dict[int, NodeTrace]:
@@ -160,7 +160,7 @@ def _numbered_copy(model: Model, shapes: Mapping[str, Shape], folder: Path) -> P
         try:
             os.link(file.resolve(), target)
         except OSError as error:
-            raise InferlabError(f"the data file '{file.name}' cannot stand beside a copy: {error}") from error
+            raise InferlabError(f"the data file '{file.name}' cannot be placed beside a copy: {error}") from error
     _write_numbered(model, shapes, folder)
     return folder / "model.onnx"
 

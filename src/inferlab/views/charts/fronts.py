@@ -16,7 +16,7 @@ from inferlab.views.intervals import in_brackets
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_AXES = {"accuracy": "loss (drop of the accuracy)", "relative power": "loss (relative power of the change)"}
+_AXES = {"accuracy": "loss (drop of the accuracy)", "relative power": "loss (relative mean square change)"}
 _REGION = "rgba(47,127,214,0.10)"
 _LARGEST, _SMALLEST = 30.0, 6.0
 _LONGEST_LABEL = 40
@@ -206,7 +206,7 @@ def _told(one: Candidate, found: Front) -> str:
     if one.accuracy is not None:
         lines.append(f"accuracy {share(one.accuracy)}")
     if one.size_bytes is not None:
-        lines.append(f"{size(one.size_bytes)}, {found.original_bytes / one.size_bytes:.2f} times as small")
+        lines.append(f"{size(one.size_bytes)}, {found.original_bytes / one.size_bytes:.2f} times smaller")
     return "<br>".join(lines)
 
 

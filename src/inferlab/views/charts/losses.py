@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _METRICS = {
-    "relative power": "loss (relative power of the change)",
+    "relative power": "loss (relative mean square change)",
     "cross-entropy": "loss (rise of the cross-entropy)",
 }
 _METHODS = {
@@ -191,7 +191,7 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
         traces,
         weight,
         [
-            *([] if times else ["times at levels of pruning were not measured"]),
+            *([] if times else ["times at sparsity levels were not measured"]),
             *([] if measured else ["losses were not measured"]),
         ],
         frame.sparsities("sparsity")

@@ -120,7 +120,7 @@ def from_row(row: Mapping[str, Any], origin: str = "") -> Point:
             values[field.name] = _read(field.name, str(field.type), row[field.name])
     missing = [name for name in ("model", "engine", "median_ms", "items_per_sec") if name not in values]
     if missing:
-        raise BadInput(f"{origin or 'This table'} is no result of inferlab: it has no column {missing[0]}.")
+        raise BadInput(f"{origin or 'This table'} is not a result of inferlab: it has no column {missing[0]}.")
     blank = {field.name: None for field in fields(Point) if "None" in str(field.type)}
     return Point(**{"scenario": "", **blank, **values})
 

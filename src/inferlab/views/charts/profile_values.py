@@ -220,7 +220,7 @@ def _theory(one: FlopsLayer) -> tuple[str, ...]:
         *_named(one),
         "uncounted" if one.flops is None else f"work: {scaled(one.flops, 'FLOP')}, {one.dtype}",
         f"parameters: {one.params:,}" if one.params else "",
-        "" if one.intensity is None else f"intensity: {one.intensity:.3g} FLOPs a byte",
+        "" if one.intensity is None else f"intensity: {one.intensity:.3g} FLOPs per byte",
     ]
     return tuple(filter(None, lines))
 

@@ -173,10 +173,10 @@ def _results(color: str, bars: Sequence[Bar], value: str, errors: bool, width: f
 
 
 def pruning(profile: Profile) -> Figure:
-    """The whole model's time at every level of pruning, with the baseline and its interval."""
+    """The whole model's time at every sparsity level, with the baseline and its interval."""
     performance = profile.performance
     if performance is None or not performance.pruned:
-        raise BadInput("No level of pruning was measured in this profile. Give some with --levels.")
+        raise BadInput("No sparsity level was measured in this profile. Give some with --levels.")
     levels = sorted((key for key in performance.pruned if float(key) > 0), key=float)
     x, y = [0.0, *map(float, levels)], [performance.ms_per_batch, *(performance.pruned[key] for key in levels)]
     marks = [("as it is", performance.ms_per_batch, frame.INK)]

@@ -34,7 +34,7 @@ _CLOSE = 0.06
 
 
 def roofline(profile: Profile) -> Figure:
-    """Achieved GFLOP/s over FLOPs a byte, a point for each layer with work, below the measured ceilings."""
+    """Achieved GFLOP/s over FLOPs per byte, a point for each layer with work, below the measured ceilings."""
     performance = profile.performance
     known = [one for one in performance.layers if _point(one)] if performance else []
     layers = sorted(known, key=lambda one: -one.ms)[:_MOST_POINTS] if len(known) > _MOST_POINTS else known
@@ -68,7 +68,7 @@ def roofline(profile: Profile) -> Figure:
         traces,
         "How far each layer is from what this machine can do",
         subtitle,
-        {"type": "log", "range": area, "title": "intensity (FLOPs a byte, logarithmic)", "showgrid": True},
+        {"type": "log", "range": area, "title": "intensity (FLOPs per byte, logarithmic)", "showgrid": True},
         {"type": "log", "range": speeds, "title": "GFLOP/s (logarithmic)"},
         height=520,
         hoverlabel=HOVER,

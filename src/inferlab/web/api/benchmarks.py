@@ -121,7 +121,7 @@ def list_benchmarks(
 @router.post(
     "/projects/{project_id}/benchmarks",
     status_code=202,
-    summary="Ask for a benchmark",
+    summary="Start a benchmark",
     dependencies=SHOWN,
 )
 def add_benchmark(

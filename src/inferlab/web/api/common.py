@@ -29,18 +29,18 @@ _LOOK_S = 0.5
 
 #: What any route may answer beside what it is for.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "This cannot be done, for the reason that is given."},
-    404: {"model": Problem, "description": "What is named is not there."},
-    422: {"model": Problem, "description": "A field is missing, not known, or of another type."},
+    400: {"model": Problem, "description": "The request cannot be carried out; the answer says why."},
+    404: {"model": Problem, "description": "Not found."},
+    422: {"model": Problem, "description": "A field is missing, unknown or of the wrong type."},
 }
 #: And some of them.
 CONFLICT: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "Not in the state that it is in."}
+    409: {"model": Problem, "description": "Not possible in its current state."}
 }
 TOO_MANY: dict[int | str, dict[str, Any]] = {
-    429: {"model": Problem, "description": "As many as are allowed at once are there already."}
+    429: {"model": Problem, "description": "The limit on how many there may be at once is reached."}
 }
-TOO_LARGE: dict[int | str, dict[str, Any]] = {413: {"model": Problem, "description": "Larger than what is taken."}}
+TOO_LARGE: dict[int | str, dict[str, Any]] = {413: {"model": Problem, "description": "Larger than allowed."}}
 
 
 def as_json(problems: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:

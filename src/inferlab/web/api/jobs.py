@@ -28,7 +28,9 @@ class QueueFacts(Answer):
 @router.get("/jobs", summary="The queue")
 def list_jobs(
     workspace: TheWorkspace,
-    recent: Annotated[int, Query(ge=0, le=200, description="So many that ended last, too.")] = 0,
+    recent: Annotated[
+        int, Query(ge=0, le=200, description="How many of the jobs that ended last to include.")
+    ] = 0,
 ) -> list[JobFacts]:
     """What runs and what waits, in the order of the queue; then what ended, the last first."""
     found = _queue(workspace.store.jobs.alive())
@@ -105,9 +107,9 @@ def resume_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     return JobFacts.of(found, workspace.position(found))
 
 
-@router.delete("/jobs/{job_id}", status_code=204, summary="Forget a job", responses=CONFLICT, dependencies=SHOWN)
+@router.delete("/jobs/{job_id}", status_code=204, summary="Remove a job", responses=CONFLICT, dependencies=SHOWN)
 def remove_job(workspace: TheWorkspace, job_id: JobId) -> None:
-    """Forget a job that has ended; its entry stays."""
+    """Remove a job that has ended; its entry stays."""
     workspace.store.jobs.remove(job_id)
 
 

@@ -91,7 +91,7 @@ def list_profiles(workspace: TheWorkspace, project_id: ProjectId) -> list[Profil
     return [ProfileLine.of(one, workspace.sources) for one in workspace.profiles(project_id)]
 
 
-@router.post("/projects/{project_id}/profiles", status_code=202, summary="Ask for profiles", dependencies=SHOWN)
+@router.post("/projects/{project_id}/profiles", status_code=202, summary="Start profiles", dependencies=SHOWN)
 def add_profile(
     workspace: TheWorkspace, project_id: ProjectId, asked: ProfileBody, response: Response
 ) -> JobFacts:

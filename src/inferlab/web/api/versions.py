@@ -122,7 +122,9 @@ def list_versions(workspace: TheWorkspace, project_id: ProjectId) -> list[Versio
     return [VersionLine.of(one, workspace.sources) for one in workspace.versions.of_project(project_id)]
 
 
-@router.post("/projects/{project_id}/versions", status_code=202, summary="Ask for a version", dependencies=SHOWN)
+@router.post(
+    "/projects/{project_id}/versions", status_code=202, summary="Start making a version", dependencies=SHOWN
+)
 def create_version(
     workspace: TheWorkspace, project_id: ProjectId, asked: VersionBody, response: Response
 ) -> JobFacts:

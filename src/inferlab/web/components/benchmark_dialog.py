@@ -265,7 +265,7 @@ async def open_dialog(
 
     waiting = None
     if workspace.engines.known is None:
-        waiting = ui.notification("Looking which engines are here…", timeout=None, spinner=True)
+        waiting = ui.notification("Checking which engines are available…", timeout=None, spinner=True)
     choices = await asyncio.to_thread(workspace.engines.choices, project.model)
     if waiting is not None:
         waiting.dismiss()

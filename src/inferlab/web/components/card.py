@@ -225,5 +225,5 @@ def _why_not_whole(view: CardView) -> str:
         words = [f"Failed: {on_pages(failed[0])}"]
     if planned > 1:
         part = entry is not None and any(one.status != "done" and one.runs for one in entry.cells)
-        words.append(f"{done} of {planned} combinations were measured{', one more in part' if part else ''}.")
+        words.append(f"{done} of {planned} combinations were measured{', one more partly' if part else ''}.")
     return "\n".join(words)

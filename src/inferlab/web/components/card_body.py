@@ -30,11 +30,11 @@ _STATES = {
     "pending": "Not measured yet.",
     "cancelled": "Cancelled before it was measured.",
     "done": "Nothing was measured.",
-    "failed": "It failed without a reason.",
+    "failed": "It failed without giving a reason.",
 }
 _DIFFERENT = (
-    "Both sides are different models, and their outputs differ: what is faster has its price. The page of a "
-    "version says how far its outputs are off."
+    "Both sides are different models, and their outputs differ: the faster one may be less accurate. The page "
+    "of a version shows how far its outputs deviate."
 )
 _WORTHLESS = "Wrong outputs: this speed is meaningless."
 _PAIRED = "measured interleaved"
@@ -346,7 +346,7 @@ def _scaling(points: Sequence[Point], by_cores: bool) -> None:
     what, name = ("core count", "num_cores") if by_cores else ("batch size", "batch_size")
     found = best_and_worst(points)
     if found is None:
-        html.div("No cell has a result that counts.").classes("il-muted")
+        html.div("No cell has a valid result.").classes("il-muted")
         return
     best, worst = found
     low, high = best.ends("ms_per_item") or (None, None)

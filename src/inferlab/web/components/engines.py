@@ -43,7 +43,7 @@ class EngineList:
         self._jobs = JobActions(desk, lambda: self._show(desk.watch.snapshot))
         self._bars: dict[str, JobProgress] = {}
         with self._box:
-            html.div("Looking which engines are here…").classes("il-muted")
+            html.div("Checking which engines are available…").classes("il-muted")
         ui.timer(0.0, self._look, once=True)
         follow(desk, self._changed)
 

@@ -161,7 +161,7 @@ class DiffSection:
                 self._select = ui.select(options, label="Compare with", clearable=True).classes("il-wide-select")
                 self._select.props('data-testid="diff-with"').on_value_change(self._show)
             self._told = ui.label(
-                "Choose another performance profile: layers that cover the same nodes stand beside each other."
+                "Choose another performance profile: layers that cover the same nodes are shown side by side."
             ).classes("il-caption")
             with html.div() as self._found:
                 self._verdict = ui.label().classes("il-verdict").props('data-testid="diff-verdict"')

@@ -191,7 +191,7 @@ class ProfileFields:
             select.props(remove="loading hint")
 
         if engines.known is None:
-            select.props('loading hint="Looking which engines are here…"')
+            select.props('loading hint="Checking which engines are available…"')
             ui.timer(0.0, look, once=True)
         else:
             offer(engines.choices(self._model, profiling=True))

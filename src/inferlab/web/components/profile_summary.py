@@ -100,7 +100,7 @@ def measured(performance: PerformanceProfile) -> None:
         shell.chip(f"outputs: {check.status}", kind).props('data-testid="output-check"')
         if performance.layers:
             shell.chip(f"profiler overhead {words.overhead(performance)}", "muted")
-            shell.chip(f"{share(performance.unjoined_share)} not joined", "muted")
+            shell.chip(f"{share(performance.unjoined_share)} not attributed", "muted")
 
 
 def estimated(slot: Element, profile: Profile) -> None:
@@ -165,7 +165,7 @@ def estimate_text(profile: Profile) -> EstimateText:
 
 def _why_none(profile: Profile) -> str:
     if profile.loss is None:
-        return "There is no loss profile of this model, so nothing can be estimated of pruning."
+        return "There is no loss profile of this model, so pruning cannot be estimated."
     return "No layer of this model can be pruned: nothing can be estimated."
 
 
@@ -174,8 +174,8 @@ def _note(profile: Profile) -> str:
     assert found is not None
     if performance is not None and found.gained == "parameters":
         return (
-            "No times at levels of pruning were measured, so no speed-up can be told. Add a performance profile "
-            "with “Times of pruned copies”, or on an engine that imposes sparsity."
+            "No times at sparsity levels were measured, so no speed-up can be estimated. Add a performance "
+            "profile with “Times of pruned copies”, or on an engine that imposes sparsity."
         )
     if performance is not None and not gains_from_zeros(performance):
         return (
@@ -203,7 +203,7 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
         )
         zeros = _zeros(basis, found)
         shell.stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
-        loss = "outputs are no numbers" if math.isinf(found.loss) else f"loss {found.loss:.3g}"
+        loss = "outputs are not numbers" if math.isinf(found.loss) else f"loss {found.loss:.3g}"
         recovery = UNKNOWN if found.recovery is None else share(found.recovery)
         if unmeasured := basis.unmeasured(found.levels):
             recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"

@@ -207,7 +207,7 @@ class DataField:
         source = f"upload:{upload_id}"
         if not name.lower().endswith(DATA_ENDING):
             self._sources.give_up(upload_id)
-            self._problem.set_text(f"{name} is no {DATA_ENDING} file. Save your inputs with numpy.savez.")
+            self._problem.set_text(f"{name} is not an {DATA_ENDING} file. Save your inputs with numpy.savez.")
             return None
         self._list()
         self._fill_menu()

@@ -131,7 +131,7 @@ class VersionEditor:
     def _settings(self, performances: Mapping[str, str], losses: Mapping[str, str]) -> None:
         with shell.card("il-version-new"):
             with html.div().classes("il-version-presets"):
-                html.span("Begin with").classes("il-muted il-small")
+                html.span("Start from").classes("il-muted il-small")
                 self._chips = {name: self._chip(name, one.label) for name, one in PRESETS.items()}
             with html.div().classes("il-version-grid"):
                 with html.div().classes("il-column"):

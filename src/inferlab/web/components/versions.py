@@ -64,8 +64,8 @@ def fidelity(distance: Mapping[str, Any] | None) -> tuple[str, str, str]:
         before = distance["original_accuracy"]
         return f"{share(distance['accuracy'])} right", "" if before is None else f"original {share(before)}", on
     if distance["relative_power"] is None:
-        return "no numbers", "outputs that are no numbers", on
-    return f"{distance['relative_power']:.3g}", "power of the change", on
+        return "not numbers", "outputs are not numbers", on
+    return f"{distance['relative_power']:.3g}", "relative mean square change", on
 
 
 _HEADS = ("Version", "Precision", "Zeros", "Parameters", "Size", "Measured speed-up", "Outputs", "Age")

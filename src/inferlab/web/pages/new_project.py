@@ -55,7 +55,7 @@ class ProfileRun:
         """Show a job that was begun before."""
         asked = requests.from_content(job.kind, job.content)
         if not isinstance(asked, ProfileRequest):
-            raise BadInput("This job makes no profile. See the list of projects.")
+            raise BadInput("This job is not a profile. See the list of projects.")
         self._build(model, asked)
         self.take(job)
 

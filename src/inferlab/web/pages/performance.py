@@ -79,7 +79,7 @@ class _Measured:
         if performance.layers:
             self._layer_charts()
         else:
-            shell.banner("warn", "The engine told no times of layers; only the whole model was timed.")
+            shell.banner("warn", "The engine reported no times of layers; only the whole model was timed.")
         with html.div().classes("il-pair"):
             self._pruning = self._pruning_chart() if performance.pruned else None
             roofline = self._roofline() if performance.ceilings else None

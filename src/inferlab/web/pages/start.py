@@ -70,7 +70,7 @@ class ProjectTable:
         self._box.clear()
         with self._box:
             if not found:
-                html.div("No project fits this search.").classes("il-muted il-no-rows")
+                html.div("No project matches this search.").classes("il-muted il-no-rows")
                 return
             with (
                 html.div().classes("il-scroll"),
@@ -141,7 +141,7 @@ _DEMOS = (
     ("demo:digits", "Digits, with data"),
 )
 _EMPTY = (
-    "A project is a model with its profiles and benchmarks. Begin with your own model, or with one of these, "
+    "A project is a model with its profiles and benchmarks. Start with your own model, or with one of these, "
     "which are made here without a download:"
 )
 _MOST_ENDED = 5
@@ -243,7 +243,7 @@ def _offer_unfiled(models: Sequence[tuple[str, int]]) -> None:
             with html.div().classes("il-list-row"):
                 html.span(source).classes("il-cut").props["title"] = source
                 html.span(plural(entries, "benchmark")).classes("il-muted il-small il-grow")
-                button = ui.button("Make a project of it").props("flat dense")
+                button = ui.button("Make a project from it").props("flat dense")
                 # Foreign text, which may have quotes in it.
                 button.props["href"] = _new(source)
                 button.props["data-testid"] = f"file-{source}"
@@ -275,7 +275,7 @@ def _engines(desk: Desk) -> None:
     with shell.card(), html.div().props('data-testid="engines"'):
         with shell.section("Engines"):
             html.span().classes("il-grow")
-            again = ui.button(icon="refresh").props('flat dense round aria-label="Look again"')
-            again.tooltip("Look again which engines are here")
+            again = ui.button(icon="refresh").props('flat dense round aria-label="Check again"')
+            again.tooltip("Check again which engines are available")
         engines = EngineList(desk)
         again.on_click(engines.look_again)

@@ -89,7 +89,7 @@ class VersionPage:
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Recipe", _sentence(words.recipe(found.recipe)), "recipe-told").classes("il-whole-row")
-                shell.fact("Made of", model_facts.source(before), "made-of")
+                shell.fact("Made from", model_facts.source(before), "made-of")
                 shell.fact("Precision", model_facts.precision(after), "precision")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
                 shell.stat("Size", size(after.size_bytes), f"original {size(before.size_bytes)}", "size")
@@ -164,7 +164,7 @@ def _fidelity(found: Optimization, predicted: float | None) -> None:
     ).classes("il-whole-row")
     if distance is not None and labelled and distance.relative_power is not None:
         power = f"{distance.relative_power:.3g}"
-        shell.stat("Output distance", power, "relative power of the change", "distance")
+        shell.stat("Output distance", power, "relative mean square change", "distance")
     if distance is not None and distance.loss_rise is not None:
         shell.stat("Cross-entropy", f"{distance.loss_rise:+.3g}", "over the original's", "loss-rise")
     if distance is not None and predicted is not None:

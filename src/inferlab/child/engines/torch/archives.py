@@ -177,7 +177,7 @@ def _check_names(entries: List[Entry]) -> None:
     for entry in entries:
         parts = entry.name.split("/")
         if "" in parts or "." in parts or ".." in parts or "\\" in entry.name or not entry.name.isprintable():
-            raise Ambiguous("{!r} is no name of an entry".format(entry.name))
+            raise Ambiguous("{!r} is not a valid name of an entry".format(entry.name))
         # torch's reader does not tell upper from lower case.
         if entry.name.lower() in seen:
             raise Ambiguous("it has two entries named {!r}".format(entry.name))

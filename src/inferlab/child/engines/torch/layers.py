@@ -92,7 +92,7 @@ def called_times(call: Call, walk: Callable[[], List[Dict[str, Any]]], seconds: 
             # In turn with plain calls, so that both see the same machine.
             found = _profiled(call, block)
             if [name for name, _ in found.operators] != names * block:
-                raise BadOption("its operators change from call to call, so they cannot be timed one by one")
+                raise BadOption("its operators vary from call to call, so they cannot be timed one by one")
             totals += numpy.array([ns for _, ns in found.operators]).reshape(block, -1).sum(0)
             wall_ns += found.wall_ns
             clean_ns += _timed(call, block)
