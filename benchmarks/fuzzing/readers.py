@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Answer = Literal["success", "sentence"]
 # A small share of what is read is drawn as well: a chart takes longer than all the rest.
 _DRAWN = 20
+_MOST_INPUT_BYTES = 2**26
 # Below what the worker allows for a reader, so that an engine that hangs ends in a sentence too.
 _ENGINE_S = 10.0
 
@@ -120,8 +121,10 @@ CHANGES: dict[int, Callable[[Model, Path], None]] = {5: _clean_up, 10: _quantize
 def quick_engines() -> Iterator[None]:
     """Let whoever asks an engine ask the same process again and again, unconfined: starting one takes a second.
 
-    Shapes are as the file has them: running a model to see them is another program's reader.
+    Shapes are as the file has them: running a model to see them is another program's reader. Inputs are small:
+    those that a model declares may take a quarter of the memory, which is more than a mutation may here.
     """
+    from inferlab.model import inputs
     from inferlab.model.flops import count
     from inferlab.transform import channels, cleanup, quantize
 
@@ -134,6 +137,7 @@ def quick_engines() -> Iterator[None]:
         for module in (channels, cleanup):
             patched.enter_context(mock.patch.object(module, "run_task", _run_task))
         patched.enter_context(mock.patch.object(quantize, "Worker", _engine))
+        patched.enter_context(mock.patch.object(inputs, "memory_limit", lambda: _MOST_INPUT_BYTES))
         yield
 
 

@@ -175,7 +175,7 @@ def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
         ("batch_sise: 1", "has no option 'batch_sise'. Did you mean 'batch_size'?"),
         ("zzz: 1", "has no option 'zzz'. It takes baseline, batch_size, "),
         ("[1, 2]", "must be options with their values"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not valid YAML"),
         ("batch_size: {a: 1}", "'batch_size' is a value or a list of values"),
         ("batch_size:", "'batch_size' has no value"),
         ("batch_size: two", "'two' is not a whole number"),

@@ -112,7 +112,7 @@ def test_a_download_that_breaks_off_leaves_nothing_and_can_be_repeated(
     server.cut["/net.onnx"] = 1000
     if chunked:
         server.chunked.add("/net.onnx")
-    sentence = "the connection broke" if chunked else f"it broke off after 1000 of {len(mlp)} bytes"
+    sentence = "the connection was lost" if chunked else f"it broke off after 1000 of {len(mlp)} bytes"
     with pytest.raises(BadInput, match=sentence):
         locate(f"{server.url}/net.onnx")
     assert _left(cache) == []

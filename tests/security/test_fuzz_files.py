@@ -93,7 +93,7 @@ BILLION = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: " + "7" * 5000, "a number of 5000 digits; at most 30 are read"),
         ("a: [" + "1," * 2001 + "]", "more than 2,000 values"),
         ("x" * (2 << 20) + "y", "larger than 2 MiB"),
-        ("a: [", "no YAML"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_yaml_beyond_a_limit_is_refused(text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,12 @@ def test_a_text_that_declares_more_than_it_holds_is_refused(tmp_path: Path) -> N
         _read_graph(tmp_path, [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])], [words])
 
 
+def test_a_weight_without_a_type_is_refused(tmp_path: Path) -> None:
+    weight = TensorProto(name="w", data_type=TensorProto.UNDEFINED, dims=[1], raw_data=bytes(4))
+    with pytest.raises(BadInput, match="the tensor 'w' is of the type 0, which does not exist"):
+        _read_graph(tmp_path, [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])], [weight])
+
+
 def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:
     twice = [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims) for dims in ([4], [])]
     with pytest.raises(BadInput, match="two of its inputs have the same name"):

@@ -310,6 +310,7 @@ def test_products_of_matrices_lose_columns_through_turned_weights_biases_and_act
         ([node("Add", ["c", "x"], ["m"])], "meet others in Add .* not followed"),
         ([node("Conv", ["c", "grouped"], ["m"], group=2)], "in 2 groups"),
         ([node("LRN", ["c"], ["m"], size=3)], "LRN .* not followed"),
+        ([node("Gemm", ["c", "vector"], ["m"])], "Gemm .* is not a matrix"),
         ([node("Identity", ["c"], ["m"])], "an output of the model"),
     ],
     ids=lambda one: one[0].op_type if isinstance(one, list) else "",
@@ -321,6 +322,7 @@ def test_channels_that_cannot_be_followed_stay_and_the_reason_is_given(
         "w": random(4, 4, 1, 1),
         "grouped": random(4, 2, 1, 1),
         "heads": np.array([1, 2, 2, 4, 4], np.int64),
+        "vector": random(4),
     }
     read = {name for one in between for name in one.input}
     nodes = [node("Conv", ["x", "w"], ["c"]), *between, node("Relu", ["m"], ["y"])]

@@ -24,7 +24,7 @@ _MOST_ELEMENTS = 2**48
 # Graphs within graphs; readers follow them by recursion.
 _DEEPEST = 24
 
-_TYPES = frozenset(TensorProto.DataType.values())
+_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 
 _Key = tuple[str, str, str]
 
@@ -117,7 +117,7 @@ def _check_dims(name: str, dims: Iterable[int]) -> None:
 def _stored_values(tensor: TensorProto, kind: str) -> tuple[int, int] | None:
     """How many values a tensor holds in the file, and how many its shape needs; None for types without a width."""
     count: int = math.prod(tensor.dims)
-    if kind == "UNDEFINED" or (bit_width(kind) is None and kind.startswith("FLOAT6")):
+    if bit_width(kind) is None and kind.startswith("FLOAT6"):
         return None
     if kind == "STRING":
         return len(tensor.string_data), count

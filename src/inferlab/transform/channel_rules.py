@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto, numpy_helper
 
 from inferlab.model.onnx_graph import attribute, label, subgraphs
 from inferlab.records import Shape
-from inferlab.transform.channel_groups import DOMAINS, Axes, ChannelTrace, Layout, Unclear, repeated
+from inferlab.transform.channel_groups import DOMAINS, Axes, ChannelTrace, Layout, Operand, Unclear, repeated
 
 # Element by element, whatever they compute; a constant among their inputs loses the same channels.
 _ELEMENTWISE = {
@@ -98,7 +98,7 @@ def _conv_transpose(trail: ChannelTrace, node: NodeProto) -> None:
 
 def _gemm(trail: ChannelTrace, node: NodeProto) -> None:
     """A product of two matrices, the second of which is the weight."""
-    weight, crossed = trail.weight(node, 1), attribute(node, "transB", 0)
+    weight, crossed = _matrix(trail, node), attribute(node, "transB", 0)
     if attribute(node, "transA", 0):
         raise Unclear(f"its channels go into {label(node)}, which turns them")
     source = trail.only(node, 1)
@@ -111,15 +111,21 @@ def _matmul(trail: ChannelTrace, node: NodeProto) -> None:
     """A product of many matrices with a weight."""
     if trail.operand(node.input[1]) is None:
         raise Unclear(f"its channels go into {label(node)}, a product of activations")
-    weight = trail.weight(node, 1)
-    if len(weight.dims) != 2:
-        raise Unclear(f"the weight of {label(node)} is not a matrix")
+    weight = _matrix(trail, node)
     last = len(trail.shape(node.input[0])) - 1
     axes = dict(trail.axes_of(node.input[0]))
     trail.sum_over(weight, 0, axes.pop(last, None))
     trail.make(node, weight, 1, last)
     trail.values[node.output[0]].update(axes)
     trail.read(node, 1)
+
+
+def _matrix(trail: ChannelTrace, node: NodeProto) -> Operand:
+    """The weight of a product."""
+    weight = trail.weight(node, 1)
+    if len(weight.dims) != 2:
+        raise Unclear(f"the weight of {label(node)} is not a matrix")
+    return weight
 
 
 def _elementwise(trail: ChannelTrace, node: NodeProto) -> None:
