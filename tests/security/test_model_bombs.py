@@ -103,6 +103,12 @@ def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:
         _read_graph(tmp_path, twice, [])
 
 
+def test_a_weight_that_a_node_makes_too_is_refused(tmp_path: Path) -> None:
+    weight = helper.make_tensor("y", TensorProto.FLOAT, [2], [1.0, 2.0])
+    with pytest.raises(BadInput, match="the value 'y' is made twice"):
+        _read_graph(tmp_path, [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])], [weight])
+
+
 def _read_graph(folder: Path, inputs: list[ValueInfoProto], weights: list[TensorProto]) -> None:
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", inputs, [output], weights)

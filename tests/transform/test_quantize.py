@@ -291,7 +291,7 @@ def test_settings_that_cannot_be_are_refused_with_a_sentence(tmp_path: Path) -> 
     half = quantize(model, [], tmp_path / "half", scheme="fp16").model
     four = quantize(model, [], tmp_path / "four", scheme="weights", bits=4).model
     refused: list[tuple[Model, dict[str, Any], str]] = [
-        (model, {"scheme": "int3"}, "no way 'int3' to quantise. There are: static"),
+        (model, {"scheme": "int3"}, "no quantisation scheme 'int3'. There are: static"),
         (model, {"scheme": "dynamic", "bits": 4}, "dynamic cannot have 4 bits"),
         (model, {"scheme": "weights", "bits": 3}, "weights cannot have 3 bits"),
         (model, {"scheme": "fp16", "per_channel": False}, "fp16 has no scale"),

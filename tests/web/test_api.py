@@ -304,11 +304,11 @@ def test_a_benchmark_is_also_a_command_line(http: httpx.Client, entry: str) -> N
 
 
 def test_a_benchmark_is_measured_again_removed_and_put_back(http: httpx.Client, project: str, entry: str) -> None:
-    again = ended(http, http.post(f"/benchmarks/{entry}/rerun"))
+    again = ended(http, http.post(f"/entries/{entry}/rerun"))
     assert again["status"] == "done"
     card = http.get(f"/benchmarks/{again['entry_id']}").json()
     assert (card["core_counts"], again["entry_id"] != entry) == ([1, 2], True)
-    assert http.delete(f"/benchmarks/{again['entry_id']}").status_code == 204
+    assert http.delete(f"/entries/{again['entry_id']}").status_code == 204
     assert "has nothing with the id" in refused(http.get(f"/benchmarks/{again['entry_id']}"), 404)
     restored = http.post(f"/entries/{again['entry_id']}/restore").json()
     assert (restored["id"], restored["project_id"]) == (again["entry_id"], project)
@@ -382,7 +382,7 @@ def test_what_a_file_measured_on_the_command_line_is_shown_but_not_measured_agai
     lines = http.get(f"/projects/{made['id']}/benchmarks", params={"limit": 200}).json()
     line = next(one for one in lines if one["cells"][0]["engine"] == f"{file}:Mine")
     assert http.get(f"/benchmarks/{line['id']}").json()["arms"][0]["cells"][0]["status"] == "done"
-    assert "There is no engine" in refused(http.post(f"/benchmarks/{line['id']}/rerun"), 400)
+    assert "There is no engine" in refused(http.post(f"/entries/{line['id']}/rerun"), 400)
 
 
 # Profiles.
@@ -409,9 +409,12 @@ def test_a_model_is_profiled_listed_compared_removed_and_put_back(
     assert (diff["ratio"]["value"], diff["differences"]) == (1.0, [])
     assert len(diff["rows"]) == len(profile["performance"]["layers"])
     assert "is a profile, not a benchmark" in refused(http.get(f"/benchmarks/{found}"), 404)
-    assert http.delete(f"/profiles/{found}").status_code == 204
+    assert http.delete(f"/entries/{found}").status_code == 204
     assert http.post(f"/entries/{found}/restore").json()["kind"] == "profile"
     assert http.get(f"/profiles/{found}", params={"budget": 0.5}).json() == profile
+    again = ended(http, http.post(f"/entries/{found}/rerun"))["entry_id"]
+    assert again != found
+    assert http.get(f"/profiles/{again}").json()["performance"]["num_cores"] == 1
 
 
 def test_a_profile_is_named_by_its_id_and_never_by_a_file(http: httpx.Client, server: Server, entry: str) -> None:
@@ -449,7 +452,7 @@ def test_a_running_job_is_cancelled_keeps_what_is_measured_and_is_resumed(
     job = running(http, project, LONG)
     entry = job_of(http, job)["entry_id"]
     assert "Cancel it first" in refused(http.delete(f"/jobs/{job}"), 409)
-    assert "Cancel it first" in refused(http.delete(f"/benchmarks/{entry}"), 409)
+    assert "Cancel it first" in refused(http.delete(f"/entries/{entry}"), 409)
     assert "only one that was cut off" in refused(http.post(f"/jobs/{job}/resume"), 409)
     assert http.get(f"/benchmarks/{entry}").json()["entry"]["status"] == "pending"
     cancel(http, job)

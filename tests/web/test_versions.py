@@ -327,7 +327,7 @@ def test_a_version_is_cancelled_while_it_is_measured(maker: Maker, digits: Digit
     # What was made by then is kept, and says that it is not all.
     kept = job_of(http, job)["entry_id"]
     maker.see(f"version-{kept}", "not all was measured")
-    assert http.delete(f"/versions/{kept}").status_code == 204
+    assert http.delete(f"/entries/{kept}").status_code == 204
     maker.miss(f"version-{kept}")
 
 
@@ -407,7 +407,7 @@ def test_a_version_whose_file_has_a_name_in_other_letters_is_taken_away(
         answer = http.get(f"/versions/{version}/{what}")
         assert answer.status_code == 200, answer.text
         assert f"filename*=utf-8''{encoded}{ending}" in answer.headers["content-disposition"].replace("UTF", "utf")
-    http.delete(f"/versions/{version}")
+    http.delete(f"/entries/{version}")
 
 
 @pytest.mark.parametrize(

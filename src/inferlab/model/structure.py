@@ -35,12 +35,11 @@ def check(proto: ModelProto) -> None:
     functions = {_key(function.domain, function.name, function.overload): function for function in proto.functions}
     if len(functions) < len(proto.functions):
         raise Damaged("two of its functions have the same name")
-    if len({value.name for value in proto.graph.input}) < len(proto.graph.input):
-        raise Damaged("two of its inputs have the same name")
     _check_depth(proto)
     for tensor in all_tensors(proto):
         _check_tensor(tensor)
     for body in bodies(proto):
+        _check_names(body)
         for sparse in body.sparse_initializer if isinstance(body, GraphProto) else ():
             _check_dims(sparse.values.name, sparse.dims)
     for root in (proto.graph, *proto.functions):
@@ -92,6 +91,20 @@ def _check_depth(proto: ModelProto) -> None:
         if depth > _DEEPEST:
             raise Damaged(f"its graphs are nested more than {_DEEPEST} deep")
         waiting.extend((inner, depth + 1) for node in body.node for inner in subgraphs(node))
+
+
+def _check_names(body: Body) -> None:
+    """Every value is made once: by an input, a weight or a node. Weights may be defaults of inputs."""
+    inputs = [value if isinstance(value, str) else value.name for value in body.input]
+    made = set(inputs)
+    if len(made) < len(inputs):
+        raise Damaged("two of its inputs have the same name")
+    if isinstance(body, GraphProto):
+        made.update(weight.name for weight in body.initializer)
+    for name in (name for node in body.node for name in node.output if name):
+        if name in made:
+            raise Damaged(f"the value '{name}' is made twice")
+        made.add(name)
 
 
 def _check_tensor(tensor: TensorProto) -> None:

@@ -13,7 +13,7 @@ from inferlab.store.entries import Entry
 from inferlab.views.charts.timeline import Track, tracks
 from inferlab.views.text import finding, output_check
 from inferlab.web.api.asking import BenchmarkBody
-from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
+from inferlab.web.api.common import SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, CellAnswer, EntryFacts, EntryLine, Estimate, JobFacts, of_record
 from inferlab.workspace import cards
 from inferlab.workspace.entries import entry_of
@@ -156,26 +156,6 @@ def read_iterations(
     if outcome is None:
         raise NotThere(f"{entry_id} has no arm {arm} with num_cores {num_cores} and batch_size {batch_size}.")
     return IterationFacts.of(tracks([outcome])[0])
-
-
-@router.post("/benchmarks/{entry_id}/rerun", status_code=202, summary="Measure again", dependencies=SHOWN)
-def rerun_benchmark(workspace: TheWorkspace, entry_id: EntryId, response: Response) -> JobFacts:
-    """Queue the same once more, under the same conditions, as a new entry."""
-    _entry(workspace, entry_id)
-    return queued(workspace.rerun(entry_id), workspace, response)
-
-
-@router.delete(
-    "/benchmarks/{entry_id}",
-    status_code=204,
-    summary="Remove a benchmark",
-    responses=CONFLICT,
-    dependencies=SHOWN,
-)
-def remove_benchmark(workspace: TheWorkspace, entry_id: EntryId) -> None:
-    """Remove a benchmark or comparison; for ten minutes POST /entries/{entry_id}/restore puts it back."""
-    _entry(workspace, entry_id)
-    workspace.remove(entry_id)
 
 
 def _entry(workspace: Workspace, entry_id: str) -> Entry:

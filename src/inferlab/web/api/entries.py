@@ -1,4 +1,4 @@
-"""Entries, whatever their kind: put back, exported, and as a command line."""
+"""Entries, whatever their kind: renamed, measured again, removed, put back, exported, and as a command line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 
 from inferlab.web.api.asking import EntryChange
-from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, SmallBody, TheWorkspace
-from inferlab.web.api.schemas import Answer, EntryLine, of_record
+from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, SmallBody, TheWorkspace, queued
+from inferlab.web.api.schemas import Answer, EntryLine, JobFacts, of_record
 from inferlab.web.faults import attachment
 from inferlab.workspace.exports import export
 
@@ -20,6 +20,23 @@ class CommandFacts(Answer):
     """A command line."""
 
     command: str
+
+
+@router.post("/entries/{entry_id}/rerun", status_code=202, summary="Measure again", dependencies=SHOWN)
+def rerun_entry(workspace: TheWorkspace, entry_id: EntryId, response: Response) -> JobFacts:
+    """Queue the same once more, under the same conditions, as a new entry."""
+    return queued(workspace.rerun(entry_id), workspace, response)
+
+
+@router.delete(
+    "/entries/{entry_id}", status_code=204, summary="Remove an entry", responses=CONFLICT, dependencies=SHOWN
+)
+def remove_entry(workspace: TheWorkspace, entry_id: EntryId) -> None:
+    """Remove a benchmark, a comparison, a profile or a version; for ten minutes it can be restored.
+
+    The files of a version go after that; a file that the command line made stays where it is.
+    """
+    workspace.remove(entry_id)
 
 
 @router.post("/entries/{entry_id}/restore", summary="Undo a removal", dependencies=SHOWN)

@@ -13,7 +13,7 @@ from inferlab.records.profile import BUDGET
 from inferlab.store import rows
 from inferlab.store.entries import Entry
 from inferlab.web.api.asking import ProfileBody
-from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
+from inferlab.web.api.common import SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, JobFacts, of_record
 from inferlab.workspace.entries import entry_of
 from inferlab.workspace.sources import Sources
@@ -129,19 +129,6 @@ def compare_profiles(
     for each in (entry_id, against):
         _refuse_others(workspace, each)
     return DiffFacts.of(workspace.layer_diff(entry_id, against))
-
-
-@router.delete(
-    "/profiles/{entry_id}",
-    status_code=204,
-    summary="Remove a profile",
-    responses=CONFLICT,
-    dependencies=SHOWN,
-)
-def remove_profile(workspace: TheWorkspace, entry_id: EntryId) -> None:
-    """Remove a profile; for ten minutes POST /entries/{entry_id}/restore puts it back."""
-    _refuse_others(workspace, entry_id)
-    workspace.remove(entry_id)
 
 
 def _refuse_others(workspace: Workspace, entry_id: str) -> None:

@@ -14,7 +14,7 @@ from inferlab.records.profile import PruningEstimate
 from inferlab.store import rows
 from inferlab.views import optimization as words
 from inferlab.web.api.asking import EstimateBody, VersionBody
-from inferlab.web.api.common import CONFLICT, SHOWN, EntryId, ProjectId, SmallBody, TheWorkspace, queued
+from inferlab.web.api.common import SHOWN, EntryId, ProjectId, SmallBody, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, JobFacts, ModelFacts, of_record
 from inferlab.web.faults import attachment
 from inferlab.workspace.exports import Export, code_sample, model_file, recipe, shown_recipe
@@ -188,22 +188,6 @@ def download_code(
 ) -> Response:
     """A Python program that loads a version on an engine and runs one batch."""
     return _attached(code_sample(workspace, entry_id, engine))
-
-
-@router.delete(
-    "/versions/{entry_id}",
-    status_code=204,
-    summary="Remove a version",
-    responses=CONFLICT,
-    dependencies=SHOWN,
-)
-def remove_version(workspace: TheWorkspace, entry_id: EntryId) -> None:
-    """Remove a version; for ten minutes POST /entries/{entry_id}/restore puts it back, then its files go too.
-
-    A file that the command line made stays where it is.
-    """
-    workspace.versions.get(entry_id)
-    workspace.remove(entry_id)
 
 
 def _attached(found: Export) -> Response:
