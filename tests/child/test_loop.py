@@ -99,37 +99,3 @@ def test_an_error_in_one_stream_ends_all_and_is_raised() -> None:
 
 def test_the_harness_cost_is_a_positive_number_of_nanoseconds() -> None:
     assert loop.harness_cost_ns() > 0
-
-
-def test_the_canary_sings_between_bursts_and_the_slower_song_counts() -> None:
-    now = 0
-    songs = iter([50, 50, 80, 50])
-
-    def clock() -> int:
-        return now
-
-    def call() -> None:
-        nonlocal now
-        now += 400
-
-    def sing() -> None:
-        nonlocal now
-        now += next(songs)
-
-    taken = loop.run_beside_canary(call, [2500], 0, 0, sing, 1000, clock)
-    # Bursts of three calls: songs of 50 and 50 around the first, of 50 and 80 around the second.
-    assert list(taken.canaries or []) == [50, 50, 50, 80, 80, 80]
-    assert [end - start for start, end in zip(taken.starts, taken.ends, strict=True)] == [400] * 6
-    assert not taken.full
-
-
-def test_beside_a_canary_arrays_grow_and_end_at_the_most() -> None:
-    now = 0
-
-    def clock() -> int:
-        nonlocal now
-        now += 1
-        return now
-
-    taken = loop.run_beside_canary(lambda: None, [1 << 60], 0, 0, lambda: None, 100_000, clock, most=10_000)
-    assert taken.full and len(taken.starts) == len(taken.ends) == len(taken.canaries or []) == 10_000

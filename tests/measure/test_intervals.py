@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -15,12 +14,10 @@ from scipy.special import stdtrit
 
 from inferlab.measure import intervals
 from inferlab.measure.intervals import across, quantile
-from inferlab.records import Estimate
+from inferlab.records import Estimate, SpreadPrior
 
 TRIALS = 5_000
 VALUES = st.lists(st.floats(0.1, 100.0), min_size=2, max_size=12)
-LOG_RATIOS = st.lists(st.floats(-1.0, 1.0), min_size=7, max_size=30)
-LEVELS = st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.98])
 
 
 def within(low: float | None, high: float | None) -> Estimate:
@@ -49,7 +46,7 @@ def test_no_values_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one data point"):
         intervals.welch([1.0], [])
     with pytest.raises(ValueError, match="at least one data point"):
-        intervals.paired([], 0.98)
+        intervals.moderated([], 0.98, PRIOR)
 
 
 def test_equal_values_have_an_interval_without_width() -> None:
@@ -110,107 +107,45 @@ def test_the_ratio_turned_round_is_the_reciprocal(a: list[float], b: list[float]
     )
 
 
-def test_the_hodges_lehmann_estimate_is_the_median_of_the_averages_of_pairs() -> None:
-    # 0, 0.5, 1, 5, 5.5, 10: the median is (1 + 5) / 2.
-    assert intervals.hodges_lehmann([0.0, 1.0, 10.0]) == 3.0
+PRIOR = SpreadPrior(0.02, 2.0)
 
 
-def brute_force(values: list[float], level: float) -> tuple[float, float]:
-    """The interval from the signed-rank statistics of all sign patterns."""
-    count = len(values)
-    statistics = [
-        sum(rank for rank, sign in enumerate(signs, 1) if sign)
-        for signs in itertools.product((0, 1), repeat=count)
-    ]
-    averages = sorted((values[i] + values[j]) / 2 for i in range(count) for j in range(i, count))
-    pairs = len(averages)
-
-    def doubt(drop: int) -> float:
-        return 2 * sum(statistic < drop for statistic in statistics) / len(statistics)
-
-    drop = max(drop for drop in range(1, pairs // 2 + 1) if doubt(drop) <= 1 - level)
-    return averages[drop - 1], averages[pairs - drop]
+def test_the_moderated_interval_takes_the_prior_for_pairs_measured_before() -> None:
+    log_ratios = [0.01, 0.03, 0.02]
+    estimate = intervals.moderated(log_ratios, 0.98, PRIOR)
+    # A variance of 0.02² with two degrees of freedom and one of 0.01² with two: 0.00025, with four.
+    half_width = stats.t.ppf(0.99, 4) * math.sqrt(0.00025 / 3)
+    assert estimate.value == pytest.approx(math.exp(0.02))
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (math.exp(0.02 - half_width), math.exp(0.02 + half_width))
+    )
+    assert (estimate.level, estimate.method) == (0.98, "moderated")
 
 
-@pytest.mark.parametrize("count", [6, 7, 9, 12])
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
-def test_the_signed_rank_interval_is_that_of_all_sign_patterns(count: int, level: float) -> None:
-    values = np.random.default_rng(count).standard_normal(count).tolist()
-    assert intervals.signed_rank_interval(values, level) == brute_force(values, level)
-
-
-@pytest.mark.parametrize(("count", "level", "drop"), [(6, 0.95, 1), (10, 0.95, 9), (20, 0.99, 38), (24, 0.98, 70)])
-def test_the_interval_drops_as_many_averages_as_the_printed_tables_say(
-    count: int, level: float, drop: int
-) -> None:
-    # Critical values of the signed-rank test, two-sided: 0, 8, 37, 69; the interval starts one beyond.
-    values = [2.0**i for i in range(count)]
-    averages = sorted((values[i] + values[j]) / 2 for i in range(count) for j in range(i, count))
-    assert intervals.signed_rank_interval(values, level) == (averages[drop - 1], averages[-drop])
-
-
-@pytest.mark.parametrize(
-    ("count", "level"), [(1, 0.5), (5, 0.95), (6, 0.98), (7, 0.99), (8, 0.995), (0, 0.5), (4, 0.9)]
-)
-def test_too_few_values_have_no_signed_rank_interval(count: int, level: float) -> None:
-    assert not intervals.possible(count, level)
-    assert intervals.signed_rank_interval([float(i) for i in range(count)], level) is None
-
-
-@pytest.mark.parametrize(("count", "level"), [(2, 0.5), (6, 0.95), (7, 0.98), (8, 0.99), (9, 0.995), (5, 0.9)])
-def test_just_enough_values_have_the_whole_range_as_their_interval(count: int, level: float) -> None:
-    assert intervals.possible(count, level)
-    assert intervals.signed_rank_interval([float(i) for i in range(count)], level) == (0.0, count - 1.0)
-
-
-@given(LOG_RATIOS, LEVELS)
-def test_the_signed_rank_interval_contains_the_estimate(values: list[float], level: float) -> None:
-    interval = intervals.signed_rank_interval(values, level)
-    assert interval is not None
-    assert interval[0] <= intervals.hodges_lehmann(values) <= interval[1]
-
-
-@given(LOG_RATIOS, LEVELS, st.floats(-10.0, 10.0))
-def test_the_signed_rank_interval_moves_with_its_values(values: list[float], level: float, shift: float) -> None:
-    interval = intervals.signed_rank_interval(values, level)
-    moved = intervals.signed_rank_interval([value + shift for value in values], level)
-    assert interval is not None
-    assert moved == pytest.approx((interval[0] + shift, interval[1] + shift), abs=1e-9)
-
-
-@given(LOG_RATIOS)
-def test_a_higher_level_never_narrows_the_interval(values: list[float]) -> None:
-    narrow = (-math.inf, math.inf)
-    for level in (0.98, 0.95, 0.9, 0.8, 0.5):
-        interval = intervals.signed_rank_interval(values, level)
-        assert interval is not None
-        assert narrow[0] <= interval[0] <= interval[1] <= narrow[1]
-        narrow = interval
-
-
-def test_pairs_enough_for_signed_ranks_use_them() -> None:
-    log_ratios = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.9]
-    estimate = intervals.paired(log_ratios, 0.98)
-    assert estimate.value == pytest.approx(math.exp(intervals.hodges_lehmann(log_ratios)))
-    assert (estimate.low, estimate.high) == pytest.approx((math.exp(0.01), math.exp(0.9)))
-    assert (estimate.level, estimate.method) == (0.98, "signed-rank")
-
-
-@pytest.mark.parametrize("count", [3, 6])
-def test_fewer_pairs_use_students_interval(count: int) -> None:
-    log_ratios = [0.01 * i**2 for i in range(count)]
-    estimate = intervals.paired(log_ratios, 0.98)
-    low, high = stats.t.interval(0.98, count - 1, np.mean(log_ratios), stats.sem(log_ratios))
-    assert estimate.value == pytest.approx(math.exp(np.mean(log_ratios)))
+def test_without_freedom_the_prior_leaves_students_interval() -> None:
+    log_ratios = [0.01 * i**2 for i in range(6)]
+    estimate = intervals.moderated(log_ratios, 0.98, SpreadPrior(0.5, 0.0))
+    low, high = stats.t.interval(0.98, 5, np.mean(log_ratios), stats.sem(log_ratios))
     assert (estimate.low, estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
-    assert estimate.method == "student"
 
 
-@pytest.mark.parametrize("log_ratios", [[0.1], [0.0, 0.2]])
-def test_one_or_two_pairs_have_no_interval(log_ratios: list[float]) -> None:
-    estimate = intervals.paired(log_ratios, 0.98)
-    assert (estimate.low, estimate.high) == (None, None)
-    assert estimate.value == pytest.approx(math.exp(0.1))
+def test_two_pairs_that_agree_by_chance_are_not_certain_and_one_pair_has_no_interval() -> None:
+    twice = intervals.moderated([0.1, 0.1], 0.98, PRIOR)
+    assert twice.ends is not None and twice.ends[0] < math.exp(0.08)
+    assert intervals.moderated([0.1], 0.98, PRIOR).ends is None
+
+
+@pytest.mark.parametrize("true_sd", [0.02 / 3, 0.02, 0.06])
+@pytest.mark.parametrize("pairs", [2, 3, 5, 10, 40])
+@pytest.mark.parametrize("effect", [0.0, 0.02, 0.5])
+def test_the_interval_covers_the_truth_even_where_the_prior_is_wrong_by_a_factor_of_three(
+    true_sd: float, pairs: int, effect: float
+) -> None:
+    log_ratios = effect + true_sd * np.random.default_rng(4).standard_normal((TRIALS, pairs))
+    # What the prior is made of: a quarter more than what was seen.
+    prior = SpreadPrior(1.25 * 0.02, 2.0)
+    covered = sum(covers(sequential(trial, 0.01, prior), math.exp(effect)) for trial in log_ratios.tolist())
+    assert covered / TRIALS >= 0.94
 
 
 @pytest.mark.parametrize(
@@ -347,55 +282,42 @@ def test_adding_processes_until_it_is_precise_keeps_the_coverage(spread: float, 
     assert covered / trials >= 0.94
 
 
-def sequential(log_ratios: list[float], margin: float) -> Estimate:
+def sequential(log_ratios: list[float], margin: float, prior: SpreadPrior = PRIOR) -> Estimate:
     """The estimate at which a comparison with all its looks ends."""
-    spent, estimate = 0.0, within(None, None)
-    for share, cumulative in intervals.LOOKS:
-        seen = log_ratios[: round(share * len(log_ratios))]
-        level = intervals.look_level(cumulative, spent)
-        if share < 1 and not intervals.possible(len(seen), level):
-            continue
-        spent, estimate = cumulative, intervals.paired(seen, level)
-        if intervals.clear(estimate, margin):
-            break
-    return estimate
-
-
-def test_the_looks_spend_no_more_than_alpha() -> None:
     spent = 0.0
-    for (_, cumulative), level in zip(intervals.LOOKS, (0.995, 0.995, 0.99), strict=True):
-        assert intervals.look_level(cumulative, spent) == pytest.approx(level)
-        spent = cumulative
-    assert spent == intervals.ALPHA == 0.02
+    for number, pairs in enumerate(intervals.LOOKS, 1):
+        if pairs >= len(log_ratios):
+            break
+        spent += intervals.look_share(number)
+        estimate = intervals.moderated(log_ratios[:pairs], 1 - intervals.look_share(number), prior)
+        if intervals.clear(estimate, margin):
+            return estimate
+    return intervals.moderated(log_ratios, 1 - (intervals.ALPHA - spent), prior)
 
 
-def test_a_skipped_look_leaves_its_share_to_the_next() -> None:
-    # The look at six pairs is skipped: they cannot reach 99.5 %. The one at nine then has 99 %, and stops.
-    assert sequential([0.1] * 12, 0.01).level == pytest.approx(0.99)
-    # Four pairs cannot reach 99.5 %, nor five 99 %: all of alpha is left for the last look.
-    assert sequential([0.1] * 7, 0.01).level == pytest.approx(0.98)
-    # Four pairs are too few for ranks.
-    assert sequential([0.1] * 4, 0.01).method == "student"
+def test_all_looks_together_spend_no_more_than_alpha_and_leave_half_for_the_last() -> None:
+    shares = [intervals.look_share(number) for number in range(1, len(intervals.LOOKS) + 1)]
+    assert shares[0] == pytest.approx(0.005) and sum(shares) < intervals.ALPHA / 2 == 0.01
 
 
-def test_a_clear_difference_stops_at_the_first_look() -> None:
-    log_ratios = np.random.default_rng(2).normal(0.1, 0.005, 24).tolist()
+def test_a_large_difference_stops_at_the_first_look() -> None:
+    log_ratios = np.random.default_rng(2).normal(math.log(2.4), 0.01, 24).tolist()
     estimate = sequential(log_ratios, 0.01)
     assert estimate.level == pytest.approx(0.995)
     assert intervals.verdict(estimate, 0.01) == "slower"
 
 
-@pytest.mark.parametrize("pairs", [6, 12, 24])
+@pytest.mark.parametrize("pairs", [3, 6, 12, 24])
 @pytest.mark.parametrize("tails", ["normal", "heavy"])
 @pytest.mark.parametrize("margin", [0.0, 0.01])
 def test_equal_arms_are_rarely_told_apart(pairs: int, tails: str, margin: float) -> None:
     # A margin of nothing is the hardest case: every look that leaves 1 out stops there.
-    trials = 4000
+    trials, prior = 4000, SpreadPrior(0.00625, 2.0)
     rng = np.random.default_rng(3)
     outliers = (rng.random((trials, pairs)) < 0.1) & (tails == "heavy")
     log_ratios = np.where(outliers, 0.04, 0.005) * rng.standard_normal((trials, pairs))
     alarms = sum(
-        intervals.verdict(sequential(trial, margin), margin) in ("faster", "slower")
+        intervals.verdict(sequential(trial, margin, prior), margin) in ("faster", "slower")
         for trial in log_ratios.tolist()
     )
     # Three standard deviations of the simulation above what was designed.

@@ -51,15 +51,10 @@ def canary_ns() -> int:
     best = 1 << 62
     for _ in range(_CANARY_TRIES):
         started = time.perf_counter_ns()
-        sing()
+        for _ in range(_CANARY_ROUNDS):
+            zlib.crc32(_CANARY)
         best = min(best, time.perf_counter_ns() - started)
     return best
-
-
-def sing() -> None:
-    """The fixed piece of work, once."""
-    for _ in range(_CANARY_ROUNDS):
-        zlib.crc32(_CANARY)
 
 
 def memory_bytes() -> Dict[str, Optional[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from typing import Any, Callable, List, NamedTuple, Optional
+from typing import Any, Callable, List, NamedTuple
 
 # A stream keeps at most this many samples (16 bytes each), so that an empty call cannot fill the memory.
 MOST_SAMPLES = 10_000_000
@@ -18,8 +18,6 @@ class Taken(NamedTuple):
     ends: "array[int]"
     #: The stream stopped because it had MOST_SAMPLES, not because its time was over.
     full: bool
-    #: For each call, how long the canary took beside it, where it sang.
-    canaries: "Optional[array[int]]" = None
 
 
 def fill(
@@ -72,48 +70,6 @@ def run_stream(
     full = count >= most and ends[count - 1] < deadline[0]
     del starts[count:], ends[count:]
     return Taken(starts, ends, full)
-
-
-def run_beside_canary(
-    call: Callable[[], Any],
-    deadline: List[int],
-    expected: int,
-    start_ns: int,
-    sing: Callable[[], Any],
-    every_ns: int,
-    clock: Callable[[], int] = time.perf_counter_ns,
-    most: int = MOST_SAMPLES,
-) -> Taken:
-    """Measure as run_stream does, in bursts of `every_ns`, before and after which the canary sings.
-
-    A call's canary is the slower of the two songs around its burst: whoever shares the core shows there.
-    """
-    size = min(most, max(_SMALLEST_BUFFER, expected))
-    starts, ends = array("q", bytes(8 * size)), array("q", bytes(8 * size))
-    canaries = array("q")
-    wait_until(start_ns)
-    count, before = 0, _song_ns(sing, clock)
-    while True:
-        burst = [min(deadline[0], clock() + every_ns)]
-        reached = fill(call, clock, burst, starts, ends, count)
-        after = _song_ns(sing, clock)
-        canaries.extend([max(before, after)] * (reached - count))
-        count, before = reached, after
-        if ends[count - 1] >= deadline[0] or count >= most:
-            break
-        if count == len(starts):
-            more = bytes(8 * min(len(starts), most - len(starts)))
-            starts.frombytes(more)
-            ends.frombytes(more)
-    full = count >= most and ends[count - 1] < deadline[0]
-    del starts[count:], ends[count:]
-    return Taken(starts, ends, full, canaries)
-
-
-def _song_ns(sing: Callable[[], Any], clock: Callable[[], int]) -> int:
-    started = clock()
-    sing()
-    return clock() - started
 
 
 def harness_cost_ns(rounds: int = 2000) -> float:

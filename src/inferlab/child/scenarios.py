@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List, Sequence, TypeVar
 
 from . import counters
-from .loop import MOST_SAMPLES, Taken, run_beside_canary, run_stream, set_deadline
+from .loop import MOST_SAMPLES, Taken, run_stream, set_deadline
 from .pinning import pin
 
 Call = Callable[[], Any]
@@ -17,8 +17,6 @@ Result = TypeVar("Result")
 
 # Long enough for every thread to be there when the first call begins.
 _THREADS_LEAD_NS = 3_000_000
-# Short against the time for which a neighbour comes and goes, long against a song.
-_CANARY_EVERY_NS = 1_000_000
 
 
 def closed_loop(
@@ -29,9 +27,8 @@ def closed_loop(
     expected: Sequence[int],
     deadline: List[int],
     most: int = MOST_SAMPLES,
-    canary: bool = False,
 ) -> List[Taken]:
-    """Run every call in a stream of its own from `start_ns` (or now) on for `seconds`, beside a canary if wanted.
+    """Run every call in a stream of its own from `start_ns` (or now) on for `seconds`.
 
     `groups` gives each stream the CPUs that it is bound to. One stream runs in the calling thread,
     several in threads of their own.
@@ -41,11 +38,8 @@ def closed_loop(
     try:
         start_ns = max(start_ns, time.perf_counter_ns() + (_THREADS_LEAD_NS if len(calls) > 1 else 0))
         set_deadline(deadline, start_ns + int(seconds * 1e9))
-        run: Callable[..., Taken] = run_stream
-        if canary:
-            run = functools.partial(run_beside_canary, sing=counters.sing, every_ns=_CANARY_EVERY_NS)
         works = [
-            functools.partial(run, call, deadline, size, start_ns, most=most)
+            functools.partial(run_stream, call, deadline, size, start_ns, most=most)
             for call, size in zip(calls, expected)
         ]
         return [works[0]()] if len(works) == 1 else side_by_side(works, groups, deadline)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.measure.paired import BUILT_IN_PRIOR
 from inferlab.options.plan import COMPARISON, make_plan
-from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Event, Listener, Plan
+from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Event, Listener, Plan, SpreadPrior
 from inferlab.store import Saver
+from inferlab.store.rows import own_name
+from inferlab.store.store import Store
 
 Compare = Callable[[Plan, Plan], Comparison]
 
@@ -70,6 +75,24 @@ def validate_comparison(a: Plan, b: Plan, time_s: float, margin: float) -> None:
             "Arms are compared at full load, not at a rate of requests. Use -s sync or -s async, or compare "
             "what each can serve: inferlab capacity"
         )
+
+
+# So many comparisons of so many pairs say how much pairs differ on a machine; a little more is expected than that.
+_COMPARISONS_NEEDED, _PAIRS_NEEDED, _COMPARISONS_READ = 5, 5, 60
+_MORE = 1.25
+
+
+def expected_spread(store: Store | None, num_cores: int) -> SpreadPrior:
+    """How much pairs on so many cores differed on this machine so far; a guess where little is known."""
+    known: list[float] = []
+    with suppress(InferlabError):  # a store that cannot be read is no reason not to measure
+        for entry in () if store is None else store.history(_COMPARISONS_READ, kinds=("comparison",)):
+            for one in entry.brief.get("results", ()):
+                if (entry.node, one.get("num_cores")) == (own_name(), num_cores) and one["pairs"] >= _PAIRS_NEEDED:
+                    known.append(one["pair_sd"])
+    if len(known) < _COMPARISONS_NEEDED:
+        return BUILT_IN_PRIOR
+    return SpreadPrior(_MORE * statistics.median(known), comparisons=len(known))
 
 
 def comparison_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:

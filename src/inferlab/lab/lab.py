@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
         FleetRecommendation,
         Objective,
         Recommendation,
+        SpreadPrior,
     )
     from inferlab.records.optimization import Front, Goal, Optimization, VersionOptions
     from inferlab.records.profile import Profile, ProfileOptions
@@ -184,7 +185,15 @@ class Lab:
         with time_limit(a.patience_s):
             jobs = [self._only_job(plan, listener) for plan in (a, b)]
             jobs[1] = with_inputs_of(jobs[1], jobs[0])
-            return self.executor_for(a).compare(ComparisonJob(jobs[0], jobs[1], labels, time_s, margin), listener)
+            prior = self.expected_spread(jobs[0].cell.num_cores)
+            job = ComparisonJob(jobs[0], jobs[1], labels, time_s, margin, prior=prior)
+            return self.executor_for(a).compare(job, listener)
+
+    def expected_spread(self, num_cores: int) -> SpreadPrior:
+        """How much the pairs of a comparison on so many cores are expected to differ here."""
+        from inferlab.lab.comparison import expected_spread
+
+        return expected_spread(self._store, num_cores)
 
     @staticmethod
     def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:

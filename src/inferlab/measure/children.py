@@ -120,6 +120,11 @@ class Children:
         return {**replies[0], "baseline_memory_bytes": None if None in baselines else sum(baselines)}
 
     @property
+    def alone(self) -> bool:
+        """Whether it is one process, which begins a window at once."""
+        return len(self._workers) == 1
+
+    @property
     def has_windows(self) -> bool:
         """Whether anything was measured yet."""
         return bool(self._windows)
@@ -158,11 +163,8 @@ class Children:
             medians.append(float(np.median(np.concatenate([latencies_ns(stream) for stream in window.streams]))))
         self._warmup, self._windows = self._windows, []
 
-    def measure(self, seconds: float, canary: bool = False) -> Window:
-        """Measure one window: all streams call together, as fast as they can, for `seconds`.
-
-        With `canary` a fixed piece of work is timed beside the calls, every millisecond or call.
-        """
+    def measure(self, seconds: float) -> Window:
+        """Measure one window: all streams call together, as fast as they can, for `seconds`."""
         calls = 0 if not self.call_s else int(1.2 * seconds / self.call_s)
         start_ns = self._start_ns()
         for worker, groups, watch in zip(self._workers, self.prepared.layout.children, self._watched, strict=True):
@@ -173,10 +175,8 @@ class Children:
                 expected=[calls] * len(groups),
                 most=max(1, self._left),
                 watch=watch,
-                canary=canary,
             )
-        arrays = ("starts_ns", "ends_ns", "canaries_ns") if canary else ("starts_ns", "ends_ns")
-        window = self._collect("slice", seconds, arrays)
+        window = self._collect("slice", seconds, ("starts_ns", "ends_ns"))
         self._windows.append(window)
         self._left -= max(map(len, window.streams))
         self.call_s = typical_call_s([window]) or self.call_s

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inferlab.engines.warm import kept_warm
 from inferlab.measure import check, intervals
 from inferlab.measure.cell import measuring_alone
 from inferlab.measure.children import Children
@@ -20,16 +23,37 @@ from inferlab.measure.intervals import smallest_visible
 from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.stats import service_ns
 from inferlab.model.inputs import digest
-from inferlab.records import Comparison, Estimate, Event, Fact, Listener, Pair, Plan, Run, Samples, Window
+from inferlab.records import (
+    Comparison,
+    Estimate,
+    Event,
+    Fact,
+    Listener,
+    Pair,
+    Plan,
+    Run,
+    Samples,
+    Spread,
+    SpreadPrior,
+    Window,
+)
 
-_SHORTEST_SLICE_S = 0.2
-_CALLS_A_SLICE = 5
+# Noise comes in bursts of a tenth of a second: turns as short as these meet the same burst in both arms.
+_CALLS_A_TURN = 2
+_SHORTEST_TURN_S = 0.01
+# Processes that begin together, each with a stream, need a while to get ready.
+_SHORTEST_COMMON_TURN_S = 0.1
 _WARMUP_S = 0.15
-# So many pairs give a useful interval; what time is left beyond them makes turns longer, up to a point.
-_PAIRS_WANTED = 10
-_MOST_BLOCKS = 8
-# Measuring may take so many times as long as loading.
-_MEASURE_OVER_LOAD = 5.0
+# Double turns of the first pairs, before their variances are known, and of any pair.
+_FIRST_TURNS = 8
+_FEWEST_TURNS, _MOST_TURNS = 2, 64
+_PAIRS_TO_LEARN_FROM = 3
+# However slow a model is, so many pairs shall fit into the time.
+_PAIRS_WANTED = 4
+# Forks of one process share its layout of memory, which matters: after so many pairs there is another.
+_PAIRS_A_PARENT = 6
+# On a machine without history: pairs differ by 1 % where it is quiet.
+BUILT_IN_PRIOR = SpreadPrior(0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +70,9 @@ class ComparisonJob:
     margin: float
     #: A ratio of B's time over A's that must be told apart before it may end early.
     goal: float | None = None
+    prior: SpreadPrior = BUILT_IN_PRIOR
+    #: Fork the arms from processes that have imported their engines, where that is possible: pairs are cheaper.
+    forked: bool = True
 
 
 def compare(job: ComparisonJob, listener: Listener) -> Comparison:
@@ -83,8 +110,10 @@ class PairedComparison:
         self._began, self._listener = began, listener
         self._random = random.Random()  # noqa: S311  an order that favours no arm, no secret
         self._first = 0
-        self._looks = list(intervals.LOOKS)
         self._spent = 0.0
+        #: Of each pair: the log ratios of its double turns, and what making it and one double turn took.
+        self._turns: list[NDArray[np.float64]] = []
+        self._costs_s: list[tuple[float, float]] = []
 
     @property
     def seconds(self) -> float:
@@ -92,37 +121,44 @@ class PairedComparison:
         return time.monotonic() - self._began
 
     def run(self) -> None:
-        """Measure pairs until an early look is clear or the next pair would not fit into the time."""
+        """Measure pairs until a look is clear or the next pair would not fit into the time."""
         self._listener(Event("comparing", {"seconds": self._job.time_s}))
+        kinds = [arm.job.model.kind for arm in self.arms]
         while not self.pairs or self.seconds + self.pair_s <= self._job.time_s:
-            pair_began = time.monotonic()
-            self.pairs.append(self._pair())
-            self.pair_s = max(self.pair_s * 0.8, time.monotonic() - pair_began)
-            ratio = math.exp(intervals.hodges_lehmann(self._log_ratios()))
-            self._listener(Event("pair", {"number": len(self.pairs), "ratio": ratio}))
-            if self._look_early():
-                return
+            with kept_warm(kinds, copies=2) if self._job.forked else nullcontext():
+                for _ in range(_PAIRS_A_PARENT):
+                    if self._add_pair():
+                        return
+                    if self.seconds + self.pair_s > self._job.time_s:
+                        break
 
-    def _look_early(self) -> bool:
-        """Whether a look that is due is clear; it is taken only if so many pairs can reach its level."""
-        due = [one for one in self._looks[:-1] if one[0] <= self.seconds / self._job.time_s]
-        if not due:
+    def _add_pair(self) -> bool:
+        """Measure one more pair; whether a look at all of them is clear."""
+        began = time.monotonic()
+        self.pairs.append(self._pair())
+        self.pair_s = max(self.pair_s * 0.8, time.monotonic() - began)
+        ratio = math.exp(fmean(self._log_ratios()))
+        self._listener(Event("pair", {"number": len(self.pairs), "ratio": ratio}))
+        return self._look()
+
+    def _look(self) -> bool:
+        """Whether the comparison may stop here, where a look is due."""
+        if len(self.pairs) not in intervals.LOOKS:
             return False
-        level = intervals.look_level(due[-1][1], self._spent)
-        if not intervals.possible(len(self.pairs), level):
-            return False
-        self._looks = self._looks[len(due) :]
-        self._spent = due[-1][1]
-        estimate = intervals.paired(self._log_ratios(), level)
+        spend = intervals.look_share(intervals.LOOKS.index(len(self.pairs)) + 1)
+        self._spent += spend
+        estimate = self._estimate(1 - spend)
         goal = self._job.goal
         if intervals.clear(estimate, self._job.margin) and not (goal and intervals.covers(estimate, goal)):
             self.estimate = estimate
         return self.estimate is not None
 
+    def _estimate(self, level: float) -> Estimate:
+        return intervals.moderated(self._log_ratios(), level, self._job.prior)
+
     def last_look(self) -> Estimate:
         """The estimate of the early look that was clear, or one with all that is left to spend."""
-        level = intervals.look_level(intervals.ALPHA, self._spent)
-        return self.estimate or intervals.paired(self._log_ratios(), level)
+        return self.estimate or self._estimate(1 - (intervals.ALPHA - self._spent))
 
     def result(self, interrupted: bool) -> Comparison:
         """What all pairs together say."""
@@ -149,11 +185,17 @@ class PairedComparison:
             pairs=tuple(self.pairs),
             times_ms=(tuple(one for one, _ in times), tuple(one for _, one in times)),
             interrupted=interrupted,
+            spread=self._spread(),
         )
+
+    def _spread(self) -> Spread:
+        within, between = self._variances()
+        turns = fmean(map(len, self._turns))
+        return Spread(math.sqrt(between), math.sqrt(within), turns, self._job.prior)
 
     def _settle_s(self, estimate: Estimate) -> float:
         """What all pairs that are needed would take; without an interval, so many that there is one."""
-        count = intervals.pairs_to_settle(estimate, self._job.margin, len(self.pairs)) or _PAIRS_WANTED
+        count = intervals.pairs_to_settle(estimate, self._job.margin, len(self.pairs)) or 2 * _PAIRS_WANTED
         return self.seconds + (count - len(self.pairs)) * self.pair_s
 
     def _pair(self) -> Pair:
@@ -170,20 +212,24 @@ class PairedComparison:
                 one.warm_up(_WARMUP_S)
                 one.pause()
             self._check(processes, outputs)
-            overhead_s = time.monotonic() - began
-            slice_s = max(_slice_s(one) for one in processes.values())
-            for turn in self._turns(overhead_s, slice_s):
-                processes[turn].resume()
-                processes[turn].measure(slice_s, canary=True)
-                processes[turn].pause()
-                if processes[turn].interrupted:
+            made_s, turns_began = time.monotonic() - began, time.monotonic()
+            turn_s = max(_turn_s(one) for one in processes.values())
+            order = self._order(made_s, turn_s)
+            for arm in order:
+                processes[arm].resume()
+                processes[arm].measure(turn_s)
+                processes[arm].pause()
+                if processes[arm].interrupted:
                     raise KeyboardInterrupt
+            self._costs_s.append((made_s, 2 * (time.monotonic() - turns_began) / len(order)))
             for index, one in processes.items():
                 one.resume()
                 outputs[index] = one.check_outputs()
                 one.pause()
             self._check(processes, outputs)
             a, b = processes[0].run(), processes[1].run()
+        turns = double_turns(a, b, self.metric)
+        self._turns.append(turns[:, 1] - turns[:, 0])
         times = self._times_ms(a, b)
         return Pair(a, b, math.log(times[1] / times[0]))
 
@@ -200,23 +246,48 @@ class PairedComparison:
     def _log_ratios(self) -> list[float]:
         return [pair.log_ratio for pair in self.pairs]
 
-    def _turns(self, overhead_s: float, slice_s: float) -> list[int]:
-        """A B B A and B A A B interleaved, the first at random, for as long as loading took or the time allows."""
-        block_s = 4 * slice_s
-        affordable_s = self._job.time_s / _PAIRS_WANTED - overhead_s
-        blocks = max(1, min(_MOST_BLOCKS, int(min(_MEASURE_OVER_LOAD * overhead_s, affordable_s) / block_s)))
-        one = self._random.randrange(2)
-        turns: list[int] = []
-        for _ in range(blocks):
-            turns += [one, 1 - one, 1 - one, one]
-            one = 1 - one
-        return turns
+    def _order(self, made_s: float, turn_s: float) -> list[int]:
+        """Whose turn it is: A B B A and B A A B alternately, the first at random."""
+        arm = self._random.randrange(2)
+        order: list[int] = []
+        for number in range(self._turns_a_pair(made_s, turn_s)):
+            order += [arm, 1 - arm]
+            arm = arm if number % 4 in (1, 3) else 1 - arm
+        return order
+
+    def _turns_a_pair(self, made_s: float, turn_s: float) -> int:
+        """How many double turns the next pair gets, of what its arms take to be made and one of their turns."""
+        affordable = int((self._job.time_s / _PAIRS_WANTED - made_s) / (2 * turn_s))
+        wanted = _FIRST_TURNS
+        if len(self.pairs) >= _PAIRS_TO_LEARN_FROM:
+            made, turn = (fmean(costs) for costs in zip(*self._costs_s, strict=True))
+            wanted = best_number_of_turns(*self._variances(), made, turn)
+        return max(_FEWEST_TURNS, min(_MOST_TURNS, wanted, affordable))
+
+    def _variances(self) -> tuple[float, float]:
+        """Of one double turn within its pair, and of pairs beyond what their turns explain."""
+        within = fmean(map(_variance, self._turns))
+        if len(self.pairs) < 2:
+            return within, 0.0
+        explained = fmean(_MEDIAN_OVER_MEAN * _variance(turns) / len(turns) for turns in self._turns)
+        return within, max(0.0, float(np.var(self._log_ratios(), ddof=1)) - explained)
 
 
-def _slice_s(process: Children) -> float:
+def best_number_of_turns(within: float, between: float, made_s: float, turn_s: float) -> int:
+    """How many turns make the most of the time: more where pairs are dear or alike, fewer where turns are alike.
+
+    The variance of the mean of all pairs that fit into a time is least there (Kalibera and Jones 2013).
+    """
+    if between <= 0:
+        return _MOST_TURNS
+    return round(min(_MOST_TURNS, math.sqrt(made_s / turn_s * _MEDIAN_OVER_MEAN * within / between)))
+
+
+def _turn_s(process: Children) -> float:
     """A turn holds several calls, and what is dropped at its beginning."""
     call_s = process.call_s or 0.0
-    return max(_SHORTEST_SLICE_S, _CALLS_A_SLICE * call_s) + max(SETTLE_NS / 1e9, call_s)
+    shortest_s = _SHORTEST_TURN_S if process.alone else _SHORTEST_COMMON_TURN_S
+    return max(shortest_s, _CALLS_A_TURN * call_s) + max(SETTLE_NS / 1e9, call_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,77 +340,46 @@ def _named_as(outputs: check.Arrays, expected: check.Arrays) -> check.Arrays:
 
 Metric = Literal["median", "throughput"]
 
-# After a pause threads wake up and caches fill: what began in this time is dropped.
-SETTLE_NS = 50_000_000
-# Moments of one pair are sorted by their canaries into so many levels of noise, with as many calls in each.
-_LEVELS = 8
-_FEWEST = 2
-# No level is so steady that it decides alone: a tenth of a per cent, squared.
-_LEAST_VARIANCE = 1e-6
+# After a pause threads wake up and caches fill: the first call, and what began in this time, is dropped.
+SETTLE_NS = 2_000_000
 # The distance between the quartiles of a normal distribution, in standard deviations.
 _QUARTILES = 1.349
-
-
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """What one arm did in a pair: how long each call took, and the canary beside it."""
-
-    times_ns: NDArray[np.int64]
-    canaries_ns: NDArray[np.int64]
-    streams: int
+# The variance of a median over that of a mean, of many normal values.
+_MEDIAN_OVER_MEAN = math.pi / 2
 
 
 def times_ms(a: Run, b: Run, metric: Metric) -> tuple[float, float]:
-    """The time of a batch of both arms: the median call, or what a batch takes with all streams at work.
+    """The typical time of a batch of both arms in one pair, whose ratio is the median of that of its double turns.
 
-    A neighbour on the same core makes calls a third slower, for a tenth of a second at a time, and whoever
-    met it more often looks slower. So arms are compared level by level of noise, told by the canary, and
-    levels count by how much their calls agree. Of identical arms on a shared virtual machine the ratios then
-    spread by 0.5 to 2 % a pair, where those of plain medians spread by 1.4 to 12 %.
+    Turns of A and B that follow each other meet the same noise, which comes in bursts, and the median drops those
+    that did not.
     """
-    arms = calls(a), calls(b)
-    levels = np.quantile(np.concatenate([arm.canaries_ns for arm in arms]), np.linspace(0, 1, _LEVELS + 1)[1:-1])
-    sums, weights = np.zeros(2), 0.0
-    for level in range(_LEVELS):
-        logs = [np.log(arm.times_ns[np.searchsorted(levels, arm.canaries_ns) == level]) for arm in arms]
-        if min(map(len, logs)) >= _FEWEST:
-            weight = _weight(*logs)
-            sums += weight * np.array([_centre(one, metric) for one in logs])
-            weights += weight
-    if not weights:  # so few calls that no level has some of both arms
-        sums, weights = np.array([_centre(np.log(arm.times_ns), metric) for arm in arms]), 1.0
-    times = np.exp(sums / weights) / 1e6
-    shared = [1 if metric == "median" else arm.streams for arm in arms]
-    return float(times[0]) / shared[0], float(times[1]) / shared[1]
+    turns = double_turns(a, b, metric)
+    level, ratio = float(np.median(turns.mean(axis=1))), float(np.median(turns[:, 1] - turns[:, 0]))
+    return math.exp(level - ratio / 2) / 1e6, math.exp(level + ratio / 2) / 1e6
 
 
-def _centre(logs: NDArray[np.float64], metric: Metric) -> float:
-    """Of one arm's calls at one level: throughput goes by the mean, however unlike the calls are."""
-    return float(np.median(logs)) if metric == "median" else math.log(float(np.mean(np.exp(logs))))
+def double_turns(a: Run, b: Run, metric: Metric) -> NDArray[np.float64]:
+    """The logarithm of the time of a batch, in nanoseconds, of A and of B in each double turn, in their order."""
+    turns = sorted((start, arm, log) for arm, run in enumerate((a, b)) for start, log in _turns(run, metric))
+    doubles = [sorted(double, key=itemgetter(1)) for double in zip(turns[::2], turns[1::2], strict=False)]
+    return np.array([[of_a[2], of_b[2]] for of_a, of_b in doubles if of_a[1] != of_b[1]])
 
 
-def _weight(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """The inverse of the variance of the difference of two medians, by the spread between quartiles."""
-    low, high = np.percentile(np.concatenate([a - np.median(a), b - np.median(b)]), (25, 75))
-    variance = ((high - low) / _QUARTILES) ** 2 + _LEAST_VARIANCE
-    return float(len(a) * len(b) / (len(a) + len(b)) / variance)
+def _turns(run: Run, metric: Metric) -> Iterator[tuple[int, float]]:
+    """When each turn of a run began, and the logarithm of its median call, or of what a batch took in it."""
+    for window in run.windows:
+        streams = [stream for stream in settled(window).streams if len(stream)]
+        if streams:
+            times_ns = np.concatenate([service_ns(stream) for stream in streams])
+            time_ns = np.median(times_ns) if metric == "median" else np.mean(times_ns) / len(window.streams)
+            yield streams[0].starts_ns[0], math.log(time_ns)
 
 
-def calls(run: Run) -> Calls:
-    """All calls of a run, but for those that began while the process woke up."""
-    streams = [stream for window in run.windows for stream in settled(window).streams if len(stream)]
-    return Calls(
-        np.concatenate([service_ns(stream) for stream in streams]),
-        np.concatenate([_canaries(stream) for stream in streams]),
-        len(run.windows[0].streams),
-    )
-
-
-def _canaries(stream: Samples) -> NDArray[np.int64]:
-    """The canary beside each call; where none sang, all moments are alike."""
-    if stream.canaries_ns is None:
-        return np.zeros(len(stream), np.int64)
-    return np.frombuffer(stream.canaries_ns, np.int64)
+def _variance(turns: NDArray[np.float64]) -> float:
+    """By the quartiles: some turns meet a burst that others do not."""
+    low, high = np.percentile(turns, (25, 75))
+    return float((high - low) / _QUARTILES) ** 2
 
 
 def settled(window: Window) -> Window:
@@ -352,8 +392,7 @@ def _settled(stream: Samples) -> Samples:
         return stream
     starts = np.frombuffer(stream.starts_ns, np.int64)
     first = min(int(np.searchsorted(starts, starts[0] + SETTLE_NS)), len(starts) - 1)
-    canaries = None if stream.canaries_ns is None else stream.canaries_ns[first:]
-    return Samples(stream.starts_ns[first:], stream.ends_ns[first:], canaries_ns=canaries)
+    return Samples(stream.starts_ns[first:], stream.ends_ns[first:])
 
 
 # Its calls take some milliseconds, as those of many models do.

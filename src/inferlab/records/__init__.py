@@ -27,7 +27,15 @@ from inferlab.records.run import (
 
 if TYPE_CHECKING:
     from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint, Reach
-    from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, Pair, Verdict
+    from inferlab.records.comparison import (
+        Comparison,
+        ComparisonFailure,
+        ComparisonSweep,
+        Pair,
+        Spread,
+        SpreadPrior,
+        Verdict,
+    )
     from inferlab.records.recommendation import (
         Candidate,
         Contender,
@@ -85,6 +93,8 @@ __all__ = [
     "Samples",
     "Scenario",
     "Shape",
+    "Spread",
+    "SpreadPrior",
     "Standing",
     "Status",
     "StreamMode",

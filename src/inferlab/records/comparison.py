@@ -25,6 +25,31 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class SpreadPrior:
+    """How much the log ratios of pairs are expected to differ before any was measured."""
+
+    #: Their standard deviation.
+    sd: float
+    #: How many degrees of freedom that counts for. More would let a prior that is wrong by a factor of 3 mislead.
+    freedom: float = 2.0
+    #: How many comparisons on this machine it is from; 0: it is built in.
+    comparisons: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How much measurements of one comparison differ, as standard deviations of log ratios."""
+
+    #: Between pairs of processes, beyond what turns explain.
+    between: float
+    #: Between the double turns of one pair.
+    within: float
+    #: How many double turns the pairs have, on average.
+    turns: float
+    prior: SpreadPrior
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """How B's time compares with A's, and whether both compute the same."""
 
@@ -53,6 +78,8 @@ class Comparison:
     interrupted: bool = False
     #: What `output_error` is.
     output_metric: Metric = "max"
+    #: None where saved results were compared, or an older version did.
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from inferlab.records.model import Model
 from inferlab.records.plan import Cell, Plan
 
-Method = Literal["student", "welch", "signed-rank"]
+Method = Literal["student", "welch", "signed-rank", "moderated"]
 Metric = Literal["max", "rms", "share"]
 Status = Literal["done", "failed", "cancelled", "pending"]
 
@@ -23,7 +23,7 @@ class Samples:
     ends_ns: array[int]
     #: When each request was due, where requests arrive by themselves; its response time counts from then.
     scheduled_ns: array[int] | None = None
-    #: How long a fixed piece of work took beside each inference, where arms are compared.
+    #: How long a fixed piece of work took beside each inference, where inferlab 0.1 compared arms.
     canaries_ns: array[int] | None = None
 
     def __len__(self) -> int:

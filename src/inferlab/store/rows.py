@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -77,8 +78,6 @@ def insert_entry(
     project_id: str | None = None,
 ) -> str:
     """Insert an entry under a new id."""
-    import platform  # late: whoever only reads does not need it
-
     entry_id = new_id()
     values = {
         "id": entry_id,
@@ -87,7 +86,7 @@ def insert_entry(
         "title": safe(title),
         "model_digest": safe(digest),
         "inferlab_version": __version__,
-        "node": safe(platform.node()),
+        "node": own_name(),
         "note": "",
         "content": dumps(content),
         "project_id": project_id,
@@ -95,6 +94,13 @@ def insert_entry(
     }
     insert(connection, "entry", values)
     return entry_id
+
+
+def own_name() -> str:
+    """What entries of this machine have as their node."""
+    import platform  # late: whoever only reads does not need it
+
+    return safe(platform.node())
 
 
 def find_id(connection: Connection, prefix: str, name: str) -> str:
@@ -326,7 +332,16 @@ def _ratio(comparison: Content) -> dict[str, Any]:
         "interval": None if ratio["low"] is None else [ratio["low"], ratio["high"]],
         "paired": bool(comparison["log_ratios"]),
         "outputs_match": comparison["outputs_match"],
+        **_pairs(comparison),
     }
+
+
+def _pairs(comparison: Content) -> dict[str, Any]:
+    """How much the pairs of a comparison differ, by which the next one knows what to expect."""
+    logs, cells = comparison["log_ratios"], comparison.get("cells")
+    if len(logs) < 2 or not cells or comparison["ratio"]["method"] != "moderated":
+        return {}
+    return {"pairs": len(logs), "pair_sd": statistics.stdev(logs), "num_cores": cells[0]["num_cores"]}
 
 
 def _version(content: Content) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferlab.measure.check import deviates
 from inferlab.measure.findings import arm_findings, arm_runs
-from inferlab.records import Comparison, ComparisonSweep
+from inferlab.records import Comparison, ComparisonSweep, Spread
 from inferlab.units import decimal, duration, plural, share
 from inferlab.views import report as parts
 from inferlab.views import tables
@@ -30,6 +30,8 @@ def blocks(comparison: Comparison) -> list[Block]:
     ]
     shown.append(Pair("Verdict", f"{comparison.verdict} ({_said(comparison)})", strong=True))
     shown.append(Pair("Measured", f"{_measured(comparison)}; {duration(comparison.seconds)}"))
+    if comparison.spread is not None:
+        shown.append(Pair("Spread", spread_text(comparison.spread)))
     if comparison.settle_s is not None:
         shown.append(would_settle(comparison.settle_s))
     return shown + list(tables.notes(notes(comparison)))
@@ -61,6 +63,16 @@ def _measured(comparison: Comparison) -> str:
     if comparison.pairs:
         return f"{len(comparison.pairs)} pairs of fresh processes, measured interleaved"
     return f"unpaired, {len(comparison.times_ms[0])} and {len(comparison.times_ms[1])} processes of saved results"
+
+
+def spread_text(spread: Spread) -> str:
+    """How much pairs and turns differ, and how much was expected before."""
+    prior = spread.prior
+    source = f"from {prior.comparisons} comparisons on this machine" if prior.comparisons else "by default"
+    return (
+        f"pairs differ by {share(spread.between)}, the {spread.turns:.3g} double turns of a pair by "
+        f"{share(spread.within)} (standard deviations); expected of pairs: {share(prior.sd)}, {source}"
+    )
 
 
 def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
@@ -222,6 +234,7 @@ def _how(one: Comparison) -> dict[str, str]:
     machine = runs[-1].machine if runs else None
     return {
         "Measured": f"{taken}; {duration(one.seconds)} for each comparison",
+        "Spread": spread_text(one.spread) if one.spread else "",
         "Model": one.models[0].source if one.models else "",
         "Scenario": one.cells[0].scenario if one.cells else "",
         "Versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),

@@ -136,7 +136,7 @@ DESCRIPTIONS = {
     "median_ms": "The cell's median latency in milliseconds; its interval is on the card.",
     "memory_bytes": "Memory.",
     "message": "What happened, with the last that the engine said.",
-    "method": "How the interval was made: student, welch or signed-rank.",
+    "method": "How the interval was made: student, welch, moderated (Student's with a prior) or signed-rank.",
     "LossLine.method": "approximated, or how it was measured.",
     "metric": "max: of the worst element; rms: of the whole output; share: of labels.",
     "model": "Its model.",
