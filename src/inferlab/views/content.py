@@ -279,7 +279,7 @@ def _comparison(comparison: Comparison) -> Content:
         "settle_seconds": comparison.settle_s,
         **_picked(comparison, "outputs_match", "output_error", "output_metric", "output_detail"),
         "log_ratios": [pair.log_ratio for pair in comparison.pairs],
-        **_picked(comparison, "differences", "interrupted"),
+        **_picked(comparison, "differences", "interrupted", "spread"),
         "notes": notes(comparison),
         "a": _arm(comparison, 0),
         "b": _arm(comparison, 1),
