@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,9 +38,37 @@ def main(folder: Path = _IMAGES, width: int = 1280, suffix: str = "") -> None:
                     picture = folder / f"{name}{suffix}{'-dark' if scheme == 'dark' else ''}.png"
                     _take(browser, f"{server.url}{address}", picture, (width, height), scheme)
                     print(picture)
+            _take_overview(browser, Path(home), folder, suffix)
         finally:
             browser.quit()
             ended(server)
+
+
+_COMPARE = ("compare", "demo:mobilenet_v2", "-e", "onnxruntime,openvino", "-s", "sync", "-ncores", "1", "-t", "30")
+_BENCHMARK = ("benchmark", "demo:mobilenet_v2", "-s", "sync", "-ncores", "1", "-t", "5")
+_OVERVIEW = """<!doctype html><meta charset="utf-8"><style>
+body {{ margin: 0; display: grid; grid-template-columns: 640px 640px; background: #fff; }}
+pre {{ margin: 0; padding: 20px; font: 12px/1.5 "DejaVu Sans Mono", monospace; white-space: pre-wrap;
+  background: #14171b; color: #e3e7ec; }}
+b {{ color: #6cabee; font-weight: 600; }}
+img {{ width: 640px; display: block; }}
+</style><body><pre>{text}</pre><img src="{picture}">"""
+
+
+def _take_overview(browser: WebDriver, home: Path, folder: Path, suffix: str) -> None:
+    """The command line and the page side by side: what two commands print, beside the cards of a project."""
+    printed = []
+    for command in (_BENCHMARK, _COMPARE):
+        words = [sys.executable, "-m", "inferlab", *command, "--no-save", "-q"]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        printed.append(f"<b>$ inferlab {shlex.join(command)}</b>\n{html.escape(done.stdout)}")
+    page = home / "overview.html"
+    page.write_text(
+        _OVERVIEW.format(text="\n".join(printed), picture=(folder / f"benchmarks{suffix}.png").as_uri())
+    )
+    picture = folder / f"overview{suffix}.png"
+    _take(browser, page.as_uri(), picture, (1280, 550), "light")
+    print(picture)
 
 
 def _measured(http: httpx.Client) -> dict[str, tuple[str, int]]:
@@ -100,4 +131,4 @@ def _take(browser: WebDriver, url: str, picture: Path, size: tuple[int, int], sc
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else _IMAGES)
+    main(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else _IMAGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,17 @@ from inferlab.lab import Lab
 from inferlab.lab.comparison import split
 from inferlab.lab.executor import Local
 from inferlab.machine import Core
-from inferlab.measure.paired import ComparisonJob
+from inferlab.measure.paired import BUILT_IN_PRIOR, ComparisonJob
 from inferlab.plotting import plot
-from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Listener, Plan
+from inferlab.records import (
+    Comparison,
+    ComparisonFailure,
+    ComparisonSweep,
+    Estimate,
+    Listener,
+    Plan,
+    SpreadPrior,
+)
 from inferlab.store import Document, open_store
 from inferlab.store.formats import record_of
 from inferlab.store.store import Store
@@ -97,6 +106,31 @@ def test_one_comparison_alone_is_kept_as_one_of_several_is(store: Store) -> None
     series = lab.compare_all(one, one)
     lab.compare(one, one)
     assert _document(store, store.history()[0].id).content == _document(store, series.id).content
+
+
+class Expecting(Local):
+    """Compares six pairs that differ by 1 % (a standard deviation), and notes what was expected of them."""
+
+    def __init__(self) -> None:
+        self.priors: list[SpreadPrior] = []
+
+    def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
+        self.priors.append(job.prior)
+        ratios = [math.exp(0.01 * math.sqrt(5 / 6) * sign) for sign in (-1, 1) * 3]
+        cells, ratio = (job.a.cell, job.b.cell), Estimate(1.0, 0.99, 1.01, 0.98, "moderated")
+        return a_comparison(*ratios, cells=cells, models=(job.a.model, job.b.model), ratio=ratio)
+
+
+def test_pairs_are_expected_to_differ_as_those_on_as_many_cores_did_before(store: Store) -> None:
+    executor = Expecting()
+    lab = Lab(store, executor)
+    plan = replace(A, batch_sizes=(1,))
+    for _ in range(6):
+        lab.compare(plan, plan)
+    assert executor.priors[:5] == [BUILT_IN_PRIOR] * 5
+    assert executor.priors[5] == SpreadPrior(pytest.approx(0.0125), 2.0, 5)
+    assert lab.expected_spread(2) == BUILT_IN_PRIOR
+    assert Lab(None, executor).expected_spread(1) == BUILT_IN_PRIOR
 
 
 def test_an_engine_that_fails_at_one_place_does_not_touch_the_others(store: Store) -> None:
