@@ -139,7 +139,10 @@ def test_what_comes_nearest_to_a_goal_out_of_reach_is_made_where_that_is_asked(t
     assert (found.chosen, found.nearest) == (None, 3)
     assert [one.label for one in found.candidates[4:6]] == ["pruned", "10% of the channels cut"]
     text = " ".join(render.goal_verdict(found))
-    assert "Not reached: no recipe is certainly 9 times as fast within a loss of 1 %; all candidates were tried" in text
+    assert (
+        "Not reached: no recipe is certainly 9 times as fast within a loss of 1 %; all candidates were tried"
+        in text
+    )
     assert "Nearest within the loss: #4, INT8 static: 3.00 times as fast" in text
     assert version is not None
     assert version.optimized.quantization == "QDQ"

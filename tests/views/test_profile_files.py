@@ -78,6 +78,14 @@ def test_what_is_no_profile_is_refused(content: str, tmp_path: Path) -> None:
         PROFILES.load(str(file))
 
 
+def test_an_output_check_by_a_metric_of_another_version_is_shown() -> None:
+    check = replace(OutputCheck("match", 0.5, "max", 1e-3, "a reference", ""), metric="median")  # type: ignore[arg-type]
+    profile = replace(PROFILE, performance=a_performance_profile(output_check=check))
+    assert "Output check: match (error, median 0.5, tolerance 0.001, against a reference)" in results.lines(
+        profile
+    )
+
+
 def test_an_infinite_error_and_findings_of_another_version_are_told_after_a_file_too() -> None:
     wrong = OutputCheck("mismatch", math.inf, "max", 1e-3, "a reference", "y")
     found = (

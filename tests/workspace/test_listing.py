@@ -59,7 +59,7 @@ def test_a_folder_of_hugging_faces_is_itself_a_model(allowed: Path) -> None:
 
 def test_what_is_no_folder_is_told_of(allowed: Path) -> None:
     sources = Sources([allowed], 1)
-    with pytest.raises(BadInput, match=r"b\.onnx is no folder"):
+    with pytest.raises(BadInput, match=r"b\.onnx is not a folder"):
         sources.listing("b.onnx")
     with pytest.raises(BadInput, match="The folder gone cannot be listed: No such file or directory"):
         sources.listing("gone")

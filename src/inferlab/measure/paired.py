@@ -49,7 +49,7 @@ _FIRST_TURNS = 8
 _FEWEST_TURNS, _MOST_TURNS = 2, 64
 _PAIRS_TO_LEARN_FROM = 3
 # However slow a model is, so many pairs shall fit into the time.
-_PAIRS_WANTED = 4
+_PAIRS_WANTED = 8
 # Forks of one process share its layout of memory, which matters: after so many pairs there is another.
 _PAIRS_A_PARENT = 6
 # On a machine without history: pairs differ by 1 % where it is quiet.
@@ -195,7 +195,7 @@ class PairedComparison:
 
     def _settle_s(self, estimate: Estimate) -> float:
         """What all pairs that are needed would take; without an interval, so many that there is one."""
-        count = intervals.pairs_to_settle(estimate, self._job.margin, len(self.pairs)) or 2 * _PAIRS_WANTED
+        count = intervals.pairs_to_settle(estimate, self._job.margin, len(self.pairs)) or _PAIRS_WANTED
         return self.seconds + (count - len(self.pairs)) * self.pair_s
 
     def _pair(self) -> Pair:

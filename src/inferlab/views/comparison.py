@@ -16,7 +16,7 @@ from inferlab.views.charts import pairs
 from inferlab.views.fields import Field
 from inferlab.views.intervals import between_at, interval_text, rounded, would_settle
 from inferlab.views.tables import Block, Pair, Table
-from inferlab.views.text import ERRORS, finding
+from inferlab.views.text import error_label, finding
 
 _METRICS = {"median": "median latency per item", "throughput": "time per item at full throughput"}
 
@@ -56,7 +56,7 @@ def outputs(comparison: Comparison) -> str:
 
 def output_error(error: float | None, metric: str) -> str:
     """How far the outputs of the arms are apart, in brackets; nothing where it is not known."""
-    return "" if error is None else f" ({ERRORS[metric]} {error:.2g})"
+    return "" if error is None else f" ({error_label(metric)} {error:.2g})"
 
 
 def _measured(comparison: Comparison) -> str:

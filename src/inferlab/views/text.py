@@ -29,8 +29,12 @@ def interval(estimate: Estimate, processes: int) -> str:
     return f"{between(ends)} (±{half_width(ends)}) from {plural(processes, 'process', 'processes')}"
 
 
-#: What an error is, by its metric.
-ERRORS = {"max": "largest error", "rms": "RMS error", "share": "share that differs"}
+_ERRORS = {"max": "largest error", "rms": "RMS error", "share": "share that differs"}
+
+
+def error_label(metric: str) -> str:
+    """What an error is, by its metric; a newer version may know more of them."""
+    return _ERRORS.get(metric, f"error, {metric}")
 
 
 def output_check(check: OutputCheck) -> str:
@@ -43,7 +47,7 @@ def output_check(check: OutputCheck) -> str:
 def output_error(check: OutputCheck) -> str:
     """By how much outputs that were compared are off, and which where they are wrong."""
     allowed = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
-    found = f"{ERRORS[check.metric]} {_error(check.error)}{allowed}, against {check.reference}"
+    found = f"{error_label(check.metric)} {_error(check.error)}{allowed}, against {check.reference}"
     return found if check.status == "match" else f"output '{check.detail}': {found}"
 
 
@@ -63,7 +67,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "--strict makes it a failure."
     ),
     "deviates": lambda d: (
-        f"the outputs deviate from the reference ({ERRORS[d['metric']]} {_error(d['error'])} in '{d['output']}'). "
+        f"the outputs deviate from the reference ({error_label(d['metric'])} {_error(d['error'])} in '{d['output']}'). "
         "That is within what rounding to few bits may change; check the accuracy on data before you use it."
     ),
     "unchecked": lambda d: f"the outputs were not checked: {d['reason']}.",
