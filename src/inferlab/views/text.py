@@ -68,7 +68,8 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "deviates": lambda d: (
         f"the outputs deviate from the reference ({error_label(d['metric'])} {_error(d['error'])} in "
-        f"'{d['output']}'). That is within what rounding to few bits may change; check the accuracy on data before you use it."
+        f"'{d['output']}'). That is within what rounding to few bits may change; check the accuracy on data "
+        "before you use it."
     ),
     "unchecked": lambda d: f"the outputs were not checked: {d['reason']}.",
     "not-pinned": lambda d: "threads could not be bound to cores on this system; expect more noise.",
