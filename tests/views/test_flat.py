@@ -14,7 +14,7 @@ from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
-from inferlab.views import content, flat, tables
+from inferlab.views import content, flat, results, tables
 from tests.helpers.runs import a_cell, steady_run
 
 MODEL = Model("onnx", "a --> b.onnx", "/m/a.onnx", "d1", (), (), 4096, parameters=7)
@@ -118,7 +118,8 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
     )
     views.write(ONE, tmp_path / f"a.{first}")
     views.write(slower, tmp_path / f"b.{second}")
-    found = Lab.compare_saved(flat.load(str(tmp_path / f"a.{first}")), flat.load(str(tmp_path / f"b.{second}")))
+    a, b = (flat.load_all(str(tmp_path / name)) for name in (f"a.{first}", f"b.{second}"))
+    (found,) = Lab.compare_saved(a, b).results
     assert found.verdict == "slower"
     assert found.ratio.value == pytest.approx(((3.0 * 3.1 * 3.2) / (2.0 * 2.1 * 2.2)) ** (1 / 3))
     assert found.differences == () and found.outputs_match is True
@@ -127,13 +128,53 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
 def test_of_several_results_one_is_named_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "both.csv"
     views.write(BOTH, path)
-    assert Lab.compare_saved(flat.load(f"{path}#1"), flat.load(f"{path}#1")).ratio.value == 1.0
+    (found,) = Lab.compare_saved(flat.load_all(f"{path}#1"), flat.load_all(f"{path}#1")).results
+    assert found.ratio.value == 1.0
     with pytest.raises(BadInput, match=r"has 2 results. Name one of them: .*both.csv#1 to .*both.csv#2"):
         flat.load(str(path))
     with pytest.raises(BadInput, match="there is no result 3 among 2"):
         flat.load(f"{path}#3")
     with pytest.raises(BadInput, match="has no measurement: its status is failed"):
         flat.load(f"{path}#2")
+
+
+def sweep(engine: str, *cells: tuple[int, float]) -> Benchmark:
+    """A sweep on an engine over these batch sizes, with the milliseconds that a batch takes in three processes."""
+    outcomes = [
+        Outcome(
+            replace(DONE.cell, engine=engine, batch_size=batch_size),
+            "done",
+            tuple(steady_run(ms * spread, 1000) for spread in (1.0, 1.001, 1.002)),
+        )
+        for batch_size, ms in cells
+    ]
+    return Benchmark(Plan("m"), MODEL, tuple(outcomes))
+
+
+def test_of_two_sweeps_all_cells_that_both_have_are_compared_in_one_table(tmp_path: Path) -> None:
+    views.write(sweep("onnxruntime", (1, 2.0), (8, 16.0), (32, 64.0)), tmp_path / "a.csv")
+    views.write(sweep("openvino", (8, 16.0), (1, 1.0), (64, 128.0)), tmp_path / "b.json")
+    a, b = (flat.load_all(str(tmp_path / name)) for name in ("a.csv", "b.json"))
+    found = Lab.compare_saved(a, b)
+    # Each of two intervals has half of the error.
+    assert [(one.place, one.verdict, one.ratio.level) for one in found.results] == [
+        ("batch size 1", "faster", pytest.approx(0.99)),
+        ("batch size 8", "same", pytest.approx(0.99)),
+    ]
+    assert [one.batch_size for one in found.failures] == [32, 64]
+    lines = results.lines(found)
+    assert lines[:2] == [f"A: {tmp_path}/a.csv", f"B: {tmp_path}/b.json"]
+    assert [line.split()[2] for line in lines if line.startswith("batch size")] == ["1", "8"]
+    assert "Note: the results also differ in engine: onnxruntime and openvino." in lines
+    assert f"Note: {tmp_path}/a.csv#3 has no counterpart." in lines
+
+
+def test_sweeps_without_a_common_cell_are_refused(tmp_path: Path) -> None:
+    views.write(sweep("onnxruntime", (1, 2.0), (2, 2.0)), tmp_path / "a.json")
+    views.write(sweep("onnxruntime", (4, 2.0), (8, 2.0)), tmp_path / "b.json")
+    a, b = (flat.load_all(str(tmp_path / name)) for name in ("a.json", "b.json"))
+    with pytest.raises(BadInput, match=r"a\.json and .*b\.json have no cell in common. Name one of each, such as"):
+        Lab.compare_saved(a, b)
 
 
 @pytest.mark.parametrize(

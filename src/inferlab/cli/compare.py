@@ -11,7 +11,7 @@ from inferlab.cli.work import Work, measures
 from inferlab.errors import BadInput
 from inferlab.options.option import Option
 from inferlab.options.plan import COMPARISON, PER_ARM
-from inferlab.records import Comparison
+from inferlab.records import Comparison, ComparisonSweep
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
@@ -22,7 +22,8 @@ _HELP = f"""Is B faster than A? Both are measured interleaved, in fresh processe
   inferlab compare old.onnx new.onnx                       two models
   inferlab compare model.onnx -e onnxruntime,openvino      two engines
   inferlab compare model.onnx --a num_cores=1 --b num_cores=2
-  inferlab compare monday.json friday.json                 two saved results (files, or ids of inferlab history)
+  inferlab compare monday.json friday.json                 two saved results (files, or ids of inferlab history),
+                                                           of sweeps all cells that both have
 
 The verdict speaks of B against A: faster, slower, same (within the margin) or inconclusive.
 
@@ -54,7 +55,7 @@ def command(models: tuple[str, ...], strict: bool, fail_if: str | None, work: Wo
     return work.exit_code(_exit_code(comparison, fail_if, strict))
 
 
-def _compare(models: tuple[str, ...], given: dict[str, Any], lab: Lab, work: Work) -> Comparison:
+def _compare(models: tuple[str, ...], given: dict[str, Any], lab: Lab, work: Work) -> Comparison | ComparisonSweep:
     from inferlab.lab.comparison import arm_plans
     from inferlab.views import flat
 
@@ -65,7 +66,7 @@ def _compare(models: tuple[str, ...], given: dict[str, Any], lab: Lab, work: Wor
         if are_saved != [True, True]:
             raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
         a, b = (
-            flat.load(name) if in_file else lab.saved_result(name)
+            flat.load_all(name) if in_file else lab.saved_results(name)
             for in_file, name in zip(in_files, models, strict=True)
         )
         return lab.compare_saved(a, b, given["margin"])
@@ -105,11 +106,11 @@ def _read(option: Option, given: str | list[str]) -> Any:
         raise BadInput(f"{option.keyword}={given if isinstance(given, str) else given[-1]}: {error}") from None
 
 
-def _exit_code(comparison: Comparison, fail_if: str | None, strict: bool) -> int:
-    if comparison.interrupted:
+def _exit_code(compared: Comparison | ComparisonSweep, fail_if: str | None, strict: bool) -> int:
+    results = [compared] if isinstance(compared, Comparison) else compared.results
+    if compared.interrupted:
         return 130
-    if strict and comparison.outputs_match is not True:
+    if strict and any(one.outputs_match is not True for one in results):
         return 5
-    if fail_if is None:
-        return 0
-    return {"slower": 1, "inconclusive": 4}.get(comparison.verdict, 0)
+    verdicts = {one.verdict for one in results} if fail_if else set()
+    return 1 if "slower" in verdicts else 4 if "inconclusive" in verdicts else 0

@@ -16,6 +16,8 @@ from inferlab.store import Saver
 from inferlab.worker import time_limit
 
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
+    from collections.abc import Sequence
+
     from inferlab.lab.lookup import Lookup
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.datasets import Data
@@ -196,17 +198,21 @@ class Lab:
         return expected_spread(self._store, num_cores)
 
     @staticmethod
-    def compare_saved(a: SavedResult, b: SavedResult, margin: float = 0.01) -> Comparison:
-        """Compare two results that were measured before; unpaired, hence less sure."""
+    def compare_saved(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
+        """Compare the cells of two benchmarks that were measured before; unpaired, hence less sure."""
         from inferlab.lab.comparison import check_margin
-        from inferlab.measure.unpaired import compare_saved
+        from inferlab.measure.unpaired import compare_sweeps
 
         check_margin(margin)
-        return compare_saved(a, b, margin)
+        return compare_sweeps(a, b, margin)
 
     def has_entry(self, name: str) -> bool:
         """Whether a name means an entry of the store rather than a model."""
         return self._lookup.has(name)
+
+    def saved_results(self, name: str) -> list[SavedResult]:
+        """All results of a benchmark that was measured before, or one of them, by its id in the store."""
+        return self._lookup.results(name)
 
     def saved_result(self, name: str) -> SavedResult:
         """A result that was measured before, by its id in the store."""

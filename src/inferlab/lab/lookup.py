@@ -73,6 +73,15 @@ class Lookup:
             raise BadInput(f"{name} has no measurement: its status is {outcome.status}.")
         return result
 
+    def results(self, name: str) -> list[SavedResult]:
+        """All results of a benchmark that were measured, or the one whose number follows a #."""
+        benchmark = self.benchmark(name.partition("#")[0]).benchmark
+        if "#" in name or len(benchmark.outcomes) == 1:
+            return [self.result(name)]
+        numbered = enumerate(benchmark.outcomes, 1)
+        known = [saved_result(f"{name}#{number}", benchmark, outcome) for number, outcome in numbered]
+        return [result for result in known if result is not None]
+
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
         if is_file(name):

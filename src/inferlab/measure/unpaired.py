@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from inferlab.errors import BadInput
 from inferlab.measure import intervals
 from inferlab.measure.check import worst
 from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, with_samples
 from inferlab.options.plan import COLUMNS, cell_texts
-from inferlab.records import Benchmark, Comparison, Estimate, Outcome
+from inferlab.records import Benchmark, Comparison, ComparisonFailure, ComparisonSweep, Estimate, Outcome
 
 #: What two results may differ in beside their model and machine, and what it is called.
 CONDITIONS = {
@@ -29,6 +30,9 @@ CONDITIONS = {
     "inputs": "input shapes",
     **{keyword: option.label for keyword, option in COLUMNS.items()},
 }
+# An engine may have been updated between the two, and its streams may then be served in another way.
+_NEVER_PAIRED = ("version", "stream_mode")
+_PLACE = ("num_cores", "batch_size")
 #: What two machines may differ in.
 _MACHINE = {
     "node": "machine",
@@ -87,11 +91,60 @@ def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedRes
     )
 
 
-def compare_saved(a: SavedResult, b: SavedResult, margin: float) -> Comparison:
+def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float) -> ComparisonSweep:
+    """Compare the cells of two saved sweeps that have the same conditions, whatever all of one sweep differ in.
+
+    Their intervals hold for all of them together (Bonferroni): of many equal cells at most 2 % have one that is
+    called faster or slower.
+    """
+    if len(a) == len(b) == 1:
+        return ComparisonSweep((compare_saved(a[0], b[0], margin),))
+    names = [name for name in CONDITIONS if name not in _NEVER_PAIRED and not _is_what_differs(name, a, b)]
+    of_a, of_b = (_by_conditions(results, names) for results in (a, b))
+    common = [key for key in of_a if key in of_b]
+    if not common:
+        raise BadInput(
+            f"{_source(a)} and {_source(b)} have no cell in common. Name one of each, such as {a[0].label}."
+        )
+    varying = [place for place in range(len(names)) if len({key[place] for key in (*of_a, *of_b)}) > 1]
+    results = []
+    for key in common:
+        comparison = compare_saved(of_a[key], of_b[key], margin, intervals.ALPHA / len(common))
+        place = ", ".join(f"{CONDITIONS[names[one]]} {key[one]}" for one in varying)
+        results.append(replace(comparison, place=place))
+    failures = [
+        ComparisonFailure(*(one.conditions.get(name) for name in _PLACE), f"{one.label} has no counterpart")
+        for mine, others in ((of_a, of_b), (of_b, of_a))
+        for key, one in mine.items()
+        if key not in others
+    ]
+    return ComparisonSweep(tuple(results), tuple(failures))
+
+
+def _is_what_differs(name: str, a: Sequence[SavedResult], b: Sequence[SavedResult]) -> bool:
+    """Whether each sweep has one value of a condition, and they differ: that is then what is compared."""
+    values = [{str(one.conditions.get(name)) for one in results} for results in (a, b)]
+    return len(values[0]) == len(values[1]) == 1 and values[0] != values[1]
+
+
+def _by_conditions(results: Sequence[SavedResult], names: Sequence[str]) -> dict[tuple[str, ...], SavedResult]:
+    found = {tuple(str(one.conditions.get(name)) for name in names): one for one in results}
+    if len(found) < len(results):
+        raise BadInput(
+            f"{_source(results)} has several cells of the same conditions. Name one, such as {results[0].label}."
+        )
+    return found
+
+
+def _source(results: Sequence[SavedResult]) -> str:
+    return results[0].label.partition("#")[0]
+
+
+def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = intervals.ALPHA) -> Comparison:
     """Compare two saved results by what their processes measured."""
     sync = a.is_sync and b.is_sync
     times = (a.medians_ms, b.medians_ms) if sync else (a.throughput_ms, b.throughput_ms)
-    ratio = intervals.welch(*times, level=1 - intervals.ALPHA)
+    ratio = intervals.welch(*times, level=1 - alpha)
     verdict = intervals.verdict(ratio, margin)
     total_s = a.seconds + b.seconds
     match, detail = _outputs(a, b)

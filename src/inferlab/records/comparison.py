@@ -80,6 +80,8 @@ class Comparison:
     output_metric: Metric = "max"
     #: None where saved results were compared, or an older version did.
     spread: Spread | None = None
+    #: What tells it apart from the others of a sweep of saved results; where arms were measured, their cells do.
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ def sweep_blocks(sweep: ComparisonSweep) -> list[Block]:
     """Every comparison, where there are several below its core count and batch size."""
     if len(sweep.results) == 1 and not sweep.failures:
         return blocks(sweep.results[0])
+    if any(one.place for one in sweep.results):
+        return _saved_sweep(sweep)
     shown: list[list[Block]] = []
     for comparison in sweep.results:
         shown.append([_place(comparison, "batch size"), *blocks(comparison)])
@@ -120,8 +122,37 @@ def sweep_blocks(sweep: ComparisonSweep) -> list[Block]:
     return tables.spaced(*shown)
 
 
+def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
+    """Two sweeps that were measured before, in one table: a row for each cell that both have."""
+    first, count = sweep.results[0], len(sweep.results)
+    fields = [
+        Field("cell", "Cell", lambda one: one.place, left=True),
+        Field("a", "A (ms per item)", lambda one: statistics.median(one.times_ms[0]), decimal),
+        Field("b", "B (ms per item)", lambda one: statistics.median(one.times_ms[1]), decimal),
+        Field("ratio", "B's time over A's", lambda one: one.ratio.value, decimal),
+        Field("interval", "Interval", lambda one: _interval(one).text),
+        Field("verdict", "B is", lambda one: one.verdict, left=True),
+    ]
+    said = [notes(one) for one in sweep.results]
+    common = [note for note in said[0] if all(note in others for others in said)]
+    own = [
+        _told(one, note)
+        for one, each in zip(sweep.results, said, strict=True)
+        for note in each
+        if note not in common
+    ]
+    return [
+        *(Pair(name, label.partition("#")[0]) for name, label in zip("AB", first.labels, strict=True)),
+        Table(fields, sweep.results),
+        Pair("Intervals", f"they hold for all {count} cells together, at 98 %; margin {share(first.margin)}"),
+        *tables.notes([*common, *own, *(f"{one.message}." for one in sweep.failures)]),
+    ]
+
+
 def _place(comparison: Comparison, batch: str = "batch") -> str:
-    """Where it was measured; empty where saved results were compared."""
+    """Where it was measured; empty where two saved results were compared."""
+    if comparison.place:
+        return comparison.place
     cell = comparison.cells[0] if comparison.cells else None
     return f"{plural(cell.num_cores, 'core')}, {batch} {cell.batch_size}" if cell else ""
 

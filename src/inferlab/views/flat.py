@@ -280,12 +280,24 @@ def is_file(name: str) -> bool:
     return name.partition("#")[0].lower().endswith(_ENDINGS)
 
 
+def load_all(name: str) -> list[SavedResult]:
+    """The results of a file that were measured, or the one whose number follows a #."""
+    found = [] if "#" in name else results(Path(name))
+    if len(found) < 2:
+        return [load(name)]
+    return [_loaded(f"{name}#{number}", one) for number, one in enumerate(found, 1) if one.get("benchmark_result")]
+
+
 def load(name: str) -> SavedResult:
     """A result of a file; of several, the one whose number follows a #."""
     path, _, _ = name.partition("#")
     chosen = choose_result(name, results(Path(path)))
     if not chosen.get("benchmark_result"):
         raise BadInput(f"{name} has no measurement: its status is {chosen.get('status', 'unknown')}.")
+    return _loaded(name, chosen)
+
+
+def _loaded(name: str, chosen: Mapping[str, Any]) -> SavedResult:
     try:
         result = _saved(name, chosen)
         times = [*result.medians_ms, *result.throughput_ms, result.seconds]
