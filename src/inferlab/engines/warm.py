@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
@@ -44,9 +45,15 @@ class _Warm:
         self._unforkable: set[str] = set()
         #: Those that no worker uses, the one that waits longest first.
         self.idle: list[Host] = []
+        # A server may ask an engine in one thread while it measures in another.
+        self._lock = threading.Lock()
 
     def lend(self, launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
         """A new one while there are few, else the one that waits longest, if any."""
+        with self._lock:
+            return self._lend(launch, cpus, confined)
+
+    def _lend(self, launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
         if launch.name in self._unforkable:
             return None
         hosts = self._hosts.setdefault((launch.name, launch.interpreter, confined, *cpus), [])

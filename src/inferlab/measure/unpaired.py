@@ -32,7 +32,6 @@ CONDITIONS = {
 }
 # An engine may have been updated between the two, and its streams may then be served in another way.
 _NEVER_PAIRED = ("version", "stream_mode")
-_PLACE = ("num_cores", "batch_size")
 #: What two machines may differ in.
 _MACHINE = {
     "node": "machine",
@@ -113,7 +112,9 @@ def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: f
         place = ", ".join(f"{CONDITIONS[names[one]]} {key[one]}" for one in varying)
         results.append(replace(comparison, place=place))
     failures = [
-        ComparisonFailure(*(one.conditions.get(name) for name in _PLACE), f"{one.label} has no counterpart")
+        ComparisonFailure(
+            one.conditions.get("num_cores"), one.conditions.get("batch_size"), f"{one.label} has no counterpart"
+        )
         for mine, others in ((of_a, of_b), (of_b, of_a))
         for key, one in mine.items()
         if key not in others

@@ -135,12 +135,7 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
     ]
     said = [notes(one) for one in sweep.results]
     common = [note for note in said[0] if all(note in others for others in said)]
-    own = [
-        _told(one, note)
-        for one, each in zip(sweep.results, said, strict=True)
-        for note in each
-        if note not in common
-    ]
+    own = [_told(one, note) for one in sweep.results for note in notes(one) if note not in common]
     return [
         *(Pair(name, label.partition("#")[0]) for name, label in zip("AB", first.labels, strict=True)),
         Table(fields, sweep.results),
