@@ -69,7 +69,7 @@ def test_the_figures_are_those_of_the_report() -> None:
 
 
 def test_a_notebook_shows_the_summary() -> None:
-    assert "Time (ms/batch)" in RESULT._repr_html_()
+    assert "Median time (ms/batch)" in RESULT._repr_html_()
     assert repr(RESULT).startswith("<ProfileResult of mobilenet_v2.onnx: ")
 
 

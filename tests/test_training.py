@@ -190,7 +190,7 @@ def test_weights_that_the_export_renamed_and_transposed_are_recognised(tmp_path:
         (Recipe(), "prunes no weight by its name"),
         (Recipe(pruning=Pruning(sparsity=0.8)), "prunes no weight by its name"),
         (recipe(pattern="channel"), "gone from the optimised model"),
-        (recipe(schedule=Schedule(start_epoch=9.0)), "must follow each other"),
+        (recipe(schedule=Schedule(start_epoch=9.0)), "must be in this order"),
     ],
 )
 def test_a_recipe_that_no_training_can_follow_is_refused(wrong: Recipe, said: str) -> None:

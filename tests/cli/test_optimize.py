@@ -113,7 +113,7 @@ def test_layers_and_limits_are_taken_from_the_command_line(inferlab_here: Run, t
     pruning = recipe_yaml.load(tmp_path / "out.recipe.yaml").pruning
     assert pruning is not None
     assert pruning.layers == {"first": 0.5, "middle": 0.8, "late": 0.25, "last": 0.25}
-    assert "90 % zeros were wanted, " in done.stdout and "(at most 80 % a layer)" in done.stdout
+    assert "90 % zeros were requested, " in done.stdout and "(at most 80 % a layer)" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def test_a_plan_file_gives_lists_as_lists() -> None:
         (Word("sync"), "async", "'async' is not one of sync"),
         (Word(), "a,,b", "a name is missing between commas"),
         (Prices(), "c7i", "'c7i' is not a price per hour such as c7i=0.0892."),
-        (Prices(), "c7i=free", "'c7i=free' is not a price an hour"),
-        (Prices(), "c7i=0", "'c7i=0' is not a price an hour"),
+        (Prices(), "c7i=free", "'c7i=free' is not a price per hour"),
+        (Prices(), "c7i=0", "'c7i=0' is not a price per hour"),
     ],
 )
 def test_what_is_no_list_is_refused_with_a_sentence(kind: Kind, text: str, said: str) -> None:

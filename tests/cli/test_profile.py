@@ -65,7 +65,7 @@ def test_what_is_printed_names_the_summary_the_types_the_layers_and_the_loss(
 ) -> None:
     printed = whole[0]
     for head in (
-        *("Model: demo:digits (", "Performance profile: first", "Time (ms/batch): ", "Layer summaries:"),
+        *("Model: demo:digits (", "Performance profile: first", "Median time (ms/batch): ", "Layer summaries:"),
         *("Slowest layers", "Ceilings of this machine on 1 core: ", "FLOPS profile (theoretical, batch size 1): "),
         *(
             "Loss profile: held back (measured on ",

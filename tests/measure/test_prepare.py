@@ -139,6 +139,6 @@ def test_contradictions_are_refused() -> None:
     assert "needs the rate" in refusal("server", None, "auto")
     assert "belongs to the scenario server, not to async" in refusal("async", None, "auto", rate=5.0)
     for rate in (-1.0, float("nan"), float("inf")):
-        assert "more than 0 requests a second and finite" in refusal("server", None, "auto", rate=rate)
+        assert "more than 0 requests per second and finite" in refusal("server", None, "auto", rate=rate)
     cells.check_streams("sync", 1, 1, None, "auto")
     cells.check_streams("server", 2, 3, 50.0, "processes")

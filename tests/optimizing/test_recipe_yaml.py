@@ -86,7 +86,7 @@ HEAD = "format: inferlab-recipe/1\n"
         (HEAD + "quantization: {scheme: static, keep_sensitive: -1}", "quantization.keep_sensitive is a whole"),
         (HEAD + "seed: 1.5", "seed is a whole number, not 1.5."),
         (HEAD + "shapes: {x: [0, 3]}", "shapes.x has whole numbers of 1 or more, not [0, 3]."),
-        (HEAD + "schedule: {start_epoch: 9}", "start_epoch, end_epoch and epochs must follow each other"),
+        (HEAD + "schedule: {start_epoch: 9}", "start_epoch, end_epoch and epochs must be in this order"),
         (HEAD + "schedule: {learning_rates: [[1]]}", "schedule.learning_rates[0] has 2 values, not 1."),
         (HEAD + "pruning: {layers: {w: 0.5", "The recipe r.yaml cannot be read: it is not valid YAML: "),
         (HEAD + "digest: abc\npruning: {layers: {w: 0.5}}", "r.yaml is cut off: its last line, the version"),

@@ -430,7 +430,7 @@ def test_a_version_whose_file_has_a_name_in_other_letters_is_taken_away(
         (lambda http, one: _post(http, one, engines=["/x.py:E"]), 400, "no engine"),
         (lambda http, one: _post(http, one, data="/etc/passwd"), 400, "not below a folder"),
         (lambda http, one: _post(http, one, pattern="zigzag"), 400, "zigzag"),
-        (lambda http, one: _post(http, one, performance=ABSENT), 404, "no profile"),
+        (lambda http, one: _post(http, one, performance=ABSENT), 404, "is not a profile"),
         (lambda http, one: _post(http, one, out="/tmp/x.onnx"), 422, "out"),
     ],
 )

@@ -228,7 +228,7 @@ def test_of_one_name_that_is_sent_twice_at_once_the_last_wins_whole(sources: Sou
         first, second = (_Sending(sources, upload_id, "a.onnx") for _ in range(2))
         await first.send(b"1" * 10)
         await second.send(b"2" * 15)
-        with pytest.raises(Conflict, match=r"a\.onnx is being sent once more at the same time"):
+        with pytest.raises(Conflict, match=r"a\.onnx is being sent again"):
             await first.end()
         done = await second.end()
         assert (done.size_bytes, done.path.read_bytes()) == (15, b"2" * 15)
@@ -311,7 +311,7 @@ def test_nothing_is_added_to_an_upload_of_which_something_was_made(sources: Sour
     upload_id = sources.new_upload()
     path = _receive(sources, upload_id, "a.onnx", b"x")
     sources.adopt(str(path))
-    with pytest.raises(Conflict, match="Something was made of this upload already"):
+    with pytest.raises(Conflict, match="This upload is in use already"):
         _receive(sources, upload_id, "a.onnx", b"other")
     assert path.read_bytes() == b"x"
 

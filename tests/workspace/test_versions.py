@@ -174,7 +174,7 @@ def test_both_sides_must_differ(place: Place) -> None:
 def test_a_version_of_another_project_cannot_be_named(place: Place) -> None:
     version = place.made(QUICK)
     other = place.workspace.create_project("MLP", "", place.workspace.analyse("demo:mlp"))
-    with pytest.raises(NotThere, match="no version of this project"):
+    with pytest.raises(NotThere, match="is not a version of this project"):
         place.workspace.add_benchmark(other.id, asked_benchmark(version=version.id))
 
 

@@ -197,7 +197,7 @@ def test_the_estimate_goes_by_the_losses_that_are_named(workspace: Workspace) ->
 
 def test_what_the_command_line_compared_cannot_be_repeated_from_here(workspace: Workspace) -> None:
     entry_id = workspace.store.add_document("comparison", "a / b", {})
-    with pytest.raises(BadInput, match="is not kept"):
+    with pytest.raises(BadInput, match="is not stored"):
         workspace.rerun(entry_id)
 
 
