@@ -171,8 +171,8 @@ def _doubts(found: Recommendation) -> list[Note]:
     if figures.lost_share:
         notes.append(
             Note(
-                f"others took {share(min(1.0, figures.lost_share))} of its CPUs' time. The order makes up for "
-                "that, the figures do not: stop other programs and repeat."
+                f"others took {share(min(1.0, figures.lost_share))} of its CPUs' time. The ranking "
+                "accounts for that, the figures do not: stop other programs and repeat."
             )
         )
     needed = samples_needed(found.objective) if found.objective else 0

@@ -45,7 +45,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     if not settings.needs_token and not is_loopback(settings.host):
         raise BadInput(
             f"--no-token is refused: {settings.host} can be reached from other machines. Leave it out, or listen "
-            "at 127.0.0.1."
+            "on 127.0.0.1."
         )
     listening = _listening(settings.host, settings.port)
     settings = replace(settings, port=listening.getsockname()[1], token=_token(settings))
