@@ -77,7 +77,7 @@ def _measured(http: httpx.Client) -> dict[str, tuple[str, int]]:
     _made(http, "/projects", {"name": "Digits", "source": "demo:digits", "description": "A small CNN, trained."})
     base = f"/projects/{project['id']}"
     jobs = [
-        (f"{base}/profiles", {"engine": "openvino", "levels": False, "int8": True, "time_s": 15}),
+        (f"{base}/profiles", {"engine": "onnxruntime", "levels": False, "int8": True, "time_s": 15}),
         (f"{base}/benchmarks", {"num_cores": [1, 2], "batch_sizes": [1, 8], "time_s": 5}),
         (
             f"{base}/benchmarks",
@@ -92,7 +92,7 @@ def _measured(http: httpx.Client) -> dict[str, tuple[str, int]]:
     ]
     done = [_ended(http, _made(http, address, form)) for address, form in jobs]
     entry = done[0]["entry_id"]
-    version = {"name": "INT8", "quantization": "static", "engines": ["openvino"], "time_s": 20}
+    version = {"name": "INT8", "quantization": "static", "engines": ["onnxruntime"], "time_s": 20}
     made = _ended(http, _made(http, f"{base}/versions", version))["entry_id"]
     return {
         "start": ("/", 760),
