@@ -47,11 +47,11 @@ def main(folder: Path = _IMAGES, width: int = 1280, suffix: str = "") -> None:
 _COMPARE = ("compare", "demo:mobilenet_v2", "-e", "onnxruntime,openvino", "-s", "sync", "-ncores", "1", "-t", "30")
 _BENCHMARK = ("benchmark", "demo:mobilenet_v2", "-s", "sync", "-ncores", "1", "-t", "5")
 _OVERVIEW = """<!doctype html><meta charset="utf-8"><style>
-body {{ margin: 0; display: grid; grid-template-columns: 640px 640px; background: #fff; }}
-pre {{ margin: 0; padding: 20px; font: 12px/1.5 "DejaVu Sans Mono", monospace; white-space: pre-wrap;
+body {{ margin: 0; display: grid; grid-template-columns: 620px 660px; height: 560px; overflow: hidden; }}
+pre {{ margin: 0; padding: 16px; font: 10.5px/1.5 "DejaVu Sans Mono", monospace; white-space: pre-wrap;
   background: #14171b; color: #e3e7ec; }}
 b {{ color: #6cabee; font-weight: 600; }}
-img {{ width: 640px; display: block; }}
+img {{ width: 660px; display: block; }}
 </style><body><pre>{text}</pre><img src="{picture}">"""
 
 
@@ -67,7 +67,7 @@ def _take_overview(browser: WebDriver, home: Path, folder: Path, suffix: str) ->
         _OVERVIEW.format(text="\n".join(printed), picture=(folder / f"benchmarks{suffix}.png").as_uri())
     )
     picture = folder / f"overview{suffix}.png"
-    _take(browser, page.as_uri(), picture, (1280, 550), "light")
+    _take(browser, page.as_uri(), picture, (1280, 560), "light")
     print(picture)
 
 
