@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Estimate
-from inferlab.views.comparison import report
+from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Estimate, Spread, SpreadPrior
+from inferlab.views.comparison import report, spread_text
 from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import a_comparison
 
@@ -33,6 +33,17 @@ def test_every_place_has_its_verdict_and_its_chart() -> None:
     assert re.findall(r"<option[^>]*>(.*?)</option>", page) == ["1 core, batch 1", "2 cores, batch 1"]
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert list(data["charts"]["ratios"]) == ["1", "2"]
+
+
+def test_the_spread_says_what_was_found_and_what_was_expected() -> None:
+    assert spread_text(Spread(0.008, 0.03, 16.0, SpreadPrior(0.0125, comparisons=7))) == (
+        "pairs differ by 0.8 %, the 16 double turns of a pair by 3 % (standard deviations); "
+        "expected of pairs: 1.25 %, from 7 comparisons on this machine"
+    )
+    assert spread_text(Spread(0.0, 0.03, 7.5, SpreadPrior(0.02))) == (
+        "pairs differ no more than their turns explain, the 7.5 double turns of a pair by 3 % "
+        "(standard deviations); expected of pairs: 2 %, by default"
+    )
 
 
 def test_other_outputs_and_failures_cannot_be_missed() -> None:

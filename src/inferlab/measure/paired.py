@@ -48,7 +48,7 @@ _WARMUP_S = 0.15
 _FIRST_TURNS = 8
 _FEWEST_TURNS, _MOST_TURNS = 2, 64
 _PAIRS_TO_LEARN_FROM = 3
-# However slow a model is, so many pairs shall fit into the time.
+# However slow a model is, so many pairs are to fit into the time.
 _PAIRS_WANTED = 8
 # Forks of one process share its layout of memory, which matters: after so many pairs there is another.
 _PAIRS_A_PARENT = 6
@@ -252,7 +252,7 @@ class PairedComparison:
         order: list[int] = []
         for number in range(self._turns_a_pair(made_s, turn_s)):
             order += [arm, 1 - arm]
-            arm = arm if number % 4 in (1, 3) else 1 - arm
+            arm = arm if number % 2 else 1 - arm
         return order
 
     def _turns_a_pair(self, made_s: float, turn_s: float) -> int:

@@ -69,9 +69,10 @@ def spread_text(spread: Spread) -> str:
     """How much pairs and turns differ, and how much was expected before."""
     prior = spread.prior
     source = f"from {prior.comparisons} comparisons on this machine" if prior.comparisons else "by default"
+    between = f"by {share(spread.between)}" if spread.between else "no more than their turns explain"
     return (
-        f"pairs differ by {share(spread.between)}, the {spread.turns:.3g} double turns of a pair by "
-        f"{share(spread.within)} (standard deviations); expected of pairs: {share(prior.sd)}, {source}"
+        f"pairs differ {between}, the {spread.turns:.3g} double turns of a pair by {share(spread.within)} "
+        f"(standard deviations); expected of pairs: {share(prior.sd)}, {source}"
     )
 
 
