@@ -32,6 +32,22 @@ def test_a_value_has_the_digits_that_its_interval_supports(
     assert f"{intervals.rounded(value, ends)} ({intervals.between(ends)})" == told
 
 
+@pytest.mark.parametrize(
+    ("level", "told"),
+    [
+        (0.95, "95"),
+        (0.9883, "98"),
+        (0.99, "99"),
+        (0.995, "99.5"),
+        (0.99833, "99.8"),
+        (0.99982, "99.98"),
+        (1.0, "100"),
+    ],
+)
+def test_a_level_is_rounded_down_and_never_100(level: float, told: str) -> None:
+    assert intervals.level_percent(level) == told
+
+
 def test_an_interval_names_its_level_only_where_it_says_something() -> None:
     assert intervals.interval_text((0.9, 1.1), 0.98) == "98% interval 0.90 to 1.10"
     assert intervals.interval_text((0.1, 11.0), 0.98) == "too noisy for an interval"

@@ -41,9 +41,17 @@ def between(ends: Ends, form: Form = decimal, processes: int | None = None) -> s
     return words if processes is None else f"{words} ({plural(processes, 'process', 'processes')})"
 
 
+def level_percent(level: float) -> str:
+    """The level of an interval in per cent, rounded down: 99.98, never 100."""
+    if not 0 < level < 1:  # out of a file that no measurement wrote
+        return f"{100 * level:g}"
+    places = max(0, -math.floor(math.log10(1 - level)) - 2)
+    return f"{math.floor(100 * level * 10**places + 1e-6) / 10**places:.{places}f}"
+
+
 def between_at(ends: Ends, level: float, form: Form = decimal) -> str:
     """Both ends with the level behind them: 1.2 to 1.4 (95 %)."""
-    return f"{between(ends, form)} ({share(level)})" if useful(ends) else between(ends)
+    return f"{between(ends, form)} ({level_percent(level)} %)" if useful(ends) else between(ends)
 
 
 def in_brackets(ends: Ends, form: Form = decimal, processes: int | None = None) -> str:
@@ -55,7 +63,7 @@ def interval_text(ends: Ends, level: float, form: Form = decimal) -> str:
     """An interval with its level before it; in words where there is none or it says nothing."""
     if ends is None:
         return "too few processes for an interval"
-    return f"{100 * level:.4g}% interval {between(ends, form)}" if useful(ends) else between(ends)
+    return f"{level_percent(level)}% interval {between(ends, form)}" if useful(ends) else between(ends)
 
 
 def half_width(ends: Ends) -> str:

@@ -14,10 +14,10 @@ from inferlab.measure.headline import statistic
 from inferlab.measure.intervals import LEVEL
 from inferlab.records import Comparison, Estimate
 from inferlab.store.entries import CellEntry
-from inferlab.units import count, plural, share, three_digits
+from inferlab.units import count, plural, three_digits
 from inferlab.views.charts.cards import HEIGHT, best_and_worst
 from inferlab.views.charts.points import Point
-from inferlab.views.intervals import between, rounded, useful
+from inferlab.views.intervals import between, level_percent, rounded, useful
 from inferlab.views.text import finding, output_error
 from inferlab.web import shell
 from inferlab.web.components.cards import CardCache, Drawing, point
@@ -361,7 +361,7 @@ def _interval(found: Estimate, unit: str = "") -> str:
     """Both ends of an interval, with what it was made for."""
     if found.ends is None or not useful(found.ends):
         return between(found.ends)
-    return f"{between(found.ends)}{unit} ({share(found.level)})"
+    return f"{between(found.ends)}{unit} ({level_percent(found.level)} %)"
 
 
 def _sentence(text: str) -> str:
