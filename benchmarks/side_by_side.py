@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from inferlab.lab import read_model
-from inferlab.measure.intervals import paired
+from inferlab.measure.intervals import student
 from inferlab.model.inputs import make_inputs
 from inferlab.model.shapes import resolve
 
@@ -76,8 +76,8 @@ def report(name: str, found: Sequence[float], aim: str) -> None:
 
 
 def report_paired(name: str, found: Sequence[float], pairs: str, aim: str) -> None:
-    """One line for many pairs: the ratio as comparisons have it, with its interval."""
-    estimate = paired([math.log(one) for one in found], 0.95)
+    """One line for many pairs: the typical ratio, with its interval."""
+    estimate = student(found)
     low, high = (math.nan if end is None else end for end in (estimate.low, estimate.high))
     print(
         f"{name}: {estimate.value:.4f} (95 % interval {low:.4f} to {high:.4f}, {len(found)} {pairs} from "
