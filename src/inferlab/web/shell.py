@@ -96,6 +96,11 @@ def _page(title: str) -> Iterator[_Slots]:
     yield _Slots(crumbs, queue)
 
 
+def reload() -> None:
+    """Load the page again, for what stands in its frame too; not where the user is leaving it."""
+    ui.run_javascript("inferlabReload()")
+
+
 def _said(error: Exception) -> None:
     """An error in an event of a page is said there; faults are kept by the server."""
     ui.notify(faults.sentence(error), type="negative", multi_line=True, close_button="Close", timeout=10_000)

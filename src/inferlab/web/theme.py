@@ -14,6 +14,16 @@ from inferlab.views.charts.frame import ACCENT
 
 STATIC = Path(__file__).parent / "static"
 
+# Loads the page again, unless the user is already on the way to another: reloading would call them back.
+_RELOAD = """<script>
+(() => {
+  let leaving = false;
+  // A download looks like leaving, and is over soon.
+  window.addEventListener("beforeunload", () => { leaving = true; setTimeout(() => { leaving = false; }, 3000); });
+  window.inferlabReload = () => { if (!leaving) location.reload(); };
+})();
+</script>"""
+
 # In the head, before anything is painted: a dark page must not flash white. Only a choice that differs from what
 # the browser prefers is remembered, so that choosing the same again is following it again.
 _DARK = """<script>
@@ -42,7 +52,7 @@ def install() -> None:
     """Give all pages of this process the style sheet, the colours and the usual shape of their controls."""
     from nicegui import app, ui
 
-    ui.add_head_html(f'{_DARK}\n<link rel="stylesheet" href="{address("inferlab.css")}">', shared=True)
+    ui.add_head_html(f'{_DARK}\n{_RELOAD}\n<link rel="stylesheet" href="{address("inferlab.css")}">', shared=True)
     # Also for dialogs that come later: a script that is added to a page which is shown already does not run.
     ui.add_head_html(f'<script defer src="{address("upload.js")}"></script>', shared=True)
     app.config.vue_config_script += "inferlabTheme.show();\n"

@@ -120,7 +120,7 @@ def page_actions(desk: Desk, section: str) -> EntryActions:
         desk,
         lambda: ui.notify("It is in the queue.", type="info"),
         # It stands in the navigation and in selectors too.
-        ui.navigate.reload,
+        shell.reload,
         # The page that comes next offers to undo it.
         lambda entry: ui.navigate.to(f"{section}?removed={entry.id}"),
     )

@@ -317,7 +317,7 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
             ui.navigate.to(section if was_made else f"{section}?removed={entry.id}")
             return False
         if before and not was_made:
-            ui.navigate.reload()
+            shell.reload()
             return False
         return True
 

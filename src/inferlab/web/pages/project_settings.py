@@ -71,7 +71,7 @@ class _Naming:
             return
         await self._desk.watch.refresh()
         # The name stands in the frame too.
-        ui.navigate.reload()
+        shell.reload()
 
 
 def _facts(project: Project) -> None:

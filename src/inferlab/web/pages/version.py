@@ -151,7 +151,7 @@ class VersionPage:
         if not await asyncio.to_thread(workspace.store.has, self._id):
             ui.navigate.to(f"{self._base}?removed={self._id}")
         elif await asyncio.to_thread(workspace.versions.get, self._id) != shown:
-            ui.navigate.reload()
+            shell.reload()
 
 
 def _fidelity(found: Optimization, predicted: float | None) -> None:
