@@ -1,57 +1,81 @@
-"""The time that pruning was estimated to give on DeepSparse against that of the pruned model, interleaved."""
+"""The times that an estimate speaks of against those of the models that its recipes make, interleaved."""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 
+from inferlab.engines import registry
+from inferlab.errors import InferlabError
 from inferlab.lab import Lab, read_model
 from inferlab.measure.cells import jobs
-from inferlab.measure.prepare import Job
-from inferlab.model.datasets import Data
-from inferlab.profiling import loss
 from inferlab.profiling.build import data_for, verify
-from inferlab.profiling.estimate import estimate
+from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import gain_recipe
 from inferlab.profiling.options import Request
-from inferlab.records import Model, Plan, ignore
-from inferlab.records.profile import ProfileOptions
+from inferlab.records import Plan, ignore
+from inferlab.records.profile import Gain, Profile, ProfileOptions
+from inferlab.views.text import what_is_done
 
-_MODELS = ("demo:resnet50", "demo:bert_3layer")
-# The built-in models have random weights, so that pruning them costs more than it would a trained model.
+MODELS = ("demo:resnet50", "demo:mobilenet_v2", "demo:bert_3layer")
+ENGINES = ("onnxruntime", "openvino", "mnn", "deepsparse")
+# The built-in models have random weights, so that changing them costs more than it would a trained model.
 _BUDGETS = (0.1, 1.0, 5.0)
 
 
-def main(time_s: float = 60.0, verify_s: float = 30.0) -> None:
-    """Print estimate and measurement side by side at three budgets."""
-    print("model             budget  layers  zeros  dense ms  estimated ms  measured ms (interval)  error")
-    for name in _MODELS:
-        plan = Plan(name, engines=("deepsparse",), scenarios=("sync",), verify=False)
-        profile = Lab().profile(plan, ProfileOptions(time_s=time_s))
-        assert profile.performance is not None and profile.loss is not None, profile.problems
-        (job,) = jobs(replace(plan, time_s=time_s), read_model(name))
-        data = data_for(Request(job, ProfileOptions()))
+def main() -> None:
+    """Print every gain of every engine beside what its model takes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--engines", nargs="+", default=ENGINES)
+    parser.add_argument("--cores", type=int, help="all by default")
+    parser.add_argument("--time", type=float, default=10.0, help="seconds of measuring for each part of a profile")
+    parser.add_argument(
+        "--verify-time", type=float, default=20.0, help="seconds for holding a model to its estimate"
+    )
+    given = parser.parse_args()
+    print(
+        f"{'model':26} {'engine':11} {'what':38} {'loss':>7} {'estimated':>9} {'measured':>9} {'from':>7} "
+        f"{'to':>7} {'error':>7}",
+        flush=True,
+    )
+    there = {engine.name for engine in registry.list_engines() if engine.state == "ready"}
+    for name in given.models:
+        for engine in (engine for engine in given.engines if engine in there):
+            plan = Plan(name, engines=(engine,), scenarios=("sync",), num_cores=(given.cores,), verify=False)
+            try:
+                profile = Lab().profile(plan, ProfileOptions(loss=False, time_s=given.time))
+                for shown, gain in _gains(profile):
+                    _compare(plan, shown, gain, given.verify_time)
+            except InferlabError as error:
+                print(f"{name:26} {engine:11} {error}", flush=True)
 
-        def loss_of(pruned: Model, job: Job = job, data: Data = data) -> float | None:
-            return loss.evaluate(pruned, job.model, data).loss
 
-        for budget in _BUDGETS:
-            found = estimate(profile.performance, profile.loss, budget)
-            assert found is not None
-            if not found.levels:
-                print(f"{name:16}  {budget:6g}  nothing is pruned within this budget")
-                continue
-            done = verify(job, found, loss_of, verify_s, ignore).verified
-            assert done is not None
-            # As in --verify, the estimate is held to the dense model's time of the same comparison.
-            predicted = (
-                (found.estimated_ms_per_batch or 0) / (found.ms_per_batch or 1) * done.baseline_ms_per_batch
-            )
-            low, high = done.ms_interval or (float("nan"), float("nan"))
-            print(
-                f"{name:16}  {budget:6g}  {len(found.levels):6}  {100 * found.parameter_reduction:4.0f}%  "
-                f"{done.baseline_ms_per_batch:8.2f}  {predicted:12.2f}  "
-                f"{done.ms_per_batch:11.2f} ({low:.2f} to {high:.2f})  {100 * done.error:+6.1f}%",
-                flush=True,
-            )
+def _gains(profile: Profile) -> list[tuple[Profile, Gain]]:
+    """What is estimated at each budget, each change once."""
+    gains: dict[str, tuple[Profile, Gain]] = {}
+    for budget in _BUDGETS:
+        estimated = with_estimate(profile, budget)
+        for gain in estimated.gains:
+            gains.setdefault(what_is_done(gain), (estimated, gain))
+    return list(gains.values())
+
+
+def _compare(plan: Plan, profile: Profile, gain: Gain, verify_s: float) -> None:
+    (job,) = jobs(replace(plan, time_s=verify_s), read_model(plan.model))
+    recipe = gain_recipe(profile, gain)
+    assert recipe is not None
+    data = data_for(Request(job, ProfileOptions()))
+    done = verify(job, recipe, 1 / gain.speedup, data, verify_s / 3, {}, ignore)
+    loss = float("nan") if gain.loss is None else gain.loss
+    ends = done.ms_interval or (float("nan"), float("nan"))
+    before = done.baseline_ms_per_batch
+    print(
+        f"{plan.model.rpartition('/')[2]:26} {plan.engines[0]:11} {what_is_done(gain):38} {loss:7.3f} "
+        f"{gain.speedup:8.2f}x {before / done.ms_per_batch:8.2f}x {before / ends[1]:6.2f}x "
+        f"{before / ends[0]:6.2f}x {100 * done.error:+6.1f}%",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

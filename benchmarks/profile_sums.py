@@ -14,7 +14,7 @@ from inferlab.profiling.performance import measure
 from inferlab.records import Plan, ignore
 
 MODELS = ("demo:mobilenet_v2", "demo:resnet50", "demo:bert_3layer")
-ENGINES = ("onnxruntime", "openvino", "deepsparse")
+ENGINES = ("onnxruntime", "openvino", "mnn", "deepsparse")
 TIME_S = 20.0
 
 

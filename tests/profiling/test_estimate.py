@@ -131,6 +131,9 @@ def test_with_labels_recovery_is_the_accuracy_that_is_left() -> None:
     found = estimate(None, lost([one], metric="cross-entropy", dense_loss=0.5, dense_accuracy=0.8))
     assert found is not None
     assert found.recovery == pytest.approx(0.9)
+    assert found.accuracy == pytest.approx(0.72)
+    unlabelled = estimate(None, lost([one]))
+    assert unlabelled is not None and unlabelled.accuracy is None
 
 
 def test_a_model_without_prunable_layers_has_no_estimate() -> None:

@@ -280,6 +280,27 @@ def test_branches_shared_weights_constants_and_subgraphs_are_tried_right(tmp_pat
     assert {one.weight for one in profile.layers} == set(names[:4])
 
 
+def test_levels_that_leave_the_same_weights_have_the_very_same_loss(tmp_path: Path) -> None:
+    sparse, small = matrix(), matrix()
+    sparse.reshape(-1)[smallest(sparse, 0.75)] = 0
+    nodes = [
+        helper.make_node("MatMul", ["x", "sparse"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "small"], ["y"]),
+    ]
+    model = a_model(tmp_path, nodes, {"sparse": sparse, "small": small}, {"y": ["n", 4]})
+    data = rows(3, 3)
+    profile = measure(model, counted(model, "sparse", "small"), data)
+    # 12 of 16 are zero already: up to 0.7 nothing is pruned, and at 0.975 and 0.99 all 16 are.
+    assert losses_of(profile, "sparse")[:4] == [0.0] * 4
+    for weight in ("sparse", "small"):
+        losses = losses_of(profile, weight)
+        assert losses[-2] == losses[-1]
+        for level, loss in zip(LEVELS[4:], losses[4:], strict=True):
+            made = prune(model, {weight: level}, tmp_path / "pruned")
+            assert loss == pytest.approx(evaluate(made, model, data).loss, rel=1e-4), (weight, level)
+
+
 def test_weights_and_outputs_that_are_not_numbers_are_reported(tmp_path: Path) -> None:
     broken = np.full((4, 4), np.nan, np.float32)
     nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "nan"], ["y"])]

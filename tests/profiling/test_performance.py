@@ -19,6 +19,7 @@ from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
 from inferlab.profiling import performance
+from inferlab.profiling.interleaved import InterleavedTimer
 from inferlab.records import Event, Plan, ignore
 from inferlab.records.profile import PerformanceProfile
 
@@ -300,7 +301,8 @@ def test_a_pruned_copy_is_measured_layer_by_layer(cnn: Path, tmp_path: Path, pro
     baseline = profiled("onnxruntime")
     job, counted = a_job(cnn, "onnxruntime")
     pruned = read_onnx(tmp_path / "pruned.onnx", "pruned")
-    found = performance.measure_variant(job, counted, baseline, pruned, 0.2, ignore, processes=1)
+    with InterleavedTimer(job, counted, baseline, 0.2, ignore) as timer:
+        found = timer.measure(pruned)
     joined = [layer.id for layer in baseline.layers if layer.nodes]
     assert list(found.layers_ms) == joined
     assert 0 < sum(found.layers_ms.values()) <= found.ms_per_batch * (1 + 1e-9)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from inferlab.lab import Lab
 from inferlab.measure.cells import only_job
 from inferlab.measure.paired import ComparisonJob
 from inferlab.profiling import build as module
 from inferlab.profiling.build import verify
-from inferlab.records import Comparison, Listener, Plan, ignore
-from inferlab.records.profile import PruningEstimate
-from tests.helpers.perceptrons import perceptron
+from inferlab.profiling.loss import evaluate
+from inferlab.profiling.options import Request
+from inferlab.records import Comparison, Listener, Model, Plan, ignore
+from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
+from inferlab.records.profile import ChangedCopy, PerformanceProfile, ProfileOptions
+from inferlab.transform.prune import prune
+from tests.helpers.perceptrons import perceptron, some_data
 from tests.helpers.sweeps import WRONG, compared
 
 
@@ -26,7 +32,39 @@ def test_wrong_outputs_in_one_pair_of_several_are_told(tmp_path: Path, monkeypat
     monkeypatch.setattr(module, "compare", compare)
     model = perceptron(tmp_path)
     job = only_job(Plan(model.path, num_cores=(1,)), model)
-    estimate = PruningEstimate(0.01, 0.01, "time", {"middle": 0.5}, 2.0, 1.0, 2.0, (), 0.5, None)
-    verified = verify(job, estimate, lambda model: 0.25, 1.0, ignore).verified
-    assert verified is not None
-    assert (verified.output_check, verified.loss, verified.ms_per_batch) == (WRONG, 0.25, 1.0)
+    recipe = Recipe(pruning=Pruning(scope="layers", layers={"middle": 0.5}))
+    data = some_data(model)
+    verified = verify(job, recipe, 0.4, data, 1.0, {}, ignore)
+    pruned = prune(model, {"middle": 0.5}, tmp_path / "pruned")
+    assert (verified.output_check, verified.ms_per_batch) == (WRONG, 1.0)
+    assert verified.error == pytest.approx(0.4 / 0.5 - 1)
+    assert verified.loss == pytest.approx(evaluate(pruned, model, data).loss)
+
+
+def test_the_best_gain_is_made_and_held_against_its_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Model] = []
+
+    def half_the_time(
+        request: Request, costs: object, profile: PerformanceProfile, *_: object
+    ) -> Iterator[PerformanceProfile]:
+        recipe = Recipe(pruning=Pruning(0.5, pattern=CHANNEL, layers={"middle": 0.5, "late": 0.5}))
+        copy = ChangedCopy(recipe, profile.ms_per_batch / 2, {}, Distance(0.01, 8, generated=True))
+        yield replace(profile, copies=(copy,), ms_interval=None)
+
+    def compare(contest: ComparisonJob, listener: Listener) -> Comparison:
+        made.append(contest.b.model)
+        return compared(contest, 0.4)
+
+    monkeypatch.setattr(module, "measure_copies", half_the_time)
+    monkeypatch.setattr(module, "compare", compare)
+    model = perceptron(tmp_path / "model")
+    wanted = ProfileOptions(loss=False, verify=True, time_s=0.3)
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), wanted)
+    (gain,) = profile.gains
+    assert (gain.channels, gain.counts, profile.problems) == (0.5, True, ())
+    assert gain.speedup == pytest.approx(2.0)
+    assert gain.verified is not None and gain.verified.error == pytest.approx(0.5 / 0.4 - 1)
+    # Of 36 weights 9 are left in each of both, and half of those that read the last of them.
+    assert [one.parameters for one in made] == [24 + 18 + 9 + 9]

@@ -6,9 +6,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from inferlab.optimizing.options import CHANNEL
 from inferlab.optimizing.pareto import keeps_loss
-from inferlab.records.optimization import Candidate, Goal, Pruning, Quantization, Recipe, Scheme
+from inferlab.records.optimization import CHANNEL, Candidate, Goal, Pruning, Quantization, Recipe, Scheme
 
 #: Shares of zeros of the whole model, one threshold for all layers.
 _SPARSITIES = (0.5, 0.7, 0.8, 0.9, 0.95)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto
@@ -16,14 +16,14 @@ from inferlab.model.confined import confined
 from inferlab.model.datasets import Data
 from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
 from inferlab.model.onnx_graph import all_tensors
-from inferlab.model.weights import data_place, external_files, list_weights
+from inferlab.model.weights import data_place, external_files
 from inferlab.optimizing import recipe_yaml
 from inferlab.optimizing.changes import changed_layers, fell_short
-from inferlab.optimizing.options import CHANNEL
-from inferlab.optimizing.quantization import inputs_for
+from inferlab.profiling.copies import distance_between
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Finding, Listener, Model, ignore
-from inferlab.records.optimization import ChangedLayer, Distance, Pruning, Quantization, Recipe
+from inferlab.records.optimization import ChangedLayer, Distance, Recipe
+from inferlab.transform.apply import apply_recipe
 from inferlab.transform.copies import stamp
 
 #: Under this name the recipe stands in the model's metadata.
@@ -33,7 +33,6 @@ METADATA_KEY = "inferlab.recipe"
 DISTANCE_LIMIT, ACCURACY_LIMIT = 0.25, 0.1
 #: The finding that says so.
 FAR_OFF = "outputs-far-off"
-_UNUSED = "nothing used it, so the clean-up removed it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,11 @@ def build_model(
         )
     try:
         with tempfile.TemporaryDirectory(prefix=".inferlab-", dir=target.parent) as work:
-            steps = _Steps(model, recipe, data, Path(work), listener)
-            steps.run()
-            made = stamp(steps.model, Path(work) / "stamped", {METADATA_KEY: recipe_yaml.dump(recipe)})
+            copy = apply_recipe(model, recipe, data, Path(work), listener)
+            made = stamp(copy.model, Path(work) / "stamped", {METADATA_KEY: recipe_yaml.dump(recipe)})
             listener(Event("optimizing", {"step": "check"}))
             distance = _distance(made, model, data, num_cores)
-            layers = changed_layers(model, steps.pruned, made, recipe, data)
+            layers = changed_layers(model, copy.pruned, made, recipe, data)
             findings = (*far_off(distance), *fell_short(layers, recipe))
             put(gather(Path(made.path), target), recipe_yaml.dump(recipe), target)
     except OSError as error:
@@ -82,97 +80,7 @@ def build_model(
             f"The optimised model cannot be written to {target.parent}: {error.strerror or error}."
         ) from error
     done = read_onnx(target.resolve(), str(target.resolve()))
-    return BuiltModel(done, recipe, layers, steps.left_alone, distance, findings)
-
-
-class _Steps:
-    """The model on its way, each step a copy of the one before.
-
-    The clean-up comes first: it leaves the weights as they are, and a graph without detours is one through which
-    channels can be followed and whose operators a quantiser knows. Quantising comes last: its ranges are those of
-    the weights that are left, and a zero stays a zero in INT8, while weights that were rounded to a few values
-    could not be put in an order any more.
-    """
-
-    def __init__(self, model: Model, recipe: Recipe, data: Data, work: Path, listener: Listener) -> None:
-        self._original, self._recipe, self._data = model, recipe, data
-        self._work, self._tell_all = work, listener
-        self.model = model
-        #: The model after pruning, which still has the original's names.
-        self.pruned = model
-        self.left_alone: dict[str, str] = {}
-
-    def run(self) -> None:
-        """Do what the recipe says."""
-        if self._recipe.cleanup:
-            self._clean_up()
-        if self._recipe.pruning is not None:
-            self._prune(self._recipe.pruning)
-        self.pruned = self.model
-        if self._recipe.quantization is not None:
-            self._quantize(self._recipe.quantization)
-
-    def _clean_up(self) -> None:
-        from inferlab.transform.cleanup import clean_up
-
-        self._tell("cleanup")
-        copy = clean_up(self.model, self._folder("clean"), self._listener)
-        self.model = self._named(copy.model)
-        self.left_alone.update(copy.left_alone)
-
-    def _prune(self, pruning: Pruning) -> None:
-        stored = set(_weights(self.model))
-        levels = {name: level for name, level in pruning.layers.items() if name in stored}
-        self.left_alone.update(dict.fromkeys(pruning.layers.keys() - levels.keys(), _UNUSED))
-        self._tell("prune", layers=len(levels))
-        if pruning.pattern == CHANNEL:
-            from inferlab.transform.channels import prune_channels
-
-            copy = prune_channels(self.model, levels, self._folder("pruned"), self._listener)
-            self.model = self._named(copy.model)
-            self.left_alone.update(copy.left_alone)
-        else:
-            from inferlab.transform.prune import prune
-
-            self.model = self._named(prune(self.model, levels, self._folder("pruned"), pruning.pattern))
-
-    def _quantize(self, wanted: Quantization) -> None:
-        from inferlab.transform.quantize import quantize
-
-        self._tell("quantize", scheme=wanted.scheme)
-        # What the clean-up removed need not be left out any more.
-        there = set(_node_names(self.model))
-        copy = quantize(
-            self.model,
-            # All but static are only run once on them.
-            inputs_for(self._recipe, self._original, self._data)
-            if wanted.scheme == "static"
-            else self._data.sets[:1],
-            self._folder("quantized"),
-            self._listener,
-            scheme=wanted.scheme,
-            per_channel=wanted.per_channel,
-            bits=wanted.bits,
-            exclude=[name for name in wanted.exclude if name in there],
-            reduce_range=wanted.reduce_range,
-        )
-        self.model = self._named(copy.model)
-        self.left_alone.update(copy.left_alone)
-
-    def _named(self, model: Model) -> Model:
-        """A copy under the name that the user knows, for messages."""
-        return replace(model, source=self._original.source)
-
-    def _folder(self, name: str) -> Path:
-        return self._work / name
-
-    def _tell(self, step: str, **data: object) -> None:
-        self._tell_all(Event("optimizing", {"step": step, **data}))
-
-    def _listener(self, event: Event) -> None:
-        """Pass on how far a step is; that it begins was told."""
-        if event.fraction is not None:
-            self._tell_all(event)
+    return BuiltModel(done, recipe, layers, copy.left_alone, distance, findings)
 
 
 def far_off(distance: Distance) -> tuple[Finding, ...]:
@@ -188,19 +96,6 @@ def far_off(distance: Distance) -> tuple[Finding, ...]:
     return (Finding(FAR_OFF, {**data, "limit": DISTANCE_LIMIT}),)
 
 
-@confined(reads=["model"])
-def _weights(model: Model) -> list[str]:
-    """The names of all parameters."""
-    return [weight.name for weight in list_weights(parse_onnx(Path(model.path)))]
-
-
-@confined(reads=["model"])
-def _node_names(model: Model) -> list[str]:
-    """The names of the main graph's nodes, and of what they read and make."""
-    nodes = parse_onnx(Path(model.path)).graph.node
-    return sorted({name for node in nodes for name in (node.name, *node.input, *node.output)})
-
-
 def _distance(made: Model, model: Model, data: Data, num_cores: int | None) -> Distance:
     """Run both models on the same inputs; a model that does not run, or gives no numbers, is not kept."""
     evaluated = evaluate(made, model, data, num_cores)
@@ -209,14 +104,7 @@ def _distance(made: Model, model: Model, data: Data, num_cores: int | None) -> D
             f"The optimised model gives outputs that are not numbers where those of {model.source} are, so it was "
             "not kept. Prune less, or leave layers out."
         )
-    return Distance(
-        relative_power=None if model.random else evaluated.relative_power,
-        items=data.items,
-        generated=data.generated,
-        loss_rise=None if data.labels is None else evaluated.loss,
-        accuracy=evaluated.accuracy,
-        original_accuracy=evaluated.dense_accuracy,
-    )
+    return distance_between(evaluated, model, data)
 
 
 # Offsets at which a data file can be mapped into memory.

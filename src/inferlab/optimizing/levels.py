@@ -17,11 +17,10 @@ from inferlab.model.confined import confined
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.weights import element_count, list_weights, stored_values
-from inferlab.optimizing.options import CHANNEL
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model
-from inferlab.records.optimization import Pruning, Quantization, Recipe
+from inferlab.records.optimization import CHANNEL, Pruning, Quantization, Recipe
 from inferlab.records.profile import LossProfile, PerformanceProfile
 from inferlab.transform.copies import not_a_number
 from inferlab.transform.patterns import as_floats, parse_groups

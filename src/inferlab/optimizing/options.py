@@ -8,6 +8,7 @@ from typing import get_args
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import check_budget
 from inferlab.records.optimization import (
+    CHANNEL,
     Pruning,
     Quantization,
     Recipe,
@@ -17,9 +18,6 @@ from inferlab.records.optimization import (
     VersionOptions,
 )
 from inferlab.transform.patterns import parse_groups
-
-#: The pattern whose zeros are cut out of the tensors.
-CHANNEL = "channel"
 
 
 def validate_version(asked: VersionOptions) -> None:

@@ -59,7 +59,7 @@ def keeps_loss(candidate: Candidate, goal: Goal) -> bool:
 
 
 def size_ratio(candidate: Candidate, original_bytes: int) -> float:
-    """How many times smaller as the original its files are; 0 where that is unknown."""
+    """How many times smaller than the original its files are; 0 where that is unknown."""
     return original_bytes / candidate.size_bytes if candidate.size_bytes else 0.0
 
 

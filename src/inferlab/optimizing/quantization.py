@@ -8,20 +8,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from inferlab.errors import BadInput, EngineFailed, EngineRefused
 from inferlab.model import demo
-from inferlab.model.datasets import ITEMS, Data, generate_data, load_data
+from inferlab.model.datasets import ITEMS, Data, load_data
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.optimizing.levels import not_quantized
 from inferlab.profiling.loss import evaluate, layers_to_prune, weight_elements
 from inferlab.records import Event, Finding, Listener, Model, Shape
 from inferlab.records.optimization import Quantization, Recipe
+from inferlab.transform.apply import MOST_CALIBRATION_ITEMS, inputs_for
 from inferlab.transform.quantize import needs_reduced_range, quantize
 
-# Of the user's data, so many items are enough to find ranges on where nobody says.
-_MOST = 128
 _DIGITS = "demo:digits"
 
 
@@ -51,25 +49,10 @@ def fix_calibration(
         done = replace(recipe, seed=seed, shapes=dict(shapes), data="", data_digest="")
         findings: tuple[Finding, ...] = (Finding("generated-inputs", {"items": items}),)
     else:
-        items = min(quantization.calibration_items or _MOST, load(data_file, model).items)
+        items = min(quantization.calibration_items or MOST_CALIBRATION_ITEMS, load(data_file, model).items)
         name = data_file if data_file == _DIGITS else Path(data_file).name
         done, findings = replace(recipe, data=name, data_digest=_digest(data_file), shapes={}), ()
     return replace(done, quantization=replace(quantization, calibration_items=items)), findings
-
-
-def inputs_for(recipe: Recipe, model: Model, data: Data) -> list[dict[str, Any]]:
-    """The sets of inputs to find ranges on: generated ones where the recipe has their shapes, else the data's."""
-    assert recipe.quantization is not None
-    items = recipe.quantization.calibration_items or _MOST
-    if recipe.shapes:
-        data = generate_data(model.inputs, recipe.shapes, items, recipe.seed)
-    calibration_sets: list[dict[str, Any]] = []
-    for inputs, rows in zip(data.sets, data.rows, strict=True):
-        if items <= 0:
-            break
-        calibration_sets.append(dict(inputs))
-        items -= rows
-    return calibration_sets
 
 
 def _as_before(recipe: Recipe, data_file: str | None) -> tuple[Finding, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.optimizing import recipe_yaml
-from inferlab.optimizing.options import CHANNEL
 from inferlab.records.optimization import (
+    CHANNEL,
     Goal,
     Pruning,
     Quantization,

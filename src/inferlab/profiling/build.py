@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +15,23 @@ from inferlab.measure.paired import ComparisonJob, compare
 from inferlab.measure.prepare import Job, cpus_of
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
-from inferlab.model.shapes import resolve
 from inferlab.profiling import loss, performance, roofline
+from inferlab.profiling.copies import ZEROS, measure_copies, measure_levels, own_shapes, warmed_briefly
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
+from inferlab.profiling.gains import best_gain, gain_recipe
 from inferlab.profiling.options import Request
-from inferlab.records import Event, Finding, Listener, Model
-from inferlab.records.profile import FORMAT, LEVELS, PerformanceProfile, Profile, PruningEstimate, Verified
-from inferlab.transform.prune import prune
+from inferlab.records import Event, Finding, Listener, Spreads, ignore
+from inferlab.records.optimization import Recipe
+from inferlab.records.profile import (
+    FORMAT,
+    LEVELS,
+    LossMetric,
+    PerformanceProfile,
+    Profile,
+    Verified,
+)
+from inferlab.transform.apply import apply_recipe
 from inferlab.version import __version__
 
 # About what a loss profile may take where the user has no data of his own, and what a core computes in a second.
@@ -30,6 +39,10 @@ _LOSS_S = 120.0
 _FLOPS_A_CORE = 40e9
 # Of many inputs of the user's own, those are used that fit into so many times the measuring time of a part.
 _LOSS_LIMIT = 60.0
+# Of the measuring time, for the model itself where copies of it are measured too: an estimate soon is worth more.
+_WITH_COPIES = 0.5
+# Of the measuring time, for levels of zeros that nobody asked for but the estimate.
+_ZEROS_SHARE = 0.3
 # Zeros make no model slower: a level that takes so much longer was disturbed.
 _ODD = 1.25
 
@@ -60,17 +73,23 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     # A torch model, or one without weights, has nothing that could be pruned; that is no fault.
     prunable = costs is not None and request.job.model.kind == "onnx" and bool(loss.layers_to_prune(costs))
     parts += [_loss] if wanted.loss and prunable else []
+    told = False
     for part in parts:
         try:
             for grown in part(request, costs or Costs(()), profile, listener):
                 profile = grown
-                yield with_estimate(profile, wanted.budget)
+                estimated = with_estimate(profile, wanted.budget)
+                yield estimated
+                if not told and estimated.performance and estimated.performance.copies:
+                    told = _tell_estimate(estimated, listener)
         except InferlabError as error:
             profile = _with_problem(profile, error)
             yield with_estimate(profile, wanted.budget)
+        if part is _performance and not told:
+            _tell_estimate(with_estimate(profile, wanted.budget), listener)
     if wanted.verify:
         profile = with_estimate(profile, wanted.budget)
-        if not can_verify(profile.estimate):
+        if best_gain(profile) is None:
             # That there is nothing to gain is an answer, not a failure.
             listener(Event("nothing-to-verify"))
             return
@@ -78,6 +97,14 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
             yield _verified(request, profile, listener)
         except InferlabError as error:
             yield _with_problem(profile, error)
+
+
+def _tell_estimate(profile: Profile, listener: Listener) -> bool:
+    """Tell what the user came for as soon as it is known, since all else may take minutes; whether it was told."""
+    best = best_gain(profile)
+    if best is not None:
+        listener(Event("estimated", {"gain": best}))
+    return best is not None
 
 
 def _with_problem(profile: Profile, error: InferlabError) -> Profile:
@@ -112,20 +139,28 @@ def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
 def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
     job, wanted = request.job, request.wanted
     imposes = performance.can_impose(job)
-    levels = wanted.levels if wanted.levels is not None else LEVELS if imposes else ()
+    levels = wanted.levels
+    if levels is None:
+        zeroed = wanted.estimate and job.model.kind == "onnx" and performance.has_sparse_weights(job)
+        levels = LEVELS if imposes else ZEROS if zeroed else ()
     imposed = levels if imposes else ()
-    measured = performance.measure(job, costs, wanted.time_s, wanted.performance_name, imposed, listener)
+    copies = wanted.int8 or (wanted.estimate and job.model.kind == "onnx")
+    time_s, timed = (_WITH_COPIES * wanted.time_s, warmed_briefly(job)) if copies else (wanted.time_s, job)
+    measured = performance.measure(timed, costs, time_s, wanted.performance_name, imposed, listener)
     measured = _with_odd_levels(measured)
     yield replace(profile, performance=measured)
     if levels and not imposes:
-        measured = _with_odd_levels(
-            performance.measure_levels(job, costs, measured, levels, wanted.time_s, listener)
-        )
+        asked = wanted.levels is not None
+        levels_s = wanted.time_s if asked else _ZEROS_SHARE * wanted.time_s
+        measured = measure_levels(job, costs, measured, levels, levels_s, listener, asked)
+        measured = _with_odd_levels(measured)
         yield replace(profile, performance=measured)
-    if wanted.int8:
-        calibration = [dict(inputs) for inputs in data_for(request).sets]
-        measured = performance.measure_int8(job, costs, measured, calibration, wanted.time_s, listener)
-        yield replace(profile, performance=measured)
+    if copies:
+        data = data_for(request)
+        metric: LossMetric = "relative power" if data.labels is None else "cross-entropy"
+        for grown in measure_copies(request, costs, measured, data, metric, listener):
+            measured = grown
+            yield replace(profile, performance=measured)
     if wanted.roofline:
         cpus = cpus_of(job.cell) if job.cell.thread_pinning == "core" else ()
         ceilings = roofline.measure_ceilings(job.cell.num_cores, listener, cpus=cpus)
@@ -169,25 +204,21 @@ def data_for(request: Request, items: int = ITEMS) -> Data:
     """The user's inputs, or so many generated ones at the shapes that the model itself takes."""
     if request.data is not None:
         return request.data
-    job, cell = request.job, request.job.cell
-    shapes = dict(cell.shapes)
-    if job.rewrite_batch is not None:
-        shapes = resolve(job.model.inputs, None, cell.sequence_length, {}).shapes
-    return generate_data(job.model.inputs, shapes, items, seed=cell.seed)
+    job = request.job
+    return generate_data(job.model.inputs, own_shapes(job), items, seed=job.cell.seed)
 
 
 def _verified(request: Request, profile: Profile, listener: Listener) -> Profile:
-    job = request.job
-    assert profile.estimate is not None and profile.loss is not None
-    data = data_for(request, profile.loss.items)
-    verified = verify(
-        job,
-        profile.estimate,
-        lambda pruned: loss.evaluate(pruned, job.model, data, job.cell.num_cores).loss,
-        request.wanted.time_s,
-        listener,
-    )
-    return replace(profile, estimate=verified)
+    """The profile with its best gain made and measured."""
+    job, best = request.job, profile.gains[0]
+    recipe = gain_recipe(profile, best)
+    assert recipe is not None and profile.performance is not None, "what counts was tried"
+    data = data_for(request, profile.loss.items if profile.loss and profile.loss.items else ITEMS)
+    predicted = best.ms_per_batch / profile.performance.ms_per_batch
+    verified = verify(job, recipe, predicted, data, request.wanted.time_s, request.spreads, listener)
+    if best.zeros and profile.estimate is not None:
+        return replace(profile, estimate=replace(profile.estimate, verified=verified))
+    return replace(profile, gains=(replace(best, verified=verified), *profile.gains[1:]))
 
 
 # A comparison counts its time with loading, and each pair loads both models.
@@ -195,45 +226,34 @@ _LOADING = 3.0
 _MARGIN = 0.01
 
 
-def can_verify(estimate: PruningEstimate | None) -> bool:
-    """Whether there is a model to make: the estimate prunes some layer, and says how long it would take."""
-    return (
-        estimate is not None
-        and bool(estimate.levels)
-        and estimate.estimated_ms_per_batch is not None
-        and estimate.ms_per_batch is not None
-    )
-
-
 def verify(
     job: Job,
-    estimate: PruningEstimate,
-    loss_of: Callable[[Model], float | None],
+    recipe: Recipe,
+    predicted: float,
+    data: Data,
     time_s: float,
+    spreads: Spreads,
     listener: Listener,
-) -> PruningEstimate:
-    """The estimate with what the model that it speaks of really does; `loss_of` says what its changes cost."""
-    assert can_verify(estimate)
-    assert estimate.estimated_ms_per_batch is not None
-    assert estimate.ms_per_batch is not None
-    listener(Event("verifying", {"layers": len(estimate.levels)}))
+) -> Verified:
+    """What the model of a recipe really does, beside the share of the time that it was predicted to take."""
+    listener(Event("verifying"))
     with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
-        pruned = prune(job.model, estimate.levels, Path(folder))
-        changed = replace(job, model=pruned, cell=replace(job.cell, model_digest=pruned.digest))
-        contest = ComparisonJob(job, changed, ("dense", "pruned"), _LOADING * time_s, _MARGIN)
+        made = apply_recipe(job.model, recipe, data, Path(folder), ignore).model
+        changed = replace(job, model=made, cell=replace(job.cell, model_digest=made.digest))
+        contest = ComparisonJob(
+            job, changed, ("as it is", "as estimated"), _LOADING * time_s, _MARGIN, spreads=spreads
+        )
         comparison = compare(contest, listener)
-        loss = loss_of(pruned)
-    dense_ms = statistics.median(comparison.times_ms[0]) * job.cell.batch_size
+        evaluated = loss.evaluate(made, job.model, data, job.cell.num_cores)
+    before_ms = statistics.median(comparison.times_ms[0]) * job.cell.batch_size
     ratio = comparison.ratio
-    ends = None if ratio.ends is None else (ratio.ends[0] * dense_ms, ratio.ends[1] * dense_ms)
-    # Ratios, not times: the machine may have become slower since the profile was made.
-    predicted = estimate.estimated_ms_per_batch / estimate.ms_per_batch
-    verified = Verified(
-        ms_per_batch=ratio.value * dense_ms,
+    ends = None if ratio.ends is None else (ratio.ends[0] * before_ms, ratio.ends[1] * before_ms)
+    return Verified(
+        ms_per_batch=ratio.value * before_ms,
         ms_interval=ends,
-        baseline_ms_per_batch=dense_ms,
+        baseline_ms_per_batch=before_ms,
+        # Ratios, not times: the machine may have become slower since the profile was made.
         error=predicted / ratio.value - 1,
-        loss=loss,
+        loss=evaluated.loss,
         output_check=worst([pair.b.check for pair in comparison.pairs]),
     )
-    return replace(estimate, verified=verified)

@@ -9,9 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
-from inferlab.profiling.predict import estimate_of, gains_from_zeros, layer_times, smoothed
+from inferlab.profiling.gains import best_gain, find_gains, gain_layer_times
+from inferlab.profiling.predict import estimate_of, gains_from_zeros, smoothed
 from inferlab.records.profile import (
     BUDGET,
+    Gain,
     Layer,
     LossLayer,
     LossProfile,
@@ -82,27 +84,39 @@ def estimate(
 def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
     """The profile with the estimate for this budget in it."""
     check_budget(budget)
-    if profile.loss is None:
-        return profile
-    pruning_estimate = estimate(profile.performance, profile.loss, budget)
+    zeros = None if profile.loss is None else estimate(profile.performance, profile.loss, budget)
+    profile = replace(profile, estimate=zeros, gains=())
     performance = profile.performance
-    if performance is not None:
-        performance = replace(
-            performance,
-            estimated_ms_per_batch=pruning_estimate.estimated_ms_per_batch if pruning_estimate else None,
-            estimated_speedup=pruning_estimate.estimated_speedup if pruning_estimate else None,
-        )
-    return replace(profile, performance=performance, estimate=pruning_estimate)
+    if performance is None:
+        return profile
+    gains = find_gains(profile, budget)
+    ms, speedup = (zeros.estimated_ms_per_batch, zeros.estimated_speedup) if zeros else (None, None)
+    if gains and gains[0].counts:
+        ms, speedup = gains[0].ms_per_batch, gains[0].speedup
+    elif gains:
+        ms, speedup = performance.ms_per_batch, 1.0
+    performance = replace(performance, estimated_ms_per_batch=ms, estimated_speedup=speedup)
+    return replace(profile, performance=performance, gains=gains)
 
 
 def estimated_ms(profile: Profile) -> dict[int, float]:
     """The time of every layer as estimated, by its index; those that stay as they are too."""
-    performance, pruning_estimate = profile.performance, profile.estimate
-    if performance is None:
-        return {}
-    if profile.loss is None or pruning_estimate is None or pruning_estimate.gained != "time":
-        return {layer.index: layer.ms for layer in performance.layers}
-    return layer_times(performance, profile.loss, pruning_estimate.levels)
+    return gain_layer_times(profile, best_gain(profile) or _zeros_alone(profile))
+
+
+def _zeros_alone(profile: Profile) -> Gain | None:
+    """What older profiles estimated: zeros, where times at levels were measured."""
+    zeros = profile.estimate
+    if profile.gains or zeros is None or zeros.gained != "time" or zeros.estimated_ms_per_batch is None:
+        return None
+    ms, speedup = zeros.estimated_ms_per_batch, zeros.estimated_speedup or 1.0
+    return Gain(False, 0.0, zeros.parameter_reduction, ms, speedup, zeros.loss, zeros.budget, counts=True)
+
+
+def has_estimate(profile: Profile) -> bool:
+    """Whether an estimate says how long the model would take: something was tried that could make it faster."""
+    timed = profile.estimate is not None and profile.estimate.gained == "time"
+    return bool(profile.gains) or timed
 
 
 def _groups(

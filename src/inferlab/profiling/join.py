@@ -30,6 +30,8 @@ _FOLLOWING = _LAYOUT | {
     *("Neg", "Abs", "Exp", "Log", "Reciprocal", "Sum", "Min", "Max", "Cast", "Dropout", "BatchNormalization"),
     *("LayerNormalization", "ReduceMean", "QuantizeLinear", "DequantizeLinear"),
 }  # fmt: skip
+# What convolutions do besides where an engine names a layer by its last node, activations apart.
+_ACTIVATIONS = {"Relu", "Clip"}
 _WITH_BODIES = {"If", "Loop", "Scan"}
 #: Layers without names that stand for nodes of these types.
 _STANDS_FOR = {"gather": {"Gather"}, "shuffle": _LAYOUT}
@@ -83,11 +85,12 @@ def join(
 ) -> JoinResult:
     """Give every node to the layer that executed it.
 
-    Nodes that no layer names belong to the layer that uses what they compute, or with unnamed="before" to the one
-    that computed what they use. `seeds` are the nodes of each layer where they are known better than by its names.
+    Nodes that no layer names belong to the layer that uses what they compute, with unnamed="before" to the one
+    that computed what they use, and with unnamed="activation" only activations do so.
+    `seeds` are the nodes of each layer where they are known better than by its names.
     """
     if seeds is None:
-        seeds = {number: graph.named(layer.covers, unnamed == "before") for number, layer in enumerate(layers)}
+        seeds = {number: graph.named(layer.covers, unnamed != "after") for number, layer in enumerate(layers)}
     owner: dict[int, int] = {}
     part_of: dict[int, int] = {}
     for number in range(len(layers)):
@@ -101,6 +104,8 @@ def join(
         _forwards(layers, graph, owner)
         _backwards(graph, owner)
     else:
+        if unnamed == "activation":
+            _activate(graph, owner)
         _backwards(graph, owner)
     _follow(graph, owner)
     covered: dict[int, list[int]] = defaultdict(list)
@@ -201,6 +206,14 @@ def _backwards(graph: Graph, owner: dict[int, int]) -> None:
             layers = [owner[user] for user in graph.after(number) if user in owner]
             if layers:
                 owner[number] = min(layers)
+
+
+def _activate(graph: Graph, owner: dict[int, int]) -> None:
+    """An activation that nobody named is a part of the layer whose result it reads."""
+    for number, node in enumerate(graph.nodes):
+        makers = [owner[maker] for maker in graph.before(number) if maker in owner]
+        if number not in owner and node.type in _ACTIVATIONS and makers:
+            owner[number] = max(makers)
 
 
 def _follow(graph: Graph, owner: dict[int, int]) -> None:

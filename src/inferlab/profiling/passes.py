@@ -20,6 +20,7 @@ from inferlab.measure.stats import WINDOW_S, median_ms
 from inferlab.model.flops.costs import NodeCost
 from inferlab.model.onnx_file import has_unique_names, rewrite, unique_name
 from inferlab.records import Event, Listener, Model, Run
+from inferlab.worker import Launch
 
 # Fewer processes than this tell too little of the spread between them.
 _LEAST_PROCESSES = 3
@@ -79,7 +80,11 @@ def measure_passes(
     shares = share(time_s, levels)
     passes: list[Passes] = []
     wanted = processes
-    with measuring_alone(label, listener), prepare_cell(job, listener) as setup, _with_names(setup) as prepared:
+    with (
+        measuring_alone(label, listener),
+        prepare_cell(job, listener) as setup,
+        with_unique_names(setup) as prepared,
+    ):
         while len(passes) < wanted:
             began = time.monotonic()
             number = len(passes)
@@ -100,26 +105,27 @@ def measure_passes(
     return passes
 
 
-def engine_nodes(nodes: Sequence[NodeCost], model: Model, writes_model: bool) -> tuple[NodeCost, ...]:
+def engine_nodes(nodes: Sequence[NodeCost], model: Model, launch: Launch) -> tuple[NodeCost, ...]:
     """The nodes with the names that they have in the engine's file."""
-    if not _needs_names(model, writes_model):
+    if not _needs_names(model, launch):
         return tuple(nodes)
     return tuple(dataclasses.replace(node, name=unique_name(node.id)) for node in nodes)
 
 
-def _needs_names(model: Model, writes_model: bool) -> bool:
+def _needs_names(model: Model, launch: Launch) -> bool:
     """Whether the engine gets a copy with unique names of nodes.
 
-    One that writes into its file has a copy already; it tells its layers by their outputs.
+    One that writes into its file or converts it has a copy already; it tells its layers by their outputs.
     """
-    return model.kind == "onnx" and not writes_model and not has_unique_names(Path(model.path))
+    copied = launch.writes_model or launch.converts
+    return model.kind == "onnx" and not copied and not has_unique_names(Path(model.path))
 
 
 @contextmanager
-def _with_names(setup: PreparedCell) -> Iterator[PreparedCell]:
+def with_unique_names(setup: PreparedCell) -> Iterator[PreparedCell]:
     """The same setup, its file replaced by a copy with unique names of nodes where that is needed."""
     model = setup.job.model
-    if not _needs_names(model, setup.launch.writes_model):
+    if not _needs_names(model, setup.launch):
         yield setup
         return
     with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
@@ -158,17 +164,17 @@ def _measure(
         return clean
     listener(Event("layers", {"engine": cell.engine, "process": number + 1}))
     try:
-        layers = _ask(fresh, shares.layers_s / processes, None)
+        layers = ask_layers(fresh, shares.layers_s / processes, None)
     except InferlabError as error:
-        return dataclasses.replace(clean, problems=(_problem(error, None),))
+        return dataclasses.replace(clean, problems=(layer_problem(error, None),))
     imposed: dict[float, LayerReport] = {}
     problems: list[str] = []
     repeats = _repeats(shares, len(levels), processes)
     for level in _turn(levels, repeats, processes, number):
         try:
-            imposed[level] = _ask(fresh, shares.levels_s / len(levels) / repeats, level)
+            imposed[level] = ask_layers(fresh, shares.levels_s / len(levels) / repeats, level)
         except InferlabError as error:
-            problems.append(_problem(error, level))
+            problems.append(layer_problem(error, level))
             break
     return dataclasses.replace(clean, layers=layers, imposed=imposed, problems=tuple(problems))
 
@@ -186,11 +192,13 @@ def _turn(levels: Sequence[float], repeats: int, processes: int, number: int) ->
     return levels[number % turns :: turns] if number < most else ()
 
 
-def _ask(fresh: Children, seconds: float, level: float | None) -> LayerReport:
+def ask_layers(fresh: Children, seconds: float, level: float | None) -> LayerReport:
+    """What the engine says of its layers, with so many zeros imposed on the weights."""
     reply = fresh.layers(seconds, level)
     return LayerReport(reply.data, reply.blocks[0] if reply.blocks else None)
 
 
-def _problem(error: InferlabError, level: float | None) -> str:
+def layer_problem(error: InferlabError, level: float | None) -> str:
+    """That layers were not timed, in a sentence."""
     what = "The layers could not be timed" if level is None else f"Sparsity {level:g} could not be imposed"
     return f"{what}: {error}"

@@ -15,16 +15,28 @@ from inferlab.records.profile import (
     TypeGain,
 )
 
-# A model is not faster by less than this: of many levels one always looks a little faster by chance.
-_WORTH_OF_ALL = 0.02
+#: A model is not faster by less than this: of many levels one always looks a little faster by chance.
+WORTH = 0.02
+_MOST_NOISE = 0.1
 Points = Sequence[tuple[float, float]]
 
 
 def gains_from_zeros(performance: PerformanceProfile) -> bool:
     """Whether the whole model is faster at some level of pruning, beyond the noise."""
-    low = performance.ms_per_batch if performance.ms_interval is None else performance.ms_interval[0]
-    enough = min(low, (1 - _WORTH_OF_ALL) * performance.ms_per_batch)
-    return min(performance.pruned.values(), default=math.inf) < enough
+    return is_faster(performance, min(performance.pruned.values(), default=math.inf))
+
+
+def is_faster(performance: PerformanceProfile, ms_per_batch: float) -> bool:
+    """Whether a changed model with this time is faster than the profile's, beyond the noise.
+
+    The time was measured interleaved with the model, or in the same process: of what the model's own time differs
+    between processes, a part counts.
+    """
+    before = performance.ms_per_batch
+    low = (
+        before if performance.ms_interval is None else max(performance.ms_interval[0], (1 - _MOST_NOISE) * before)
+    )
+    return ms_per_batch < min(low, (1 - WORTH) * before)
 
 
 def int8_speedup(performance: PerformanceProfile | None) -> float | None:
@@ -62,6 +74,7 @@ def estimate_of(
     gains = () if timed is None else by_type(timed, loss, levels if faster is None else faster)
     before = None if timed is None else timed.ms_per_batch
     after = None if before is None else before - sum(gain.ms - gain.estimated_ms for gain in gains)
+    recovery = _recovery(loss, levels)
     return PruningEstimate(
         budget=budget,
         loss=spent,
@@ -72,7 +85,8 @@ def estimate_of(
         estimated_speedup=before / after if before and after else None,
         by_type=gains,
         parameter_reduction=_reduction(loss, levels),
-        recovery=_recovery(loss, levels),
+        recovery=recovery,
+        accuracy=None if recovery is None or not loss.dense_accuracy else recovery * loss.dense_accuracy,
     )
 
 
@@ -113,7 +127,7 @@ def losses_of(layer: LossLayer) -> Points:
 
 def loss_at(layer: LossLayer, level: float) -> float:
     """What pruning the layer alone to this sparsity costs."""
-    return _between(losses_of(layer), level)
+    return between(losses_of(layer), level)
 
 
 def layer_times(
@@ -126,7 +140,7 @@ def layer_times(
         its = [levels[weight_of[node]] for node in layer.nodes if weight_of.get(node) in levels]
         # What runs as one is as fast as its least pruned weight lets it be.
         level = 0.0 if layer.fallback else min(its, default=0.0)
-        times[layer.index] = _between(times_of(layer), level) if level > 0 else layer.ms
+        times[layer.index] = between(times_of(layer), level) if level > 0 else layer.ms
     return times
 
 
@@ -160,7 +174,7 @@ def by_type(
     return tuple(TypeGain(name, before, after) for name, (before, after) in slowest_first)
 
 
-def _between(points: Points, level: float) -> float:
+def between(points: Points, level: float) -> float:
     """The value at a level, on the straight line between its neighbours; beyond the ends, that of the end."""
     before = points[0]
     for after in points:
@@ -195,4 +209,4 @@ def _drop(layer: LossLayer, level: float, dense: float) -> float:
     """How much accuracy goes with pruning one layer to this sparsity."""
     known = sorted(layer.accuracies, key=float)
     drops = [(layer.zero_fraction, 0.0), *((float(level), dense - layer.accuracies[level]) for level in known)]
-    return max(0.0, _between([drop for drop in drops if drop[0] >= layer.zero_fraction], level))
+    return max(0.0, between([drop for drop in drops if drop[0] >= layer.zero_fraction], level))

@@ -42,6 +42,7 @@ def quantize(
     bits: int = 8,
     exclude: Sequence[str] = (),
     reduce_range: bool | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Copy:
     """Write the copy into `folder`; nodes named in `exclude`, by name, first output or weight, stay as they are.
 
@@ -51,7 +52,7 @@ def quantize(
 
     Operators that cannot be quantised stay as they are and are named. The copy is run before it is there, on a set
     of inputs, made up where none are given. With `reduce_range`, by default where the CPU here needs it, INT8
-    weights have 7 bits.
+    weights have 7 bits. `meanwhile` is called while the child, which takes one core most of the time, quantises.
     """
     target = target_of(model, folder, "quantised")
     _refuse_what_cannot_be(model, scheme, per_channel, bits)
@@ -75,7 +76,7 @@ def quantize(
         options["exclude"] = prepared.excluded
         source = out.parent / "named" / Path(model.path).name
         try:
-            left_alone = _in_child(model, inputs, source, out / target.name, options, tell)
+            left_alone = _in_child(model, inputs, source, out / target.name, options, tell, meanwhile)
         except EngineRefused:
             raise
         except BadInput as error:
@@ -197,6 +198,7 @@ def _in_child(
     out: Path,
     options: Mapping[str, Any],
     tell: Callable[[float | None], None],
+    meanwhile: Callable[[], object] | None,
 ) -> dict[str, str]:
     """Prepare, quantise and check in a child; what was left alone, by the names of nodes, and why."""
     packed, blocks = protocol.pack_sets(inputs, None)
@@ -216,6 +218,9 @@ def _in_child(
     with Worker(launch, patience_s=timeout_s(_PATIENCE_S)) as worker:
         for fraction, task, arguments in steps:
             tell(fraction)
-            answer = worker.ask("task", blocks, task=task, arguments=arguments).data
+            worker.send("task", blocks, task=task, arguments=arguments)
+            if arguments is made and meanwhile is not None:
+                meanwhile()
+            answer = worker.wait("task").data
             left_alone.update(answer.get("left_alone", {}))
     return left_alone

@@ -1,0 +1,357 @@
+"""Changed copies of a model, measured as the model itself is: weights zeroed, in INT8, with fewer channels."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from inferlab.engines import registry
+from inferlab.errors import InferlabError
+from inferlab.measure.prepare import Job
+from inferlab.model.datasets import ITEMS, Data
+from inferlab.model.flops.costs import Costs
+from inferlab.model.shapes import resolve
+from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within
+from inferlab.profiling.interleaved import InterleavedTimer, Variant
+from inferlab.profiling.loss import Evaluation, evaluate, layers_to_prune
+from inferlab.profiling.options import Request
+from inferlab.records import Event, Finding, Listener, Model, Shape, ignore
+from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
+from inferlab.records.profile import ChangedCopy, Layer, LossMetric, OtherEngine, PerformanceProfile, level_key
+from inferlab.transform.apply import MOST_CALIBRATION_ITEMS, apply_recipe
+from inferlab.transform.prune import prune
+from inferlab.transform.quantize import needs_reduced_range
+
+#: The shares of zeros that are tried for the estimate where an engine computes weights that are zero faster.
+ZEROS = (0.8, 0.9)
+#: The shares of channels that are tried: times and losses between them are interpolated.
+SHARES = (0.25, 0.5)
+# Seconds of warming up, of copies and of the model itself where copies are made of it.
+_WARMUP_S = 0.5
+# Of the measuring time of a part, for each copy that the estimate goes by; and for judging the outputs of one.
+_COPY_SHARE = 0.15
+_JUDGING_SHARE = 0.1
+# No further copy is begun after so many times the measuring time of a part.
+_LIMIT = 6.0
+
+
+def measure_levels(
+    job: Job,
+    costs: Costs,
+    profile: PerformanceProfile,
+    levels: Sequence[float],
+    time_s: float,
+    listener: Listener,
+    asked: bool = True,
+) -> PerformanceProfile:
+    """The profile with the time at every level, the smallest weights of all layers zeroed in a copy.
+
+    That one could not be measured is a problem only where the user asked for it.
+    """
+    weights = {node.weight for node in layers_to_prune(costs)}
+    if not weights and not asked:
+        return profile
+    if not weights:
+        return _with_problem(profile, "No layer has weights that could be pruned, so no level was measured.")
+    measured: dict[str, Variant] = {}
+    with InterleavedTimer(warmed_briefly(job), costs, profile, time_s / len(levels), listener) as timer:
+        for level in sorted(levels):
+            listener(Event("pruned-copy", {"level": level}))
+            try:
+                with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+                    pruned = prune(job.model, dict.fromkeys(weights, level), Path(folder))
+                    measured[level_key(level)] = timer.measure(pruned)
+            except InferlabError as error:
+                if asked:
+                    profile = _with_problem(profile, f"With {level:g} of the weights zero: {error}")
+                else:
+                    profile = _left_out(profile, f"{level:.0%} of the weights zero".replace("%", " %"), str(error))
+    return replace(
+        profile,
+        layers=tuple(replace(layer, pruned=_times_ms(layer, measured)) for layer in profile.layers),
+        pruning="zeroed",
+        pruned={key: variant.ms_per_batch for key, variant in measured.items()},
+        problems=(*profile.problems, *(problem for variant in measured.values() for problem in variant.problems)),
+    )
+
+
+def measure_copies(
+    request: Request, costs: Costs, profile: PerformanceProfile, data: Data, metric: LossMetric, listener: Listener
+) -> Iterator[PerformanceProfile]:
+    """The profile with copies that are really made and timed: in INT8, with fewer channels, with both.
+
+    First with all that the estimate at the wanted budget needs, then with the rest. What `optimize` would make is
+    what is timed. A copy that cannot be made, or that the engine cannot run, is named with the reason, and the
+    others are measured all the same.
+    """
+    wanted, weights = request.wanted, usual_weights(costs)
+    int8 = _int8_recipe(request)
+    pruned = [_without_channels(weights, share) for share in SHARES] if weights and wanted.estimate else []
+    copy_s = _COPY_SHARE * wanted.time_s
+    with (
+        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
+        InterleavedTimer(warmed_briefly(request.job), costs, profile, copy_s, _only_waiting(listener)) as timer,
+    ):
+        copies = _Copies(request, profile, data, Path(folder), timer, listener)
+        if weights or wanted.int8:
+            # Quantising takes one core: the first copy with fewer channels is made meanwhile.
+            copies.make(int8, partial(copies.make, pruned[0]) if pruned else None)
+            copies.measure(int8)
+        for share in SHARES:
+            # Where so many cannot be removed, or the budget does not allow it, neither can more.
+            if not pruned or not copies.measure(pruned.pop(0)):
+                pruned.clear()
+            elif share_within(copies.profile, wanted.budget, metric) >= share:
+                continue
+            break
+        # What is interpolated is made and timed too, and the losses of both changes together are not guessed.
+        for recipe in _interpolated(copies.profile, wanted.budget, metric, int8):
+            copies.measure(recipe)
+        yield copies.profile
+        for recipe in pruned:
+            if copies.measure(recipe):
+                yield copies.profile
+        best = copy_to_try_elsewhere(copies.profile, wanted.budget, metric) if wanted.estimate else None
+        if best is not None:
+            copies.measure_elsewhere(best)
+            yield copies.profile
+
+
+def warmed_briefly(job: Job) -> Job:
+    """The same job with less warming up: of many short measurements it would take most of the time."""
+    return replace(job, cell=replace(job.cell, warmup_s=min(job.cell.warmup_s, _WARMUP_S)))
+
+
+def usual_weights(costs: Costs) -> list[str]:
+    """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
+    nodes = layers_to_prune(costs)
+    ends = {nodes[0].weight, nodes[-1].weight} if nodes else set()
+    return [node.weight for node in nodes if node.weight not in ends and node.groups == 1]
+
+
+def distance_between(evaluated: Evaluation, model: Model, data: Data) -> Distance:
+    """How far the outputs of a changed model are; random operators leave nothing to compare."""
+    return Distance(
+        relative_power=None if model.random else evaluated.relative_power,
+        items=data.items,
+        generated=data.generated,
+        loss_rise=None if data.labels is None else evaluated.loss,
+        accuracy=evaluated.accuracy,
+        original_accuracy=evaluated.dense_accuracy,
+    )
+
+
+def own_shapes(job: Job) -> dict[str, Shape]:
+    """The shapes of inputs that the model itself takes: a copy for another batch size is made only to be timed."""
+    if job.rewrite_batch is None:
+        return dict(job.cell.shapes)
+    return resolve(job.model.inputs, None, job.cell.sequence_length, {}).shapes
+
+
+def _int8_recipe(request: Request) -> Recipe:
+    """Static INT8 as `optimize` makes it where nobody says more; generated inputs are part of the recipe."""
+    items = ITEMS if request.data is None else min(MOST_CALIBRATION_ITEMS, request.data.items)
+    quantization = Quantization("static", calibration_items=items, reduce_range=needs_reduced_range())
+    if request.data is not None:
+        return Recipe(quantization=quantization)
+    return Recipe(quantization=quantization, seed=request.job.cell.seed, shapes=own_shapes(request.job))
+
+
+def _without_channels(weights: Sequence[str], share: float) -> Recipe:
+    return Recipe(pruning=Pruning(share, pattern=CHANNEL, layers=dict.fromkeys(weights, share)))
+
+
+def _name(recipe: Recipe) -> str:
+    """What is done to a copy, for messages."""
+    channels = recipe.pruning.sparsity or 0.0 if recipe.pruning is not None else 0.0
+    parts = ["INT8"] if recipe.quantization is not None else []
+    parts += [f"{channels:.0%} of channels removed".replace("%", " %")] if channels else []
+    return " with ".join(parts)
+
+
+def _interpolated(
+    profile: PerformanceProfile, budget: float, metric: LossMetric, int8: Recipe
+) -> Iterator[Recipe]:
+    """Without the share of channels that the budget allows, and the same in INT8, where they were not timed."""
+    pruned = next((copy.recipe for copy in profile.copies if copy.channels and not copy.int8), None)
+    if pruned is None or pruned.pruning is None:
+        return
+    weights = list(pruned.pruning.layers)
+    share = share_within(profile, budget, metric)
+    if share and find_copy(profile, int8=False, channels=share) is None:
+        yield _without_channels(weights, share)
+    share = share_within(profile, budget, metric, int8=True)
+    if share and find_copy(profile, int8=True, channels=0.0) is not None:
+        yield replace(int8, pruning=_without_channels(weights, share).pruning)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A copy that is there, and how far its outputs are from the model's."""
+
+    recipe: Recipe
+    model: Model
+    distance: Distance | None
+
+
+class _Copies:
+    """Copies on their way into a profile."""
+
+    def __init__(
+        self,
+        request: Request,
+        profile: PerformanceProfile,
+        data: Data,
+        folder: Path,
+        timer: InterleavedTimer,
+        listener: Listener,
+    ) -> None:
+        self._request, self._job, self._profile = request, request.job, profile
+        self._folder, self._timer, self._listener = folder, timer, listener
+        time_s = request.wanted.time_s
+        self._data = data
+        self._few = _affordable(data, profile, _JUDGING_SHARE * time_s)
+        self._deadline = time.monotonic() + _LIMIT * time_s
+        self._cleaned: Model | None = None
+        #: Copies that wait to be timed, by name; None for one that cannot be made.
+        self._made: dict[str, _Made | None] = {}
+        self._timed: list[tuple[_Made, Variant]] = []
+
+    @property
+    def profile(self) -> PerformanceProfile:
+        """The profile with all copies by now."""
+        copies = tuple(
+            ChangedCopy(
+                made.recipe,
+                variant.ms_per_batch,
+                variant.layers_ms,
+                # It is shown, but what is computed wrongly does not count.
+                None if variant.output_check.status == "mismatch" else made.distance,
+            )
+            for made, variant in self._timed
+        )
+        profile = replace(self._profile, copies=copies)
+        int8 = find_copy(profile, int8=True, channels=0.0)
+        if int8 is None:
+            return profile
+        layers = tuple(replace(layer, int8_ms=int8.layers_ms.get(layer.id)) for layer in profile.layers)
+        return replace(profile, layers=layers, int8_ms_per_batch=int8.ms_per_batch)
+
+    def make(self, recipe: Recipe, meanwhile: Callable[[], object] | None = None) -> None:
+        """Make a copy; one that cannot be made is named with the reason.
+
+        `meanwhile` may be called while a child quantises.
+        """
+        name = _name(recipe)
+        self._made[name] = None
+        if time.monotonic() > self._deadline and not self._is_asked_for(recipe):
+            self._leave_out(name, "making and timing the copies before it took too long. Give more time with -t.")
+            return
+        self._listener(Event("making-copy", {"copy": name}))
+        try:
+            self._made[name] = self._make(recipe, self._folder / name, meanwhile)
+        except InferlabError as error:
+            self._refuse(recipe, error)
+
+    def measure(self, recipe: Recipe) -> bool:
+        """Time a copy, which is made first where it was not tried yet; whether it was timed."""
+        name = _name(recipe)
+        if name not in self._made:
+            self.make(recipe)
+        made = self._made[name]
+        if made is None:
+            return False
+        self._listener(Event("measuring-copy", {"copy": name}))
+        try:
+            # Fewer channels leave the operators as they are, which were checked: only INT8 may be wrong.
+            variant = self._timer.measure(made.model, check=recipe.quantization is not None)
+        except InferlabError as error:
+            self._refuse(recipe, error)
+            return False
+        if variant.output_check.status == "mismatch":
+            self._leave_out(name, "the engine computes wrong outputs in that copy.")
+        self._timed.append((made, variant))
+        self._profile = replace(self._profile, problems=(*self._profile.problems, *variant.problems))
+        return True
+
+    def measure_elsewhere(self, copy: ChangedCopy) -> None:
+        """Time a copy on every other engine that is ready; one that fails or computes wrongly is left out."""
+        made = self._made[_name(copy.recipe)]
+        assert made is not None
+        here = self._job.cell.engine.partition("==")[0]
+        others: list[OtherEngine] = []
+        for engine in registry.list_engines():
+            if engine.state != "ready" or engine.name == here or made.model.kind not in engine.kinds:
+                continue
+            if time.monotonic() > self._deadline:
+                break
+            self._listener(Event("measuring-copy", {"copy": _name(copy.recipe), "engine": engine.name}))
+            with contextlib.suppress(InferlabError):
+                variant = self._timer.measure(made.model, engine=engine.name)
+                if variant.output_check.status != "mismatch":
+                    others.append(OtherEngine(engine.name, copy.int8, copy.channels, variant.ms_per_batch))
+        others.sort(key=lambda other: other.ms_per_batch)
+        self._profile = replace(self._profile, other_engines=tuple(others))
+
+    def _make(self, recipe: Recipe, folder: Path, meanwhile: Callable[[], object] | None) -> _Made:
+        model = self._job.model
+        if self._cleaned is None:
+            self._cleaned = apply_recipe(model, Recipe(), self._data, self._folder / "clean", ignore).model
+        rest = replace(recipe, cleanup=False)
+        copy = apply_recipe(self._cleaned, rest, self._data, folder, ignore, meanwhile)
+        if recipe.pruning is not None and copy.pruned.parameters == self._cleaned.parameters:
+            reason = next(iter(copy.left_alone.values()), "no layer may lose any")
+            raise InferlabError(f"channels cannot be removed: {reason}.")
+        try:
+            evaluated = evaluate(copy.model, model, self._few, self._job.cell.num_cores)
+        except InferlabError:
+            return _Made(recipe, copy.model, None)
+        return _Made(recipe, copy.model, distance_between(evaluated, model, self._few))
+
+    def _is_asked_for(self, recipe: Recipe) -> bool:
+        return self._request.wanted.int8 and recipe.pruning is None
+
+    def _refuse(self, recipe: Recipe, error: InferlabError) -> None:
+        if self._is_asked_for(recipe):
+            self._profile = _with_problem(self._profile, f"INT8 was not measured: {error}")
+        else:
+            self._leave_out(_name(recipe), str(error))
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        self._profile = _left_out(self._profile, name, reason)
+
+
+def _only_waiting(listener: Listener) -> Listener:
+    """Pass on what keeps a measurement from beginning: how each of many copies is measured is the same."""
+    return lambda event: listener(event) if event.code in ("waiting", "unlocked") else None
+
+
+def _affordable(data: Data, profile: PerformanceProfile, seconds: float) -> Data:
+    """As many sets as hold a few items, or as both models compute in this time."""
+    each_s = 2 * profile.ms_per_batch / 1000 / profile.batch_size
+    count, items = 0, 0
+    while count < len(data.sets) and (items < ITEMS or items * each_s < seconds):
+        items += data.rows[count]
+        count += 1
+    labels = None if data.labels is None else data.labels[:count]
+    return replace(data, sets=data.sets[:count], rows=data.rows[:count], labels=labels)
+
+
+def _times_ms(layer: Layer, measured: Mapping[str, Variant]) -> dict[str, float]:
+    """What a layer takes in copies, as far as that is known: not of layers without nodes of the graph."""
+    times = {key: variant.layers_ms.get(layer.id) for key, variant in measured.items()}
+    return {key: ms for key, ms in times.items() if ms is not None}
+
+
+def _left_out(profile: PerformanceProfile, name: str, reason: str) -> PerformanceProfile:
+    finding = Finding("copy-left-out", {"copy": name, "reason": reason})
+    return replace(profile, findings=(*profile.findings, finding))
+
+
+def _with_problem(profile: PerformanceProfile, problem: str) -> PerformanceProfile:
+    return replace(profile, problems=(*profile.problems, problem))
