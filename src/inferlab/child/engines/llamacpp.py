@@ -1,0 +1,265 @@
+"""llama.cpp: GGUF models, through the C functions of the library in the package xllamacpp."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+import struct
+from typing import Any, Dict, List, Optional
+
+from .base import BadOption, Engine, LoadOptions, Options
+
+# Larger than any version's structures: what a function returns or takes by value lies at their beginning.
+_STRUCTURE_BYTES = 1024
+# Where llama_context_params has n_ctx, n_batch, n_ubatch and n_seq_max, and the defaults that prove it.
+_CONTEXT_FIELDS = struct.Struct("<4I")
+_CONTEXT_DEFAULTS = (512, 2048, 512, 1)
+_CACHE_LINE = re.compile(r"size = +([\d.]+) MiB \( *(\d+) cells.*K \((\w+)\).*V \((\w+)\)")
+_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
+_FLASH = re.compile(r"flash_attn += (\w+)|Flash Attention was auto, set to (\w+)")
+_MOST_LINES = 2000
+_ERROR = 4
+_LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+
+class _Parameters(ctypes.Structure):
+    """Parameters of a model or a context, of which only the beginning is known."""
+
+    _fields_ = [("content", ctypes.c_uint8 * _STRUCTURE_BYTES)]
+
+
+class _Batch(ctypes.Structure):
+    """llama_batch: tokens with their positions and sequences, and of which of them logits are wanted."""
+
+    _fields_ = [
+        ("n_tokens", ctypes.c_int32),
+        ("token", ctypes.c_void_p),
+        ("embd", ctypes.c_void_p),
+        ("pos", ctypes.c_void_p),
+        ("n_seq_id", ctypes.c_void_p),
+        ("seq_id", ctypes.c_void_p),
+        ("logits", ctypes.c_void_p),
+    ]
+
+
+class LlamaCpp(Engine):
+    """One model with one context, whose cache holds all sequences of a batch."""
+
+    kinds = frozenset({"gguf"})
+    capabilities = frozenset({"generation"})
+    packages = ("xllamacpp",)
+
+    def prepare(self) -> None:
+        """Load the library."""
+        self._library()
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Load a GGUF file and make room for all tokens. Options: mmap, ubatch."""
+        given = Options(options.options)
+        ubatch = int(given.number("ubatch", 512))
+        given.finish()
+        lib = self._library()
+        self._lines: List[str] = []
+        self._listener = _LOG(self._listen)
+        lib.llama_log_set(self._listener, None)
+        lib.llama_backend_init()
+        self._batch_size, capacity = options.shapes["tokens"]
+        self._model = lib.llama_model_load_from_file(os.fsencode(model), lib.llama_model_default_params())
+        if not self._model:
+            raise self._refusal(model)
+        self._vocabulary: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
+        #: Resident before and after the cache is made: what it really takes.
+        before = _resident()
+        parameters = lib.llama_context_default_params()
+        if _CONTEXT_FIELDS.unpack_from(parameters.content) != _CONTEXT_DEFAULTS:
+            raise BadOption("this version of xllamacpp is not known; pip install 'inferlab[llamacpp]'")
+        # The cache is laid out in steps of 256 tokens for each sequence.
+        each = -(-capacity // 256) * 256
+        wanted = (each * self._batch_size, max(_CONTEXT_DEFAULTS[1], ubatch), ubatch, self._batch_size)
+        _CONTEXT_FIELDS.pack_into(parameters.content, 0, *wanted)
+        self._context = lib.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            raise self._refusal(model)
+        lib.llama_set_n_threads(self._context, options.threads, options.threads)
+        after = _resident()
+        self._memory = lib.llama_get_memory(self._context)
+        self._most: int = lib.llama_n_batch(self._context)
+        self._lengths = [0] * self._batch_size
+        told = self._cache_facts()
+        told["kv_allocated_tokens"] = int(lib.llama_n_ctx(self._context))
+        if before is not None and after is not None:
+            told["kv_allocated_bytes"] = after - before
+        return {
+            "num_threads": int(lib.llama_n_threads(self._context)),
+            "n_batch": self._most,
+            "n_ubatch": int(lib.llama_n_ubatch(self._context)),
+            "system": lib.llama_print_system_info().decode("utf-8", "replace").strip(" |"),
+            **told,
+        }
+
+    def begin(self, context: Any) -> None:
+        """Empty the cache, then fill it."""
+        self._lib.llama_memory_clear(self._memory, False)
+        self._lengths = [0] * self._batch_size
+        if context.shape[1]:
+            self._decode(context, logits=False)
+            self._lib.llama_synchronize(self._context)
+
+    def rewind(self, depth: int) -> bool:
+        """Forget what follows the first tokens; a recurrent model cannot."""
+        removed = [
+            bool(self._lib.llama_memory_seq_rm(self._memory, number, depth, -1))
+            for number in range(self._batch_size)
+        ]
+        self._lengths = [depth] * self._batch_size
+        return all(removed)
+
+    def prefill(self, prompts: Any) -> Any:
+        """The most likely token behind each prompt."""
+        return self._decode(prompts)
+
+    def step(self, tokens: Any) -> Any:
+        """The most likely tokens behind these."""
+        return self._decode(tokens[:, None])
+
+    def logits(self) -> Any:
+        """Those of the last call."""
+        import numpy
+
+        return numpy.stack(self._logits)
+
+    def cache_bytes(self) -> Optional[int]:
+        """What the state of all sequences takes, as llama.cpp would save it."""
+        sizes = [self._lib.llama_state_seq_get_size(self._context, one) for one in range(self._batch_size)]
+        return int(sum(sizes))
+
+    def close(self) -> None:
+        """Let go of the context and the model."""
+        self._lib.llama_free(self._context)
+        self._lib.llama_model_free(self._model)
+
+    def _decode(self, tokens: Any, logits: bool = True) -> Any:
+        """Compute tokens [sequence, position] that follow what each sequence has."""
+        import numpy
+
+        count, length = tokens.shape
+        flat = numpy.ascontiguousarray(tokens, numpy.int32).reshape(-1)
+        starts = numpy.array(self._lengths, numpy.int32)
+        positions = (starts[:, None] + numpy.arange(length, dtype=numpy.int32)).astype(numpy.int32).reshape(-1)
+        sequences = numpy.repeat(numpy.arange(count, dtype=numpy.int32), length)
+        wanted = numpy.zeros((count, length), numpy.int8)
+        wanted[:, -1] = logits
+        wanted = wanted.reshape(-1)
+        one = numpy.ones(len(flat), numpy.int32)
+        pointers = sequences.ctypes.data + 4 * numpy.arange(len(flat), dtype=numpy.uint64)
+        pointers = pointers.astype(numpy.uint64)
+        found = numpy.empty(count, numpy.int32)
+        self._logits = []
+        for first in range(0, len(flat), self._most):
+            last = min(first + self._most, len(flat))
+            batch = _Batch(
+                last - first,
+                flat.ctypes.data + 4 * first,
+                None,
+                positions.ctypes.data + 4 * first,
+                one.ctypes.data + 4 * first,
+                pointers.ctypes.data + 8 * first,
+                wanted.ctypes.data + first,
+            )
+            code = self._lib.llama_decode(self._context, batch)
+            if code:
+                raise RuntimeError("llama_decode failed with code {}: {}".format(code, self._last_error()))
+            for index in numpy.flatnonzero(wanted[first:last]):
+                row = self._lib.llama_get_logits_ith(self._context, int(index))
+                values = numpy.ctypeslib.as_array(row, (self._vocabulary,))
+                self._logits.append(values)
+                found[sequences[first + index]] = values.argmax()
+        self._lengths = [start + length for start in self._lengths]
+        return found
+
+    def _library(self) -> Any:
+        """The library, with the types of what is called."""
+        if getattr(self, "_lib", None) is None:
+            self._lib = _open_library()
+        return self._lib
+
+    def _listen(self, level: int, text: bytes, _: Any) -> None:
+        if len(self._lines) < _MOST_LINES:
+            line = text.decode("utf-8", "replace")
+            self._lines.append("E " + line if level == _ERROR else line)
+
+    def _last_error(self) -> str:
+        return next(
+            (line[2:].strip() for line in reversed(self._lines) if line.startswith("E ")), "no reason given"
+        )
+
+    def _refusal(self, model: str) -> BadOption:
+        text = "".join(self._lines)
+        unknown = _ARCHITECTURE.search(text)
+        if unknown:
+            return BadOption("it does not know the architecture '{}' of this model".format(unknown.group(1)))
+        errors = [line[2:].strip() for line in self._lines if line.startswith("E ")]
+        return BadOption(
+            "it cannot load {}: {}".format(os.path.basename(model), (errors or ["no reason given"])[0])
+        )
+
+    def _cache_facts(self) -> Dict[str, Any]:
+        """The types of the cache and whether attention is fused, as the log tells."""
+        text = "".join(self._lines)
+        told: Dict[str, Any] = {}
+        cache = _CACHE_LINE.search(text)
+        if cache:
+            told["kv_dtype"] = cache.group(3)
+        flash = _FLASH.findall(text)
+        if flash:
+            told["flash_attention"] = next(one for one in reversed(flash[-1]) if one)
+        return told
+
+
+def _resident() -> Optional[int]:
+    from ..counters import memory_bytes
+
+    return memory_bytes()["now"]
+
+
+def _open_library() -> Any:
+    spec = importlib.util.find_spec("xllamacpp")
+    if spec is None or spec.origin is None:
+        raise ImportError("xllamacpp is not installed")
+    folder = os.path.dirname(spec.origin)
+    names = [name for name in sorted(os.listdir(folder)) if name.startswith("xllamacpp.") and ".so" in name]
+    if not names:
+        raise ImportError("xllamacpp has no library in {}".format(folder))
+    lib = ctypes.CDLL(os.path.join(folder, names[0]))
+    pointer, integer, number = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32
+    functions = {
+        "llama_log_set": (None, [_LOG, pointer]),
+        "llama_backend_init": (None, []),
+        "llama_model_default_params": (_Parameters, []),
+        "llama_context_default_params": (_Parameters, []),
+        "llama_model_load_from_file": (pointer, [ctypes.c_char_p, _Parameters]),
+        "llama_init_from_model": (pointer, [pointer, _Parameters]),
+        "llama_model_get_vocab": (pointer, [pointer]),
+        "llama_vocab_n_tokens": (integer, [pointer]),
+        "llama_set_n_threads": (None, [pointer, integer, integer]),
+        "llama_n_threads": (integer, [pointer]),
+        "llama_n_batch": (number, [pointer]),
+        "llama_n_ubatch": (number, [pointer]),
+        "llama_n_ctx": (number, [pointer]),
+        "llama_get_memory": (pointer, [pointer]),
+        "llama_memory_clear": (None, [pointer, ctypes.c_bool]),
+        "llama_memory_seq_rm": (ctypes.c_bool, [pointer, integer, integer, integer]),
+        "llama_decode": (integer, [pointer, _Batch]),
+        "llama_synchronize": (None, [pointer]),
+        "llama_get_logits_ith": (ctypes.POINTER(ctypes.c_float), [pointer, integer]),
+        "llama_state_seq_get_size": (ctypes.c_size_t, [pointer, integer]),
+        "llama_print_system_info": (ctypes.c_char_p, []),
+        "llama_free": (None, [pointer]),
+        "llama_model_free": (None, [pointer]),
+    }
+    for name, (result, arguments) in functions.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib

@@ -1,0 +1,126 @@
+"""PyTorch generates with transformers, from Hugging Face folders and from GGUF files that it dequantises."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from ..base import BadOption, Engine, LoadOptions, Options
+from . import folders
+
+_DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_CACHE_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+
+class TorchGenerator(Engine):
+    """A causal language model with transformers' own cache, called token by token."""
+
+    kinds = frozenset({"transformers", "gguf"})
+    capabilities = frozenset({"generation"})
+    packages = ("torch", "transformers")
+
+    def prepare(self) -> None:
+        """Import torch and transformers."""
+        folders.prepare(None)
+        import torch  # noqa: F401
+
+    def convert(self, model: str, folder: str, options: Dict[str, str]) -> List[Dict[str, Any]]:
+        """Write the weights of a GGUF file in 32 bits, as a Hugging Face folder."""
+        transformers = folders.need_transformers()
+        import torch
+
+        try:
+            import gguf
+            from transformers import modeling_gguf_pytorch_utils as files
+        except ImportError:
+            raise BadOption("a GGUF file needs the package gguf: pip install 'inferlab[transformers]'") from None
+        # Read once, and without the tokenizer, which would take most of the time.
+        reader = _without_tokenizer(gguf.GGUFReader(model))
+        gguf.GGUFReader = lambda path: reader
+        try:
+            config = transformers.AutoConfig.for_model(**files.load_gguf_checkpoint(model)["config"])
+            with torch.device("meta"):
+                module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            tensors = files.load_gguf_checkpoint(model, return_tensors=True, model_to_load=module)["tensors"]
+        except (ValueError, KeyError, NotImplementedError) as error:
+            text = str(error).rstrip(".")
+            raise BadOption("transformers does not read this GGUF file: {}".format(text)) from error
+        missing = module.load_state_dict(tensors, strict=False, assign=True).missing_keys
+        module.tie_weights()
+        if missing and not (config.tie_word_embeddings and all("lm_head" in name for name in missing)):
+            raise BadOption("transformers finds no weights for {} in this file".format(", ".join(missing[:3])))
+        module.save_pretrained(folder)
+        return [{"file": "config.json", "options": {}}]
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Load a folder. Options: dtype (auto, fp32, bf16, fp16)."""
+        given = Options(options.options)
+        dtype = given.text("dtype", "auto", tuple(_DTYPES))
+        given.finish()
+        import torch
+
+        self._torch = torch
+        torch.set_num_threads(options.threads)
+        if torch.get_num_interop_threads() != 1:
+            torch.set_num_interop_threads(1)
+        self._module = folders.read_folder(model, dtype=_DTYPES[dtype])
+        if not self._module.can_generate():
+            raise BadOption("{} does not generate tokens".format(type(self._module).__name__))
+        self._inference = torch.inference_mode()
+        self._inference.__enter__()
+        kept = str(next(self._module.parameters()).dtype).replace("torch.", "")
+        return {
+            "dtype": kept,
+            "kv_dtype": _CACHE_TYPES.get(kept, ""),
+            "attention": str(getattr(self._module.config, "_attn_implementation", "")),
+            "cache": "dynamic",
+            "intra_op_num_threads": torch.get_num_threads(),
+        }
+
+    def begin(self, context: Any) -> None:
+        """A new cache, filled."""
+        from transformers import DynamicCache
+
+        self._cache = DynamicCache(config=self._module.config)
+        if context.shape[1]:
+            self._forward(context)
+
+    def rewind(self, depth: int) -> bool:
+        """Cut the cache."""
+        surplus = int(self._cache.get_seq_length()) - depth
+        if depth == 0:
+            return False  # a new cache is as good
+        if surplus:
+            self._cache.crop(-surplus)
+        return True
+
+    def prefill(self, prompts: Any) -> Any:
+        """The most likely token behind each prompt."""
+        return self._forward(prompts)
+
+    def step(self, tokens: Any) -> Any:
+        """The most likely tokens behind these."""
+        return self._forward(tokens[:, None])
+
+    def logits(self) -> Any:
+        """Those of the last call."""
+        return self._logits.float().numpy()
+
+    def cache_bytes(self) -> Optional[int]:
+        """What its tensors of keys and values take."""
+        layers = getattr(self._cache, "layers", ())
+        return sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in layers) or None
+
+    def _forward(self, tokens: Any) -> Any:
+        ids = self._torch.from_numpy(tokens)
+        answer = self._module(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        self._logits = answer.logits[:, -1]
+        return self._logits.argmax(-1).numpy()
+
+
+def _without_tokenizer(reader: Any) -> Any:
+    """A reader of a file without its tokenizer, but for the number of tokens where nothing else tells it."""
+    told = any(name.endswith(".vocab_size") for name in reader.fields)
+    needed = () if told else ("tokenizer.ggml.tokens",)
+    for name in [name for name in reader.fields if name.startswith("tokenizer.") and name not in needed]:
+        del reader.fields[name]
+    return reader

@@ -1,0 +1,91 @@
+"""A generation plan on its way: each run saved when it ends, no cell touches another."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from inferlab.errors import BadInput, EngineFailed, EngineHung
+from inferlab.lab.executor import WORTH_TELLING
+from inferlab.measure.generation.cells import generation_cells, validate_generation
+from inferlab.measure.generation.process import measure_generation
+from inferlab.measure.generation.reference import make_generation_job
+from inferlab.model.generative import read_generative
+from inferlab.records import Event, Failure, Listener, Status
+from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep
+from inferlab.store import Saver
+
+
+def plan_generation(plan: GenerationPlan, listener: Listener) -> GenerationSweep:
+    """The plan with its model and its cells, none of them measured."""
+    validate_generation(plan)
+    model = read_generative(plan.model, listener)
+    cells = generation_cells(plan, model)
+    whole = str(Path(plan.model).resolve()) if Path(plan.model).exists() else plan.model
+    return GenerationSweep(
+        replace(plan, model=whole), model, tuple(GenerationOutcome(cell, "pending") for cell in cells)
+    )
+
+
+def resumed(saved: GenerationSweep, listener: Listener) -> GenerationSweep:
+    """A saved sweep that can go on: its model is as it was, and this machine has its cells."""
+    now = plan_generation(saved.plan, listener)
+    if now.model.digest != saved.model.digest:
+        raise BadInput(f"The model {saved.model.source} has changed since it was measured. Measure it again.")
+    if {one.cell.id for one in now.outcomes} != {one.cell.id for one in saved.outcomes}:
+        raise BadInput(f"{saved.id} was begun on a machine with other cores. Measure it again.")
+    return saved
+
+
+def run_generation(sweep: GenerationSweep, saver: Saver, listener: Listener) -> GenerationSweep:
+    """Measure what is not done or failed yet, in random order; Ctrl-C leaves the rest pending."""
+    outcomes = {one.cell.id: one for one in sweep.outcomes}
+    waiting = [one.cell for one in sweep.outcomes if one.status in ("pending", "cancelled")]
+    # In random order, so that a machine that slows down with time does not slow down one end of the table.
+    random.Random(sweep.plan.seed).shuffle(waiting)  # noqa: S311  for fairness, no secret
+    done = len(outcomes) - len(waiting)
+
+    def saved() -> GenerationSweep:
+        record = replace(sweep, outcomes=tuple(outcomes.values()))
+        saver.record(record, sweep.model.source)
+        return replace(record, id=saver.id)
+
+    saved()
+    several = len(outcomes) > 1
+    tell = _worth_telling(listener) if several else listener
+    for number, cell in enumerate(waiting, done + 1):
+        if several:
+            tell(Event("generation-cell", {"cell": cell, "number": number, "of": len(outcomes)}))
+        runs = list(outcomes[cell.id].runs)
+        status: Status = "done"
+        failure: Failure | None = None
+        try:
+            job = make_generation_job(sweep.plan, sweep.model, cell)
+            for run in measure_generation(job, runs, tell):
+                runs.append(run)
+                outcomes[cell.id] = GenerationOutcome(cell, "pending", tuple(runs))
+                saved()
+        except KeyboardInterrupt:
+            status = "cancelled"
+        except (BadInput, EngineFailed) as error:
+            failure, status = _failure(error), "failed"
+        outcomes[cell.id] = GenerationOutcome(cell, status, tuple(runs), failure)
+        saved()
+        if several:
+            tell(Event("generated", {"outcome": outcomes[cell.id]}))
+        if status == "cancelled":
+            break
+    return saved()
+
+
+def _failure(error: BadInput | EngineFailed) -> Failure:
+    if isinstance(error, BadInput):
+        return Failure("refused", str(error))
+    return Failure("hung" if isinstance(error, EngineHung) else "died", str(error))
+
+
+def _worth_telling(listener: Listener) -> Listener:
+    """A listener that hears of several cells only what is worth telling, or the log would be a book."""
+    codes = (*WORTH_TELLING, "converting", "generation-cell", "generated")
+    return lambda event: listener(event) if event.code in codes else None

@@ -1,0 +1,214 @@
+"""What the tokens are compared with: FP32 torch on the same weights, made once for a model and cached."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferlab import machine
+from inferlab.child import protocol
+from inferlab.engines import registry
+from inferlab.errors import BadInput, InferlabError
+from inferlab.measure.check import Arrays
+from inferlab.measure.conversion import Conversion, converted
+from inferlab.measure.generation.cells import REFERENCE
+from inferlab.measure.prepare import cache_outputs, read_cached
+from inferlab.records import Event, Listener
+from inferlab.records.generation import Agreement, GenerationCell, GenerationPlan, GenerativeModel
+from inferlab.settings import cache_folder
+from inferlab.worker import DEFAULT_S, Launch, Reply, Worker
+
+Tokens = NDArray[np.int64]
+
+# Of the check: two prompts of so many tokens, and so many positions behind each.
+CHECK_PROMPT = 16
+CHECK_POSITIONS = 32
+_CHECKS = 2
+#: A choice of the reference whose logit is less above the next one, in standard deviations of all, is close.
+TIE = 0.1
+#: With fewer positions that agree or are close the tokens are wrong.
+LEAST_AGREEMENT = 0.9
+_STREAM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationJob:
+    """A cell with all that is needed to measure it."""
+
+    cell: GenerationCell
+    model: GenerativeModel
+    patience_s: float
+
+
+def make_generation_job(plan: GenerationPlan, model: GenerativeModel, cell: GenerationCell) -> GenerationJob:
+    """One of the plan's cells."""
+    return GenerationJob(cell, model, plan.patience_s or DEFAULT_S)
+
+
+@contextmanager
+def dequantized(job: GenerationJob, listener: Listener) -> Iterator[Path]:
+    """The folder with the weights of a GGUF file in 32 bits, which torch loads; made once."""
+    launch = registry.launch_generator(REFERENCE)
+    wanted = Conversion(
+        launch=launch,
+        source=Path(job.model.path),
+        options={},
+        identity=["fp32", job.model.digest, registry.stamp(launch)],
+        conditions=[],
+        patience_s=job.patience_s,
+    )
+    with converted(wanted, lambda file: 0.0, listener) as file:
+        yield file.path.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the reference chose behind each check's prompt, and how close each choice was; or why there is none."""
+
+    label: str
+    #: For each check `tokens` and `margins`, both [position].
+    checks: tuple[Arrays, ...] = ()
+    reason: str = ""
+
+
+def reference_for(job: GenerationJob, listener: Listener) -> Reference:
+    """The reference tokens of a model; never raises for the model's or the engine's faults."""
+    try:
+        launch = registry.launch_generator(REFERENCE)
+        label = f"torch {metadata.version('torch')}, transformers {metadata.version('transformers')}, FP32"
+    except (BadInput, metadata.PackageNotFoundError):
+        reason = "the reference needs PyTorch and transformers (pip install 'inferlab[transformers]')"
+        return Reference("", reason=reason)
+    prompts = [check_prompt(job, number) for number in range(_CHECKS)]
+    positions = _check_positions(job.model)
+    key = "\n".join([label, job.model.digest, str(positions), *(digest(one) for one in prompts)])
+    path = cache_folder() / "references" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
+    cached = read_cached(path, _CHECKS)
+    if cached is not None:
+        return Reference(label, cached)
+    listener(Event("reference", {"label": label}))
+    try:
+        checks = tuple(_reference_checks(job, launch, prompts, positions, listener))
+    except InferlabError as error:
+        return Reference(label, reason=f"no reference could be made: {error}")
+    cache_outputs(path, checks)
+    return Reference(label, checks)
+
+
+def _reference_checks(
+    job: GenerationJob, launch: Launch, prompts: Sequence[Tokens], positions: int, listener: Listener
+) -> Iterator[Arrays]:
+    with ExitStack() as stack:
+        path = Path(job.model.path)
+        if job.model.kind == "gguf":
+            path = stack.enter_context(dequantized(job, listener))
+        # Threads that wait for each other asleep: beside other work, those that spin take minutes.
+        asleep = replace(launch, environment={**launch.environment, "OMP_WAIT_POLICY": "PASSIVE"})
+        worker = stack.enter_context(Worker(asleep, patience_s=job.patience_s))
+        cores = machine.usable_cores()
+        worker.ask(
+            "load", model=str(path), **load_request("transformers", cores, [], "none", 1, 64, {"dtype": "fp32"})
+        )
+        ask(worker, "context", {"context": np.zeros((1, 0), np.int64)})
+        for prompt in prompts:
+            chosen = generate(worker, prompt, positions).arrays()["token_ids"]
+            told = ask(worker, "force", {"prompts": prompt, "tokens": chosen}, margins=True).arrays()
+            yield {"tokens": chosen[0], "margins": told["margins"][0]}
+
+
+class Score(NamedTuple):
+    """How the tokens of one check compare with the reference's, over all sequences of a batch."""
+
+    agreeing: int
+    ties: int
+    positions: int
+    prefix: int
+    prefix_of: int
+
+
+def compare_tokens(free: Tokens, chosen: Tokens, expected: Arrays) -> Score:
+    """Compare tokens [sequence, position] of a free generation, and those chosen behind the reference's own."""
+    tokens, margins = expected["tokens"], expected["margins"]
+    same = chosen == tokens
+    ties = ~same & (margins < TIE)
+    different = np.any(free != tokens, axis=0)
+    prefix = int(np.argmax(different)) if different.any() else len(tokens)
+    return Score(int(same.sum()), int(ties.sum()), same.size, prefix, len(tokens))
+
+
+def agreement_of(reference: Reference, scores: Sequence[Score]) -> Agreement:
+    """What all checks of a process say together."""
+    if not scores:
+        return Agreement("unchecked", reference.label, detail=reference.reason)
+    agreeing, ties, positions = (sum(score[index] for score in scores) for index in range(3))
+    return Agreement(
+        "match" if (agreeing + ties) / positions >= LEAST_AGREEMENT else "mismatch",
+        reference.label,
+        agreeing,
+        ties,
+        positions,
+        min(score.prefix for score in scores),
+        scores[0].prefix_of,
+    )
+
+
+def check_prompt(job: GenerationJob, number: int) -> Tokens:
+    """The prompt of a check [1, position]."""
+    generator = np.random.default_rng([job.cell.seed, _STREAM, number])
+    length = min(CHECK_PROMPT, job.model.context // 2)
+    return generator.integers(0, job.model.vocabulary, (1, length), np.int64)
+
+
+def _check_positions(model: GenerativeModel) -> int:
+    return min(CHECK_POSITIONS, model.context // 2)
+
+
+def digest(tokens: Tokens) -> str:
+    """What tells prompts apart."""
+    return hashlib.sha256(np.ascontiguousarray(tokens, "<i8").tobytes()).hexdigest()[:16]
+
+
+def load_request(
+    kind: str,
+    cores: int,
+    cpus: Sequence[int],
+    pinning: str,
+    batch_size: int,
+    capacity: int,
+    options: Mapping[str, str],
+) -> dict[str, Any]:
+    """How an engine is asked to load a model that generates."""
+    return {
+        "kind": kind,
+        "groups": [list(cpus)],
+        "layout": "each",
+        "threads": cores,
+        "cores": cores,
+        "scheduler": "single_stream",
+        "pinning": pinning,
+        "batch_size": batch_size,
+        "shapes": {"tokens": [batch_size, capacity]},
+        "options": dict(options),
+        "outputs": [],
+    }
+
+
+def ask(worker: Worker, do: str, arrays: Arrays, **data: Any) -> Reply:
+    """Send a request with arrays and wait for its answer."""
+    heads, blocks = protocol.pack_arrays(arrays)
+    return worker.ask(do, blocks, arrays=heads, **data)
+
+
+def generate(
+    worker: Worker, prompts: Tokens, new_tokens: int, watch: Sequence[int] = (), memory: bool = False
+) -> Reply:
+    """Let a child generate tokens behind prompts [sequence, position]."""
+    return ask(worker, "generate", {"prompts": prompts}, new_tokens=new_tokens, watch=list(watch), memory=memory)

@@ -1,0 +1,160 @@
+"""What follows from the runs of a generation: numbers with their intervals, and what is worth a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import numpy as np
+
+from inferlab.measure.findings import noise
+from inferlab.measure.intervals import student
+from inferlab.measure.stats import PERCENTILES, percentile, processes_for
+from inferlab.records import Estimate, Finding
+from inferlab.records.generation import (
+    Agreement,
+    Generation,
+    GenerationCell,
+    GenerationOutcome,
+    GenerationRun,
+    GenerationSummary,
+    GenerativeModel,
+    Repetition,
+)
+
+# A first token that comes in less than this share of the usual time was not computed.
+_CACHED_SHARE = 0.5
+
+
+def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | None:
+    """The numbers of a cell; each estimate is the typical process's, with its interval between processes."""
+    if not runs:
+        return None
+    gaps = [np.diff(one.token_ns) for run in runs for one in _sequences(run)]
+    itl_ms = np.concatenate(gaps) / 1e6
+    decoded = all(_decoded_tokens(run) for run in runs)
+
+    def estimate(value: Callable[[GenerationRun], float]) -> Estimate:
+        return student([value(run) for run in runs])
+
+    return GenerationSummary(
+        ttft_ms=estimate(lambda run: median(one.token_ns[0] for one in _sequences(run)) / 1e6),
+        prefill_tokens_per_s=estimate(lambda run: median(map(_prefill_rate, run.repetitions))),
+        tpot_ms=estimate(_tpot_ms) if decoded else None,
+        decode_tokens_per_s=estimate(_decode_rate) if decoded else None,
+        output_tokens_per_s=estimate(_output_rate),
+        end_to_end_ms=estimate(lambda run: median(one.token_ns[-1] for one in _sequences(run)) / 1e6),
+        cpu_s_per_token=estimate(_cpu_s_per_token) if decoded and min(map(_cpu_s_per_token, runs)) > 0 else None,
+        load_s=estimate(lambda run: run.load_s),
+        first_generation_ms=estimate(lambda run: run.first_generation_s * 1e3),
+        itl_percentiles_ms={p: percentile(itl_ms, p) if len(itl_ms) else None for p in PERCENTILES},
+        sequences=len(gaps),
+    )
+
+
+def _sequences(run: GenerationRun) -> list[Generation]:
+    return [one for each in run.repetitions for one in each.sequences]
+
+
+def _prefill_rate(repetition: Repetition) -> float:
+    """Prompt tokens that were not in the cache, of the whole batch, until all first tokens were there."""
+    first_ns = max(one.token_ns[0] for one in repetition.sequences)
+    return sum(one.prompt_tokens for one in repetition.sequences) / (first_ns / 1e9)
+
+
+def _tpot_ms(run: GenerationRun) -> float:
+    """The median over sequences of the mean time of a token after the first."""
+    each = [
+        (one.token_ns[-1] - one.token_ns[0]) / (len(one.token_ns) - 1) / 1e6
+        for one in _sequences(run)
+        if len(one.token_ns) > 1
+    ]
+    return median(each)
+
+
+def _decoded_tokens(run: GenerationRun) -> int:
+    return sum(len(one.token_ns) - 1 for one in _sequences(run))
+
+
+def _decode_rate(run: GenerationRun) -> float:
+    """Tokens after the first over the time in which they were decoded."""
+    spans_ns = (
+        max(one.token_ns[-1] for one in each.sequences) - min(one.token_ns[0] for one in each.sequences)
+        for each in run.repetitions
+    )
+    return _decoded_tokens(run) / (sum(spans_ns) / 1e9)
+
+
+def _output_rate(run: GenerationRun) -> float:
+    """Emitted tokens over the whole time from submission to the last."""
+    spans_ns = (max(one.token_ns[-1] for one in each.sequences) for each in run.repetitions)
+    return sum(len(one.token_ns) for one in _sequences(run)) / (sum(spans_ns) / 1e9)
+
+
+def _cpu_s_per_token(run: GenerationRun) -> float:
+    return sum(each.decode_cpu_ns for each in run.repetitions) / 1e9 / _decoded_tokens(run)
+
+
+def worst_agreement(runs: Sequence[GenerationRun]) -> Agreement:
+    """The agreement that says most against the tokens: a mismatch, then one not made, then the lowest score."""
+    severity = {"mismatch": 2, "unchecked": 1, "match": 0}
+    return max((run.agreement for run in runs), key=lambda one: (severity[one.status], -(one.top1 or 0.0)))
+
+
+def generation_findings(model: GenerativeModel, outcome: GenerationOutcome) -> tuple[Finding, ...]:
+    """Everything about a cell's runs that their reader must know; derived from them, never stored."""
+    cell, runs = outcome.cell, outcome.runs
+    if not runs:
+        return ()
+    found = [*_of_tokens(cell, runs)]
+    if cell.engine == "torch" and model.kind == "gguf" and model.precision != "F32":
+        found.append(Finding("dequantized", {"precision": model.precision}))
+    if cell.thread_pinning != "none" and not all(run.pinned for run in runs):
+        found.append(Finding("not-pinned", {}))
+    quota = runs[0].machine.cpu_quota
+    if quota is not None and quota < cell.num_cores:
+        found.append(Finding("quota-below-cores", {"quota": quota, "num_cores": cell.num_cores}))
+    if len(runs) == 1:
+        ready_s = runs[0].ready_s
+        alone = processes_for(cell, ready_s) == 1
+        why = "asked" if cell.processes == 1 else "loading" if alone else "interrupted"
+        found.append(Finding("one-process", {"why": why, "ready_s": ready_s}))
+    if outcome.status == "failed":
+        found.append(Finding("failed-later", {"processes": len(runs)}))
+    return (*found, *noise(runs, cell.num_cores))
+
+
+def _of_tokens(cell: GenerationCell, runs: Sequence[GenerationRun]) -> list[Finding]:
+    """Whether the tokens are right, all there, and each of them computed."""
+    found = []
+    agreement = worst_agreement(runs)
+    if agreement.status == "mismatch":
+        data = {
+            name: getattr(agreement, name) for name in ("agreeing", "ties", "positions", "prefix", "prefix_of")
+        }
+        found.append(Finding("tokens-disagree", data))
+    if agreement.status == "unchecked":
+        found.append(Finding("unchecked", {"reason": agreement.detail}))
+    ended = [one for run in runs for one in _sequences(run) if one.finish_reason == "stop"]
+    if ended:
+        emitted = min(len(one.token_ids) for one in ended)
+        found.append(
+            Finding(
+                "ended-early",
+                {
+                    "emitted": emitted,
+                    "new_tokens": cell.new_tokens,
+                    "ended": len(ended),
+                    "sequences": sum(len(_sequences(run)) for run in runs),
+                },
+            )
+        )
+    # Against the soonest of new prompts: a disturbed one is late, but none comes before it is computed.
+    shares = [
+        run.repeated_ttft_ns / min(one.token_ns[0] for one in _sequences(run))
+        for run in runs
+        if run.repeated_ttft_ns is not None
+    ]
+    if shares and median(shares) < _CACHED_SHARE:
+        found.append(Finding("prefix-cached", {"share": median(shares)}))
+    return found

@@ -1,0 +1,294 @@
+"""A generation as blocks and as JSON: what the model is, a row for each cell, and all that qualifies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from inferlab.codec import plain
+from inferlab.measure.findings import with_joint_noise
+from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
+from inferlab.measure.stats import engine_version
+from inferlab.records import Estimate, Finding
+from inferlab.records.generation import (
+    FORMAT,
+    Agreement,
+    GenerationCell,
+    GenerationOutcome,
+    GenerationSummary,
+    GenerationSweep,
+    GenerativeModel,
+)
+from inferlab.units import count, decimal, plural, scaled, share, size
+from inferlab.views import content as contents
+from inferlab.views import tables
+from inferlab.views.fields import BATCH_SIZE, ENGINE, NUM_CORES, Field, estimate, half_width_of
+from inferlab.views.intervals import half_width, rounded, useful
+from inferlab.views.tables import Block, Pair, Table
+from inferlab.views.text import finding, generation_label
+
+_MS = partial(decimal, places=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is shown of a cell."""
+
+    cell: GenerationCell
+    outcome: GenerationOutcome
+    summary: GenerationSummary | None
+    agreement: Agreement | None
+    findings: tuple[Finding, ...]
+
+
+def rows(sweep: GenerationSweep) -> list[Row]:
+    """Every cell with what follows from its runs."""
+    found = with_joint_noise([generation_findings(sweep.model, outcome) for outcome in sweep.outcomes])
+    return [
+        Row(
+            outcome.cell,
+            outcome,
+            summarize_generation(outcome.runs),
+            worst_agreement(outcome.runs) if outcome.runs else None,
+            findings,
+        )
+        for outcome, findings in zip(sweep.outcomes, found, strict=True)
+    ]
+
+
+def _of_summary(key: str, label: str, name: str, form: Callable[[float], str] = _MS, **more: Any) -> Field:
+    return estimate(key, label, lambda row: row.summary and getattr(row.summary, name), form=form, **more)
+
+
+def _agreeing(row: Row) -> str | None:
+    found = row.agreement
+    if found is None:
+        return None
+    if found.top1 is None:
+        return "unchecked"
+    return f"{share(found.top1)}{' WRONG' if found.status == 'mismatch' else ''}"
+
+
+def _first_cache(row: Row, name: str) -> float | None:
+    runs = row.outcome.runs
+    return getattr(runs[0].cache, name) if runs else None
+
+
+def _most(row: Row, name: str) -> int | None:
+    values = [getattr(run, name) for run in row.outcome.runs]
+    return max((value for value in values if value is not None), default=None)
+
+
+def _of_cell(field: Field) -> Field:
+    return field.of(lambda row: row.cell)
+
+
+PROMPT = Field("prompt_tokens", "prompt", lambda row: row.cell.prompt_tokens, title="prompt", unit="tokens")
+NEW = Field("new_tokens", "new", lambda row: row.cell.new_tokens, title="new tokens", unit="tokens")
+DEPTH = Field("depth", "depth", lambda row: row.cell.depth, title="depth", unit="tokens")
+TTFT = _of_summary("ttft_ms", "TTFT ms", "ttft_ms", title="Time to first token", unit="ms")
+PREFILL = _of_summary("prefill_tokens_per_s", "prefill tok/s", "prefill_tokens_per_s", count, unit="tokens/s")
+TPOT = _of_summary("tpot_ms", "TPOT ms", "tpot_ms", title="Time per output token", unit="ms")
+DECODE = _of_summary("decode_tokens_per_s", "decode tok/s", "decode_tokens_per_s", count, unit="tokens/s")
+END_TO_END = _of_summary("end_to_end_ms", "end to end ms", "end_to_end_ms")
+#: What tells cells apart, and what was measured.
+FIELDS: tuple[Field, ...] = (
+    *map(_of_cell, (ENGINE, NUM_CORES, BATCH_SIZE)),
+    *(PROMPT, NEW, DEPTH, TTFT, half_width_of(TTFT), PREFILL, TPOT, half_width_of(TPOT), DECODE, END_TO_END),
+    Field("kv_bytes_per_token", "KV/token", lambda row: _first_cache(row, "engine_bytes"), size),
+    Field("decoded_memory_bytes", "memory", lambda row: _most(row, "decoded_memory_bytes"), size),
+    Field("", "agreement", _agreeing),
+    Field("status", "status", lambda row: row.outcome.status, left=True),
+)
+_TOP1 = Field("top1", "agreement", lambda row: row.agreement and row.agreement.top1)
+_CHECK = Field("agreement", "check", lambda row: row.agreement and row.agreement.status)
+
+
+def table(sweep: GenerationSweep) -> Table:
+    """A row for each cell, as files have it."""
+    return Table((*FIELDS, _TOP1, _CHECK), rows(sweep))
+
+
+def blocks(sweep: GenerationSweep) -> list[Block]:
+    """The model, the table or the only cell, and what must be known about each."""
+    shown = rows(sweep)
+    parts: list[Block] = list(model_blocks(sweep.model))
+    if len(shown) == 1:
+        parts += ["", *_cell_blocks(sweep, shown[0])]
+        return parts
+    return [*parts, "", Table(FIELDS, shown), *_notes(shown)]
+
+
+def model_blocks(model: GenerativeModel) -> list[Pair]:
+    """What is known of a model before it is loaded."""
+    types = ", ".join(
+        f"{group.type} {scaled(group.parameters)} in {plural(group.tensors, 'tensor')}" for group in model.tensors
+    )
+    return [
+        Pair("Model", model.source),
+        Pair(
+            "Architecture",
+            f"{model.architecture}, {plural(model.layers, 'layer')}, {plural(model.heads, 'head')}, "
+            f"{plural(model.kv_heads, 'KV head')}, context {model.context}, vocabulary {model.vocabulary}",
+        ),
+        Pair("Parameters", f"{scaled(model.parameters)} ({types}), {size(model.size_bytes)}"),
+        Pair("Expected KV cache", f"{size(model.kv_bytes_per_token())} per token in 16 bits"),
+    ]
+
+
+def _cell_blocks(sweep: GenerationSweep, row: Row) -> list[Block]:
+    found: list[Block] = [Pair("Cell", generation_label(row.cell)), Pair("Status", row.outcome.status)]
+    summary = row.summary
+    if summary is None:
+        return [*found, *_notes([row])]
+    runs = row.outcome.runs
+    found += [
+        Pair("Time to first token", _told(summary.ttft_ms, "ms"), True),
+        Pair("Prefill", _told(summary.prefill_tokens_per_s, "tokens/s", count)),
+        Pair("Time per output token", _told(summary.tpot_ms, "ms"), True),
+        Pair("Decode", _told(summary.decode_tokens_per_s, "tokens/s", count)),
+        Pair("Inter-token latency", _percentiles(summary)),
+        Pair("End to end", _told(summary.end_to_end_ms, "ms")),
+        Pair("CPU time per output token", _told(_in_ms(summary.cpu_s_per_token), "ms")),
+        Pair("Load", _told(summary.load_s, "s")),
+        Pair("First generation", _told(summary.first_generation_ms, "ms")),
+        Pair("Memory", _memory(row)),
+        Pair("KV cache per token", _kv(row)),
+        Pair("Agreement", agreement_text(row.agreement)),
+        Pair(
+            "Measured", f"{plural(summary.sequences, 'sequence')} in {plural(len(runs), 'process', 'processes')}"
+        ),
+    ]
+    return [*found, *_notes([row])]
+
+
+def _told(value: Estimate | None, unit: str, form: Callable[[float], str] = _MS) -> str:
+    if value is None:
+        return "unknown: fewer than two tokens"
+    width = half_width(value.ends)
+    sure = f" (±{width})" if useful(value.ends) else f" ({width})" if width else ""
+    return f"{rounded(value.value, value.ends, form)} {unit}{sure}"
+
+
+def _in_ms(value: Estimate | None) -> Estimate | None:
+    if value is None:
+        return None
+    low, high = (None if end is None else end * 1e3 for end in (value.low, value.high))
+    return Estimate(value.value * 1e3, low, high, value.level, value.method)
+
+
+def _percentiles(summary: GenerationSummary) -> str:
+    known = {p: value for p, value in summary.itl_percentiles_ms.items() if value is not None}
+    return ", ".join(f"p{p:g} {_MS(value)} ms" for p, value in known.items()) or "too few tokens"
+
+
+def _memory(row: Row) -> str:
+    names = {
+        "after load": "loaded_memory_bytes",
+        "after prefill": "prefilled_memory_bytes",
+        "after decoding": "decoded_memory_bytes",
+    }
+    values = {label: _most(row, name) for label, name in names.items()}
+    return ", ".join(f"{size(value)} {label}" for label, value in values.items() if value is not None) or "unknown"
+
+
+def _kv(row: Row) -> str:
+    cache = row.outcome.runs[0].cache
+    values = {
+        "by formula": cache.formula_bytes,
+        "by the engine": cache.engine_bytes,
+        "measured": cache.measured_bytes,
+    }
+    told = [f"{size(value)} {label}" for label, value in values.items() if value is not None]
+    return ", ".join(told) + (f" ({cache.dtype})" if cache.dtype else "") if told else "unknown"
+
+
+def agreement_text(agreement: Agreement | None) -> str:
+    """How the tokens compare with the reference's, in one sentence."""
+    if agreement is None or agreement.top1 is None:
+        return f"unchecked: {agreement.detail if agreement else 'nothing was measured'}"
+    word = "WRONG: " if agreement.status == "mismatch" else ""
+    ties = f", {plural(agreement.ties, 'close choice')}" if agreement.ties else ""
+    return (
+        f"{word}{agreement.agreeing} of {agreement.positions} tokens{ties}; first {agreement.prefix} of "
+        f"{agreement.prefix_of} in a free generation; against {agreement.reference}"
+    )
+
+
+def _notes(shown: Sequence[Row]) -> list[Block]:
+    """Findings and failures; of several cells each sentence once, with the cells that it is about."""
+    said: dict[tuple[str, bool], list[str]] = {}
+    for row in shown:
+        if row.outcome.failure is not None:
+            said.setdefault((f"{row.outcome.failure.message}", True), []).append(generation_label(row.cell))
+        for one in row.findings:
+            warning = one.code in ("tokens-disagree", "ended-early", "prefix-cached")
+            said.setdefault((finding(one), warning), []).append(generation_label(row.cell))
+    alone = len(shown) == 1
+    found: list[Block] = []
+    for (text, warning), cells in said.items():
+        about = "" if alone or len(cells) == len(shown) else f"{'; '.join(cells)}: "
+        found.append(tables.Note(f"{about}{text}", warning))
+    return found
+
+
+_NUMBERS = (
+    *("ttft_ms", "tpot_ms", "prefill_tokens_per_s", "decode_tokens_per_s", "output_tokens_per_s", "end_to_end_ms"),
+    *("cpu_s_per_token", "load_s", "first_generation_ms"),
+)
+
+
+def content(sweep: GenerationSweep) -> dict[str, Any]:
+    """All that is known of a sweep, as the values of its file; every number has its interval beside it."""
+    model = plain(sweep.model)
+    return {
+        "format": FORMAT,
+        "model": {**model, "kv_bytes_per_token_16_bits": sweep.model.kv_bytes_per_token()},
+        "results": [_result(row) for row in rows(sweep)],
+    }
+
+
+def _result(row: Row) -> dict[str, Any]:
+    cell, runs, summary, agreement = row.cell, row.outcome.runs, row.summary, row.agreement
+    found: dict[str, Any] = {
+        "engine": cell.engine,
+        "version": engine_version(runs[0]) if runs else None,
+        "prompt_tokens": cell.prompt_tokens,
+        "new_tokens": cell.new_tokens,
+        "depth": cell.depth,
+        "batch_size": cell.batch_size,
+        "num_cores": cell.num_cores,
+        "status": row.outcome.status,
+        "failure": row.outcome.failure,
+    }
+    for name in _NUMBERS:
+        value: Estimate | None = None if summary is None else getattr(summary, name)
+        found[name] = None if value is None else value.value
+        found[f"{name}_interval"] = None if value is None or value.ends is None else list(value.ends)
+    found |= {
+        "itl_ms": None
+        if summary is None
+        else {f"p{p:g}": value for p, value in summary.itl_percentiles_ms.items()},
+        "kv_bytes_per_token": _first_cache(row, "engine_bytes"),
+        "kv_bytes_per_token_formula": _first_cache(row, "formula_bytes"),
+        "kv_bytes_per_token_measured": _first_cache(row, "measured_bytes"),
+        "kv_dtype": _first_cache(row, "dtype"),
+        **{
+            name: _most(row, name)
+            for name in (
+                *("baseline_memory_bytes", "loaded_memory_bytes", "prefilled_memory_bytes"),
+                "decoded_memory_bytes",
+            )
+        },
+        "agreement": None if agreement is None else {"top1": agreement.top1, **plain(agreement)},
+        "sequences": 0 if summary is None else summary.sequences,
+        "processes": len(runs),
+        "cell": plain(cell),
+        "settings": runs[0].settings if runs else None,
+        "versions": runs[0].versions if runs else None,
+        "machine": runs[0].machine if runs else None,
+        "findings": contents.findings(row.findings),
+    }
+    return found
