@@ -1,4 +1,4 @@
-"""The virtual environments of engines whose packages cannot live beside ours: made, found, removed."""
+"""The virtual environments of engines whose packages cannot live beside ours: made, listed, removed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from inferlab.engines.specs import SPECS, EnvironmentSpec, is_release, root, spec_of
 from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import cpu_info
-from inferlab.records import Event, Listener, ignore
-from inferlab.settings import cache_folder
+from inferlab.records import Event, Listener, engine_name, ignore
 from inferlab.worker import Launch, Worker, shorten
 
 # Written into a complete environment, with what it was made of; without it the folder is rubbish.
@@ -46,36 +47,6 @@ _PIP_STEPS = {
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentSpec:
-    """What an engine's own environment is made of, and where it can be made."""
-
-    name: str
-    version: str
-    requirements: tuple[str, ...]
-    #: The engine's class in the child, as in Launch.
-    reference: Mapping[str, str]
-    #: A module that must import, and a name in it: the proof that the packages work here.
-    proof: tuple[str, str]
-    #: Supported versions of Python, the preferred one first.
-    python_versions: tuple[str, ...]
-    systems: tuple[str, ...] = ("Linux",)
-    machines: tuple[str, ...] = ("x86_64", "aarch64")
-    #: What the CPU must have, by the names in /proc/cpuinfo: without it the packages end by SIGILL.
-    instruction_sets: tuple[str, ...] = ()
-    #: Packages that are installed first, without what they themselves ask for.
-    without_dependencies: tuple[str, ...] = ()
-    size_bytes: int = 0
-    licence: str = ""
-    #: What the user agrees to, in a few sentences.
-    licence_summary: str = ""
-
-    @property
-    def folder(self) -> Path:
-        """Where the environment is when it is complete."""
-        return _root() / f"{self.name}-{self.version}"
-
-
-@dataclass(frozen=True, slots=True)
 class _Installation:
     """One attempt: what is made, where it is made, who listens, and the lock that is held meanwhile."""
 
@@ -86,55 +57,7 @@ class _Installation:
     lines: list[str] = field(default_factory=list)
 
     def tell(self, step: str, detail: str = "") -> None:
-        self.listener(Event("install", {"name": self.spec.name, "step": step, "detail": detail}))
-
-
-SPECS: dict[str, EnvironmentSpec] = {
-    "deepsparse": EnvironmentSpec(
-        name="deepsparse",
-        version="1.8.0",
-        # 1.9.0 refuses to install. Its own requirements leave NumPy open, but it is built for 1.x.
-        requirements=("deepsparse==1.8.0", "numpy<2", "onnx<1.15"),
-        reference={"builtin": "deepsparse", "class": "DeepSparse"},
-        proof=("deepsparse", "Engine"),
-        python_versions=("3.11", "3.10", "3.9", "3.8"),
-        size_bytes=500_000_000,
-        licence="Neural Magic DeepSparse Community License",
-        licence_summary=(
-            "DeepSparse is proprietary: it may be used to evaluate it in development and testing, not in "
-            "production and not commercially. It reached its end of life in June 2025 and gets no more fixes. "
-            "The whole licence: https://github.com/neuralmagic/deepsparse/blob/main/LICENSE"
-        ),
-    ),
-    "executor": EnvironmentSpec(
-        name="executor",
-        version="1.4.2",
-        requirements=("numpy<2", "onnx<1.17", "pyyaml", "schema", "packaging", "tqdm", "py-cpuinfo"),
-        reference={"builtin": "executor", "class": "Executor"},
-        proof=("intel_extension_for_transformers.neural_engine_py", "Model"),
-        python_versions=("3.11", "3.10", "3.9", "3.8"),
-        machines=("x86_64",),
-        instruction_sets=("avx512f", "avx512bw", "avx512vl", "avx512dq"),
-        # What the package asks for (torch, transformers, …) its Neural Engine does not need.
-        without_dependencies=("intel-extension-for-transformers==1.4.2",),
-        size_bytes=600_000_000,
-        licence="Apache License 2.0",
-        licence_summary=(
-            "The Neural Engine of Intel Extension for Transformers is free software under the Apache License 2.0. "
-            "Intel no longer develops it: version 1.4.2 is its last, and it gets no more fixes."
-        ),
-    ),
-}
-
-
-def spec_of(name: str) -> EnvironmentSpec:
-    """The environment of an engine that has one of its own."""
-    if name in SPECS:
-        return SPECS[name]
-    raise BadInput(
-        f"Engine '{name}' has no environment of its own to install or remove. "
-        f"Those that have: {', '.join(sorted(SPECS))}. See: inferlab engines"
-    )
+        self.listener(Event("install", {"name": self.spec.label, "step": step, "detail": detail}))
 
 
 def interpreter_of(name: str) -> Path | None:
@@ -180,28 +103,73 @@ def install(name: str, python: str | None = None, listener: Listener = ignore, r
     ready = interpreter_of(name)
     if ready and not reinstall:
         return ready
-    base = find_python(spec, python)
+    base = find_python(_with_wheels(spec, python), python)
     try:
-        with _locked(spec, listener) as lock:
+        with _locked(spec.name, spec.label, listener) as lock:
             ready = interpreter_of(name)
             if ready and not reinstall:
                 return ready  # another process made it while we waited
             return _make(_Installation(spec, _part(spec), lock, listener), base)
     except OSError as error:
         what = "the disk is full" if error.errno == errno.ENOSPC else str(error)
-        raise BadInput(f"Engine '{name}' could not be installed in {_root()}: {what}.") from error
+        raise BadInput(f"Engine '{name}' could not be installed in {root()}: {what}.") from error
+
+
+def _with_wheels(spec: EnvironmentSpec, python: str | None) -> EnvironmentSpec:
+    """A release's environment, on those Pythons alone that it has wheels for."""
+    if not spec.package:
+        return spec
+    from inferlab.engines.package_index import pythons_with  # late: it asks the network
+
+    preferred = _probe(python)[0] if python else ""
+    preferred = preferred or f"{sys.version_info.major}.{sys.version_info.minor}"
+    return replace(spec, python_versions=pythons_with(spec, preferred))
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledEnvironment:
+    """An environment that is complete."""
+
+    engine: str
+    folder: Path
+    size_bytes: int
+    #: In seconds since 1970.
+    last_used: float
+
+
+def installed() -> list[InstalledEnvironment]:
+    """All environments that are complete, with their sizes, releases of engines among them."""
+    complete = [(label, spec_of(label).folder) for label in installed_engines()]
+    return [
+        InstalledEnvironment(label, folder, _size_bytes(folder), (folder / _MARKER).stat().st_mtime)
+        for label, folder in complete
+    ]
+
+
+def installed_engines() -> list[str]:
+    """The engines whose environments are complete, releases as NAME==VERSION."""
+    folders = sorted(path.name for path in root().glob("*-*") if (path / _MARKER).exists())
+    releases = [f"{name}=={version}" for name, _, version in (folder.rpartition("-") for folder in folders)]
+    return [label for label in (*SPECS, *releases) if _is_complete(label)]
+
+
+def _is_complete(label: str) -> bool:
+    try:
+        return interpreter_of(label) is not None
+    except BadInput:  # a plug-in that is gone, or an older version of an engine that has one
+        return False
 
 
 def remove(name: str) -> list[Path]:
-    """Remove an engine's environments, those of other versions and half-made ones too; returns their folders."""
-    spec = spec_of(name)
-    with _locked(spec, ignore):
-        found = [path for path in sorted(_root().glob(f"*{name}-*")) if _belongs(path, name)]
-        if not found:
-            raise BadInput(f"Engine '{name}' is not installed, so there is nothing to remove.")
-        for folder in found:
+    """Remove an engine's environments, all versions and half-made ones, or a release's; returns their folders."""
+    if not _folders_of(name):
+        spec_of(name)  # it says which engines have one
+        raise BadInput(f"Engine '{name}' is not installed, so there is nothing to remove.")
+    with _locked(engine_name(name), name, ignore):
+        folders = _folders_of(name)
+        for folder in folders:
             _delete(folder)
-        return found
+        return folders
 
 
 def find_python(spec: EnvironmentSpec, given: str | None = None) -> str:
@@ -211,7 +179,7 @@ def find_python(spec: EnvironmentSpec, given: str | None = None) -> str:
         if problem:
             raise BadInput(f"{given} cannot make an environment: {problem}.")
         if version not in spec.python_versions:
-            raise BadInput(f"{given} is Python {version}, but {spec.name} needs {_versions_text(spec)}.")
+            raise BadInput(f"{given} is Python {version}, but {spec.label} needs {_versions_text(spec)}.")
         return given
     problems = []
     for candidate in (sys.executable, *(f"python{version}" for version in spec.python_versions)):
@@ -221,8 +189,8 @@ def find_python(spec: EnvironmentSpec, given: str | None = None) -> str:
         if problem and version in spec.python_versions:
             problems.append(f" ({candidate} was found, but {problem})")
     raise BadInput(
-        f"Engine '{spec.name}' needs {_versions_text(spec)}, and none was found{''.join(problems)}. "
-        f"Give one with: inferlab engines install {spec.name} --python PATH"
+        f"Engine '{spec.label}' needs {_versions_text(spec)}, and none was found{''.join(problems)}. "
+        f"Give one with: inferlab engines install {spec.label} --python PATH"
     )
 
 
@@ -251,10 +219,10 @@ def _probe(python: str) -> tuple[str, str]:
 
 def _make(work: _Installation, base: str) -> Path:
     spec = work.spec
-    free_bytes = shutil.disk_usage(_root()).free
+    free_bytes = shutil.disk_usage(root()).free
     if free_bytes < spec.size_bytes:
         raise BadInput(
-            f"Engine '{spec.name}' needs about {spec.size_bytes / 1e6:.0f} MB in {_root()}, "
+            f"Engine '{spec.label}' needs about {spec.size_bytes / 1e6:.0f} MB in {root()}, "
             f"and {free_bytes / 1e6:.0f} MB are free."
         )
     try:
@@ -264,7 +232,7 @@ def _make(work: _Installation, base: str) -> Path:
         pip = [str(_python_in(work.part)), "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
         if spec.without_dependencies:
             _run(work, [*pip, "--no-deps", *spec.without_dependencies])
-        _run(work, [*pip, *spec.requirements])
+        _run(work, [*pip, *(["--only-binary", spec.package] if spec.package else []), *spec.requirements])
         work.tell("checking")
         _check(work)
         (work.part / _MARKER).write_text(_recipe(spec), encoding="utf-8")
@@ -306,7 +274,7 @@ def _run(work: _Installation, command: list[str]) -> None:
     finally:
         process.stdout.close()
     if code != 0:
-        raise BadInput(f"Engine '{work.spec.name}' could not be installed: {_complaint(work.lines, code)}")
+        raise BadInput(f"Engine '{work.spec.label}' could not be installed: {_complaint(work.lines, code)}")
 
 
 def _complaint(lines: list[str], code: int) -> str:
@@ -322,29 +290,29 @@ def _complaint(lines: list[str], code: int) -> str:
 def _check(work: _Installation) -> None:
     """Start the engine's child in the new environment and really import the engine's package there."""
     spec = work.spec
-    start = Launch(spec.name, spec.reference, interpreter=str(_python_in(work.part)), isolated=True)
+    start = Launch(
+        spec.label, spec.reference, interpreter=str(_python_in(work.part)), isolated=True, trusted=spec.trusted
+    )
     try:
         with Worker(start, patience_s=_CHECK_PATIENCE_S) as worker:
             missing = worker.ask("describe", proof=spec.proof).data["missing"]
     except InferlabError as error:
-        raise BadInput(f"Engine '{spec.name}' was installed, but does not start here: {error}") from error
+        raise BadInput(f"Engine '{spec.label}' was installed, but does not start here: {error}") from error
     if missing:
-        raise BadInput(f"Engine '{spec.name}' was installed without {', '.join(missing)}.")
+        raise BadInput(f"Engine '{spec.label}' was installed without {', '.join(missing)}.")
 
 
 @contextlib.contextmanager
-def _locked(spec: EnvironmentSpec, listener: Listener) -> Iterator[int]:
+def _locked(name: str, label: str, listener: Listener) -> Iterator[int]:
     """Let one process at a time change an engine's environments; gives the lock's file descriptor."""
     import fcntl
 
-    _root().mkdir(parents=True, exist_ok=True)
-    with (_root() / f".{spec.name}.lock").open("w") as file:
+    root().mkdir(parents=True, exist_ok=True)
+    with (root() / f".{name}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            listener(
-                Event("install", {"name": spec.name, "step": "waiting for another installation", "detail": ""})
-            )
+            listener(Event("install", {"name": label, "step": "waiting for another installation", "detail": ""}))
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 
@@ -361,17 +329,32 @@ def _clean_environment() -> dict[str, str]:
     return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
 
 
-def _root() -> Path:
-    return cache_folder().absolute() / "environments"
-
-
 def _part(spec: EnvironmentSpec) -> Path:
     return spec.folder.with_name(f".{spec.folder.name}.part")
 
 
-def _belongs(path: Path, name: str) -> bool:
-    """Whether a folder is one of this engine's environments: its name, a dash, a version."""
-    return path.is_dir() and re.fullmatch(rf"\.?{re.escape(name)}-\d[^-]*", path.name) is not None
+def _folders_of(name: str) -> list[Path]:
+    """The environments of an engine, or of one of its releases, half-made ones too: a name, a dash, a version."""
+    version = re.escape(spec_of(name).version) + r"(\.part)?" if is_release(name) else r"\d[^-]*"
+    wanted = re.compile(rf"\.?{re.escape(engine_name(name))}-{version}")
+    folders = root().iterdir() if root().is_dir() else ()
+    return sorted(path for path in folders if path.is_dir() and wanted.fullmatch(path.name))
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
+def note_use(name: str) -> None:
+    """Remember that an environment is used now, so that pruning leaves it."""
+    with contextlib.suppress(OSError):
+        os.utime(spec_of(name).folder / _MARKER)
+
+
+def unused_for(days: float) -> list[InstalledEnvironment]:
+    """The releases that nobody used for so many days."""
+    now = time.time()
+    return [one for one in installed() if is_release(one.engine) and now - one.last_used >= days * 86400]
 
 
 def _python_in(folder: Path) -> Path:

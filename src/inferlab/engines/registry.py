@@ -8,45 +8,42 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from inferlab import machine
 from inferlab.engines import environments
+from inferlab.engines.specs import BUILTIN, SPECS, has_environment, is_release, plugin_reference, plugins, spec_of
 from inferlab.errors import BadInput, InferlabError
 from inferlab.files import whole_file
-from inferlab.records import EngineInfo
+from inferlab.records import EngineInfo, engine_name
 from inferlab.settings import cache_folder, offers_fake_engine
 from inferlab.version import __version__
 from inferlab.worker import Launch, Worker
 
-#: The class of each engine that comes with inferlab, in the child's module of the same name.
-BUILTIN = {
-    "onnxruntime": "OnnxRuntime",
-    "openvino": "OpenVino",
-    "torch": "Torch",
-    "deepsparse": "DeepSparse",
-    "executor": "Executor",
-    "fake": "Fake",
-}
 #: Scripted, for tests and demonstrations.
 FAKE = "fake"
-GROUP = "inferlab.engines"
 
-# What to install for an engine whose package is an extra of ours.
-_EXTRAS = {"torch": "pip install 'inferlab[torch]'"}
+# Engines whose package is an extra of ours, and what they import.
+_EXTRAS = {"torch": "torch", "mnn": "MNN", "llamacpp": "xllamacpp"}
+# Engines whose generation is a class of its own: the child's module and the class.
+_GENERATORS = {"torch": ("torch.generation", "TorchGenerator"), "fake": ("fake", "FakeGenerator")}
 # The newest ONNX IR that an engine with an environment of its own reads (ENGINES.md: tried).
 _NEWEST_IR = {"deepsparse": 8}
 # Into the file itself, or beside it.
 _WRITES_MODEL = frozenset({"deepsparse", "executor"})
+# They run files of their own format.
+_CONVERTS = frozenset({"mnn"})
 # OpenVINO 2026.4.1 runs AMX kernels of some INT8 models without configuring the tiles first (seen in a debugger).
+_WITHOUT_AMX = {"max_cpu_isa": "AVX512_CORE_FP16"}
 _ADVICE = {
     "openvino": {
-        "SIGILL": "On CPUs with AMX its INT8 kernels may do that; ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in the "
-        "environment makes it do without AMX."
+        "SIGILL": "On CPUs with AMX its INT8 kernels may do that; --engine-option "
+        f"max_cpu_isa={_WITHOUT_AMX['max_cpu_isa']} makes it do without AMX."
     }
 }
 _PATIENCE_S = 60.0
@@ -71,18 +68,42 @@ NOT_HERE = (NotInstalled, NotForThisMachine)
 
 def launch(name: str) -> Launch:
     """How to start a child for an engine: one of ours, `path/to/file.py:ClassName`, or a plug-in's."""
-    if name in environments.SPECS:
+    if has_environment(name):
         return _launch_isolated(name)
     if name in BUILTIN:
-        if name in _EXTRAS and importlib.util.find_spec(name) is None:
-            raise NotInstalled(name, _EXTRAS[name])
-        return Launch(name, {"builtin": name, "class": BUILTIN[name]}, advice=_ADVICE.get(name, {}))
+        if name in _EXTRAS and importlib.util.find_spec(_EXTRAS[name]) is None:
+            raise NotInstalled(name, _extra(name))
+        return Launch(
+            name,
+            {"builtin": name, "class": BUILTIN[name]},
+            converts=name in _CONVERTS,
+            advice=_ADVICE.get(name, {}),
+            safe_options=_safe_options(name),
+        )
     if ".py:" in name or name.endswith(".py"):
         return _launch_file(name)
-    plugins = _plugins()
-    if name in plugins:
-        return _launch_plugin(plugins[name])
+    points = plugins()
+    if name in points:
+        return Launch(name, plugin_reference(points[name]), trusted=True)
     raise BadInput(_unknown(name, _known()))
+
+
+def launch_generator(name: str) -> Launch:
+    """How to start a child for an engine that generates tokens."""
+    usual = launch(name)
+    if name not in _GENERATORS:
+        return usual
+    module, kind = _GENERATORS[name]
+    return replace(usual, reference={"builtin": module, "class": kind})
+
+
+def refuse_extra(name: str) -> None:
+    """Refuse to make an environment for an engine whose package is an extra of ours."""
+    if name in _EXTRAS:
+        raise BadInput(
+            f"Engine '{name}' lives beside inferlab, without an environment of its own. "
+            f"Install it with: {_extra(name)}"
+        )
 
 
 def describe(name: str) -> EngineInfo:
@@ -128,7 +149,7 @@ def abilities(launch: Launch, patience_s: float = _PATIENCE_S) -> Abilities:
 
     What comes with inferlab is remembered in the cache folder; what others wrote, while this process lives.
     """
-    key = json.dumps([__version__, launch.interpreter, dict(launch.reference), _stamp(launch)])
+    key = json.dumps([__version__, launch.interpreter, dict(launch.reference), stamp(launch)])
     file = cache_folder() / "engines" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     if key not in _abilities and "builtin" in launch.reference:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -147,33 +168,45 @@ def abilities(launch: Launch, patience_s: float = _PATIENCE_S) -> Abilities:
     return _abilities[key]
 
 
-def _stamp(launch: Launch) -> list[Any]:
+def _safe_options(name: str) -> Mapping[str, str]:
+    """Options with which an engine does without AMX, where oneDNN would choose it by itself."""
+    amx = "amx_tile" in machine.describe().instruction_sets and "ONEDNN_MAX_CPU_ISA" not in os.environ
+    return _WITHOUT_AMX if name == "openvino" and amx else {}
+
+
+def stamp(launch: Launch) -> list[Any]:
     """What tells whether an engine is still the same: its package's version, or the file that defines it."""
     if "file" in launch.reference:
         told = Path(launch.reference["file"]).stat()
         return [told.st_mtime_ns, told.st_size]
-    found: list[Any] = []
+    name = engine_name(launch.name)
+    found: list[Any] = [launch.name] if name != launch.name else []
     with contextlib.suppress(metadata.PackageNotFoundError):
         found.append(metadata.version(launch.name))
-    for source in (_CHILD_ENGINES / f"{launch.name}.py", _CHILD_ENGINES / launch.name / "__init__.py"):
+    for source in (_CHILD_ENGINES / f"{name}.py", _CHILD_ENGINES / name / "__init__.py"):
         with contextlib.suppress(OSError):
             found.append(source.stat().st_mtime_ns)
     return found
 
 
-def list_engines() -> list[EngineInfo]:
-    """Every engine that comes with inferlab or with an installed plug-in, in that order.
+def list_engines(releases: bool = False) -> list[EngineInfo]:
+    """Every engine that comes with inferlab or with an installed plug-in, in that order; then installed releases.
 
     The scripted one is left out, for nobody deploys it; who names it gets it.
     """
+    names = _known() + [name for name in environments.installed_engines() if releases and is_release(name)]
     # A child dies with the thread that started it, and each of these threads outlives its child.
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return list(pool.map(describe, _known()))
+        return list(pool.map(describe, names))
 
 
 def _known() -> list[str]:
-    names = dict.fromkeys([*BUILTIN, *environments.SPECS, *_plugins()])
+    names = dict.fromkeys([*BUILTIN, *SPECS, *plugins()])
     return [name for name in names if name != FAKE or offers_fake_engine()]
+
+
+def _extra(name: str) -> str:
+    return f"pip install 'inferlab[{name}]'"
 
 
 def _launch_isolated(name: str) -> Launch:
@@ -183,13 +216,19 @@ def _launch_isolated(name: str) -> Launch:
     interpreter = environments.interpreter_of(name)
     if interpreter is None:
         raise NotInstalled(name, f"inferlab engines install {name}")
+    environments.note_use(name)
+    spec = spec_of(name)
     return Launch(
         name,
-        environments.spec_of(name).reference,
+        spec.reference,
         interpreter=str(interpreter),
         isolated=True,
         writes_model=name in _WRITES_MODEL,
+        converts=spec.name in _CONVERTS,
         newest_ir=_NEWEST_IR.get(name),
+        trusted=spec.trusted,
+        advice=_ADVICE.get(spec.name, {}),
+        safe_options=_safe_options(spec.name),
     )
 
 
@@ -201,25 +240,6 @@ def _launch_file(name: str) -> Launch:
     if not file.is_file():
         raise BadInput(f"Engine '{name}': there is no file {file}.")
     return Launch(name, {"file": str(file.resolve()), "class": kind}, trusted=True)
-
-
-def _launch_plugin(point: metadata.EntryPoint) -> Launch:
-    module, _, kind = point.value.partition(":")
-    module, kind = module.strip(), kind.strip()
-    if not all(part.isidentifier() for part in module.split(".")) or not kind.isidentifier():
-        raise BadInput(
-            f"Engine '{point.name}': its entry point is '{point.value}', which is not package.module:ClassName."
-        )
-    return Launch(point.name, {"module": module, "class": kind}, trusted=True)
-
-
-def _plugins() -> dict[str, metadata.EntryPoint]:
-    """The engines of installed plug-ins by name; our own names are not theirs to take."""
-    found: dict[str, metadata.EntryPoint] = {}
-    for point in sorted(metadata.entry_points(group=GROUP), key=lambda one: one.name):
-        if point.name not in BUILTIN and point.name not in environments.SPECS:
-            found.setdefault(point.name, point)
-    return found
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
@@ -234,21 +254,23 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 def _home(name: str) -> str:
     """Where an engine's packages live."""
-    if name in environments.SPECS:
-        return str(environments.spec_of(name).folder)
+    if has_environment(name):
+        return str(spec_of(name).folder)
     return EngineInfo(name, "missing").environment
 
 
 def _own_version(name: str) -> str:
     """The version of an engine that names no packages: that of the plug-in or of inferlab itself."""
+    if is_release(name):
+        return spec_of(name).version
     if name in BUILTIN:
         return metadata.version("inferlab")
-    point = _plugins().get(name)
+    point = plugins().get(name)
     return point.dist.version if point is not None and point.dist is not None else ""
 
 
 def _mend(name: str) -> str:
-    return f"inferlab engines install {name} --reinstall" if name in environments.SPECS else ""
+    return f"inferlab engines install {name} --reinstall" if has_environment(name) else ""
 
 
 def _reason(name: str, error: Exception) -> str:

@@ -36,6 +36,16 @@ def kept_warm(
             end_host(host)
 
 
+@contextmanager
+def never_forked() -> Iterator[None]:
+    """Inside it, every worker is a new process."""
+    before, worker.pool = worker.pool, None
+    try:
+        yield
+    finally:
+        worker.pool = before
+
+
 class _Warm:
     """The processes that have imported an engine, by engine and CPUs."""
 
@@ -45,33 +55,30 @@ class _Warm:
         self._unforkable: set[str] = set()
         #: Those that no worker uses, the one that waits longest first.
         self.idle: list[Host] = []
-        # A server may ask an engine in one thread while it measures in another.
+        # Threads of one program may ask engines at the same time.
         self._lock = threading.Lock()
 
     def lend(self, launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
         """A new one while there are few, else the one that waits longest, if any."""
         with self._lock:
-            return self._lend(launch, cpus, confined)
-
-    def _lend(self, launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
-        if launch.name in self._unforkable:
-            return None
-        hosts = self._hosts.setdefault((launch.name, launch.interpreter, confined, *cpus), [])
-        hosts[:] = [host for host in hosts if host.process.returncode is None]
-        # Without CPUs of its own nothing is measured, so that the layout of memory does not matter.
-        if len(hosts) < (self._copies if cpus else 1):
-            host = start(launch, confined)
-            if self._prepare(host, launch, cpus):
-                hosts.append(host)
-                return host
-            self._unforkable.add(launch.name)
-            end_host(host)
-            return None
-        waiting = [host for host in self.idle if host in hosts]
-        if not waiting:
-            return None
-        self.idle.remove(waiting[0])
-        return waiting[0]
+            if launch.name in self._unforkable:
+                return None
+            hosts = self._hosts.setdefault((launch.name, launch.interpreter, confined, *cpus), [])
+            hosts[:] = [host for host in hosts if host.process.returncode is None]
+            # Without CPUs of its own nothing is measured, so that the layout of memory does not matter.
+            if len(hosts) < (self._copies if cpus else 1):
+                host = start(launch, confined)
+                if self._prepare(host, launch, cpus):
+                    hosts.append(host)
+                    return host
+                self._unforkable.add(launch.name)
+                end_host(host)
+                return None
+            waiting = [host for host in self.idle if host in hosts]
+            if not waiting:
+                return None
+            self.idle.remove(waiting[0])
+            return waiting[0]
 
     def give_back(self, host: Host) -> None:
         """Let the next worker fork from this process: its last fork has ended well."""

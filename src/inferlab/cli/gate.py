@@ -1,0 +1,111 @@
+"""`inferlab gate MODEL --baseline …`: did a change make a model slower? For continuous integration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from inferlab.cli.compare import exit_code
+from inferlab.cli.options import MODELS, Command, DeclaredValue
+from inferlab.cli.work import Work, measures, strict_option
+from inferlab.errors import BadInput
+from inferlab.options.plan import COMPARISON
+from inferlab.records import ComparisonSweep
+
+_HELP = f"""Did a change make a model slower? Exits with 1 where it did, so that a pipeline stops.
+
+\b
+  inferlab export abcdefghij -o baseline.zip                once, of a benchmark of the main branch
+  inferlab gate new.onnx --baseline baseline.zip            in every pull request
+
+The baseline is a bundle (inferlab export), the id of a benchmark in the store, or a JSON file of one. Where its
+model is at hand, both are measured here, interleaved, so that it does not matter how fast this machine is today;
+else the candidate is compared with the saved numbers, which is less sure, and said.
+
+{MODELS}"""
+_BASELINE = "A bundle (.zip), the id of a benchmark, or a result (.json)."
+_MARGIN = "Differences up to this share do not matter."
+_TIME = "Seconds for each core count and batch size, at most."
+_SUMMARY = "Write the summary as Markdown; also to $GITHUB_STEP_SUMMARY where that is set."
+_FAIL_IF = "slower: exit 1 if a cell is slower, 4 if one is inconclusive. never: only show."
+
+
+@click.command("gate", cls=Command, help=_HELP)
+@click.argument("model")
+@click.option("--baseline", required=True, metavar="FILE.zip | ID | FILE.json", help=_BASELINE)
+@click.option("-e", "--engine", metavar="ENGINE", help="The candidate's engine.  [default: the baseline's]")
+@click.option("-t", "--time", "time_s", type=float, default=60.0, show_default=True, help=_TIME)
+@click.option("--margin", type=DeclaredValue(COMPARISON["margin"]), default="3%", show_default=True, help=_MARGIN)
+@click.option("--fail-if", type=click.Choice(["slower", "never"]), default="slower", help=_FAIL_IF)
+@click.option("--summary", "summary_path", type=click.Path(path_type=Path), metavar="FILE.md", help=_SUMMARY)
+@click.option(
+    "--junit", "junit_path", type=click.Path(path_type=Path), metavar="FILE.xml", help="Write JUnit XML."
+)
+@strict_option
+@measures
+def command(
+    model: str,
+    baseline: str,
+    engine: str | None,
+    time_s: float,
+    margin: float,
+    fail_if: str,
+    summary_path: Path | None,
+    junit_path: Path | None,
+    strict: bool,
+    work: Work,
+) -> int:
+    """Measure, show, write, and say whether it holds."""
+    from inferlab.lab.gate import against_baseline, baseline_of_bundle, baseline_of_entry, baseline_of_results
+    from inferlab.views import files, flat
+
+    for path in (summary_path, junit_path):
+        if path is not None:
+            files.check_writable(path)
+    with work.lab() as lab:
+        if baseline.lower().endswith(".zip"):
+            held = baseline_of_bundle(lab.store, Path(baseline), work.log)
+        elif flat.is_file(baseline):
+            held = baseline_of_results(flat.load_all(baseline), baseline)
+        elif lab.has_entry(baseline):
+            held = baseline_of_entry(lab.store, baseline, work.log)
+        else:
+            raise BadInput(
+                f"There is no baseline {baseline!r}: give a bundle (.zip), the id of a benchmark (see: inferlab "
+                "history), or a result (.json)."
+            )
+        if held.only_saved:
+            work.log.say(f"The baseline is not measured again: {held.only_saved}")
+        work.need_engines([engine] if engine else held.plan.engines)
+        sweep = against_baseline(lab, model, engine, held, time_s, margin, work.log)
+    work.show(sweep)
+    fails = ("slower",) if fail_if == "slower" else ()
+    _write(sweep, model, fails, summary_path, junit_path, work)
+    code = exit_code(sweep, "slower" if fails else None, strict)
+    # Cells that only one of two saved results has are no failure.
+    return work.exit_code(3 if code in (0, 4) and sweep.failures and not held.only_saved else code)
+
+
+def _write(
+    sweep: ComparisonSweep,
+    model: str,
+    fails: tuple[str, ...],
+    summary_path: Path | None,
+    junit_path: Path | None,
+    work: Work,
+) -> None:
+    from inferlab.views import files
+    from inferlab.views.gate import junit, summary
+
+    for path, text in ((summary_path, summary(sweep, model)), (junit_path, junit(sweep, model, fails))):
+        if path is not None:
+            files.write(path, text)
+            work.log.say(f"Saved to {path}")
+    if step := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with Path(step).open("a", encoding="utf-8") as file:
+                file.write(summary(sweep, model))
+        except OSError as error:
+            work.log.say(f"The summary of this step could not be written: {error.strerror or error}.")

@@ -1,0 +1,84 @@
+"""What a gate tells a pipeline: Markdown for a pull request, and JUnit XML."""
+
+from __future__ import annotations
+
+import statistics
+import xml.etree.ElementTree as ET
+from collections.abc import Collection
+
+from inferlab.records import Comparison, ComparisonSweep
+from inferlab.units import decimal, one_line, share
+from inferlab.views import results, tables
+from inferlab.views.comparison import said
+from inferlab.views.intervals import between_at, rounded
+
+_HEADS = ("Cell", "Baseline (ms per item)", "Candidate (ms per item)", "Time", "Interval", "Verdict")
+_SIGNS = {"slower": "❌", "faster": "✅", "same": "✅", "inconclusive": "❔"}
+
+
+def summary(sweep: ComparisonSweep, model: str) -> str:
+    """A table of verdicts, with all that was found behind a fold."""
+    rows = [list(_HEADS)]
+    for one in sweep.results:
+        a, b = (decimal(statistics.median(times)) for times in one.times_ms)
+        ends = one.ratio.ends
+        interval = between_at(ends, one.ratio.level) if ends else "none"
+        ratio = rounded(one.ratio.value, ends)
+        rows.append([_cell(one), a, b, f"× {ratio}", interval, f"{_SIGNS[one.verdict]} {one.verdict}"])
+    margin = (
+        f"within {share(sweep.results[0].margin)} both are the same" if sweep.results else "nothing was measured"
+    )
+    failures = [f"- {_place(one.num_cores, one.batch_size)}: {one.message}" for one in sweep.failures]
+    table = tables.markdown_rows(rows, left=(0, len(_HEADS) - 1))
+    detail = results.render(sweep, ".md").replace("## ", "### ", 1)
+    lines = [
+        f"## inferlab: {one_line(model)}",
+        "",
+        *table,
+        "",
+        f"Below × 1 the candidate takes less time; {margin}.",
+        *failures,
+        "",
+        "<details><summary>How it was measured, and what disturbed it</summary>",
+        "",
+        detail,
+        "</details>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def junit(sweep: ComparisonSweep, model: str, fails: Collection[str]) -> str:
+    """One test a comparison: failed where its verdict is among `fails`; what was not measured is an error."""
+    suite = ET.Element("testsuite", name=f"inferlab: {model}")
+    failed = 0
+    for one in sweep.results:
+        case = ET.SubElement(suite, "testcase", name=_cell(one), classname=model, time=f"{one.seconds:.1f}")
+        told = f"B is {one.verdict} ({said(one)}). A: {one.labels[0]}. B: {one.labels[1]}."
+        if one.verdict in fails:
+            failed += 1
+            ET.SubElement(case, "failure", message=told)
+        else:
+            ET.SubElement(case, "system-out").text = told
+    for failure in sweep.failures:
+        place = _place(failure.num_cores, failure.batch_size)
+        case = ET.SubElement(suite, "testcase", name=place, classname=model)
+        ET.SubElement(case, "error", message=failure.message)
+    suite.attrib |= {
+        "tests": str(len(suite)),
+        "failures": str(failed),
+        "errors": str(len(sweep.failures)),
+        "time": f"{sum(one.seconds for one in sweep.results):.1f}",
+    }
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _cell(one: Comparison) -> str:
+    if one.cells is None:
+        return one.place or "the only cell"
+    cell = one.cells[1]
+    return f"{cell.engine}, {cell.scenario}, {_place(cell.num_cores, cell.batch_size)}"
+
+
+def _place(num_cores: int | None, batch_size: int | None) -> str:
+    return f"cores {num_cores or 'all'}, batch {batch_size or 'as in the model'}"
