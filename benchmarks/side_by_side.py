@@ -17,8 +17,10 @@ import numpy as np
 
 from inferlab.lab import read_model
 from inferlab.measure.intervals import student
+from inferlab.measure.stats import latencies_ns
 from inferlab.model.inputs import make_inputs
 from inferlab.model.shapes import resolve
+from inferlab.records import Comparison, Estimate, Run
 
 BARE = Path(__file__).parent / "bare.py"
 Measure = Callable[[], float]
@@ -84,3 +86,18 @@ def report_paired(name: str, found: Sequence[float], pairs: str, aim: str) -> No
         f"{min(found):.3f} to {max(found):.3f}; aim: {aim})",
         flush=True,
     )
+
+
+def cpu_ratio(compared: Comparison) -> Estimate:
+    """B's CPU time per inference over A's, of all pairs: other programs show less in it than in time."""
+    return student([_cpu_s(pair.b) / _cpu_s(pair.a) for pair in compared.pairs])
+
+
+def _cpu_s(run: Run) -> float:
+    calls = sum(len(latencies_ns(stream)) for window in run.windows for stream in window.streams)
+    return sum(window.counters.get("cpu_s", 0.0) for window in run.windows) / calls
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """A ratio, with its interval where there is one."""
+    return f"{ratio.value:.2f}" + ("" if ratio.ends is None else f" ({ratio.ends[0]:.2f}–{ratio.ends[1]:.2f})")

@@ -9,6 +9,9 @@ from typing import Any
 from inferlab_child.engines.base import LoadOptions
 from inferlab_child.engines.onnxruntime import OnnxRuntime
 
+# Both arms spin as long as it takes to get to the first look at the clock, or short spins would be over before it.
+_BASE_NS = 1000
+
 
 class Slowed(OnnxRuntime):  # type: ignore[misc]
     """Takes one more option, slower=SHARE."""
@@ -29,14 +32,14 @@ class Slowed(OnnxRuntime):  # type: ignore[misc]
             started = clock()
             returned = call()
             ended = clock()
-            end = ended + int((ended - started) * share)
+            end = ended + _BASE_NS + int((ended - started + _BASE_NS) * share)
             while clock() < end:
                 pass
             return returned
 
-        self._plain = {slowed: call, **getattr(self, "_plain", {})}
+        self._inside = {slowed: call, **getattr(self, "_inside", {})}
         return slowed
 
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
         """Those of the call inside."""
-        return super().outputs(self._plain[call], returned)
+        return super().outputs(self._inside[call], returned)

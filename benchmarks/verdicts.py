@@ -1,4 +1,4 @@
-"""Do the verdicts hold? Identical arms compared many times, and arms made slower on purpose."""
+"""Do the verdicts hold? Equal arms compared many times, arms made slower on purpose, and arms far apart."""
 
 from __future__ import annotations
 
@@ -6,82 +6,168 @@ import argparse
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import inferlab
 from inferlab import Lab, Plan
+from inferlab.measure import intervals
+from inferlab.measure.paired import BUILT_IN_PRIOR, turns_sd, weights
 from inferlab.records import Comparison
-from tests.helpers.real_models import one
 
 SLOWED = f"{Path(__file__).parent / 'slowed.py'}:Slowed"
-# What each trial is: the share by which B is slower, how many trials, seconds for each.
-TRIALS = {"A/A": (0.0, 300, 10.0), "3 % slower": (0.03, 30, 60.0), "1 % slower": (0.01, 30, 60.0)}
+MODEL = "demo:mobilenet_v2"
+MARGIN = 0.01
 
 
-def trial(number: int, slower: float, time_s: float, num_cores: int) -> Comparison:
-    """Compare a real model with itself, or with itself made slower."""
-    plan = Plan(str(one("g2p_bert")), scenarios=("sync",), num_cores=(num_cores,), seed=number)
-    if not slower:
-        return Lab().compare(plan, plan, time_s=time_s)
-    # Both arms have the wrapper, so that only the share differs.
-    a = replace(plan, engines=(SLOWED,), engine_options=(("slower", "0"),))
-    b = replace(a, engine_options=(("slower", str(slower)),))
-    return Lab().compare(a, b, time_s=time_s)
+@dataclass(frozen=True)
+class Trial:
+    """Two arms to compare many times."""
+
+    #: How many times, and for how many seconds each.
+    count: int
+    time_s: float
+    model: str = MODEL
+    #: By which share B is made slower; None: B is another model or engine.
+    slower: float | None = 0.0
+    #: Where B is the model in INT8, or on another engine.
+    int8: bool = False
+    engine: str = ""
+    #: Every process is started from nothing.
+    fresh: bool = False
+
+    def plans(self, num_cores: int, folder: Path) -> tuple[Plan, Plan]:
+        """Both arms."""
+        plan = Plan(self.model, scenarios=("sync",), num_cores=(num_cores,))
+        if self.engine:
+            return plan, replace(plan, engines=(self.engine,))
+        if self.int8:
+            copy = folder / "int8.onnx"
+            if not copy.exists():
+                inferlab.optimize(self.model, copy, int8="static", measure="none")
+            return plan, replace(plan, model=str(copy))
+        if not self.slower:
+            return plan, plan
+        # Both arms have the wrapper, so that only the share differs.
+        a = replace(plan, engines=(SLOWED,), engine_options=(("slower", "0"),))
+        return a, replace(a, engine_options=(("slower", str(self.slower)),))
 
 
-def trials(name: str, count: int, time_s: float, num_cores: int, log: Path | None) -> Iterator[Comparison]:
+TRIALS = {
+    "A/A": Trial(60, 60.0),
+    "A/A 20 s": Trial(300, 20.0),
+    "1 % slower": Trial(40, 60.0, slower=0.01),
+    "0.5 % slower": Trial(40, 60.0, slower=0.005),
+    "3 % slower, 100 MB": Trial(10, 60.0, "demo:resnet50", 0.03),
+    "3 % slower, tiny": Trial(10, 60.0, "demo:digits", 0.03),
+    "2 % slower": Trial(5, 60.0, slower=0.02),
+    "2 % slower, fresh": Trial(8, 60.0, slower=0.02, fresh=True),
+    "A/A, fresh": Trial(8, 60.0, fresh=True),
+    "INT8": Trial(40, 10.0, "demo:resnet50", None, int8=True),
+    "engines": Trial(40, 10.0, "demo:digits", None, engine="openvino"),
+}
+
+
+def line(name: str, num_cores: int, done: Comparison) -> dict[str, Any]:
+    """What is kept of a comparison."""
+    ratio = done.ratio
+    pairs = [round(pair.log_ratio, 6) for pair in done.pairs]
+    return {
+        "name": name,
+        "cores": num_cores,
+        "verdict": done.verdict,
+        "ratio": [ratio.value, ratio.low, ratio.high],
+        "seconds": round(done.seconds, 2),
+        "pairs": pairs,
+        "turns": [len(pair.a.windows) for pair in done.pairs],
+        "spread": None if done.spread is None else [done.spread.within, done.spread.between],
+    }
+
+
+def run(name: str, trial: Trial, num_cores: int, log: Path) -> Iterator[dict[str, Any]]:
     """Run the trials; each is written to the log as soon as it is done."""
-    for number in range(count):
-        done = trial(number, TRIALS[name][0], time_s, num_cores)
-        if log:
-            ratio = done.ratio
-            line = [
-                name,
-                num_cores,
-                done.verdict,
-                ratio.value,
-                ratio.low,
-                ratio.high,
-                len(done.pairs),
-                done.seconds,
-            ]
+    with TemporaryDirectory() as folder:
+        a, b = trial.plans(num_cores, Path(folder))
+        for _ in range(trial.count):
+            found = Lab().compare(a, b, time_s=trial.time_s, margin=MARGIN, fresh=trial.fresh)
+            done = line(name, num_cores, found)
             with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-        yield done
+                file.write(json.dumps(done) + "\n")
+            yield done
 
 
-def report(name: str, found: list[Comparison]) -> None:
+def report(name: str, lines: Sequence[dict[str, Any]], truth: float | None) -> None:
     """One line: how often each verdict came, how far ratios lay from the truth, and what it took."""
-    truth = 1 + TRIALS[name][0]
-    verdicts = Counter(one.verdict for one in found)
-    told = ", ".join(f"{word} {100 * verdicts[word] / len(found):.1f} %" for word in sorted(verdicts))
-    off = sorted(abs(math.log(one.ratio.value / truth)) for one in found)
-    covered = sum((one.ratio.low or 0) <= truth <= (one.ratio.high or math.inf) for one in found)
-    seconds = sorted(one.seconds for one in found)
-    print(
-        f"{name:<11} {len(found)} comparisons: {told}; ratio off by {100 * off[len(off) // 2]:.2f} % (median), "
-        f"interval covers {100 * covered / len(found):.1f} %; {seconds[len(seconds) // 2]:.0f} s (median)",
-        flush=True,
-    )
+    verdicts = Counter(one["verdict"] for one in lines)
+    counted = ", ".join(f"{word} {number}" for word, number in sorted(verdicts.items()))
+    seconds = sorted(one["seconds"] for one in lines)
+    took = f"{seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s (most)"
+    pairs = sum(len(one.get("pairs", ())) for one in lines)
+    text = f"{name}: {len(lines)} comparisons, {pairs} pairs: {counted}; {took}"
+    if truth is not None:
+        off = sorted(abs(math.log(one["ratio"][0] / truth)) for one in lines)
+        covered = sum((one["ratio"][1] or 0) <= truth <= (one["ratio"][2] or math.inf) for one in lines)
+        mean = math.exp(sum(math.log(one["ratio"][0]) for one in lines) / len(lines))
+        text += (
+            f"; mean ratio {mean:.4f}, off by {100 * off[len(off) // 2]:.2f} % (median), "
+            f"intervals that cover {truth:g}: {100 * covered / len(lines):.0f} %"
+        )
+    print(text, flush=True)
 
 
-def main(names: tuple[str, ...] = tuple(TRIALS), num_cores: int = 1, log: Path | None = None) -> None:
-    """Run all trials and report."""
-    for name in names:
-        _, count, time_s = TRIALS[name]
-        report(name, list(trials(name, count, time_s, num_cores, log)))
+def replayed(lines: Sequence[dict[str, Any]], time_s: float, slower: float) -> list[dict[str, Any]]:
+    """What the pairs of equal arms would have said within so many seconds, had B taken so much longer."""
+    return [_replay(one, min(time_s, one["seconds"]), math.log1p(slower)) for one in lines]
 
 
-if __name__ == "__main__":
+def _replay(line: dict[str, Any], time_s: float, shift: float) -> dict[str, Any]:
+    looks = intervals.Looks(MARGIN, BUILT_IN_PRIOR)
+    log_ratios = [value + shift for value in line["pairs"]]
+    within, between = (sd**2 for sd in line["spread"])
+    # Pairs of few turns take less time.
+    costs = [1.0 + 2.5 * count / max(line["turns"]) for count in line["turns"]]
+    fitting = sum(sum(costs[: n + 1]) / sum(costs) <= time_s / line["seconds"] for n in range(len(costs)))
+    for count in range(1, fitting + 1):
+        turns = line["turns"][:count]
+        evidence = log_ratios[:count], weights(turns, within, between), turns_sd(turns, within)
+        if looks.look(*evidence):
+            break
+    ratio = looks.estimate(*evidence)
+    return {
+        "verdict": intervals.verdict(ratio, MARGIN),
+        "ratio": [ratio.value, ratio.low, ratio.high],
+        "seconds": line["seconds"] * sum(costs[:count]) / sum(costs),
+    }
+
+
+def main() -> None:
+    """Run the trials that are named and report, or replay what was measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(TRIALS))
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("--count", type=int)
     parser.add_argument("--time", type=float)
-    parser.add_argument("--log", type=Path)
+    parser.add_argument("--log", type=Path, default=Path("verdicts.jsonl"))
+    parser.add_argument("--replay", action="store_true", help="measure nothing: use the A/A pairs in the log")
     given = parser.parse_args()
+    if given.replay:
+        lines = [json.loads(text) for text in given.log.read_text().splitlines()]
+        equal = [one for one in lines if one["name"] == "A/A" and one["cores"] == given.num_cores]
+        for seconds in (20.0, 60.0):
+            for slower in (0.0, 0.005, 0.01):
+                name = f"replayed, {given.num_cores} cores, {seconds:.0f} s, {100 * slower:g} % slower"
+                report(name, replayed(equal, seconds, slower), 1 + slower)
+        return
     for name in given.names:
-        share, count, time_s = TRIALS[name]
-        TRIALS[name] = (share, given.count or count, given.time or time_s)
-    main(tuple(given.names), given.num_cores, given.log)
+        trial = replace(
+            TRIALS[name], count=given.count or TRIALS[name].count, time_s=given.time or TRIALS[name].time_s
+        )
+        lines = list(run(name, trial, given.num_cores, given.log))
+        report(name, lines, None if trial.slower is None else 1 + trial.slower)
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,7 @@ from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 QUICK: dict[str, Any] = {"engine": "fake", "scenario": "sync", "num_cores": 1, "time": 0.2, "warmup_time": 0}
 DOCUMENTATION = (Path(__file__).parent.parent / "docs/api.md").read_text()
 #: Options of the command line that are something else in Python, as docs/api.md says.
-ELSEWHERE = {"export_path", "strict", "baseline", "no_save", "quiet", "dry_run", "resume", "plan"}
+ELSEWHERE = {"export_path", "strict", "baseline", "no_save", "quiet", "dry_run", "resume", "plan", "yes", "layers"}
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def refused() -> dict[str, Callable[[], Any]]:
     return {
         "benchmark() has no argument 'batchsize'. Did you mean 'batch_size'?": lambda: measure("m", batchsize=1),  # type: ignore[call-arg]
         "benchmark() has no argument 'shade'. It takes engine,": lambda: measure("m", shade=1),  # type: ignore[call-arg]
-        "compare() has no argument 'rate'": lambda: compare("m", rate=5.0),
+        "compare() has no argument 'processes'": lambda: compare("m", processes=5),
         "A model is a path, a URL or a name such as demo:resnet50, not a dict.": lambda: measure({}),
         "batch_size is a whole number, not '8' (str).": lambda: measure("m", batch_size="8"),  # type: ignore[arg-type]
         "batch_size is a whole number, not True (bool).": lambda: measure("m", batch_size=[1, True]),
@@ -352,3 +352,30 @@ def test_the_doctor_says_what_disturbs() -> None:
     assert isinstance(result, inferlab.DoctorResult)
     assert result.fit is all(row["state"] != "warn" for row in result.rows())
     assert result.verdict in result.table()
+
+
+def test_two_sweeps_are_compared_cell_by_cell(tmp_path: Path) -> None:
+    def swept(latency_us: int, *batch_sizes: int) -> inferlab.BenchmarkResult:
+        return inferlab.benchmark(
+            "demo:digits",
+            engine="fake",
+            scenario="sync",
+            batch_size=batch_sizes,
+            num_cores=1,
+            time=0.1,
+            warmup_time=0,
+            processes=2,
+            store=False,
+            engine_option={"latency_us": latency_us},
+        )
+
+    before, after = swept(1000, 1, 2), swept(5000, 1, 2, 4)
+    after.save(tmp_path / "after.json")
+    found = inferlab.compare_sweeps(before, tmp_path / "after.json", store=False)
+    assert isinstance(found, inferlab.ComparisonSweepResult)
+    assert [row["cell"] for row in found.rows()] == ["batch size 1", "batch size 2"]
+    assert all(one.ratio > 1.5 for one in found) and found[-1].ratio == found.rows()[-1]["ratio"]
+    assert [failure.message for failure in found.record.failures] != []
+    assert len(found[:1]) == 1 and "B is" in str(found)
+    with pytest.raises(BadInput, match="Two results that were measured before"):
+        inferlab.compare_sweeps(before, "demo:digits", store=False)

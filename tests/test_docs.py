@@ -139,7 +139,7 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
 def test_the_examples_of_the_python_api_run_and_print_what_they_say(tmp_path: Path) -> None:
     pages = [(ROOT / "docs" / name).read_text() for name in ("getting-started.md", "api.md")]
     examples = [code for page in pages for code in re.findall(r"```python\n(.*?)```", page, re.S)]
-    assert len(examples) == 7
+    assert len(examples) == 8
     for code in examples:
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

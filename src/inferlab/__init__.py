@@ -9,7 +9,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from inferlab.api import benchmark, capacity, compare, doctor, optimize, profile, recommend
+    from inferlab.api import (
+        benchmark,
+        capacity,
+        compare,
+        compare_sweeps,
+        doctor,
+        generate,
+        optimize,
+        profile,
+        recommend,
+    )
     from inferlab.errors import BadInput, GoalNotReached, InferlabError
     from inferlab.lab import Lab
     from inferlab.model.export import export_to_onnx
@@ -20,7 +30,9 @@ if TYPE_CHECKING:
         BenchmarkResult,
         CapacityResult,
         ComparisonResult,
+        ComparisonSweepResult,
         DoctorResult,
+        GenerationResult,
         RecommendationResult,
     )
     from inferlab.store import open_store
@@ -30,7 +42,9 @@ __all__ = [
     "BenchmarkResult",
     "CapacityResult",
     "ComparisonResult",
+    "ComparisonSweepResult",
     "DoctorResult",
+    "GenerationResult",
     "GoalNotReached",
     "InferlabError",
     "Lab",
@@ -42,8 +56,10 @@ __all__ = [
     "benchmark",
     "capacity",
     "compare",
+    "compare_sweeps",
     "doctor",
     "export_to_onnx",
+    "generate",
     "open_store",
     "optimize",
     "plot",
@@ -56,7 +72,9 @@ _WHERE = {
     "BenchmarkResult": "inferlab.results",
     "CapacityResult": "inferlab.results",
     "ComparisonResult": "inferlab.results",
+    "ComparisonSweepResult": "inferlab.results",
     "DoctorResult": "inferlab.results",
+    "GenerationResult": "inferlab.results",
     "GoalNotReached": "inferlab.errors",
     "InferlabError": "inferlab.errors",
     "Lab": "inferlab.lab",
@@ -67,8 +85,10 @@ _WHERE = {
     "benchmark": "inferlab.api",
     "capacity": "inferlab.api",
     "compare": "inferlab.api",
+    "compare_sweeps": "inferlab.api",
     "doctor": "inferlab.api",
     "export_to_onnx": "inferlab.model.export",
+    "generate": "inferlab.api",
     "open_store": "inferlab.store",
     "optimize": "inferlab.api",
     "plot": "inferlab.plotting",

@@ -20,6 +20,7 @@ from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
 from inferlab.model_results import OptimizationResult, ProfileResult
 from inferlab.optimizing.pareto import outcome
 from inferlab.optimizing.recipe import version_options
+from inferlab.options.generation import GENERATION, GenerationKeywords, make_generation_plan
 from inferlab.options.kinds import FILE, FLAG, WORD
 from inferlab.options.option import Option, check_keywords, model_name, of_command, refuse_unknown
 from inferlab.options.plan import (
@@ -35,7 +36,15 @@ from inferlab.options.profile import PROFILE, ProfileKeywords, make_profile
 from inferlab.options.version import VERSION, VersionKeywords
 from inferlab.plotting import plot
 from inferlab.records import Benchmark, Event, Listener, Objective, Recommendation
-from inferlab.results import BenchmarkResult, CapacityResult, ComparisonResult, DoctorResult, RecommendationResult
+from inferlab.results import (
+    BenchmarkResult,
+    CapacityResult,
+    ComparisonResult,
+    ComparisonSweepResult,
+    DoctorResult,
+    GenerationResult,
+    RecommendationResult,
+)
 from inferlab.store import open_store, saving_store
 from inferlab.views import events, flat, optimization, text
 
@@ -47,6 +56,7 @@ __all__ = [
     "capacity",
     "compare",
     "doctor",
+    "generate",
     "open_store",
     "optimize",
     "plot",
@@ -102,7 +112,24 @@ def compare(
             return ComparisonResult(compare_saved(_saved(a, call.lab), _saved(b, call.lab), margin))
         models = [call.model(one) for one in (a, b) if one is not None]
         plans = arm_plans(models, call.values, [_own(*one) for one in own.items()])
-        return ComparisonResult(call.lab.compare(*plans, call.values["time"], margin, call.listener))
+        fresh = call.values["fresh"]
+        return ComparisonResult(call.lab.compare(*plans, call.values["time"], margin, call.listener, fresh=fresh))
+
+
+def compare_sweeps(
+    a: StrPath | BenchmarkResult | Benchmark,
+    b: StrPath | BenchmarkResult | Benchmark,
+    *,
+    margin: float = 0.01,
+    store: Store | Where = None,
+) -> ComparisonSweepResult:
+    """All cells that two benchmarks have in common, as `inferlab compare` says it of two saved sweeps.
+
+    They were not measured interleaved, and are less sure. The intervals hold for all cells together.
+    """
+    with _Call("compare", COMPARISON, {"margin": margin}, store, None) as call:
+        of_a, of_b = (_saved_cells(one, call.lab) for one in (a, b))
+        return ComparisonSweepResult(call.lab.compare_saved(of_a, of_b, call.values["margin"]))
 
 
 def profile(
@@ -198,6 +225,22 @@ def capacity(
         return CapacityResult(call.lab.capacity(plan, objective, call.listener, live=progress is not None))
 
 
+def generate(
+    model: StrPath,
+    *,
+    store: Store | Where = None,
+    progress: Progress | None = None,
+    **given: Unpack[GenerationKeywords],
+) -> GenerationResult:
+    """Measure how fast a language model generates tokens, as `inferlab generate` does; lists make a sweep.
+
+    A cell that fails is a value in the result, not an exception; Ctrl-C keeps what was measured.
+    """
+    with _Call("generate", GENERATION, given, store, progress) as call:
+        plan = make_generation_plan(model_name(model), call.values)
+        return GenerationResult(call.lab.generate(plan, call.listener))
+
+
 def doctor(*, measure: bool = True, progress: Progress | None = None) -> DoctorResult:
     """Whether this machine is fit for measuring, and what to do about what disturbs, as `inferlab doctor` says."""
     facts = examine()
@@ -263,6 +306,18 @@ def _is_saved(thing: Any, lab: Lab) -> bool:
     return isinstance(thing, BenchmarkResult | Benchmark)
 
 
+def _saved_cells(thing: Any, lab: Lab) -> list[SavedResult]:
+    """All cells of a result that were measured."""
+    if not _is_saved(thing, lab):
+        raise BadInput("Two results that were measured before are compared: objects, files or ids of the store.")
+    if not isinstance(thing, BenchmarkResult | Benchmark):
+        name = str(os.fspath(thing))
+        return flat.load_all(name) if flat.is_file(name) else lab.saved_results(name)
+    record = thing.record if isinstance(thing, BenchmarkResult) else thing
+    cells = [saved_result(record.model.source, record, one) for one in record.outcomes]
+    return [one for one in cells if one is not None]
+
+
 def _saved(thing: Any, lab: Lab) -> SavedResult:
     if not _is_saved(thing, lab):
         raise BadInput("A result that was measured before is compared with another one, not with a model.")
@@ -274,7 +329,8 @@ def _saved(thing: Any, lab: Lab) -> SavedResult:
     name = f"{thing.model.source}, {text.cell_label(thing.outcomes[0].cell)}"
     if len(thing.outcomes) > 1:
         raise BadInput(
-            f"This result has {len(thing.outcomes)} cells. Compare two of them: compare(result[0], result[1])"
+            f"This result has {len(thing.outcomes)} cells. Compare two of them: compare(result[0], result[1]), "
+            "or all of two results: compare_sweeps(result, other)"
         )
     result = saved_result(name, thing, thing.outcomes[0])
     if result is None:
@@ -376,6 +432,7 @@ _EXTRA = {
         (optimize, VERSION),
         (recommend, _HERE),
         (capacity, PLAN),
+        (generate, GENERATION),
         (doctor, {}),
     )
 }

@@ -54,6 +54,14 @@ class EngineFailed(InferlabError):
     exit_code = 3
 
 
+class EngineDied(EngineFailed):
+    """An engine's process ended; `signal` is the name of what ended it, empty where it ended by itself."""
+
+    def __init__(self, message: str, signal: str) -> None:
+        super().__init__(message)
+        self.signal = signal
+
+
 class EngineHung(EngineFailed):
     """An engine's process did not answer for longer than our patience."""
 

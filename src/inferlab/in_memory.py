@@ -15,6 +15,7 @@ import numpy as np
 from inferlab.errors import BadInput
 from inferlab.options import kinds
 from inferlab.options.option import model_name
+from inferlab.records import engine_name
 
 # Protobuf holds no more than 2 GB in one message.
 _LARGE_BYTES = 1_500_000_000
@@ -69,7 +70,7 @@ class InMemory:
         engines = kinds.check_each(kinds.WORD, "engine", given.get("engine") or "onnxruntime")
         inputs = _examples(given)
         name = type(module).__name__
-        if engines == ("torch",):
+        if set(map(engine_name, engines)) == {"torch"}:
             path = self._free(name, ".pt2")
             try:
                 save_module(module, path, inputs, dynamic=True)

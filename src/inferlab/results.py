@@ -8,18 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.measure.capacity import max_rate
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings, find_all
+from inferlab.measure.generation.stats import generation_findings
 from inferlab.measure.stats import summarize
 from inferlab.records import (
     Benchmark,
     Capacity,
     Comparison,
+    ComparisonSweep,
     Finding,
     Outcome,
     Recommendation,
@@ -27,6 +29,7 @@ from inferlab.records import (
     Summary,
     Verdict,
 )
+from inferlab.records.generation import GenerationSweep
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import PRECEDENCE
@@ -52,7 +55,17 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-R = TypeVar("R", Benchmark, Comparison, Recommendation, Capacity, Profile, Optimization)
+R = TypeVar(
+    "R",
+    Benchmark,
+    Comparison,
+    ComparisonSweep,
+    Recommendation,
+    Capacity,
+    Profile,
+    Optimization,
+    GenerationSweep,
+)
 _TABLES = (".json", ".csv", ".md")
 
 
@@ -264,6 +277,77 @@ class ComparisonResult(_Charted[Comparison]):
     def plot(self) -> Figure:
         """A Plotly figure: the ratio of every pair, its interval and the margin."""
         return charts.ratios(charts.of_comparison(self.record))
+
+
+class ComparisonSweepResult(RecordResult[ComparisonSweep], Sequence[ComparisonResult]):
+    """The comparisons of all cells that two sweeps have in common; their intervals hold for all together."""
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(one.verdict for one in self)
+        return f"<ComparisonSweepResult: {len(self)} cells, {verdicts}>"
+
+    def __len__(self) -> int:
+        return len(self.record.results)
+
+    @overload
+    def __getitem__(self, index: int) -> ComparisonResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[ComparisonResult]: ...
+
+    def __getitem__(self, index: int | slice) -> ComparisonResult | list[ComparisonResult]:
+        if isinstance(index, slice):
+            return [ComparisonResult(one) for one in self.record.results[index]]
+        return ComparisonResult(self.record.results[index])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a cell."""
+        return [
+            {
+                "cell": one.place,
+                "ratio": one.ratio.value,
+                "low": one.ratio.low,
+                "high": one.ratio.high,
+                "verdict": one.verdict,
+            }
+            for one in self.record.results
+        ]
+
+    def to_frame(self) -> Any:
+        """The same rows as a pandas DataFrame."""
+        return frame(self.rows(), ["cell", "ratio", "low", "high", "verdict"])
+
+
+class GenerationResult(RecordResult[GenerationSweep]):
+    """How fast a language model generated tokens: one cell or many."""
+
+    def __len__(self) -> int:
+        return len(self.record.outcomes)
+
+    def __repr__(self) -> str:
+        return f"<GenerationResult of {self.record.model.source}: {len(self)} cells, {self.status}>"
+
+    @property
+    def status(self) -> Status:
+        """What became of the whole: failed, cancelled or pending where a cell is, else done."""
+        return min((one.status for one in self.record.outcomes), key=PRECEDENCE.index)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why cells failed; empty where none did."""
+        return tuple(one.failure.message for one in self.record.outcomes if one.failure)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader of the numbers must know, of all cells, as data."""
+        return tuple(
+            one for outcome in self.record.outcomes for one in generation_findings(self.record.model, outcome)
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One object a cell, as in a JSON file."""
+        found: list[dict[str, Any]] = self.to_dict()["results"]
+        return found
 
 
 class RecommendationResult(RecordResult[Recommendation]):

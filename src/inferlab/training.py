@@ -28,9 +28,9 @@ from inferlab.errors import BadInput
 from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.weights import list_weights, stored_values
-from inferlab.optimizing.options import CHANNEL, check_recipe
+from inferlab.optimizing.options import check_recipe
 from inferlab.records import Shape
-from inferlab.records.optimization import Recipe, Schedule
+from inferlab.records.optimization import CHANNEL, Recipe, Schedule
 from inferlab.transform.patterns import as_floats, mask, parse_groups
 from inferlab.units import plural
 

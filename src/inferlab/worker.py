@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
 from inferlab.child import descendants, protocol
-from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
+from inferlab.errors import BadInput, EngineDied, EngineFailed, EngineHung, EngineRefused
 from inferlab.files import Scratch
 from inferlab.settings import CONFINEMENT
 
@@ -85,6 +85,8 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: The engine writes into the model file or beside it, so it gets a copy in a folder of its own.
     writes_model: bool = False
+    #: The engine runs files of its own format, which it makes of the model (`measure/conversion.py`).
+    converts: bool = False
     #: The newest ONNX IR version that the engine reads.
     newest_ir: int | None = None
     #: A program of the user's own: it gets limits, but keeps the user's files and the network.
@@ -95,6 +97,8 @@ class Launch:
     writes: tuple[str, ...] = ()
     #: What to try where its process is ended by a signal, by the signal's name.
     advice: Mapping[str, str] = field(default_factory=dict)
+    #: Options of the engine with which it survives quantised models that end it by SIGILL on this CPU.
+    safe_options: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Engines that inferlab itself uses to read, check and change models.
@@ -433,7 +437,7 @@ class Worker:
                 return False
             time.sleep(0.005)
 
-    def _death(self, do: str) -> EngineFailed:
+    def _death(self, do: str) -> EngineDied:
         by_itself = self._has_ended(5.0)
         self.kill()
         code = self._process.returncode if by_itself else 0
@@ -446,11 +450,13 @@ class Worker:
         elif code == -signal.SIGXCPU:
             how += " (it took more CPU time than such a task may)"
         tail = shorten(_last_words(self.log_tail(200)))
-        advice = self._launch.advice.get(signal.Signals(-code).name, "") if code < 0 else ""
-        return EngineFailed(
+        ended_by = signal.Signals(-code).name if code < 0 else ""
+        advice = self._launch.advice.get(ended_by, "")
+        return EngineDied(
             f"Engine '{name}' died during '{do}': its process {how}."
             + (f" It said: {tail}" if tail else "")
-            + (f" {advice}" if advice else "")
+            + (f" {advice}" if advice else ""),
+            ended_by,
         )
 
     def _refusal(self, data: dict[str, Any]) -> Exception:

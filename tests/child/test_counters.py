@@ -95,6 +95,11 @@ def test_what_was_added_is_what_both_readings_have() -> None:
     assert counters.difference({"a": 1.0, "b": 2.0}, {"a": 1.5, "c": 9.0}) == {"a": 0.5}
 
 
+def test_of_what_concerns_the_machine_a_share_of_the_time_has_its_share() -> None:
+    before, after = {"steal_s": 1.0, "cpu_s": 1.0}, {"steal_s": 3.0, "cpu_s": 2.0}
+    assert counters.difference(before, after, 0.25) == {"steal_s": 0.5, "cpu_s": 1.0}
+
+
 @LINUX
 def test_the_waits_of_all_threads_add_up_those_that_have_ended_too(
     files: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.engines import environments, registry
+from inferlab.engines import environments, registry, specs
 from inferlab.worker import Launch
 
 
@@ -29,15 +29,21 @@ def deepsparse() -> Iterator[Launch]:
 def executor() -> Iterator[Launch]:
     """Intel's Neural Engine, in the same cache; where the CPU cannot run it, its compiler still runs."""
     # Importing the native library would end the process there, so something else is imported as proof.
-    bare = replace(environments.SPECS["executor"], instruction_sets=(), proof=("onnx", "ModelProto"))
+    bare = replace(specs.SPECS["executor"], instruction_sets=(), proof=("onnx", "ModelProto"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(environments.SPECS, "executor", bare)
+        patch.setitem(specs.SPECS, "executor", bare)
         if reason := environments.why_not_here("executor"):
             pytest.skip(reason)
         patch.setenv("INFERLAB_CACHE", _cache())
         environments.install("executor")
         found = registry.launch("executor")
     yield found
+
+
+@pytest.fixture
+def kept_cache() -> str:
+    """A cache folder that outlives the test run."""
+    return _cache()
 
 
 def _cache() -> str:

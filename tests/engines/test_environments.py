@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from inferlab.cli.engines import command
-from inferlab.engines import environments
-from inferlab.engines.environments import EnvironmentSpec
+from inferlab.engines import environments, specs
+from inferlab.engines.specs import EnvironmentSpec
 from inferlab.errors import BadInput
 from inferlab.records import Event
 
@@ -61,7 +61,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, spec: EnvironmentSpec) -> None:
-    monkeypatch.setitem(environments.SPECS, "tiny", spec)
+    monkeypatch.setitem(specs.SPECS, "tiny", spec)
 
 
 def left_in(folder: Path) -> list[str]:
@@ -292,13 +292,14 @@ def test_the_command_installs_only_what_was_agreed_to(
     assert runner.invoke(command, ["remove", "tiny"]).output == f"Removed {cache / 'tiny-1.0'}.\n"
 
 
-def test_an_engine_without_an_environment_of_its_own_cannot_be_installed_or_removed() -> None:
+def test_an_engine_without_an_environment_of_its_own_cannot_be_installed_or_removed(cache: Path) -> None:
     for job in ("install", "remove"):
         result = CliRunner().invoke(command, [job, "onnxruntime"])
         assert isinstance(result.exception, BadInput)
         assert str(result.exception) == (
             "Engine 'onnxruntime' has no environment of its own to install or remove. "
-            "Those that have: deepsparse, executor. See: inferlab engines"
+            "Those that have: deepsparse, executor, and releases such as onnxruntime==1.22.1. "
+            "See: inferlab engines"
         )
 
 
@@ -307,7 +308,7 @@ if __name__ == "__main__":
     def show(event: Event) -> None:
         os.write(1, f"{event.data['step']}\n".encode())
 
-    environments.SPECS["tiny"] = tiny(Path(sys.argv[1]))
+    specs.SPECS["tiny"] = tiny(Path(sys.argv[1]))
     try:
         environments.install("tiny", sys.argv[2], listener=show)
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
+from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.model.reading import inspect_foreign
-from inferlab.records import TensorSpec
+from inferlab.lab import Lab
+from inferlab.measure.cells import jobs
+from inferlab.measure.findings import find
+from inferlab.measure.recommend import deployment
+from inferlab.model.reading import inspect_foreign, read_model
+from inferlab.records import Event, Outcome, Plan, TensorSpec
 from inferlab.worker import Launch, Worker
+from tests.helpers import networks
 
 OPENVINO = Launch("openvino", {"builtin": "openvino", "class": "OpenVino"})
 ONNXRUNTIME = Launch("onnxruntime", {"builtin": "onnxruntime", "class": "OnnxRuntime"})
@@ -33,6 +40,18 @@ class Watched(OpenVino):
     def outputs(self, call, returned):
         import numpy
         return {"allowed": numpy.array(sorted(os.sched_getaffinity(0)))}
+"""
+
+
+# An engine that dies as OpenVINO does of quantised models on some CPUs with AMX, unless it is told to do without.
+DYING = """
+import os, signal
+from inferlab_child.engines.openvino import OpenVino
+class Dying(OpenVino):
+    def bind(self, inputs, stream=0):
+        if os.environ.get("ONEDNN_MAX_CPU_ISA") != "AVX512_CORE_VNNI":
+            os.kill(os.getpid(), signal.SIGILL)
+        return super().bind(inputs, stream)
 """
 
 
@@ -203,6 +222,52 @@ def test_a_file_that_is_no_representation_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "page.xml").write_text("<html></html>")
     with pytest.raises(BadInput, match="is not an OpenVINO model"):
         inspect_foreign(tmp_path / "page.xml", "openvino", "page.xml")
+
+
+def test_a_quantised_model_that_it_dies_of_is_measured_with_older_instructions_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dying.py").write_text(DYING)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["d"]),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+    ]
+    weights = {"scale": np.array(0.1, np.float32), "w": networks.random(4, 4)}
+    onnx.save(networks.a_graph(nodes, weights, (1, 4)), tmp_path / "quantised.onnx")
+    plain = helper.make_node("MatMul", ["x", "w"], ["y"])
+    onnx.save(networks.a_graph([plain], {"w": weights["w"]}, (1, 4)), tmp_path / "plain.onnx")
+    launch = registry.launch
+    safe = {"max_cpu_isa": "AVX512_CORE_VNNI"}
+    monkeypatch.setattr(registry, "launch", lambda name: replace(launch(name), safe_options=safe))
+
+    def measured(name: str, *options: tuple[str, str]) -> Outcome:
+        plan = Plan(
+            str(tmp_path / name), engines=(f"{tmp_path}/dying.py:Dying",), engine_options=options,
+            scenarios=("sync",), num_cores=(1,), time_s=0.1, warmup_s=0.01, processes=1,
+        )  # fmt: skip
+        (outcome,) = Lab().benchmark(plan, events.append).outcomes
+        return outcome
+
+    events: list[Event] = []
+    outcome = measured("quantised.onnx")
+    assert outcome.status == "done", outcome.failure
+    (finding,) = [one for one in find(outcome.cell, outcome.runs) if one.code == "limited-isa"]
+    assert finding.data == {"isa": "AVX512_CORE_VNNI"}
+    assert outcome.runs[0].settings["max_cpu_isa"] == "auto:AVX512_CORE_VNNI"
+    assert [event.data["options"] for event in events if event.code == "limited-isa"] == [
+        "max_cpu_isa=AVX512_CORE_VNNI"
+    ]
+    # What the user says holds, and of a model that is not quantised nothing is tried.
+    for failed in (measured("quantised.onnx", ("max_cpu_isa", "AVX2")), measured("plain.onnx")):
+        assert failed.failure is not None and "was ended by SIGILL" in failed.failure.message
+
+
+def test_the_program_that_deploys_it_limits_its_instructions_as_it_was_measured(model: Path) -> None:
+    (job,) = jobs(Plan(str(model), engines=("openvino",), scenarios=("sync",)), read_model(str(model)))
+    line = "    os.environ[\"ONEDNN_MAX_CPU_ISA\"] = 'AVX512_CORE_FP16'"
+    assert line in deployment(job, decided={"max_cpu_isa": "auto:AVX512_CORE_FP16"}).engine_code
+    assert "ONEDNN_MAX_CPU_ISA" not in deployment(job).engine_code
 
 
 def test_an_abort_is_told_by_its_signal(model: Path) -> None:

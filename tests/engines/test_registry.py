@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from inferlab import Lab, Plan
 from inferlab.cli.engines import command
-from inferlab.engines import environments, registry
+from inferlab.engines import environments, registry, specs
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo, Failure
 from inferlab.worker import Launch, Worker
@@ -88,7 +88,7 @@ def test_an_engine_of_ours_runs_in_our_own_environment() -> None:
 def test_an_unknown_engine_is_answered_with_the_known_ones(plugins: Path) -> None:
     assert refusal("onnxrutime") == (
         "There is no engine 'onnxrutime'. Did you mean 'onnxruntime'? Known engines: onnxruntime, openvino, "
-        "torch, deepsparse, executor, fake, classless, crashing, failing, good, wanting; "
+        "torch, mnn, llamacpp, deepsparse, executor, fake, classless, crashing, failing, good, wanting; "
         "one of your own is given as path/to/file.py:ClassName."
     )
     assert refusal("tensorrt").startswith("There is no engine 'tensorrt'. Known engines: onnxruntime, ")
@@ -166,7 +166,7 @@ def test_a_file_that_is_missing_or_names_no_class_is_bad_input(engine_file: Engi
 def test_every_engine_is_listed_and_none_can_spoil_the_list(plugins: Path, no_environments: Path) -> None:
     infos = {info.name: info for info in registry.list_engines()}
     assert list(infos) == [
-        *("onnxruntime", "openvino", "torch", "deepsparse", "executor", "fake"),
+        *("onnxruntime", "openvino", "torch", "mnn", "llamacpp", "deepsparse", "executor", "fake"),
         *("classless", "crashing", "failing", "good", "wanting"),
     ]
     assert infos["onnxruntime"].state == "ready"
@@ -225,7 +225,7 @@ def test_the_command_prints_json_with_a_format_number(
     no_environments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "BUILTIN", {})
-    monkeypatch.delitem(environments.SPECS, "executor")
+    monkeypatch.delitem(specs.SPECS, "executor")
     result = CliRunner().invoke(command, ["--json"])
     assert json.loads(result.output) == {
         "format": 1,

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Finding, Machine, Model, OutputCheck, TensorSpec
+from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
 from inferlab.records.profile import (
     FORMAT,
     LEVELS,
     Ceilings,
+    ChangedCopy,
     FlopsLayer,
     FlopsProfile,
     Layer,
@@ -314,6 +317,31 @@ def a_profile(**changes: Any) -> Profile:
         id="profile-1",
     )
     return replace(found, **changes)
+
+
+def with_copies(profile: Profile, budget: float = 0.1) -> Profile:
+    """The same profile with copies in INT8, half as slow, without 25 % and 50 % of the channels, and with both."""
+    assert profile.performance is not None
+    layers = tuple(replace(one, pruned={}, int8_ms=0.5 * one.ms) for one in profile.performance.layers)
+    int8 = Recipe(quantization=Quantization("static", calibration_items=8))
+    recipes = [(int8, 0.5, 0.01), *((_without_channels(share), (1 - share) ** 2, share) for share in (0.25, 0.5))]
+    recipes.append((replace(int8, pruning=_without_channels(0.5).pruning), 0.125, 0.51))
+    copies = tuple(
+        ChangedCopy(
+            recipe,
+            part * profile.performance.ms_per_batch,
+            {one.id: part * one.ms for one in layers},
+            Distance(loss, 8, generated=True),
+        )
+        for recipe, part, loss in recipes
+    )
+    performance = replace(profile.performance, layers=layers, pruned={}, pruning="", copies=copies)
+    performance = replace(performance, int8_ms_per_batch=copies[0].ms_per_batch)
+    return with_estimate(replace(profile, performance=performance), budget)
+
+
+def _without_channels(share: float) -> Recipe:
+    return Recipe(pruning=Pruning(share, pattern=CHANNEL, layers={"features.1.conv.2.weight": share}))
 
 
 def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:

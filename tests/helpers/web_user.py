@@ -233,9 +233,11 @@ class Reader(User):
 
 
 def newest(reader: Reader, before: list[str]) -> str:
-    """The card that was not there before, once it has an entry."""
+    """The card that was not there before, once it has an entry and nothing is measured any more."""
 
     def found() -> str | None:
+        if reader.sees("progress"):
+            return None
         fresh = [one for one in reader.cards() if one not in before]
         return fresh[0] if fresh and reader.sees(f"card-{fresh[0]}/menu") else None
 

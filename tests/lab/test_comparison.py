@@ -11,7 +11,7 @@ import pytest
 
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab import Lab
-from inferlab.lab.comparison import split
+from inferlab.lab.comparison import expected_spreads, split
 from inferlab.lab.executor import Local
 from inferlab.machine import Core
 from inferlab.measure.paired import BUILT_IN_PRIOR, ComparisonJob
@@ -41,11 +41,13 @@ class Scripted(Local):
         self.script = script
         self.asked: list[int] = []
         self.cores: list[int] = []
+        self.fresh: list[bool] = []
 
     def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
         batch_size = job.a.cell.batch_size
         self.asked.append(batch_size)
         self.cores.append(job.a.cell.num_cores)
+        self.fresh.append(job.fresh)
         found = self.script.get(f"batch_{batch_size}")
         if isinstance(found, BaseException):
             raise found
@@ -100,6 +102,13 @@ def test_every_comparison_is_kept_with_its_cells_in_one_entry(store: Store) -> N
     assert models and store.entry(series.id).model_digest == models[0].digest
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_all_comparisons_are_of_fresh_processes_where_that_is_asked(store: Store, fresh: bool) -> None:
+    executor = Scripted()
+    Lab(store, executor).compare_all(A, B, fresh=fresh)
+    assert executor.fresh == [fresh, fresh]
+
+
 def test_one_comparison_alone_is_kept_as_one_of_several_is(store: Store) -> None:
     lab = Lab(store, Scripted())
     one = Plan("demo:mlp", scenarios=("sync",), num_cores=(1,))
@@ -131,8 +140,19 @@ def test_pairs_are_expected_to_differ_as_those_on_as_many_cores_did_before(store
     (known,) = executor.priors[5:]
     assert known.sd == pytest.approx(0.0125)
     assert (known.freedom, known.comparisons) == (2.0, 5)
-    assert lab.expected_spread(2) == BUILT_IN_PRIOR
-    assert Lab(None, executor).expected_spread(1) == BUILT_IN_PRIOR
+    assert list(expected_spreads(store)) == [1] and expected_spreads(None) == {}
+
+
+@pytest.mark.parametrize(
+    "brief", ['{"results": 3}', '{"results": [{"num_cores": 1}]}', '{"results": ["x"]}', "[1]"]
+)
+def test_a_store_with_odd_content_is_no_reason_not_to_compare(store: Store, brief: str) -> None:
+    plan = replace(A, batch_sizes=(1,))
+    lab = Lab(store, Expecting())
+    lab.compare(plan, plan)
+    with store._database.writing() as connection:
+        connection.rows("UPDATE entry SET brief = :brief", brief=brief)
+    assert lab.compare(plan, plan).ratio.value == 1.0
 
 
 def test_an_engine_that_fails_at_one_place_does_not_touch_the_others(store: Store) -> None:

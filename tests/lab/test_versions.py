@@ -11,17 +11,23 @@ import numpy as np
 import pytest
 
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.lab import Lab
+from inferlab.lab import Lab, read_model
 from inferlab.lab.executor import Local
 from inferlab.measure.paired import ComparisonJob
+from inferlab.model.datasets import load_data
+from inferlab.model.demo import digits_data
 from inferlab.optimizing import recipe_yaml
+from inferlab.profiling.loss import evaluate
 from inferlab.records import Comparison, Finding, Listener, Plan
 from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe, VersionOptions
 from inferlab.store import open_store
 from inferlab.store.entries import Document
 from inferlab.store.formats import VERSIONS
 from inferlab.store.store import Store
+from inferlab.transform.prune import prune
+from inferlab.units import share
 from inferlab.views import results
+from inferlab.views.optimization import facts
 from tests.helpers.perceptrons import MIDDLE, perceptron
 from tests.helpers.sweeps import WRONG, compared
 
@@ -213,6 +219,32 @@ def test_accuracy_is_told_where_there_are_labels(tmp_path: Path) -> None:
     assert distance.accuracy is not None and distance.accuracy > 0.9
     assert distance.loss_rise is not None and distance.relative_power is not None
     assert found.recipe.model == "demo:digits" and found.recipe.data == ""
+
+
+def test_the_accuracy_that_was_expected_stands_beside_the_one_that_came(tmp_path: Path) -> None:
+    recipe = Recipe(pruning=Pruning(budget=0.02, scope="layers"))
+    asked = VersionOptions(recipe, str(tmp_path / "a.onnx"), data_file="demo:digits", engines=())
+    pruned = Lab().optimize(Plan("demo:digits"), asked)
+    assert pruned.distance is not None and pruned.recipe.pruning is not None
+    expected, original = pruned.distance.expected_accuracy, pruned.distance.original_accuracy
+    model = read_model("demo:digits")
+    data = load_data(digits_data(), model.inputs, model.outputs)
+    drops = [
+        max(
+            0.0,
+            (original or 0.0) - (evaluate(prune(model, {weight: level}, tmp_path), model, data).accuracy or 0.0),
+        )
+        for weight, level in pruned.recipe.pruning.layers.items()
+    ]
+    assert original is not None and drops and expected == pytest.approx(original - sum(drops))
+    (told,) = [pair.value for pair in facts(pruned) if pair.name == "Accuracy"]
+    came = pruned.distance.accuracy
+    assert came is not None and expected is not None
+    assert told == f"{share(came)}, of the original {share(original)}, expected {share(expected)}"
+    # Of INT8 the loss profile says nothing.
+    both = replace(recipe, quantization=Quantization("dynamic"))
+    quantized = Lab().optimize(Plan("demo:digits"), replace(asked, recipe=both, out=str(tmp_path / "b.onnx")))
+    assert quantized.distance is not None and quantized.distance.expected_accuracy is None
 
 
 def test_layers_that_lose_most_by_quantising_keep_their_precision(tmp_path: Path) -> None:

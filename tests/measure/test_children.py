@@ -49,7 +49,11 @@ def test_all_streams_of_all_children_answer(children: tuple[tuple[tuple[int, ...
 def test_a_window_is_stamped_with_what_the_system_says() -> None:
     with loaded(ONE, latency_us="100") as made:
         window = made.measure(0.05)
-    assert window.canary_ns > 0
+        unwatched = made.measure(0.05, watched=False)
+        run = made.run()
+    assert unwatched.streams[0] and (unwatched.counters, unwatched.canary_ns) == ({}, None)
+    assert run.windows == (window, unwatched) and run.peak_memory_bytes is not None
+    assert window.canary_ns is not None and window.canary_ns > 0
     if sys.platform.startswith("linux"):
         assert {"run_queue_wait_s", "involuntary_switches", "cpu_s"} <= set(window.counters)
     assert all(value >= 0 for value in window.counters.values())

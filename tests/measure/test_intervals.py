@@ -122,6 +122,21 @@ def test_the_moderated_interval_takes_the_prior_for_pairs_measured_before() -> N
     assert (estimate.level, estimate.method) == (0.98, "moderated")
 
 
+def test_pairs_of_unlike_precision_count_by_their_weights() -> None:
+    estimate = intervals.moderated([0.04, 0.0], 0.98, SpreadPrior(0.01, 2.0), [0.5, 1.5])
+    # Around 0.01: 0.5 * 0.03² + 1.5 * 0.01², and 2 * 0.01² of the prior, with three degrees of freedom.
+    half_width = stats.t.ppf(0.99, 3) * math.sqrt(0.0008 / 3 / 2)
+    assert estimate.value == pytest.approx(math.exp(0.01))
+    assert estimate.high == pytest.approx(math.exp(0.01 + half_width))
+
+
+def test_the_interval_of_pairs_of_unlike_precision_covers_the_truth() -> None:
+    trials, precision = 4000, np.array([1 / 8] * 3 + [1.0] * 9)
+    draws = 0.01 / np.sqrt(precision) * np.random.default_rng(5).standard_normal((trials, 12))
+    found = [intervals.moderated(one, 0.98, PRIOR, list(precision / precision.mean())) for one in draws.tolist()]
+    assert sum(covers(one, 1.0) for one in found) / trials >= 0.975
+
+
 def test_without_freedom_the_prior_leaves_students_interval() -> None:
     log_ratios = [0.01 * i**2 for i in range(6)]
     estimate = intervals.moderated(log_ratios, 0.98, SpreadPrior(0.5, 0.0))
@@ -284,15 +299,11 @@ def test_adding_processes_until_it_is_precise_keeps_the_coverage(spread: float, 
 
 def sequential(log_ratios: list[float], margin: float, prior: SpreadPrior = PRIOR) -> Estimate:
     """The estimate at which a comparison with all its looks ends."""
-    spent = 0.0
-    for number, pairs in enumerate(intervals.LOOKS, 1):
-        if pairs >= len(log_ratios):
+    looks = intervals.Looks(margin, prior)
+    for pairs in range(1, len(log_ratios)):
+        if looks.look(log_ratios[:pairs]):
             break
-        spent += intervals.look_share(number)
-        estimate = intervals.moderated(log_ratios[:pairs], 1 - intervals.look_share(number), prior)
-        if intervals.clear(estimate, margin):
-            return estimate
-    return intervals.moderated(log_ratios, 1 - (intervals.ALPHA - spent), prior)
+    return looks.estimate(log_ratios)
 
 
 def test_all_looks_together_spend_no_more_than_alpha_and_leave_half_for_the_last() -> None:

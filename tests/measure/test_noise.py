@@ -46,6 +46,12 @@ def test_what_is_not_worth_a_word_is_not_told() -> None:
     assert findings.disturbances([a_run(second())], 1) == []
 
 
+def test_windows_that_were_not_watched_count_with_the_next_one_that_was() -> None:
+    turn = a_window(back_to_back(*[100.0] * 10), canary_ns=None)
+    (found,) = findings.disturbances([a_run(turn, turn, turn, second(run_queue_wait_s=0.2)), a_run(second())], 1)
+    assert found == Disturbance("run_queue_wait_s", 0.04, 0, 2)
+
+
 def test_windows_without_calls_disturb_nothing() -> None:
     empty = a_window(samples(), counters={"run_queue_wait_s": 5.0})
     assert findings.disturbances([a_run(empty)], 1) == []

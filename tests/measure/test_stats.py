@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.measure import stats
-from inferlab.records import Cell, Run, Summary
+from inferlab.records import Cell, Pair, Run, Summary
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
 
 
@@ -207,3 +207,25 @@ def test_requests_that_were_all_served_have_their_own_percentiles() -> None:
     assert summary.unserved_share == 0.0
     assert summary.median_ms.value == pytest.approx(500.5)
     assert summary.percentiles_ms[99.0] == pytest.approx(990.01)
+
+
+def test_memory_and_loading_of_two_arms_are_compared_pair_by_pair() -> None:
+    def pair(a_bytes: int | None, b_bytes: int, b_load_s: float = 2.0) -> Pair:
+        run = a_run(a_window(back_to_back(1.0)), peak_memory_bytes=a_bytes, load_s=1.0)
+        other = dataclasses.replace(run, peak_memory_bytes=b_bytes, load_s=b_load_s)
+        return Pair(run, other, 0.0)
+
+    pairs = [pair(100, 150), pair(200, 300)]
+    memory = stats.resource_ratio(pairs, "memory")
+    assert memory is not None and memory.ends is not None
+    assert memory.value == pytest.approx(1.5)
+    # Two pairs that agree count beside two of 2 %, three degrees of freedom in all.
+    half = 4.5407 * 0.02 * math.sqrt(2 / 3 / 2)
+    assert memory.ends == pytest.approx((1.5 * math.exp(-half), 1.5 * math.exp(half)), rel=1e-4)
+    load = stats.resource_ratio(pairs, "load")
+    assert load is not None and load.value == pytest.approx(2.0) and load.ends is not None
+    assert load.ends[1] / load.ends[0] > memory.ends[1] / memory.ends[0]
+    only_one = stats.resource_ratio(pairs[:1], "memory")
+    assert only_one is not None and only_one.ends is None
+    assert stats.resource_ratio([pair(None, 150)], "memory") is None
+    assert stats.resource_ratio([], "load") is None

@@ -15,6 +15,7 @@ from onnxruntime import InferenceSession
 from inferlab.child import protocol
 from inferlab.child.engines.base import BadOption, Engine, LoadOptions
 from inferlab.child.engines.deepsparse import DeepSparse
+from inferlab.child.engines.mnn import Mnn
 from inferlab.child.engines.onnxruntime import OnnxRuntime
 from inferlab.child.engines.openvino import OpenVino
 from inferlab.child.engines.torch import Torch
@@ -280,7 +281,7 @@ _NAMES = (
 )
 
 
-@pytest.mark.parametrize("engine", [DeepSparse, OnnxRuntime, OpenVino, Torch])
+@pytest.mark.parametrize("engine", [DeepSparse, Mnn, OnnxRuntime, OpenVino, Torch])
 def test_names_in_a_model_are_no_code_in_the_program_that_deploys_it(engine: type[Engine], marker: Path) -> None:
     shapes = {name: [1, 4] for name in _NAMES}
     options = LoadOptions("onnx", [0], 1, 1, 1, "single_stream", "core", 1, shapes, {})

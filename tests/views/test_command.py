@@ -31,12 +31,15 @@ def asked(text: str) -> tuple[Any, ...]:
     def tell(self: Lab, *what: Any) -> NoReturn:
         raise Asked(*what)
 
+    def tell_comparison(self: Lab, *what: Any, fresh: bool) -> NoReturn:
+        raise Asked(*what[:4], fresh)
+
     def tell_benchmark(self: Lab, plan: Plan, *more: Any, **live: Any) -> NoReturn:
         raise Asked(plan)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lab, "benchmark", tell_benchmark)
-        patch.setattr(Lab, "compare", tell)
+        patch.setattr(Lab, "compare", tell_comparison)
         patch.setattr(Lab, "profile", tell)
         with pytest.raises(Asked) as found:
             group.main([name, "--no-save", "-q", *rest], "inferlab", standalone_mode=False)
@@ -123,9 +126,9 @@ def test_any_benchmark_is_read_again_as_it_was_planned(model: str, fields: dict[
 ARM = {**alone(CELL | STREAMS), "engines": ENGINES.map(lambda one: (one,)), "stream_mode": STREAM_MODES}
 
 
-@given(MODELS, default_or(ARM | REST), st.data(), SECONDS, st.floats(0, 1))
+@given(MODELS, default_or(ARM | REST), st.data(), SECONDS, st.floats(0, 1), st.booleans())
 def test_any_comparison_is_read_again_as_it_was_planned(
-    model: str, fields: dict[str, Any], data: st.DataObject, time_s: float, margin: float
+    model: str, fields: dict[str, Any], data: st.DataObject, time_s: float, margin: float, fresh: bool
 ) -> None:
     a = Plan(model, **fields)
     own = {
@@ -133,9 +136,7 @@ def test_any_comparison_is_read_again_as_it_was_planned(
         **{name: REST[name] for name in ("input_shapes", "thread_pinning", "engine_options", "cpu_list")},
     }
     b = replace(a, **data.draw(default_or({**own, "model": MODELS})))
-    assert asked(command.comparison(a, b, time_s, margin))[:2] == (a, b)
-    _, _, found_s, found_margin, _ = asked(command.comparison(a, b, time_s, margin))
-    assert (found_s, found_margin) == (time_s, margin)
+    assert asked(command.comparison(a, b, time_s, margin, fresh)) == (a, b, time_s, margin, fresh)
 
 
 WANTED: dict[str, st.SearchStrategy[Any]] = {

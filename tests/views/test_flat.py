@@ -165,15 +165,25 @@ def test_of_two_sweeps_all_cells_that_both_have_are_compared_in_one_table(tmp_pa
     assert lines[:2] == [f"A: {tmp_path}/a.csv", f"B: {tmp_path}/b.json"]
     assert [line.split()[2] for line in lines if line.startswith("batch size")] == ["1", "8"]
     assert "Note: the results also differ in engine: onnxruntime and openvino." in lines
-    assert f"Note: {tmp_path}/a.csv#3 has no counterpart." in lines
+    assert f"Note: only {tmp_path}/a.csv has batch size 32." in lines
+    assert "Intervals: they hold for all 2 cells together, at 98 %; margin 1 %" in lines
 
 
 def test_sweeps_without_a_common_cell_are_refused(tmp_path: Path) -> None:
     views.write(sweep("onnxruntime", (1, 2.0), (2, 2.0)), tmp_path / "a.json")
     views.write(sweep("onnxruntime", (4, 2.0), (8, 2.0)), tmp_path / "b.json")
     a, b = (flat.load_all(str(tmp_path / name)) for name in ("a.json", "b.json"))
-    with pytest.raises(BadInput, match=r"a\.json and .*b\.json have no cell in common. Name one of each, such as"):
+    with pytest.raises(
+        BadInput, match=r"a\.json and .*b\.json have no cell in common. Name one of each: .*json#1"
+    ):
         Lab.compare_saved(a, b)
+
+
+def test_a_sweep_without_a_measured_cell_is_refused(tmp_path: Path) -> None:
+    views.write(Benchmark(Plan("m"), MODEL, (FAILED, FAILED)), tmp_path / "a.json")
+    failed = flat.load_all(str(tmp_path / "a.json"))
+    with pytest.raises(BadInput, match="One of the two has no cell that was measured"):
+        Lab.compare_saved(failed, failed)
 
 
 @pytest.mark.parametrize(

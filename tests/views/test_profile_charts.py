@@ -12,7 +12,14 @@ from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
 from inferlab.records.profile import LossLayer, PerformanceProfile, Profile
 from inferlab.views.charts import profiles as charts
-from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated, with_layers
+from tests.helpers.profiles import (
+    a_loss_profile,
+    a_performance_profile,
+    a_profile,
+    repeated,
+    with_copies,
+    with_layers,
+)
 
 PROFILE = a_profile()
 LEVELS = ["0.2", "0.4", "0.6", "0.7", "0.8", "0.85", "0.9", "0.95", "0.975", "0.99"]
@@ -66,6 +73,23 @@ def test_what_can_be_chosen_is_what_was_measured() -> None:
     assert PROFILE.estimate is not None
     by_parameters = replace(PROFILE.estimate, gained="parameters", estimated_ms_per_batch=None)
     assert "estimated" not in charts.summaries(replace(PROFILE, estimate=by_parameters))
+
+
+def test_copies_with_fewer_channels_can_be_chosen_and_the_estimate_follows_the_budget() -> None:
+    profile = with_copies(PROFILE)
+    known = charts.summaries(profile)
+    assert list(known)[:4] == ["baseline", "int8", "channels-0.25", "channels-0.5"]
+    assert list(known)[4:7] == ["int8-channels-0.5", "estimated", "speedup"]
+    assert known["channels-0.25"] == "25 % of channels removed ms"
+    before = {one.index: one.ms for one in measured().layers}
+    halved = by_index(charts.layer_results(profile, "channels-0.5"))
+    assert halved == pytest.approx({index: 0.25 * ms for index, ms in before.items()})
+    estimated = charts.layer_results(profile, "estimated")
+    assert by_index(estimated) == pytest.approx({index: 0.5 * ms for index, ms in before.items()})
+    assert "INT8" in estimated.layout.title.text
+    # Within this budget both are done: an eighth is left.
+    wide = by_index(charts.layer_results(with_copies(PROFILE, 0.6), "estimated"))
+    assert wide == pytest.approx({index: 0.125 * ms for index, ms in before.items()})
 
 
 def test_types_are_sorted_by_their_time_and_fallbacks_are_marked() -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Finding, OutputCheck
-from inferlab.records.profile import PerformanceProfile, Profile
+from inferlab.records.profile import PerformanceProfile, Profile, Verified
+from inferlab.views import tables
+from inferlab.views.profile import blocks
 from inferlab.views.profile_report import report
 from tests.helpers.browser import BROWSER, found_in
-from tests.helpers.profiles import a_performance_profile, a_profile, with_layers
+from tests.helpers.profiles import a_performance_profile, a_profile, with_copies, with_layers
 from tests.helpers.report_pages import Page, drawn, options, own, titles
 
 PROFILE = a_profile()
@@ -79,6 +82,15 @@ def test_the_head_and_the_summary_tell_the_numbers_with_their_intervals(page: Pa
     assert tiles["Output check"] == "match"
     assert tiles["Parameters"] == "3.49 M" and tiles["Average sensitivity"] == "0.0984"
     assert tiles["Estimated reduction"] == "74 %" and tiles["Estimated recovery"] == "95.7 %"
+
+
+def test_with_labels_the_estimate_names_the_accuracy_that_it_expects() -> None:
+    assert PROFILE.estimate is not None
+    labelled = replace(PROFILE, estimate=replace(PROFILE.estimate, accuracy=0.912))
+    texts = Page(report(labelled)).texts
+    place = texts.index("Estimated recovery")
+    assert texts[place + 1 : place + 3] == ["95.7 %", "accuracy 91.2 % expected"]
+    assert "95.7 % recovered, accuracy 91.2 % expected)" in "\n".join(tables.text(blocks(labelled)))
 
 
 def test_what_must_not_be_missed_stands_above_everything() -> None:
@@ -202,6 +214,59 @@ def test_other_budgets_are_estimated_too_and_the_own_one_is_shown(text: str) -> 
     assert re.findall(r'value="(\S*?)" selected', found[1]) == ["0.05"]
     assert re.findall(r'data-key="(\S*?)">', text) == ["0.05"]  # all others are hidden
     assert "The estimate is off by -3.85 %." in text
+
+
+def test_the_best_that_was_tried_is_the_headline_and_all_else_stands_beside_it() -> None:
+    profile = with_copies(PROFILE)
+    ms = measured().ms_per_batch
+    page = Page(report(profile))
+    assert {"Estimated time per batch (ms)", f"{ms / 2:.3f}", "2.00 ×", "INT8"} <= set(page.texts)
+    assert "25 % of channels removed" in page.texts
+    assert "its loss of 0.25 is above the budget of 0.1" in page.texts
+    shown = "\n".join(tables.text(blocks(profile)))
+    assert f"Estimate: {ms / 2:.4f} ms/batch, 2 times as fast (INT8; loss 0.01 of a budget of 0.1)" in shown
+    assert f"Also tried: 25 % of channels removed: {0.5625 * ms:.4f} ms/batch, 1.78 times as fast" in shown
+
+
+def test_other_budgets_move_all_that_was_tried_not_only_zeros() -> None:
+    panels = dict(re.findall(r'data-key="([\d.]+)"[^>]*>(.*?)(?=data-key=|$)', report(with_copies(PROFILE)), re.S))
+    head = {key: re.findall(r"\d\.\d\d ×", panel)[0] for key, panel in panels.items() if "×" in panel}
+    within_int8 = dict.fromkeys(["0.01", "0.02", "0.05", "0.1"], "2.00 ×")
+    assert head == {**within_int8, "0.2": "2.47 ×", "0.5": "6.61 ×", "1": "8.00 ×"}
+    assert "INT8 with 50 % of channels removed" in panels["1"] and "INT8 with" not in panels["0.1"]
+
+
+def test_a_verified_gain_stands_beside_its_measurement() -> None:
+    profile = with_copies(PROFILE)
+    ms = measured().ms_per_batch
+    verified = Verified(ms / 1.6, (ms / 1.7, ms / 1.5), ms, -0.2, 0.02, OutputCheck("match"))
+    best = replace(profile.gains[0], verified=verified)
+    texts = Page(report(replace(profile, gains=(best, *profile.gains[1:])))).texts
+    place = texts.index("Verified at a budget of 0.1")
+    assert {"2.00 ×", "1.60 ×", "0.01", "0.02"} <= set(texts[place:])
+    assert any(text.startswith("The estimate is off by -20 %.") for text in texts[place:])
+
+
+def test_where_nothing_gains_every_view_says_so() -> None:
+    nothing = with_copies(PROFILE, 0.001)
+    shown = "\n".join(tables.text(blocks(nothing)))
+    assert "Estimate: no faster: nothing that was tried gains within the loss budget" in shown
+    assert "Tried: INT8: " in shown
+    page = Page(report(nothing)).texts
+    tile = page.index("Estimated speed-up")
+    assert page[tile : tile + 3] == [
+        "Estimated speed-up",
+        "1.00 ×",
+        "nothing that was tried gains within the loss budget",
+    ]
+
+
+def test_levels_that_gain_no_time_are_no_estimate_of_one() -> None:
+    slow = a_performance_profile(pruned={"0.9": measured().ms_per_batch}, copies=())
+    nothing = with_estimate(replace(PROFILE, performance=slow, estimate=None), 0.1)
+    assert nothing.gains == ()
+    shown = "\n".join(tables.text(blocks(nothing)))
+    assert "Estimate: no faster: nothing that was tried gains within the loss budget" in shown
 
 
 def test_without_layers_nothing_is_said_of_their_profiler() -> None:

@@ -24,7 +24,7 @@ from inferlab.store.store import Store
 from inferlab.units import decimal
 from tests.helpers.http_calls import ended
 from tests.helpers.odd_models import random_model
-from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated
+from tests.helpers.profiles import a_loss_profile, a_performance_profile, a_profile, repeated, with_copies
 from tests.helpers.web_server import Server, left_the_machine, requested, until
 from tests.helpers.web_user import User
 
@@ -172,6 +172,23 @@ def reader(browser: webdriver.Chrome, server: Server) -> Reader:
 @pytest.fixture
 def page(shelf: Shelf) -> str:
     return f"/projects/{shelf.project}/performance/{shelf.baseline}"
+
+
+def test_the_summary_shows_the_best_that_was_tried_and_the_budget_moves_it(reader: Reader, shelf: Shelf) -> None:
+    profile = with_copies(PROFILE)
+    assert profile.performance is not None
+    ms = profile.performance.ms_per_batch
+    entry = shelf.add(profile)
+    reader.open(f"/projects/{shelf.project}/performance/{entry}")
+    assert reader.stat("estimated-ms")[1:] == [f"{ms / 2:.3f}", "loss 0.01 of 0.1"]
+    assert reader.stat("estimated-speedup")[1:] == ["2.00 ×", "INT8"]
+    reader.see("estimate-note", "Also tried: 25 % of channels removed: 1.78 × (its loss of 0.25 is above")
+    reader.choose("summaries-summary-type", "50 % of channels removed ms")
+    reader.type("budget", "0.6")
+    reader.see("estimated-speedup", "INT8 with 50 % of channels removed")
+    reader.type("budget", "0.001")
+    reader.see("estimated-speedup", "nothing that was tried gains within the loss budget")
+    reader.see("estimate-note", "Tried: INT8: 2.00 × (its loss of 0.01 is above the budget of 0.001)")
 
 
 def test_the_summary_tells_what_was_measured_with_its_intervals(reader: Reader, page: str) -> None:

@@ -25,7 +25,7 @@ from inferlab.units import decimal, share
 from inferlab.workspace.version_requests import Basis
 from tests.helpers.http_calls import ABSENT, ended, job_of, refused
 from tests.helpers.odd_models import weightless_model
-from tests.helpers.profiles import a_loss_profile, a_profile
+from tests.helpers.profiles import a_loss_profile, a_profile, with_copies
 from tests.helpers.web_server import Server, left_the_machine, requested, until
 from tests.helpers.web_user import Reader as CardReader
 
@@ -135,6 +135,27 @@ def test_what_is_predicted_follows_the_sliders(maker: Maker, predicted: str) -> 
     assert 10 < mean < 90
     maker.see("sparsity-slider").find_element(By.CSS_SELECTOR, "[tabindex]").send_keys(Keys.ARROW_LEFT * 3)
     maker.shows(BASIS.predicted(BASIS.alike((mean - 3) / 100)))
+
+
+def test_a_version_as_estimated_has_the_channels_and_the_precision_of_the_estimate(
+    maker: Maker, server: Server
+) -> None:
+    profile = with_copies(PROFILE, 0.6)
+    assert profile.performance is not None
+    with open_store(str(server.store)) as store:
+        project = store.projects.add("MobileNetV2", "", profile.model).id
+        store.add_document("profile", profile.model.source, content_of(profile), project_id=project)
+        maker.open(f"/projects/{project}/optimization")
+        maker.type("budget", "0.6")
+        maker.click("preset-estimated")
+        maker.see("levels-told", "Whole channels go")
+        # An eighth is left of the time: INT8 halves it, half of the channels are a quarter of the work.
+        maker.see("estimated-ms", f"{profile.performance.ms_per_batch / 8:.3f}")
+        maker.see("estimated-speedup", "8.00 ×")
+        maker.type("budget", "0.1")
+        maker.click("preset-estimated")
+        maker.see("estimated-speedup", "2.00 ×")
+        store.projects.remove(project)
 
 
 def test_presets_say_what_they_cannot_know(maker: Maker, predicted: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from inferlab.engines import environments, registry
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo
-from inferlab.workspace.engines import Engines
+from inferlab.workspace.engines import Engines, title
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A note of every time that all engines were asked, which takes seconds."""
     notes: list[str] = []
 
-    def ask() -> list[EngineInfo]:
+    def ask(releases: bool) -> list[EngineInfo]:
         notes.append("asked")
         return [EngineInfo("onnxruntime", "ready", kinds=("onnx",))]
 
@@ -46,3 +46,8 @@ def test_only_known_engines_can_be_named(asked: list[str]) -> None:
     assert engines.named("onnxruntime").state == "ready"
     with pytest.raises(BadInput, match=r"There is no engine 'my\.py:Mine'\. Known engines: onnxruntime\."):
         engines.named("my.py:Mine")
+
+
+def test_a_release_is_called_by_its_engine_and_its_version() -> None:
+    assert title("onnxruntime==1.22.1") == "ONNX Runtime 1.22.1"
+    assert (title("onnxruntime"), title("tempo==1.0")) == ("ONNX Runtime", "tempo==1.0")

@@ -59,10 +59,6 @@ def test_of_a_comparison_the_engine_that_was_chosen_is_b() -> None:
         (asked_benchmark(batch_sizes=tuple(range(1, 300))), "These are 299 combinations"),
         (asked_benchmark(compare_engine="onnxruntime"), "Both sides of the comparison are ONNX Runtime."),
         (asked_benchmark(compare_engine="openvino", against="abcdefghij"), "not with both"),
-        (
-            asked_benchmark(compare_engine="openvino", scenario="server", rate=5.0),
-            "Engines are compared at full load",
-        ),
         (asked_benchmark(scenario="nonsense"), "'nonsense' is not possible here"),
     ],
 )

@@ -17,6 +17,8 @@ _CANARY = bytes(range(256)) * 32
 _CANARY_ROUNDS = 16
 _CANARY_TRIES = 5
 
+_OF_THE_MACHINE = ("steal_s", "throttled_s", "cpu_pressure_s")
+
 # Nanoseconds that threads waited which have ended since, by their ids and the moments of their start: the system
 # gives an id to another thread later.
 _ended: Dict[Tuple[int, str], int] = {}
@@ -33,9 +35,10 @@ def read(cpus: Sequence[int]) -> Dict[str, float]:
     return totals
 
 
-def difference(before: Dict[str, float], after: Dict[str, float]) -> Dict[str, float]:
-    """What was added between two readings."""
-    return {name: after[name] - before[name] for name in after if name in before}
+def difference(before: Dict[str, float], after: Dict[str, float], share: float = 1.0) -> Dict[str, float]:
+    """What was added between two readings; of what concerns the whole machine, for a share of the time."""
+    added = {name: after[name] - before[name] for name in after if name in before}
+    return {name: value * share if name in _OF_THE_MACHINE else value for name, value in added.items()}
 
 
 def remember_thread() -> None:

@@ -12,6 +12,16 @@ from typing import Dict, List, Set
 _MOST_ROUNDS = 50
 
 
+def die_with_parent() -> None:
+    """Ask Linux to kill us when the parent dies: a hung engine would never notice the closed pipe."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def become_subreaper() -> None:
     """Ask Linux to make us the parent of every descendant that loses its own, so that it can be found."""
     if not sys.platform.startswith("linux"):

@@ -20,7 +20,6 @@ def main() -> None:
     """Serve requests until told to stop or until the parent is gone."""
     package = _become_package()
     requests, answers = _private_pipes()
-    _die_with_parent()
     from inferlab_child import (  # type: ignore[import-not-found,unused-ignore]
         descendants,
         forking,
@@ -28,6 +27,7 @@ def main() -> None:
     )
 
     assert package.__name__ == "inferlab_child"
+    descendants.die_with_parent()
     while True:
         descendants.become_subreaper()
         child = session.Session()
@@ -37,7 +37,7 @@ def main() -> None:
         # What is imported now, every session finds: each is a process of its own, forked from this one.
         if not forking.fork_for_each_session(requests, answers):
             return
-        _die_with_parent()
+        descendants.die_with_parent()
 
 
 def _serve(child: Any, requests: BinaryIO, answers: BinaryIO) -> bool:
@@ -116,16 +116,6 @@ def _private_pipes() -> Tuple[BinaryIO, BinaryIO]:
     os.dup2(2, 1)
     sys.stdin = os.fdopen(0, closefd=False)
     return requests, answers
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill us when the parent dies: a hung engine would never notice the closed pipe."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    PR_SET_PDEATHSIG = 1
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ def closed_loop(
     several in threads of their own.
     """
     gc.collect()
+    # What is left need not be looked at again: short windows that follow each other have no time for that.
+    gc.freeze()
     gc.disable()
     try:
         start_ns = max(start_ns, time.perf_counter_ns() + (_THREADS_LEAD_NS if len(calls) > 1 else 0))

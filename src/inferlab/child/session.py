@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
-from . import confinement, counters, forking, loop, protocol, scenarios, server
+from . import confinement, counters, forking, generation, loop, protocol, scenarios, server
 from .engines import find, find_name
 from .engines.base import BadOption, Engine, LoadOptions
 from .model_files import files_of
@@ -58,6 +58,9 @@ class Session:
         #: How to confine this process before it reads the first model; None where that is done or not wanted.
         self._policy: Optional[Dict[str, Any]] = None
         self._cpu_s: Optional[float] = None
+        #: The noise counters and the time before the first window that was not watched; seconds of such windows.
+        self._before: Optional[Tuple[Dict[str, float], float]] = None
+        self._unwatched_s = 0.0
 
     def cut_short(self) -> None:
         """Let the slice that is running, or that was asked for just now, end with its next inference."""
@@ -76,19 +79,25 @@ class Session:
             "describe": self._describe,
             "inspect": self._inspect,
             "deployment": self._deployment,
+            "convert": self._convert,
             "load": self._load,
             "inputs": self._take_inputs,
             "infer": self._infer,
             "slice": self._slice,
             "serve": self._serve,
             "layers": self._layers,
+            "context": self._context,
+            "generate": self._generate,
+            "force": self._force,
             "task": self._task,
         }
         do = message["do"]
         if self._policy is not None and do not in _WITHOUT_MODEL:
             self._confine(message)
         measures = message.get("task") in _MEASURING
-        confinement.limit_cpu_for_now(self._cpu_s if do in ("inspect", "task") and not measures else None)
+        confinement.limit_cpu_for_now(
+            self._cpu_s if do in ("inspect", "convert", "task") and not measures else None
+        )
         try:
             return requests[do](message, blocks)
         finally:
@@ -162,6 +171,10 @@ class Session:
         options = _load_options(message, groups[0], len(groups) if message["layout"] == "one" else 1)
         return {"code": find(self._reference).deployment(options)}, []
 
+    def _convert(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Write the model into a folder in the engine's own format."""
+        return {"files": find(self._reference)().convert(message["model"], message["out"], message["options"])}, []
+
     def _load(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Load the model, once for each group of CPUs or once for all streams; the first load is timed."""
         import numpy
@@ -232,7 +245,7 @@ class Session:
             )
             return [array for one in taken for array in (one.starts, one.ends)], any(one.full for one in taken)
 
-        return self._stamped(measure, message["watch"])
+        return self._stamped(measure, message["watch"], message.get("watched", True))
 
     def _serve(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Serve requests that arrive at set moments, from a queue of our own or shared with other processes."""
@@ -248,16 +261,32 @@ class Session:
 
         return self._stamped(measure, message["watch"])
 
-    def _stamped(self, measure: Callable[[List[Call], List[List[int]]], Measured], watch: List[int]) -> Answer:
-        """Measure between two readings of the noise counters; afterwards the canary sings."""
+    def _stamped(
+        self,
+        measure: Callable[[List[Call], List[List[int]]], Measured],
+        watch: List[int],
+        watched: bool = True,
+    ) -> Answer:
+        """Measure between two readings of the noise counters.
+
+        Windows that are not watched follow each other closely: the next one that is tells of them too.
+        """
         calls = [self._call(index, 0) for index in range(len(self._streams))]
-        memory_before = counters.memory_bytes()["peak"]
-        before = counters.read(watch)
+        memory_before = counters.memory_bytes()["peak"] if watched else None
+        began = time.perf_counter()
+        before, since = self._before or (counters.read(watch), began)
         blocks, full = measure(calls, [stream.cpus for stream in self._streams])
-        after = counters.read(watch)
+        ended = time.perf_counter()
+        measured_s = self._unwatched_s + ended - began
+        if not watched:
+            self._before, self._unwatched_s = (before, since), measured_s
+            return {"full": full}, blocks
+        self._before, self._unwatched_s = None, 0.0
+        # Between windows that are not watched another process may be measured.
+        noise = counters.difference(before, counters.read(watch), measured_s / (ended - since))
         memory = counters.memory_bytes()
         return {
-            "counters": counters.difference(before, after),
+            "counters": noise,
             "canary_ns": counters.canary_ns(),
             "peak_memory_bytes": _without(blocks, memory["peak"], memory_before),
             "steady_memory_bytes": _without(blocks, memory["now"], 0),
@@ -278,6 +307,28 @@ class Session:
         found = dict(engine.layer_times(self._inputs[0], message["seconds"], message["imposed_sparsity"]))
         graph = found.pop("graph", None)
         return found, [] if graph is None else [graph]
+
+    def _context(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Fill the cache of a model that generates with tokens; they stay for all generations that follow."""
+        context = protocol.unpack_arrays(message["arrays"], blocks)["context"]
+        self._generator = generation.Generator(self._streams[0].engine, context)
+        return {"memory_bytes": counters.memory_bytes()["now"]}, []
+
+    def _generate(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Generate tokens behind new prompts, each token timed."""
+        prompts = protocol.unpack_arrays(message["arrays"], blocks)["prompts"]
+        told, arrays = self._generator.generate(
+            prompts, message["new_tokens"], message["watch"], message["memory"]
+        )
+        heads, out = protocol.pack_arrays(arrays)
+        return {"arrays": heads, "settings": self._settings, **told}, out
+
+    def _force(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """What the engine would choose in place of each token that follows prompts, given those before it."""
+        given = protocol.unpack_arrays(message["arrays"], blocks)
+        arrays = self._generator.force(given["prompts"], given["tokens"], message["margins"])
+        heads, out = protocol.pack_arrays(arrays)
+        return {"arrays": heads}, out
 
     def _task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Do a job that needs an engine's package but measures nothing (exporting, …)."""

@@ -25,7 +25,7 @@ Options that take a list (1,8,32 or 1-4 or 1-64*2) make a sweep: every combinati
 {MODELS}"""
 _RESUME = "Resume an interrupted sweep: the newest, or the one with this id."
 # What may be said beside --resume: all else is fixed already.
-_WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save", "baseline")
+_WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save", "baseline", "yes")
 
 
 @click.command("benchmark", cls=Command, help=_HELP)

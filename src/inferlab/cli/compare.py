@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferlab.cli.options import MODELS, Command, declared_options
+from inferlab.cli.terminal import show_blocks
 from inferlab.cli.work import Work, measures
 from inferlab.errors import BadInput
 from inferlab.options.option import Option
 from inferlab.options.plan import COMPARISON, PER_ARM
-from inferlab.records import Comparison, ComparisonSweep
+from inferlab.records import Comparison, ComparisonSweep, Plan
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
@@ -21,7 +23,10 @@ _HELP = f"""Is B faster than A? Both are measured interleaved, in fresh processe
 \b
   inferlab compare old.onnx new.onnx                       two models
   inferlab compare model.onnx -e onnxruntime,openvino      two engines
+  inferlab compare model.onnx -e onnxruntime==1.22.1,onnxruntime==1.31.1 --layers
+                                                           two releases, and which layers changed
   inferlab compare model.onnx --a num_cores=1 --b num_cores=2
+  inferlab compare old.onnx new.onnx -s server --rate 50   response times to the same requests
   inferlab compare monday.json friday.json                 two saved results (files, or ids of inferlab history),
                                                            of sweeps all cells that both have
 
@@ -29,6 +34,7 @@ The verdict speaks of B against A: faster, slower, same (within the margin) or i
 
 {MODELS}"""
 _ARM = "An option of arm {} alone, such as num_cores=2 or engine-option=spinning=0. May be repeated."
+_LAYERS = "Profile both as well, and end with the layers that differ, for half as long again."
 _GATE = "Act as a gate: exit 1 if B is slower, 4 if that is inconclusive, 0 otherwise."
 #: What an arm may have of its own, by every long way to write it.
 _OF_AN_ARM = {
@@ -44,18 +50,35 @@ _OF_AN_ARM = {
 @declared_options("compare", COMPARISON)
 @click.option("--a", "only_a", multiple=True, metavar="OPTION=VALUE", help=_ARM.format("A"))
 @click.option("--b", "only_b", multiple=True, metavar="OPTION=VALUE", help=_ARM.format("B"))
+@click.option("--layers", is_flag=True, help=_LAYERS)
 @click.option("--fail-if", type=click.Choice(["slower"]), help=_GATE)
 @click.option("--strict", is_flag=True, help="Outputs that differ are a failure (exit code 5).")
 @measures
-def command(models: tuple[str, ...], strict: bool, fail_if: str | None, work: Work, **given: Any) -> int:
+def command(
+    models: tuple[str, ...], layers: bool, strict: bool, fail_if: str | None, work: Work, **given: Any
+) -> int:
     """Parse, compare, show."""
     with work.lab() as lab:
-        comparison = _compare(models, given, lab, work)
-    work.show(comparison)
-    return work.exit_code(_exit_code(comparison, fail_if, strict))
+        plans, comparison = _compare(models, given, layers, lab, work)
+        work.show(comparison)
+        if layers and not comparison.interrupted:
+            _show_layers(plans, given["time"], lab, work)
+    return work.exit_code(exit_code(comparison, fail_if, strict))
 
 
-def _compare(models: tuple[str, ...], given: dict[str, Any], lab: Lab, work: Work) -> Comparison | ComparisonSweep:
+def _show_layers(plans: Sequence[Plan], time_s: float, lab: Lab, work: Work) -> None:
+    """The layers that differ, of profiles of both arms."""
+    from inferlab.views.profile_tables import diff_blocks
+
+    diff = lab.compare_layers(plans[0], plans[1], time_s / 2, work.log)
+    click.echo()
+    show_blocks(diff_blocks(diff))
+
+
+def _compare(
+    models: tuple[str, ...], given: dict[str, Any], layers: bool, lab: Lab, work: Work
+) -> tuple[Sequence[Plan], Comparison | ComparisonSweep]:
+    """The plans of both arms, none where saved results are compared, and what came out."""
     from inferlab.lab.comparison import arm_plans
     from inferlab.views import flat
 
@@ -63,14 +86,18 @@ def _compare(models: tuple[str, ...], given: dict[str, Any], lab: Lab, work: Wor
     in_files = [flat.is_file(name) for name in models]
     are_saved = [in_file or lab.has_entry(name) for in_file, name in zip(in_files, models, strict=True)]
     if any(are_saved):
+        if layers:
+            raise BadInput("Layers are those of models that are measured now: name the models, not saved results.")
         if are_saved != [True, True]:
             raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
         a, b = (
             flat.load_all(name) if in_file else lab.saved_results(name)
             for in_file, name in zip(in_files, models, strict=True)
         )
-        return lab.compare_saved(a, b, given["margin"])
-    return lab.compare(*arm_plans(models, given, own), given["time"], given["margin"], work.log)
+        return (), lab.compare_saved(a, b, given["margin"])
+    plans = arm_plans(models, given, own)
+    work.need_engines(engine for plan in plans for engine in plan.engines)
+    return plans, lab.compare(*plans, given["time"], given["margin"], work.log, fresh=given["fresh"])
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -106,7 +133,8 @@ def _read(option: Option, given: str | list[str]) -> Any:
         raise BadInput(f"{option.keyword}={given if isinstance(given, str) else given[-1]}: {error}") from None
 
 
-def _exit_code(compared: Comparison | ComparisonSweep, fail_if: str | None, strict: bool) -> int:
+def exit_code(compared: Comparison | ComparisonSweep, fail_if: str | None, strict: bool) -> int:
+    """What a comparison means for a pipeline."""
     results = [compared] if isinstance(compared, Comparison) else compared.results
     if compared.interrupted:
         return 130

@@ -7,32 +7,57 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferlab.cli.progress import Log
+
 if TYPE_CHECKING:
-    from inferlab.engines.environments import EnvironmentSpec
-    from inferlab.records import EngineInfo, Event
+    from inferlab.engines.environments import InstalledEnvironment
+    from inferlab.engines.specs import EnvironmentSpec
+    from inferlab.records import EngineInfo
 
 # Version 1: the first.
 JSON_FORMAT = 1
 
+_UNUSED = "Remove releases that were not used for so many days; 0 for all."
 _HEADINGS = ("Engine", "Version", "State", "Runs", "Can", "Environment")
 
 
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+
+
 @click.group("engines", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@_json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the engines, what each can do here, and how to install those that are missing."""
-    if context.invoked_subcommand is not None:
-        return
-    from inferlab.engines import registry
+    """List the engines, what each can do here, and how to install those that are missing.
 
-    engines = registry.list_engines()
+    A release is named as onnxruntime==1.22.1.
+    """
+    if context.invoked_subcommand is None:
+        _show(as_json)
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also releases that were installed, and sizes.")
+@_json_option
+def list_(everything: bool, as_json: bool) -> None:
+    """List the engines and, with --all, their installed releases and the size of each environment."""
+    _show(as_json, everything)
+
+
+def _show(as_json: bool, everything: bool = False) -> None:
+    from inferlab.engines import environments, registry
+
+    engines = registry.list_engines(releases=everything)
+    there = environments.installed() if everything else []
     if as_json:
-        click.echo(_json(engines))
-    elif sys.stdout.isatty():
+        click.echo(_json(engines, there))
+        return
+    if sys.stdout.isatty():
         _print_table(engines)
     else:
         click.echo(_text(engines))
+    if everything:
+        click.echo("".join(f"\n{line}" for line in _size_lines(there)))
 
 
 @command.command("install")
@@ -41,28 +66,66 @@ def command(context: click.Context, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Agree to the licence without being asked.")
 @click.option("--reinstall", is_flag=True, help="Make the environment again, even if it is complete.")
 def install(name: str, python: str | None, yes: bool, reinstall: bool) -> None:
-    """Install an engine that needs an environment of its own."""
-    from inferlab.engines import environments
+    """Install an engine that needs an environment of its own, or a release such as onnxruntime==1.22.1."""
+    from inferlab.engines import environments, registry
+    from inferlab.engines.specs import spec_of
 
-    spec = environments.spec_of(name)
+    registry.refuse_extra(name)
+    spec = spec_of(name)
     if environments.interpreter_of(name) and not reinstall:
-        click.echo(f"Engine '{name}' {spec.version} is already installed in {spec.folder}.")
+        click.echo(f"Engine '{spec.name}' {spec.version} is already installed in {spec.folder}.")
         return
     environments.refuse_elsewhere(name)
     if spec.licence:
         _agree(spec, yes)
-    environments.install(name, python, listener=_show_progress, reinstall=reinstall)
-    click.echo(f"Engine '{name}' {spec.version} is installed in {spec.folder}.")
+    environments.install(name, python, listener=Log(quiet=False), reinstall=reinstall)
+    click.echo(f"Engine '{spec.name}' {spec.version} is installed in {spec.folder}.")
 
 
 @command.command("remove")
 @click.argument("name")
 def remove(name: str) -> None:
-    """Remove an engine's own environment."""
+    """Remove an engine's own environments, or that of a release such as onnxruntime==1.22.1."""
     from inferlab.engines import environments
 
     for folder in environments.remove(name):
         click.echo(f"Removed {folder}.")
+
+
+@command.command("prune")
+@click.option("--unused-for", type=float, default=30.0, show_default=True, metavar="DAYS", help=_UNUSED)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def prune(unused_for: float, dry_run: bool, yes: bool) -> None:
+    """Remove the environments of releases that were not used for a while."""
+    from inferlab.cli.terminal import agree
+    from inferlab.engines import environments
+    from inferlab.units import plural
+
+    old = environments.unused_for(unused_for)
+    if not old:
+        click.echo(f"No release was unused for {unused_for:g} days.", err=True)
+        return
+    for line in _size_lines(old):
+        click.echo(line, err=not dry_run)
+    if dry_run:
+        return
+    agree(f"Remove {plural(len(old), 'environment')}?", yes)
+    for environment in old:
+        for folder in environments.remove(environment.engine):
+            click.echo(f"Removed {folder}.")
+
+
+def _size_lines(there: list[InstalledEnvironment]) -> list[str]:
+    """What each environment takes, and all of them together."""
+    import time
+
+    now, total = time.time(), sum(one.size_bytes for one in there)
+    lines = [
+        f"{one.engine}: {one.size_bytes / 1e6:.0f} MB, used {max(0.0, now - one.last_used) / 86400:.0f} days ago"
+        for one in there
+    ]
+    return [*lines, f"Environments: {total / 1e6:.0f} MB in all."]
 
 
 def _agree(spec: EnvironmentSpec, yes: bool) -> None:
@@ -87,15 +150,16 @@ def _agree(spec: EnvironmentSpec, yes: bool) -> None:
         raise BadInput(f"Engine '{spec.name}' was not installed, because its licence was not agreed to.")
 
 
-def _show_progress(event: Event) -> None:
-    click.echo(f"{event.data['name']}: {event.data['step']} {event.data['detail']}".rstrip(), err=True)
-
-
-def _json(engines: list[EngineInfo]) -> str:
+def _json(engines: list[EngineInfo], there: list[InstalledEnvironment]) -> str:
     import json
     from dataclasses import asdict
 
-    return json.dumps({"format": JSON_FORMAT, "engines": [asdict(one) for one in engines]}, indent=2)
+    content: dict[str, object] = {"format": JSON_FORMAT, "engines": [asdict(one) for one in engines]}
+    if there:
+        content["environments"] = [
+            {"engine": one.engine, "folder": str(one.folder), "size_bytes": one.size_bytes} for one in there
+        ]
+    return json.dumps(content, indent=2)
 
 
 def _cells(one: EngineInfo) -> tuple[str, ...]:

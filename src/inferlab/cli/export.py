@@ -18,12 +18,15 @@ _HELP = """Write a PyTorch model as ONNX, or entries of the store as a file.
 \b
   inferlab export path/to/model-folder -o model.onnx        a model
   inferlab export abcdefghij -o results.jsonl.gz            an entry; without any ID, all of them
+  inferlab export abcdefghij -o bundle.zip                  a benchmark that others can measure again
 
 MODEL is a Hugging Face folder, hf:ORG/NAME, a torch.export program (.pt2) or a TorchScript file; what is written
 is checked against eager PyTorch. An ID is one that inferlab history lists; -o then ends in .jsonl, or in .jsonl.gz
-to compress, and inferlab import reads that file back."""
+to compress, and inferlab import reads that file back. A bundle holds the entry, its model and inputs, and what was
+installed beside each engine; inferlab rerun measures it on another machine."""
 _TIMEOUT = "Seconds after which an export counts as hung."
 _ENTRIES = (".jsonl", ".jsonl.gz")
+_BUNDLE = ".zip"
 # What only the one use takes, by parameter: the option as it is written.
 _OF_MODELS = {
     "opset": "--opset",
@@ -34,6 +37,7 @@ _OF_MODELS = {
     "timeout": "--timeout",
 }
 _OF_ENTRIES = {"store_url": "--store"}
+_OF_BUNDLES = {"no_model": "--no-model"}
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 
 
@@ -54,14 +58,28 @@ _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=3600.0, show_default=True, help=_TIMEOUT
 )
+@click.option("--no-model", is_flag=True, help="A bundle without its model, which is then named elsewhere.")
 @store_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the path.")
 @click.pass_context
 def command(
-    ctx: click.Context, /, what: tuple[str, ...], output: str, store_url: str | None, quiet: bool, **given: Any
+    ctx: click.Context,
+    /,
+    what: tuple[str, ...],
+    output: str,
+    no_model: bool,
+    store_url: str | None,
+    quiet: bool,
+    **given: Any,
 ) -> None:
-    """Write a model, or entries."""
-    if output.lower().endswith(_ENTRIES):
+    """Write a model, entries, or a bundle."""
+    is_bundle = output.lower().endswith(_BUNDLE)
+    if not is_bundle:
+        _refuse_options(ctx, _OF_BUNDLES, f"bundles, files that end in {_BUNDLE}")
+    if is_bundle:
+        _refuse_options(ctx, _OF_MODELS, f"turning a model into ONNX, and {output} is a bundle")
+        _export_bundle(ctx, what, Path(output), not no_model, store_url, quiet)
+    elif output.lower().endswith(_ENTRIES):
         _refuse_options(ctx, _OF_MODELS, f"turning a model into ONNX, and {output} takes entries of the store")
         _export_entries(what, Path(output), store_url, quiet)
     else:
@@ -106,6 +124,27 @@ def _export_entries(ids: tuple[str, ...], path: Path, store_url: str | None, qui
         return
     click.echo(f"Written: {path} ({plural(count, 'entry', 'entries')}, {size(path.stat().st_size)})")
     click.echo(f"Next: inferlab import {path}", err=True)
+
+
+def _export_bundle(
+    ctx: click.Context, ids: tuple[str, ...], path: Path, with_model: bool, store_url: str | None, quiet: bool
+) -> None:
+    from inferlab.lab.bundles import write_bundle
+    from inferlab.units import size
+
+    if len(ids) != 1:
+        raise click.UsageError("A bundle holds one benchmark. Give one ID, as inferlab history lists it.", ctx)
+    _check_writable(path)
+    with Log(quiet) as log, opened(store_url) as store:
+        bundle = write_bundle(store, ids[0], path, with_model, log)
+    if quiet:
+        click.echo(path)
+        return
+    model = "with its model" if bundle.model else f"without its model, {bundle.model_source}"
+    click.echo(f"Written: {path} (the benchmark {bundle.entry} {model}, {size(path.stat().st_size)})")
+    for engine, lock in bundle.engines.items():
+        click.echo(f"Engine: {engine} {lock.version}".rstrip())
+    click.echo(f"Next: inferlab rerun {path}", err=True)
 
 
 def _check_writable(path: Path) -> None:

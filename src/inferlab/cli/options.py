@@ -18,7 +18,7 @@ MODELS = """MODEL is a path to an ONNX file or to a folder with one, an OpenVINO
 (.pt2), a TorchScript file, an https:// URL, hf:ORG/NAME[/FILE], zoo:STUB, or a built-in demo:NAME (demo:resnet50,
 demo:mobilenet_v2, demo:bert_3layer, …)."""
 BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
-_LISTS = ("benchmark", "recommend")
+_LISTS = ("benchmark", "recommend", "generate")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -38,7 +38,7 @@ class Command(click.Command):
                     formatter.write_dl(records)
 
 
-class _Value(click.ParamType[Any]):
+class DeclaredValue(click.ParamType[Any]):
     """The record's value of an option, of text; what is no text is one already."""
 
     def __init__(self, option: Option) -> None:
@@ -80,7 +80,7 @@ class _DeclaredOption(click.Option):
             of_one = Word.metavar if isinstance(option.kind, Word) and option.swept else option.kind.metavar
             settings["metavar"] = of_one if single else option.metavar or of_one
             repeated = option.many == "repeated"
-            settings |= {"multiple": True, "default": None} if repeated else {"type": _Value(option)}
+            settings |= {"multiple": True, "default": None} if repeated else {"type": DeclaredValue(option)}
         super().__init__([*option.flags, option.keyword], **settings)
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:

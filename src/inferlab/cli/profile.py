@@ -31,7 +31,7 @@ _HELP = f"""Where the time of MODEL goes layer by layer, what pruning would gain
 {MODELS} {_SHOWN_AGAIN}"""
 _AGAINST = "Compare the layers with those of another profile: a file, or an id of inferlab history."
 #: What may be asked of a profile that was made before.
-_OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "export_path", "html_path")
+_OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "export_path", "html_path", "yes")
 
 
 @click.command("profile", cls=Command, help=_HELP)

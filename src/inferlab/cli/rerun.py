@@ -1,4 +1,4 @@
-"""`inferlab rerun ID`: measure a saved benchmark again, under the same conditions."""
+"""`inferlab rerun ID | FILE.zip`: measure a benchmark again, under the same conditions."""
 
 from __future__ import annotations
 
@@ -6,37 +6,76 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.work import Work, export_option, opened, quiet_option, store_option, strict_option
-from inferlab.records import Benchmark
+from inferlab.cli.work import Work, export_option, opened, quiet_option, store_option, strict_option, yes_option
+from inferlab.errors import BadInput
+from inferlab.records import Benchmark, ComparisonSweep
+from inferlab.store import Stored
+
+_ENDING = ".zip"
 
 
 @click.command("rerun")
-@click.argument("entry_id", metavar="ID")
+@click.argument("name", metavar="ID | FILE.zip")
+@click.option("--model", metavar="MODEL", help="The model, where the bundle does not hold it.")
+@click.option("--same-releases", is_flag=True, help="Measure a bundle with the releases of engines that it names.")
+@yes_option
 @strict_option
 @store_option
 @quiet_option
 @export_option
-def command(entry_id: str, strict: bool, store_url: str | None, quiet: bool, export_path: Path | None) -> int:
-    """Measure a benchmark of the store again, under the same conditions, as a new entry.
+def command(
+    name: str,
+    model: str | None,
+    same_releases: bool,
+    yes: bool,
+    strict: bool,
+    store_url: str | None,
+    quiet: bool,
+    export_path: Path | None,
+) -> int:
+    """Measure a benchmark again, under the same conditions, as a new entry.
 
-    A model that has changed since is refused. Exit codes are those of inferlab benchmark.
+    \b
+      inferlab rerun abcdefghij                a benchmark of the store
+      inferlab rerun bundle.zip                one of another machine, which inferlab export wrote
+
+    A model that has changed since is refused. What was measured elsewhere is compared with what is measured here;
+    the two are not interleaved, so that comparison is less sure. Exit codes are those of inferlab benchmark.
     """
     from inferlab.cli.benchmark import show
     from inferlab.lab import Lab
-    from inferlab.store import Stored
+    from inferlab.lab.bundles import open_bundle, with_releases
 
-    work = Work(store_url, False, quiet, export_path)
-    with work.log, opened(store_url) as store:
-        before = store.get(entry_id)
-        benchmark = Lab(store).rerun(before.id, work.log, live=work.log.live)
+    is_bundle = name.lower().endswith(_ENDING)
+    for option, given in (("--model", model), ("--same-releases", same_releases)):
+        if given and not is_bundle:
+            raise BadInput(f"The option {option} is for a bundle, a file that ends in {_ENDING}.")
+    work = Work(store_url, False, quiet, export_path, yes)
+    compared: ComparisonSweep | None = None
+    with work.log, opened(store_url, make=is_bundle) as store:
+        lab = Lab(store)
+        if is_bundle:
+            bundle, plan = open_bundle(store, Path(name), model, work.log)
+            plan = with_releases(plan, bundle) if same_releases else plan
+            work.need_engines(plan.engines)
+            before = store.get(bundle.entry)
+            benchmark = lab.benchmark(plan, work.log, live=work.log.live, against=before.id)
+            if all(one.status == "done" for one in benchmark.outcomes) and benchmark.id:
+                compared = lab.compare_saved(lab.saved_results(before.id), lab.saved_results(benchmark.id))
+        else:
+            before = store.get(name)
+            benchmark = lab.rerun(before.id, work.log, live=work.log.live)
     code = show(benchmark, work, strict)
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
         work.log.say(f"Not all conditions are those of {before.id}: the cores or the inputs differ here.")
+    if compared is not None:
+        click.echo()
+        work.show_more(compared)
     work.say_saved(benchmark.id)
     if benchmark.id and work.log.all_saved:
         if any(one.status in ("cancelled", "pending") for one in benchmark.outcomes):
             work.log.say(f"Next: inferlab benchmark --resume {benchmark.id}")
-        elif code == 0 and len(benchmark.outcomes) == 1:
+        elif code == 0 and compared is None and len(benchmark.outcomes) == 1:
             work.log.say(f"Next: inferlab compare {before.id} {benchmark.id}")
     return work.exit_code(code)
 

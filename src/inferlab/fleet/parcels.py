@@ -1,4 +1,4 @@
-"""Files that travel to a node: listed with their digests here, written once and checked there."""
+"""Files that travel to a node or in a bundle: listed with their digests here, written once and checked there."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def _pack(main: str, files: Mapping[str, Path]) -> Packed:
         try:
             packed.append(PackedFile(name, file.stat().st_size, _sha256(file)))
         except OSError as error:
-            raise BadInput(f"{file} cannot be sent to the cluster: {error.strerror or error}.") from error
+            raise BadInput(f"{file} cannot be read: {error.strerror or error}.") from error
     return Packed(Parcel(main, tuple(packed)), tuple(files.values()))
 
 
 def place(parcel: Parcel) -> Path:
-    """Where a parcel is kept on the node that this runs on, whether or not it is there."""
+    """Where a parcel is kept on the machine that this runs on, whether or not it is there."""
     return cache_folder() / "fleet" / parcel.digest[:32]
 
 
@@ -152,7 +152,7 @@ def _write(path: Path, expected: PackedFile, next_piece: Callable[[], bytes]) ->
             total.update(piece)
             left -= len(piece)
     if total.hexdigest() != expected.sha256:
-        raise BadInput(f"{expected.name} was damaged on its way to this node: its digest differs.")
+        raise BadInput(f"{expected.name} was damaged on its way: its digest differs.")
 
 
 def _put(part: Path, parcel: Parcel) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from inferlab.engines import environments
+from inferlab.engines.specs import has_environment
 from inferlab.errors import BadInput
 from inferlab.fleet import nodes
 from inferlab.fleet.cluster import Cluster
@@ -27,7 +28,7 @@ class Site:
         self._plan, self._cluster, self._listen = plan, cluster, listener
         self.parcels = [pack_model(model), *([pack_file(plan.input_file)] if plan.input_file else [])]
         # A licence that was agreed to here holds for the user's other machines.
-        agreed = [one for one in plan.engines if one in environments.SPECS and environments.interpreter_of(one)]
+        agreed = [one for one in plan.engines if has_environment(one) and environments.interpreter_of(one)]
         data = self.parcels[1].parcel if plan.input_file else None
         self.luggage = Luggage(self.parcels[0].parcel, data, tuple(agreed))
 

@@ -11,9 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.measure.paired import BUILT_IN_PRIOR
 from inferlab.options.plan import COMPARISON, make_plan
-from inferlab.records import Comparison, ComparisonFailure, ComparisonSweep, Event, Listener, Plan, SpreadPrior
+from inferlab.records import (
+    Comparison,
+    ComparisonFailure,
+    ComparisonSweep,
+    Event,
+    Listener,
+    Plan,
+    SpreadPrior,
+    Spreads,
+)
 from inferlab.store import Saver
 from inferlab.store.rows import own_name
 from inferlab.store.store import Store
@@ -70,10 +78,11 @@ def validate_comparison(a: Plan, b: Plan, time_s: float, margin: float) -> None:
     check_margin(margin)
     if not 0 < time_s < math.inf:
         raise BadInput(f"The time must be more than 0 seconds and finite, not {time_s:g}.")
-    if "server" in (*a.scenarios, *b.scenarios):
+    served = [plan.rates for plan in (a, b) if "server" in plan.scenarios]
+    if served and (len(served) < 2 or a.rates != b.rates):
         raise BadInput(
-            "Arms are compared at full load, not at a rate of requests. Use -s sync or -s async, or compare "
-            "what each can serve: inferlab capacity"
+            "Arms of the scenario server get the same requests: give both -s server and the same --rate, or "
+            "compare what each can serve with inferlab capacity."
         )
 
 
@@ -82,17 +91,30 @@ _COMPARISONS_NEEDED, _PAIRS_NEEDED, _COMPARISONS_READ = 5, 5, 60
 _MORE = 1.25
 
 
-def expected_spread(store: Store | None, num_cores: int) -> SpreadPrior:
-    """How much pairs on so many cores differed on this machine so far; a guess where little is known."""
-    known: list[float] = []
+def expected_spreads(store: Store | None) -> Spreads:
+    """How much pairs differed on this machine so far, by the number of cores; none where little is known."""
+    known: dict[int, list[float]] = {}
     with suppress(InferlabError):  # a store that cannot be read is no reason not to measure
         for entry in () if store is None else store.history(_COMPARISONS_READ, kinds=("comparison",)):
-            for one in entry.brief.get("results", ()):
-                if (entry.node, one.get("num_cores")) == (own_name(), num_cores) and one["pairs"] >= _PAIRS_NEEDED:
-                    known.append(one["pair_sd"])
-    if len(known) < _COMPARISONS_NEEDED:
-        return BUILT_IN_PRIOR
-    return SpreadPrior(_MORE * statistics.median(known), comparisons=len(known))
+            for num_cores, pair_sd in _pair_sds(entry.brief) if entry.node == own_name() else ():
+                known.setdefault(num_cores, []).append(pair_sd)
+    return {
+        num_cores: SpreadPrior(_MORE * statistics.median(pair_sds), comparisons=len(pair_sds))
+        for num_cores, pair_sds in known.items()
+        if len(pair_sds) >= _COMPARISONS_NEEDED
+    }
+
+
+def _pair_sds(brief: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """On how many cores enough pairs differed by how much, as an entry keeps it; none where it is not ours."""
+    try:
+        return [
+            (int(one["num_cores"]), float(one["pair_sd"]))
+            for one in brief["results"]
+            if one["pairs"] >= _PAIRS_NEEDED and 0 < one["pair_sd"] < 1
+        ]
+    except (LookupError, TypeError, ValueError):
+        return []
 
 
 def comparison_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:

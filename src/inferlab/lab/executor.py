@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # a benchmark passes through none of these
     from inferlab.records import Capacity, Comparison, FleetRecommendation, Objective, Recommendation
     from inferlab.records.profile import Profile
 
-# Of several cells only this is told, or the log would be a book.
-_WORTH_TELLING = ("download", "build", "reference", "waiting", "unlocked", "unsaved", "cell", "measured")
+#: Of several cells only this is told, or the log would be a book.
+WORTH_TELLING = ("download", "build", "reference", "waiting", "unlocked", "unsaved", "cell", "measured")
 
 
 class CellSweep(Protocol):
@@ -162,7 +162,7 @@ class LocalSweep:
         elif event.fraction is not None:
             whole = (self._done + event.fraction) / self._of
             self._listen(dataclasses.replace(event, fraction=whole))
-        elif event.code in _WORTH_TELLING:
+        elif event.code in WORTH_TELLING:
             self._listen(event)
 
 

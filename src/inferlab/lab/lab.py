@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferlab.engines.specs import is_release
 from inferlab.errors import BadInput
 from inferlab.lab.executor import Executor, executor_for
 from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
@@ -16,8 +17,9 @@ from inferlab.store import Saver
 from inferlab.worker import time_limit
 
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from inferlab.lab.bisection import BisectionRequest
     from inferlab.lab.lookup import Lookup
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.datasets import Data
@@ -30,8 +32,10 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
         FleetRecommendation,
         Objective,
         Recommendation,
-        SpreadPrior,
+        Spreads,
     )
+    from inferlab.records.bisection import Bisection
+    from inferlab.records.generation import GenerationPlan, GenerationSweep
     from inferlab.records.optimization import Front, Goal, Optimization, VersionOptions
     from inferlab.records.profile import Profile, ProfileOptions
     from inferlab.store.store import Store
@@ -136,10 +140,14 @@ class Lab:
         margin: float = 0.01,
         listener: Listener = ignore,
         labels: tuple[str, str] | None = None,
+        fresh: bool = False,
+        goal: float | None = None,
     ) -> Comparison:
         """Compare plan B with plan A, each of one cell, interleaved; raises what an engine did wrong.
 
-        Without labels they are called by what tells them apart.
+        Without labels they are called by what tells them apart. Processes are forked from one that has imported
+        the engine, where that is possible, unless they are to be `fresh`. It ends early only where the ratio is
+        also told apart from the `goal`.
         """
         from inferlab.lab.comparison import arm_labels, comparison_title
         from inferlab.records import ComparisonSweep
@@ -148,10 +156,17 @@ class Lab:
         if labels is None and a == b:
             listener(Event("same-arms"))
         labels = labels or arm_labels(a, b)
-        comparison = self._compared(a, b, labels, time_s, margin, listener)
+        comparison = self._compared(a, b, labels, time_s, margin, listener, fresh, goal)
         sweep = ComparisonSweep((comparison,))
         self.new_saver(listener).record(sweep, comparison_title(a, b, labels), outcomes_of(comparison))
         return comparison
+
+    def compare_layers(self, a: Plan, b: Plan, time_s: float = 30.0, listener: Listener = ignore) -> LayerDiff:
+        """Which layers of plan B differ from plan A's, of a profile of each, made within this time."""
+        from inferlab.records.profile import ProfileOptions
+
+        wanted = ProfileOptions(loss=False, estimate=False, approximate=False, time_s=time_s / 2)
+        return self.layer_diff(self.profile(a, wanted, listener), self.profile(b, wanted, listener))
 
     def compare_all(
         self,
@@ -162,6 +177,7 @@ class Lab:
         listener: Listener = ignore,
         labels: tuple[str, str] | None = None,
         entry_id: str = "",
+        fresh: bool = False,
     ) -> ComparisonSweep:
         """Compare plan B with plan A at each of their core counts and batch sizes, all saved as one entry.
 
@@ -174,11 +190,19 @@ class Lab:
         before = self._lookup.comparisons(entry_id) if entry_id else None
         comparing = Comparing(comparison_title(a, b, labels), self.new_saver(listener, entry_id), listener, before)
         return comparing.run(
-            a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen)
+            a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen, fresh)
         )
 
     def _compared(
-        self, a: Plan, b: Plan, labels: tuple[str, str], time_s: float, margin: float, listener: Listener
+        self,
+        a: Plan,
+        b: Plan,
+        labels: tuple[str, str],
+        time_s: float,
+        margin: float,
+        listener: Listener,
+        fresh: bool = False,
+        goal: float | None = None,
     ) -> Comparison:
         from inferlab.lab.comparison import validate_comparison
         from inferlab.measure.paired import ComparisonJob
@@ -187,15 +211,17 @@ class Lab:
         with time_limit(a.patience_s):
             jobs = [self._only_job(plan, listener) for plan in (a, b)]
             jobs[1] = with_inputs_of(jobs[1], jobs[0])
-            prior = self.expected_spread(jobs[0].cell.num_cores)
-            job = ComparisonJob(jobs[0], jobs[1], labels, time_s, margin, prior=prior)
+            spreads = self.expected_spreads(a)
+            # Forks of one process share its layout of memory, which two releases do not have in common.
+            fresh = fresh or any(is_release(engine) for engine in (*a.engines, *b.engines))
+            job = ComparisonJob(jobs[0], jobs[1], labels, time_s, margin, goal, spreads, fresh)
             return self.executor_for(a).compare(job, listener)
 
-    def expected_spread(self, num_cores: int) -> SpreadPrior:
-        """How much the pairs of a comparison on so many cores are expected to differ here."""
-        from inferlab.lab.comparison import expected_spread
+    def expected_spreads(self, plan: Plan) -> Spreads:
+        """How much pairs of processes differ where a plan is measured, as far as it was seen there."""
+        from inferlab.lab.comparison import expected_spreads
 
-        return expected_spread(self._store, num_cores)
+        return {} if plan.cluster else expected_spreads(self._store)
 
     @staticmethod
     def compare_saved(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
@@ -206,9 +232,29 @@ class Lab:
         check_margin(margin)
         return compare_sweeps(a, b, margin)
 
+    @property
+    def store(self) -> Store:
+        """Where results are saved; refused where they are not."""
+        return self._lookup.store
+
     def has_entry(self, name: str) -> bool:
         """Whether a name means an entry of the store rather than a model."""
         return self._lookup.has(name)
+
+    def bisect(
+        self, request: BisectionRequest, install: Callable[[str], None], listener: Listener = ignore
+    ) -> Bisection:
+        """Find the release in which a model became worse; each comparison is saved, so that it can go on.
+
+        `install` makes a release's environment where it is missing.
+        """
+        from inferlab.lab.bisection import BisectionSearch
+
+        return BisectionSearch(self, request, self._store, install, listener).run()
+
+    def saved_comparison(self, entry_id: str) -> Comparison:
+        """The first comparison of an entry of the store."""
+        return self._lookup.comparisons(entry_id).results[0]
 
     def saved_results(self, name: str) -> list[SavedResult]:
         """All results of a benchmark that was measured before, or one of them, by its id in the store."""
@@ -256,7 +302,8 @@ class Lab:
         validate_plan(replace(plan, time_s=time_s))
         with time_limit(plan.patience_s):
             model = read_model(plan.model, listener, plan.engines)
-            found = self.executor_for(plan).recommend(Search(plan, model, objective, time_s), listener)
+            search = Search(plan, model, objective, time_s, self.expected_spreads(plan))
+            found = self.executor_for(plan).recommend(search, listener)
         saver = self.new_saver(listener)
         saver.record(found, plan.model)
         return replace(found, id=saver.id)
@@ -277,7 +324,7 @@ class Lab:
         profile: Profile | None = None
         with time_limit(plan.patience_s):
             job = self._only_job(plan, listener)
-            request = Request(job, wanted, _profile_data(wanted, job))
+            request = Request(job, wanted, _profile_data(wanted, job), self.expected_spreads(plan))
             tell_inputs(plan, job, listener)
             try:
                 for profile in self.executor_for(plan).profile(request, listener):
@@ -289,6 +336,31 @@ class Lab:
                 saver.record(profile, plan.model)
         assert profile is not None, "a profile begins with what the architecture says"
         return replace(profile, id=saver.id)
+
+    def generate(self, plan: GenerationPlan, listener: Listener = ignore) -> GenerationSweep:
+        """Measure how fast a model generates tokens, in every cell of a plan; each run is saved when it ends.
+
+        A cell's failure is its outcome; Ctrl-C keeps what was measured.
+        """
+        from inferlab.lab.generation import plan_generation, run_generation
+
+        with time_limit(plan.patience_s):
+            return run_generation(plan_generation(plan, listener), self.new_saver(listener), listener)
+
+    def planned_generation(self, plan: GenerationPlan, listener: Listener = ignore) -> GenerationSweep:
+        """The model and the cells that a plan would measure."""
+        from inferlab.lab.generation import plan_generation
+
+        return plan_generation(plan, listener)
+
+    def resume_generation(self, entry_id: str | None = None, listener: Listener = ignore) -> GenerationSweep:
+        """Go on with a generation that was cut off, by default the newest; what is done is not measured again."""
+        from inferlab.lab.generation import resumed, run_generation
+
+        saved = self._lookup.generation(entry_id)
+        with time_limit(saved.plan.patience_s):
+            sweep = resumed(saved, listener)
+            return run_generation(sweep, self.new_saver(listener, sweep.id), listener)
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""

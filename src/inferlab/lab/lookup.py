@@ -12,10 +12,11 @@ from inferlab.errors import BadInput
 from inferlab.measure.unpaired import SavedResult, saved_result
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, ComparisonSweep, Listener, Model, Outcome
+from inferlab.records.generation import GenerationSweep
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Document, Stored
-from inferlab.store.formats import PROFILES, VERSIONS, is_file, record_of
+from inferlab.store.formats import GENERATION, PROFILES, VERSIONS, is_file, record_of
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 # An id of the store, or the beginning of one, and the number of a cell.
 _ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
+_LOOKED_THROUGH = 1000
 
 
 def choose_result(name: str, results: Sequence[R]) -> R:
@@ -78,8 +80,7 @@ class Lookup:
         benchmark = self.benchmark(name.partition("#")[0]).benchmark
         if "#" in name or len(benchmark.outcomes) == 1:
             return [self.result(name)]
-        numbered = enumerate(benchmark.outcomes, 1)
-        known = [saved_result(f"{name}#{number}", benchmark, outcome) for number, outcome in numbered]
+        known = [saved_result(name, benchmark, outcome) for outcome in benchmark.outcomes]
         return [result for result in known if result is not None]
 
     def is_profile(self, name: str) -> bool:
@@ -103,6 +104,17 @@ class Lookup:
     def comparisons(self, entry_id: str) -> ComparisonSweep:
         """A comparison of the store."""
         return self._record(entry_id, ComparisonSweep, "a comparison")
+
+    def generation(self, entry_id: str | None) -> GenerationSweep:
+        """A generation of the store; without an id the newest that is not finished."""
+        if entry_id is not None:
+            return self._record(entry_id, GenerationSweep, "a generation")
+        for entry in self.store.history(_LOOKED_THROUGH):
+            if entry.kind == GENERATION:
+                sweep = self._record(entry.id, GenerationSweep, "a generation")
+                if any(one.status in ("pending", "cancelled") for one in sweep.outcomes):
+                    return sweep
+        raise BadInput(f"No generation is unfinished in the store {self.store.name}. See: inferlab history")
 
     def _record(self, entry_id: str, kind: type[R], called: str) -> R:
         document = self.store.get(entry_id)

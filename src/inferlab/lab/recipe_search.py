@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
-from inferlab.lab.versions import MARGIN, Basis, completed, own_shapes, saved_basis, shapes_of
+from inferlab.lab.versions import MARGIN, Basis, completed, saved_basis, shapes_of
 from inferlab.measure.cells import only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.paired import ComparisonJob
@@ -25,6 +25,7 @@ from inferlab.optimizing.build import build_model, check_target
 from inferlab.optimizing.levels import resolve
 from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchState, Speed, search
+from inferlab.profiling.copies import own_shapes
 from inferlab.profiling.performance import can_impose
 from inferlab.records import Comparison, Event, Listener, Model, Plan, Run
 from inferlab.records.optimization import Distance, Front, Optimization, Recipe, VersionOptions
@@ -95,6 +96,7 @@ class Workbench:
     ) -> None:
         self._lab, self._plan, self._asked, self._job = lab, plan, asked, job
         self._folder = folder
+        self._spreads = lab.expected_spreads(plan)
         self._listener = _without_fractions(listener)
         self._data_file = quantization.data_name(asked.recipe, asked.data_file)
         model = job.model
@@ -138,7 +140,7 @@ class Workbench:
         a = only_job(self._plan, self._job.model)
         b = with_inputs_of(only_job(self._plan, self._models[copy.path]), a)
         contest = ComparisonJob(
-            a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal
+            a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal, self._spreads
         )
         found = self._lab.executor_for(self._plan).compare(contest, self._listener)
         self.run = found.pairs[-1].b
@@ -167,7 +169,8 @@ class Workbench:
     def _profiles(self) -> Basis:
         """The losses and times of all layers at all levels, from profiles made before, or measured once."""
         if self._basis is None:
-            wanted = ProfileOptions(data_file=self._asked.data_file, time_s=_PROFILE_SHARE * self._asked.search_s)
+            time_s = _PROFILE_SHARE * self._asked.search_s
+            wanted = ProfileOptions(data_file=self._asked.data_file, time_s=time_s, estimate=False)
             known = saved_basis(self._asked, self._job.model, self._lab)
             self._basis = completed(known, self._plan, wanted, self._lab, self._listener)
         return self._basis

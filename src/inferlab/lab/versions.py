@@ -17,16 +17,15 @@ from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
-from inferlab.model.shapes import resolve as resolve_shapes
 from inferlab.optimizing import quantization
 from inferlab.optimizing.build import BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import ResolvedRecipe, resolve
-from inferlab.optimizing.options import CHANNEL
 from inferlab.optimizing.quantization import keep_sensitive
+from inferlab.profiling.copies import own_shapes
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Shape
-from inferlab.records.optimization import FORMAT, Goal, Measured, Optimization, Recipe, VersionOptions
+from inferlab.records.optimization import CHANNEL, FORMAT, Goal, Measured, Optimization, Recipe, VersionOptions
 from inferlab.records.profile import LossProfile, PerformanceProfile, Profile, ProfileOptions
 from inferlab.store.formats import outcomes_of
 from inferlab.version import __version__
@@ -70,7 +69,7 @@ class Versioning:
     def run(self) -> Optimization:
         """Make the version, then measure it; Ctrl-C keeps what there is from when the model is made."""
         made, resolved, basis = self.make()
-        begun = found = self._begun(made, resolved)
+        begun = found = self._begun(made, resolved, basis)
         self._save(found)
         try:
             for found in self._measured(begun, made, basis):
@@ -110,10 +109,14 @@ class Versioning:
             levels=None if can_impose(self._job) else _TRIED,
             data_file=asked.data_file,
             time_s=asked.time_s,
+            estimate=False,
         )
         return completed(known, self._plan, wanted, self._lab, self._listener)
 
-    def _begun(self, made: BuiltModel, resolved: ResolvedRecipe) -> Optimization:
+    def _begun(self, made: BuiltModel, resolved: ResolvedRecipe, basis: Basis) -> Optimization:
+        distance = made.distance
+        if distance is not None and distance.accuracy is not None:
+            distance = replace(distance, expected_accuracy=expected_accuracy(made.recipe, basis))
         return Optimization(
             format=FORMAT,
             inferlab=__version__,
@@ -123,7 +126,7 @@ class Versioning:
             optimized=made.model,
             recipe=made.recipe,
             layers=made.layers,
-            distance=made.distance,
+            distance=distance,
             left_alone={**resolved.left_alone, **made.left_alone},
             findings=(*resolved.findings, *made.findings),
         )
@@ -156,10 +159,11 @@ class Versioning:
         plan = replace(self._plan, engines=(engine,))
         a, b = (only_job(plan, model) for model in (found.model, found.optimized))
         labels = self._plan.model, found.name
-        contest = ComparisonJob(a, with_inputs_of(b, a), labels, _LOADING * self._asked.time_s, MARGIN)
+        time_s, spreads = _LOADING * self._asked.time_s, self._lab.expected_spreads(plan)
+        contest = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, MARGIN, spreads=spreads)
         if self._goal is None or self._goal.speedup is None or engine != self._job.cell.engine:
             return contest
-        time_s = max(contest.time_s, _CONFIRMING * self._asked.search_s)
+        time_s = max(time_s, _CONFIRMING * self._asked.search_s)
         return replace(contest, time_s=time_s, goal=1 / self._goal.speedup)
 
 
@@ -243,6 +247,20 @@ def predicted(recipe: Recipe, engine: str, basis: Basis) -> float | None:
     return None if None in gains else math.prod(one for one in gains if one is not None)
 
 
+def expected_accuracy(recipe: Recipe, basis: Basis) -> float | None:
+    """The accuracy that a loss profile with labels predicts for a recipe; None where it says nothing of it."""
+    pruning = recipe.pruning
+    if (
+        basis.loss is None
+        or pruning is None
+        or pruning.pattern != "unstructured"
+        or recipe.quantization is not None
+    ):
+        return None
+    known = {layer.weight for layer in basis.loss.layers}
+    return predict(None, basis.loss, pruning.layers).accuracy if known >= pruning.layers.keys() else None
+
+
 def _gains(found: Comparison, recipe: Recipe, model: Model) -> Sequence[Finding]:
     """The truth where an engine does not profit."""
     assert found.cells is not None
@@ -254,13 +272,6 @@ def _gains(found: Comparison, recipe: Recipe, model: Model) -> Sequence[Finding]
     if recipe.pruning is None or recipe.pruning.pattern == CHANNEL or recipe.quantization is not None:
         return (Finding("no-faster", data),)
     return (Finding("zeros-no-faster", {**data, "zeros": model.zero_fraction}),)
-
-
-def own_shapes(job: Job) -> dict[str, Shape]:
-    """The shapes of inputs that the model itself takes: a copy for another batch size is made only to be timed."""
-    if job.rewrite_batch is None:
-        return dict(job.cell.shapes)
-    return resolve_shapes(job.model.inputs, None, job.cell.sequence_length, {}).shapes
 
 
 def shapes_of(data: Data) -> dict[str, Shape]:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -112,7 +112,7 @@ class Children:
                 model=str(self.prepared.path),
                 groups=[list(group) for group in groups],
                 outputs=[spec.name for spec in job.model.outputs],
-                **load_request(job, layout),
+                **load_request(job, layout, self.prepared.decided),
             ).data
             for worker, groups in zip(self._workers, layout.children, strict=True)
         ]
@@ -163,8 +163,11 @@ class Children:
             medians.append(float(np.median(np.concatenate([latencies_ns(stream) for stream in window.streams]))))
         self._warmup, self._windows = self._windows, []
 
-    def measure(self, seconds: float) -> Window:
-        """Measure one window: all streams call together, as fast as they can, for `seconds`."""
+    def measure(self, seconds: float, watched: bool = True) -> Window:
+        """Measure one window: all streams call together, as fast as they can, for `seconds`.
+
+        One that is not watched lets the next follow at once; what disturbed it is told with the next that is.
+        """
         calls = 0 if not self.call_s else int(1.2 * seconds / self.call_s)
         start_ns = self._start_ns()
         for worker, groups, watch in zip(self._workers, self.prepared.layout.children, self._watched, strict=True):
@@ -175,6 +178,7 @@ class Children:
                 expected=[calls] * len(groups),
                 most=max(1, self._left),
                 watch=watch,
+                watched=watched,
             )
         window = self._collect("slice", seconds, ("starts_ns", "ends_ns"))
         self._windows.append(window)
@@ -296,7 +300,8 @@ class Children:
                 replies += [worker.wait(do, patience_s=_CUT_SHORT_PATIENCE_S) for worker in waiting]
             except EngineFailed as error:
                 raise KeyboardInterrupt from error
-        self._last = [reply.data for reply in replies]
+        if "counters" in replies[0].data:
+            self._last = [reply.data for reply in replies]
         try:
             return _joined(replies, arrays)
         except (TypeError, ValueError) as error:
@@ -305,8 +310,8 @@ class Children:
             ) from error
 
 
-def load_request(job: Job, layout: Layout) -> dict[str, Any]:
-    """How a job's model is loaded, as its engine is asked for it."""
+def load_request(job: Job, layout: Layout, decided: Mapping[str, str]) -> dict[str, Any]:
+    """How a job's model is loaded, as its engine is asked for it; `decided` are options that were left to us."""
     cell = job.cell
     return {
         "kind": job.model.kind,
@@ -317,7 +322,7 @@ def load_request(job: Job, layout: Layout) -> dict[str, Any]:
         "pinning": cell.thread_pinning,
         "batch_size": cell.batch_size,
         "shapes": {name: list(shape) for name, shape in cell.shapes},
-        "options": dict(cell.engine_options),
+        "options": {**dict(cell.engine_options), **decided},
     }
 
 
@@ -348,7 +353,7 @@ def _joined(replies: Sequence[Reply], arrays: Sequence[str]) -> Window:
         numbers = [protocol.numbers(block) for block in reply.blocks]
         for first in range(0, len(numbers), len(arrays)):
             streams.append(Samples(**dict(zip(arrays, numbers[first:], strict=False))))
-        counters.update(reply.data["counters"])
+        counters.update(reply.data.get("counters", {}))
     # These are the whole machine's, so every child has read the same.
     for name in ("cpu_pressure_s", "throttled_s"):
         if name in counters:
@@ -356,7 +361,7 @@ def _joined(replies: Sequence[Reply], arrays: Sequence[str]) -> Window:
     return Window(
         streams=tuple(streams),
         counters=dict(counters),
-        canary_ns=max(reply.data["canary_ns"] for reply in replies),
+        canary_ns=max((reply.data["canary_ns"] for reply in replies if "canary_ns" in reply.data), default=None),
         full=any(reply.data["full"] for reply in replies),
     )
 

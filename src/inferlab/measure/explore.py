@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -18,7 +18,7 @@ from inferlab.measure.candidates import Evidence
 from inferlab.measure.children import Children
 from inferlab.measure.findings import WORTH_A_WORD
 from inferlab.measure.headline import ms_per_item
-from inferlab.measure.prepare import Job, Layout, PreparedCell, prepare_cell
+from inferlab.measure.prepare import Job, Layout, PreparedCell, convert_ahead, prepare_cell
 from inferlab.measure.queueing import samples_needed, value_s
 from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, seconds
 from inferlab.records import (
@@ -30,6 +30,7 @@ from inferlab.records import (
     OutputCheck,
     Plan,
     Run,
+    Spreads,
     StreamMode,
 )
 
@@ -46,7 +47,7 @@ _PATIENCE_SHARE, _LEAST_PATIENCE_S = 0.25, 10.0
 _LONGER = 1.5
 # Nothing is made of what was hardly measured.
 _MOST_LOST = 0.8
-_WORTH_TELLING = ("reference", "waiting", "unlocked", "comparing", "pair")
+_WORTH_TELLING = ("reference", "converting", "waiting", "unlocked", "comparing", "pair")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,9 @@ class Search:
     plan: Plan
     model: Model
     objective: Objective | None
-    #: Seconds in all, loading and comparing included.
+    #: Seconds in all, loading and comparing included, without conversions, which are made once for all searches.
     time_s: float
+    spreads: Spreads = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class Record:
     runs: list[Run] = field(default_factory=list)
     evidence: Evidence | None = None
     layout: Layout | None = None
+    #: Options of the engine that were left to us, as they were decided.
+    decided: Mapping[str, str] = field(default_factory=dict)
     #: Why it has no figures, or none that count.
     problem: str = ""
     #: Its outputs are wrong.
@@ -86,13 +90,18 @@ class Explorer:
         self.search, self._bases, self._listener = search, bases, listener
         self.records: dict[Candidate, Record] = {one: Record() for one in grid}
         self.began = time.monotonic()
+        self._converting_s = 0.0
         self._failures: Counter[str] = Counter()
         self._open: dict[Candidate, tuple[ExitStack, PreparedCell]] = {}
 
     @property
     def spent(self) -> float:
         """The share of the time that has passed."""
-        return (time.monotonic() - self.began) / self.search.time_s
+        return (self._counted_s() - self.began) / self.search.time_s
+
+    def _counted_s(self) -> float:
+        """A clock that stands still while a model is converted."""
+        return time.monotonic() - self._converting_s
 
     @property
     def known(self) -> dict[Candidate, Evidence]:
@@ -220,14 +229,14 @@ class Explorer:
 
     def _measure(self, candidate: Candidate, number: int, left: int) -> None:
         """Measure a candidate in one more fresh process; what goes wrong stays with the candidate."""
-        record, began = self.records[candidate], time.monotonic()
+        record, began = self.records[candidate], self._counted_s()
         self._listener(Event("searching", {}, fraction=min(1.0, self.spent)))
         try:
             record.wrong = self._run(candidate, _GLANCE_S if number == 1 else self._look_s(candidate))
         except InferlabError as error:
             record.problem = str(error)
             self._failures[candidate.engine] += _PATIENCE_WITH_FAILURES if isinstance(error, EngineHung) else 1
-        record.cost_s = time.monotonic() - began
+        record.cost_s = self._counted_s() - began
         self._listener(
             Event(
                 "tried",
@@ -267,11 +276,21 @@ class Explorer:
 
     def _setup(self, candidate: Candidate) -> PreparedCell:
         if candidate not in self._open:
-            stack = ExitStack()
-            prepared = stack.enter_context(prepare_cell(self.job(candidate), self.quietly))
+            stack, job = ExitStack(), self.job(candidate)
+            # Its time does not count, so it may take as long as anywhere.
+            self._convert(replace(job, patience_s=self._bases[candidate.batch_size].patience_s))
+            prepared = stack.enter_context(prepare_cell(job, self.quietly))
             self._open[candidate] = stack, prepared
             self.records[candidate].layout = prepared.layout
+            self.records[candidate].decided = prepared.decided
         return self._open[candidate][1]
+
+    def _convert(self, job: Job) -> None:
+        began = time.monotonic()
+        try:
+            convert_ahead(job, self.quietly)
+        finally:
+            self._converting_s += time.monotonic() - began
 
     def _close(self, keep: Sequence[Candidate]) -> None:
         """Let go of what was written for candidates that are out: a copy of the model each, for some engines."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,6 +27,14 @@ _AGREEMENT = 0.9
 _FEWEST_WINDOWS = 8
 
 
+class Watched(Protocol):
+    """What was measured window by window."""
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Its windows, with what the system said about them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disturbance:
     """One cause: the share of the cores' time that it took, and in how many windows it showed.
@@ -40,32 +48,50 @@ class Disturbance:
     windows: int
 
 
-def disturbances(runs: Sequence[Run], num_cores: int) -> list[Disturbance]:
+def disturbances(runs: Sequence[Watched], num_cores: int) -> list[Disturbance]:
     """The causes that are worth a word."""
-    windows = [window for run in runs for window in run.windows if seconds(window) > 0]
-    total_s = sum(seconds(window) for window in windows) * num_cores
+    stretches = [one for run in runs for one in _stretches(run) if one.span_s > 0]
+    total_s = sum(one.span_s for one in stretches) * num_cores
     found = []
     for counter, limit in WORTH_A_WORD.items():
-        lost_s = sum(window.counters.get(counter, 0.0) for window in windows)
-        touched = sum(counter in touching(window, num_cores) for window in windows)
+        lost_s = sum(one.counters.get(counter, 0.0) for one in stretches)
+        touched = sum(counter in _touching(one, num_cores) for one in stretches)
         if total_s and lost_s / total_s > limit:
-            whole_s = max(total_s, _thread_s(windows)) if counter == "run_queue_wait_s" else total_s
+            whole_s = max(total_s, _thread_s(stretches)) if counter == "run_queue_wait_s" else total_s
             share = lost_s / whole_s
-            found.append(Disturbance(counter, share, touched, len(windows)))
+            found.append(Disturbance(counter, share, touched, len(stretches)))
     return found
 
 
-def _thread_s(windows: Sequence[Window]) -> float:
+class _Stretch(NamedTuple):
+    """What was measured between two readings of the counters: a window, or the turns of a process in a pair."""
+
+    span_s: float
+    counters: Mapping[str, float]
+
+
+def _stretches(run: Watched) -> Iterator[_Stretch]:
+    span_s = 0.0
+    for window in run.windows:
+        span_s += seconds(window)
+        if window.canary_ns is not None:
+            yield _Stretch(span_s, window.counters)
+            span_s = 0.0
+
+
+def _thread_s(stretches: Sequence[_Stretch]) -> float:
     """The time that threads ran or waited: with more threads than cores it is more than the cores have."""
-    return sum(window.counters.get(name, 0.0) for window in windows for name in ("run_queue_wait_s", "cpu_s"))
+    return sum(one.counters.get(name, 0.0) for one in stretches for name in ("run_queue_wait_s", "cpu_s"))
 
 
 def touching(window: Window, num_cores: int) -> list[str]:
     """The causes that took a visible share of one window."""
-    span_s = seconds(window) * num_cores
-    if not span_s:
-        return []
-    return [name for name in WORTH_A_WORD if window.counters.get(name, 0.0) / span_s > _TOUCHED]
+    return _touching(_Stretch(seconds(window), window.counters), num_cores)
+
+
+def _touching(stretch: _Stretch, num_cores: int) -> list[str]:
+    whole_s = stretch.span_s * num_cores
+    return [name for name in WORTH_A_WORD if whole_s and stretch.counters.get(name, 0.0) / whole_s > _TOUCHED]
 
 
 def totals(runs: Sequence[Run]) -> Mapping[str, float]:
@@ -77,9 +103,9 @@ def totals(runs: Sequence[Run]) -> Mapping[str, float]:
     return dict(added)
 
 
-def clock_change(runs: Sequence[Run]) -> float | None:
+def clock_change(runs: Sequence[Watched]) -> float | None:
     """How much longer fixed work took in the later windows than in the earlier ones; None if just noise."""
-    songs = np.array([window.canary_ns for run in runs for window in run.windows], float)
+    songs = np.array([window.canary_ns for run in runs for window in run.windows if window.canary_ns], float)
     if len(songs) < _FEWEST_WINDOWS:
         return None
     earlier, later = songs[: len(songs) // 2], songs[len(songs) // 2 :]
@@ -109,7 +135,11 @@ def find_all(outcome: Outcome) -> tuple[Finding, ...]:
 
 def find_in_all(outcomes: Sequence[Outcome]) -> list[tuple[Finding, ...]]:
     """What `find_all` says of each outcome; noise that several of them met is told of all in the same words."""
-    found = [find_all(one) for one in outcomes]
+    return with_joint_noise([find_all(one) for one in outcomes])
+
+
+def with_joint_noise(found: list[tuple[Finding, ...]]) -> list[tuple[Finding, ...]]:
+    """The findings of several cells, in which noise that several of them met is told in the same words."""
     for code in (*_CODES.values(), "waited-for-each-other", "clock-changed"):
         same = [one for findings in found for one in findings if one.code == code]
         if len(same) > 1:
@@ -145,6 +175,9 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
         found.append(Finding("batch-rewritten", {"batch_size": cell.batch_size}))
     if any("io_binding_refused" in run.settings for run in runs):
         found.append(Finding("outputs-not-bound", {}))
+    limit, _, instructions = str(runs[0].settings.get("max_cpu_isa", "")).partition(":")
+    if limit == "auto":
+        found.append(Finding("limited-isa", {"isa": instructions}))
     if cell.guessed_inputs:
         chosen = {name: list(shape) for name, shape in cell.shapes if name in cell.guessed_inputs}
         found.append(Finding("shapes-guessed", {"shapes": chosen}))
@@ -157,7 +190,9 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
         found.append(Finding("sample-limit", {}))
     if any(run.interrupted for run in runs):
         found.append(_interrupted(cell, runs))
-    return tuple(found + _certainty(cell, runs) + _requests(cell, runs) + _disturbances(cell, runs))
+    return tuple(
+        found + _certainty(cell, runs) + _requests(cell, runs) + noise(runs, cell.num_cores, _crowded(cell))
+    )
 
 
 def _interrupted(cell: Cell, runs: Sequence[Run]) -> Finding:
@@ -203,11 +238,12 @@ def _requests(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
     return [Finding("overloaded", {"share": summary.unserved_share, "load": needed, "rate": cell.rate})]
 
 
-def _disturbances(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
+def noise(runs: Sequence[Watched], num_cores: int, crowded: bool = False) -> list[Finding]:
+    """What disturbed runs; `crowded` says that they had more threads than cores by their own choice."""
     found = []
-    for one in disturbances(runs, cell.num_cores):
+    for one in disturbances(runs, num_cores):
         code = _CODES[one.counter]
-        if code == "waited-for-cpu" and _crowded(cell):
+        if code == "waited-for-cpu" and crowded:
             code = "waited-for-each-other"
         found.append(Finding(code, {"share": one.share, "touched": one.touched, "windows": one.windows}))
     change = clock_change(runs)

@@ -51,18 +51,24 @@ def welch(a: Sequence[float], b: Sequence[float], level: float = 0.98) -> Estima
     return _interval(centre, math.sqrt(variance), freedom, level, "welch")
 
 
-def moderated(log_ratios: Sequence[float], level: float, prior: SpreadPrior) -> Estimate:
+def moderated(
+    log_ratios: Sequence[float], level: float, prior: SpreadPrior, weights: Sequence[float] | None = None
+) -> Estimate:
     """The ratio of paired arms: Student's interval on the logarithms, their spread moderated by what was expected.
 
     Few pairs tell little of their spread, and by chance may say that there is none. So the prior counts like pairs
     measured before (a moderated t, Smyth 2004). Simulated: the intervals of 2 to 40 pairs cover the truth
     in 94 % or more even where the prior is wrong by a factor of 3 either way.
+
+    `weights`, 1 on average, say how precise pairs are beside each other; the prior is about one of weight 1.
     """
-    centre, count = fmean(log_ratios), len(log_ratios)
+    values, count = np.array(log_ratios), len(log_ratios)
+    precision = np.ones(count) if weights is None else np.array(weights)
+    centre = fmean(values * precision)
     if count < 2:
         return Estimate(math.exp(centre), None, None, level, "moderated")
     freedom = prior.freedom + count - 1
-    squares = prior.freedom * prior.sd**2 + (count - 1) * float(np.var(log_ratios, ddof=1))
+    squares = prior.freedom * prior.sd**2 + float(np.sum(precision * (values - centre) ** 2))
     return _interval(centre, math.sqrt(squares / freedom / count), freedom, level, "moderated")
 
 
@@ -73,6 +79,40 @@ def look_share(number: int) -> float:
     however much they depend on each other: a comparison may stop at any of them.
     """
     return ALPHA * (1 - _RESERVED) / (number * (number + 1))
+
+
+def at_least(prior: SpreadPrior, sd: float) -> SpreadPrior:
+    """A prior that expects no less than what is known to make pairs differ."""
+    return prior if prior.sd >= sd else replace(prior, sd=sd)
+
+
+class Looks:
+    """The looks that a comparison takes at its pairs while they are measured: it may stop at any of them."""
+
+    def __init__(self, margin: float, prior: SpreadPrior, goal: float | None = None) -> None:
+        self._margin, self._prior, self._goal = margin, prior, goal
+        self._spent = 0.0
+        self._clear: Estimate | None = None
+
+    def look(
+        self, log_ratios: Sequence[float], weights: Sequence[float] | None = None, least_sd: float = 0.0
+    ) -> bool:
+        """Whether the comparison may stop with these pairs, where a look is due."""
+        if len(log_ratios) not in LOOKS:
+            return False
+        share = look_share(LOOKS.index(len(log_ratios)) + 1)
+        self._spent += share
+        estimate = moderated(log_ratios, 1 - share, at_least(self._prior, least_sd), weights)
+        if clear(estimate, self._margin) and not (self._goal and covers(estimate, self._goal)):
+            self._clear = estimate
+        return self._clear is not None
+
+    def estimate(
+        self, log_ratios: Sequence[float], weights: Sequence[float] | None = None, least_sd: float = 0.0
+    ) -> Estimate:
+        """That of the look that was clear, or else one of all pairs with all that is left to spend."""
+        prior = at_least(self._prior, least_sd)
+        return self._clear or moderated(log_ratios, 1 - (ALPHA - self._spent), prior, weights)
 
 
 def verdict(estimate: Estimate, margin: float) -> Verdict:

@@ -6,22 +6,23 @@ import math
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from statistics import fmean
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.engines.warm import kept_warm
+from inferlab.engines.warm import kept_warm, never_forked
+from inferlab.errors import EngineFailed
 from inferlab.measure import check, intervals
 from inferlab.measure.cell import measuring_alone
 from inferlab.measure.children import Children
 from inferlab.measure.intervals import smallest_visible
 from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
-from inferlab.measure.stats import service_ns
+from inferlab.measure.queueing import poisson_arrivals
+from inferlab.measure.stats import latencies_ns, service_ns
 from inferlab.model.inputs import digest
 from inferlab.records import (
     Comparison,
@@ -35,14 +36,22 @@ from inferlab.records import (
     Samples,
     Spread,
     SpreadPrior,
+    Spreads,
+    TimeMetric,
     Window,
 )
 
-# Noise comes in bursts of a tenth of a second: turns as short as these meet the same burst in both arms.
-_CALLS_A_TURN = 2
+# Noise comes in bursts, many of some milliseconds only: the shorter turns are, the more often both arms meet one.
 _SHORTEST_TURN_S = 0.01
 # Processes that begin together, each with a stream, need a while to get ready.
 _SHORTEST_COMMON_TURN_S = 0.1
+# Of requests that arrive by themselves so many are one turn at least, in this share of the time or so long; what
+# waits somewhat longer is given up.
+_REQUESTS_A_TURN = 20
+_SERVED_SHARE, _SERVED_S = 0.025, 1.0
+_OVERTIME = 1.5
+# Fewer requests have no 99th percentile.
+_REQUESTS_OF_A_TAIL = 100
 _WARMUP_S = 0.15
 # Double turns of the first pairs, before their variances are known, and of any pair.
 _FIRST_TURNS = 8
@@ -70,9 +79,15 @@ class ComparisonJob:
     margin: float
     #: A ratio of B's time over A's that must be told apart before it may end early.
     goal: float | None = None
-    prior: SpreadPrior = BUILT_IN_PRIOR
-    #: Fork the arms from processes that have imported their engines, where that is possible: pairs are cheaper.
-    forked: bool = True
+    #: How much pairs are expected to differ; on other numbers of cores BUILT_IN_PRIOR.
+    spreads: Spreads = field(default_factory=dict)
+    #: Start every process from nothing.
+    fresh: bool = False
+
+    @property
+    def prior(self) -> SpreadPrior:
+        """How much its pairs are expected to differ."""
+        return self.spreads.get(self.a.cell.num_cores, BUILT_IN_PRIOR)
 
 
 def compare(job: ComparisonJob, listener: Listener) -> Comparison:
@@ -101,17 +116,16 @@ class PairedComparison:
 
     def __init__(self, job: ComparisonJob, arms: Sequence[PreparedCell], began: float, listener: Listener) -> None:
         self._job, self.arms = job, arms
-        self.metric: Metric = "median" if all(arm.job.cell.scenario == "sync" for arm in arms) else "throughput"
+        self._looks = intervals.Looks(job.margin, job.prior, job.goal)
+        self.metric = _metric([arm.job.cell.scenario for arm in arms])
         self.pairs: list[Pair] = []
         #: The worst of all checks so far, made in every pair before and after its timing.
         self.outputs: Outputs | None = None
-        self.estimate: Estimate | None = None
         self.pair_s = 0.0
         self._began, self._listener = began, listener
         self._random = random.Random()  # noqa: S311  an order that favours no arm, no secret
         self._first = 0
-        self._spent = 0.0
-        #: Of each pair: the log ratios of its double turns, and what making it and one double turn took.
+        #: Of each pair: its double turns, and what making it and one double turn took.
         self._turns: list[NDArray[np.float64]] = []
         self._costs_s: list[tuple[float, float]] = []
 
@@ -125,7 +139,8 @@ class PairedComparison:
         self._listener(Event("comparing", {"seconds": self._job.time_s}))
         kinds = [arm.job.model.kind for arm in self.arms]
         while not self.pairs or self.seconds + self.pair_s <= self._job.time_s:
-            with kept_warm(kinds, copies=2) if self._job.forked else nullcontext():
+            # Forked where an engine allows it: pairs are cheaper.
+            with never_forked() if self._job.fresh else kept_warm(kinds, copies=2):
                 for _ in range(_PAIRS_A_PARENT):
                     if self._add_pair():
                         return
@@ -137,37 +152,19 @@ class PairedComparison:
         began = time.monotonic()
         self.pairs.append(self._pair())
         self.pair_s = max(self.pair_s * 0.8, time.monotonic() - began)
-        ratio = math.exp(fmean(self._log_ratios()))
+        evidence = self._evidence()
+        ratio = self._looks.estimate(*evidence).value
         self._listener(Event("pair", {"number": len(self.pairs), "ratio": ratio}))
-        return self._look()
-
-    def _look(self) -> bool:
-        """Whether the comparison may stop here, where a look is due."""
-        if len(self.pairs) not in intervals.LOOKS:
-            return False
-        spend = intervals.look_share(intervals.LOOKS.index(len(self.pairs)) + 1)
-        self._spent += spend
-        estimate = self._estimate(1 - spend)
-        goal = self._job.goal
-        if intervals.clear(estimate, self._job.margin) and not (goal and intervals.covers(estimate, goal)):
-            self.estimate = estimate
-        return self.estimate is not None
-
-    def _estimate(self, level: float) -> Estimate:
-        return intervals.moderated(self._log_ratios(), level, self._job.prior)
-
-    def last_look(self) -> Estimate:
-        """The estimate of the early look that was clear, or one with all that is left to spend."""
-        return self.estimate or self._estimate(1 - (intervals.ALPHA - self._spent))
+        return self._looks.look(*evidence)
 
     def result(self, interrupted: bool) -> Comparison:
         """What all pairs together say."""
         assert self.outputs is not None
         difference = self.outputs.difference
-        margin, estimate = self._job.margin, self.last_look()
+        margin, estimate = self._job.margin, self._looks.estimate(*self._evidence())
         verdict = intervals.verdict(estimate, margin)
         a, b = self.arms
-        times = [self._times_ms(pair.a, pair.b) for pair in self.pairs]
+        times = [self._times_ms(turns) for turns in self._turns[: len(self.pairs)]]
         return Comparison(
             labels=self._job.labels,
             ratio=estimate,
@@ -186,6 +183,7 @@ class PairedComparison:
             times_ms=(tuple(one for one, _ in times), tuple(one for _, one in times)),
             interrupted=interrupted,
             spread=self._spread(),
+            tail_ratio=tail_ratio(self.pairs) if self.metric == "response" else None,
         )
 
     def _spread(self) -> Spread:
@@ -213,11 +211,15 @@ class PairedComparison:
                 one.pause()
             self._check(processes, outputs)
             made_s, turns_began = time.monotonic() - began, time.monotonic()
-            turn_s = max(_turn_s(one) for one in processes.values())
+            turn_s = max(shortest_turn_s(one, self._job.time_s) for one in processes.values())
             order = self._order(made_s, turn_s)
-            for arm in order:
+            for number, arm in enumerate(order):
                 processes[arm].resume()
-                processes[arm].measure(turn_s)
+                if self.metric == "response":
+                    # The same requests for both arms of a double turn.
+                    _serve(processes[arm], turn_s, seed=1000 * len(self.pairs) + number // 2)
+                else:
+                    processes[arm].measure(turn_s, watched=arm not in order[number + 1 :])
                 processes[arm].pause()
                 if processes[arm].interrupted:
                     raise KeyboardInterrupt
@@ -228,18 +230,19 @@ class PairedComparison:
                 one.pause()
             self._check(processes, outputs)
             a, b = processes[0].run(), processes[1].run()
-        turns = double_turns(a, b, self.metric)
-        self._turns.append(turns[:, 1] - turns[:, 0])
-        times = self._times_ms(a, b)
+        self._turns.append(double_turns(a, b, self.metric))
+        times = self._times_ms(self._turns[-1])
         return Pair(a, b, math.log(times[1] / times[0]))
 
     def _check(self, processes: Mapping[int, Children], outputs: Mapping[int, Sequence[check.Arrays]]) -> None:
         found = compare_outputs(processes[0], processes[1], outputs[0], outputs[1])
         self.outputs = found if self.outputs is None else max(self.outputs, found, key=_severity)
 
-    def _times_ms(self, a: Run, b: Run) -> tuple[float, float]:
-        """Both arms' time per item in one pair."""
-        times = times_ms(a, b, self.metric)
+    def _times_ms(self, turns: NDArray[np.float64]) -> tuple[float, float]:
+        """Both arms' time per item in the double turns of one pair."""
+        times = times_ms(turns)
+        if self.metric == "response":
+            return times
         batches = [arm.job.cell.batch_size for arm in self.arms]
         return times[0] / batches[0], times[1] / batches[1]
 
@@ -264,6 +267,12 @@ class PairedComparison:
             wanted = best_number_of_turns(*self._variances(), made, turn)
         return max(_FEWEST_TURNS, min(_MOST_TURNS, wanted, affordable))
 
+    def _evidence(self) -> tuple[list[float], list[float], float]:
+        """The pairs' log ratios and weights, and by how much their turns alone make them differ."""
+        counts = [len(turns) for turns in self._turns[: len(self.pairs)]]
+        within, between = self._variances()
+        return self._log_ratios(), weights(counts, within, between), turns_sd(counts, within)
+
     def _variances(self) -> tuple[float, float]:
         """Of one double turn within its pair, and of pairs beyond what their turns explain."""
         within = fmean(map(_variance, self._turns))
@@ -271,6 +280,18 @@ class PairedComparison:
             return within, 0.0
         explained = fmean(_MEDIAN_OVER_MEAN * _variance(turns) / len(turns) for turns in self._turns)
         return within, max(0.0, float(np.var(self._log_ratios(), ddof=1)) - explained)
+
+
+def weights(turns: Sequence[int], within: float, between: float) -> list[float]:
+    """How precise pairs of so many turns are beside each other, 1 on average: the first pairs have fewer."""
+    variances = [between + _MEDIAN_OVER_MEAN * within / count for count in turns]
+    precisions = [1 / variance if all(variances) else 1.0 for variance in variances]
+    return [precision / fmean(precisions) for precision in precisions]
+
+
+def turns_sd(turns: Sequence[int], within: float) -> float:
+    """The standard deviation of pairs that their turns explain: two that agree by chance differ no less."""
+    return math.sqrt(_MEDIAN_OVER_MEAN * within * fmean(1 / count for count in turns))
 
 
 def best_number_of_turns(within: float, between: float, made_s: float, turn_s: float) -> int:
@@ -283,11 +304,24 @@ def best_number_of_turns(within: float, between: float, made_s: float, turn_s: f
     return round(min(_MOST_TURNS, math.sqrt(made_s / turn_s * _MEDIAN_OVER_MEAN * within / between)))
 
 
-def _turn_s(process: Children) -> float:
-    """A turn holds several calls, and what is dropped at its beginning."""
+def shortest_turn_s(process: Children, time_s: float) -> float:
+    """A turn holds one call at least, and what is dropped at its beginning.
+
+    It ends with the call that is under way: half a call less, and there is rarely one too many.
+    """
     call_s = process.call_s or 0.0
+    if (rate := process.prepared.job.cell.rate) is not None:
+        return max(_REQUESTS_A_TURN / rate, min(_SERVED_S, _SERVED_SHARE * time_s))
     shortest_s = _SHORTEST_TURN_S if process.alone else _SHORTEST_COMMON_TURN_S
-    return max(shortest_s, _CALLS_A_TURN * call_s) + max(SETTLE_NS / 1e9, call_s)
+    return max(shortest_s, call_s) + max(SETTLE_NS / 1e9, call_s) - call_s / 2
+
+
+def _serve(process: Children, turn_s: float, seed: int) -> None:
+    """A turn of requests that arrive by themselves, one at least."""
+    rate = process.prepared.job.cell.rate
+    assert rate is not None
+    arrivals = poisson_arrivals(rate, turn_s, seed)
+    process.serve(arrivals if len(arrivals) else np.zeros(1, np.int64), _OVERTIME * turn_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +372,6 @@ def _named_as(outputs: check.Arrays, expected: check.Arrays) -> check.Arrays:
     return dict(zip(expected, outputs.values(), strict=True))
 
 
-Metric = Literal["median", "throughput"]
-
 # After a pause threads wake up and caches fill: the first call, and what began in this time, is dropped.
 SETTLE_NS = 2_000_000
 # The distance between the quartiles of a normal distribution, in standard deviations.
@@ -348,27 +380,60 @@ _QUARTILES = 1.349
 _MEDIAN_OVER_MEAN = math.pi / 2
 
 
-def times_ms(a: Run, b: Run, metric: Metric) -> tuple[float, float]:
+def times_ms(turns: NDArray[np.float64]) -> tuple[float, float]:
     """The typical time of a batch of both arms in one pair, whose ratio is the median of that of its double turns.
 
     Turns of A and B that follow each other meet the same noise, which comes in bursts, and the median drops those
     that did not.
     """
-    turns = double_turns(a, b, metric)
-    level, ratio = float(np.median(turns.mean(axis=1))), float(np.median(turns[:, 1] - turns[:, 0]))
+    level, ratio = float(np.median(turns.mean(axis=1))), float(np.median(_log_ratios(turns)))
     return math.exp(level - ratio / 2) / 1e6, math.exp(level + ratio / 2) / 1e6
 
 
-def double_turns(a: Run, b: Run, metric: Metric) -> NDArray[np.float64]:
+def double_turns(a: Run, b: Run, metric: TimeMetric) -> NDArray[np.float64]:
     """The logarithm of the time of a batch, in nanoseconds, of A and of B in each double turn, in their order."""
     turns = sorted((start, arm, log) for arm, run in enumerate((a, b)) for start, log in _turns(run, metric))
     doubles = [sorted(double, key=itemgetter(1)) for double in zip(turns[::2], turns[1::2], strict=False)]
-    return np.array([[of_a[2], of_b[2]] for of_a, of_b in doubles if of_a[1] != of_b[1]])
+    logs = [[of_a[2], of_b[2]] for of_a, of_b in doubles if of_a[1] != of_b[1]]
+    if not logs:
+        raise EngineFailed("No request was served in any turn. Try a lower --rate.")
+    return np.array(logs)
 
 
-def _turns(run: Run, metric: Metric) -> Iterator[tuple[int, float]]:
+def _metric(scenarios: Sequence[str]) -> TimeMetric:
+    if "server" in scenarios:
+        return "response"
+    return "median" if set(scenarios) == {"sync"} else "throughput"
+
+
+def tail_ratio(pairs: Sequence[Pair]) -> Estimate | None:
+    """B's 99th percentile of the response times over A's, of all requests of each pair."""
+    ratios: list[float] = []
+    for pair in pairs:
+        of_a, of_b = (np.concatenate([responses_ns(window) for window in run.windows]) for run in (pair.a, pair.b))
+        if min(len(of_a), len(of_b)) < _REQUESTS_OF_A_TAIL:
+            return None
+        ratios.append(float(np.percentile(of_b, 99) / np.percentile(of_a, 99)))
+    return intervals.student(ratios, 1 - intervals.ALPHA)
+
+
+def responses_ns(window: Window) -> NDArray[np.int64]:
+    """How long each request took; one that was given up at least as long as the longest that was not."""
+    served = np.concatenate([latencies_ns(stream) for stream in window.streams])
+    given_up = (window.arrivals or 0) - len(served)
+    if given_up <= 0 or not len(served):
+        return served
+    return np.concatenate([served, np.full(given_up, served.max())])
+
+
+def _turns(run: Run, metric: TimeMetric) -> Iterator[tuple[int, float]]:
     """When each turn of a run began, and the logarithm of its median call, or of what a batch took in it."""
     for window in run.windows:
+        if metric == "response":
+            responses = responses_ns(window)
+            if len(responses):
+                yield min(one.starts_ns[0] for one in window.streams if len(one)), math.log(np.median(responses))
+            continue
         streams = [stream for stream in settled(window).streams if len(stream)]
         if streams:
             times_ns = np.concatenate([service_ns(stream) for stream in streams])
@@ -376,9 +441,14 @@ def _turns(run: Run, metric: Metric) -> Iterator[tuple[int, float]]:
             yield streams[0].starts_ns[0], math.log(time_ns)
 
 
+def _log_ratios(turns: NDArray[np.float64]) -> NDArray[np.float64]:
+    ratios: NDArray[np.float64] = turns[:, 1] - turns[:, 0]
+    return ratios
+
+
 def _variance(turns: NDArray[np.float64]) -> float:
-    """By the quartiles: some turns meet a burst that others do not."""
-    low, high = np.percentile(turns, (25, 75))
+    """Of the log ratios of double turns, by the quartiles: some turns meet a burst that others do not."""
+    low, high = np.percentile(_log_ratios(turns), (25, 75))
     return float((high - low) / _QUARTILES) ** 2
 
 

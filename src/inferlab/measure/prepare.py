@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import numpy as np
 from inferlab import machine
 from inferlab.child import protocol
 from inferlab.engines import registry
-from inferlab.errors import BadInput, InferlabError
+from inferlab.errors import BadInput, EngineDied, InferlabError
 from inferlab.files import whole_file
 from inferlab.measure import check
 from inferlab.measure.children import Children
+from inferlab.measure.conversion import Conversion, Converted, converted, files_of, remembered
 from inferlab.model.inputs import digest
 from inferlab.model.onnx_file import rewrite
 from inferlab.model.shapes import batch_axis
@@ -30,6 +32,8 @@ from inferlab.worker import ONNXRUNTIME, TORCH, Launch, Worker
 # Above this a call is so long that Python's lock no longer shows; below it, streams need their own processes.
 SHORT_CALL_S = 0.002
 _PROBE_S = 0.05
+# How long each of several files of an engine's own format is warmed up and measured, twice.
+_CHOICE_S = 0.25
 # Copies of the model in several processes may take this share of the memory that is available.
 _MEMORY_SHARE = 0.7
 # The cache keeps the newest references, up to this size in all.
@@ -171,6 +175,8 @@ class PreparedCell:
     path: Path
     layout: Layout
     reference: Reference
+    #: Options of the engine that were left to us, as they were decided.
+    decided: Mapping[str, str] = field(default_factory=dict)
 
 
 def cpus_of(cell: Cell) -> tuple[int, ...]:
@@ -189,7 +195,9 @@ def prepare_cell(job: Job, listener: Listener) -> Iterator[PreparedCell]:
     def in_mode(mode: str) -> Layout:
         return lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, able, cell.instances)
 
-    with tempfile.TemporaryDirectory(prefix="inferlab-") as folder, tempfile.TemporaryDirectory() as compiled:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="inferlab-"))
+        compiled = stack.enter_context(tempfile.TemporaryDirectory())
         # Compiled once, not in every process of the cell; never shared with the processes of another model.
         environment = {**launch.environment, "TORCHINDUCTOR_CACHE_DIR": compiled}
         launch = replace(launch, environment=environment, writes=(*launch.writes, compiled))
@@ -201,13 +209,22 @@ def prepare_cell(job: Job, listener: Listener) -> Iterator[PreparedCell]:
             reference = Reference("", reason="--no-verify was given")
         path = _engine_file(job, launch, Path(folder))
         listener(Event("pinning", {"mode": cell.thread_pinning}))
+        alone = PreparedCell(job, launch, path, in_mode("processes").first_stream, reference)
+        if launch.converts:
+            file = stack.enter_context(_converted(alone, listener))
+            alone = replace(alone, path=file.path, decided=file.options)
+        quantised = bool(job.model.quantization) or job.model.precision == "INT8"
+        if launch.safe_options.keys() - dict(cell.engine_options) and quantised and not _survives(alone):
+            told = ", ".join(f"{name}={value}" for name, value in launch.safe_options.items())
+            listener(Event("limited-isa", {"engine": cell.engine, "options": told}))
+            decided = {name: f"auto:{value}" for name, value in launch.safe_options.items()}
+            alone = replace(alone, decided=decided)
         # What 'auto' means for streams of short calls is found out by a few of them.
         mode: str = cell.stream_mode
         if mode == "auto" and cell.num_streams > 1 and cell.scenario not in ("sync", "elastic"):
             listener(Event("probing", {"engine": cell.engine}))
-            alone = in_mode("processes").first_stream
-            mode = _probed_mode(PreparedCell(job, launch, path, alone, reference), able)
-        yield PreparedCell(job, launch, path, in_mode(mode), reference)
+            mode = _probed_mode(alone, able)
+        yield replace(alone, layout=in_mode(mode))
 
 
 def capabilities_for(job: Job) -> frozenset[str]:
@@ -229,6 +246,68 @@ def _engine_file(job: Job, launch: Launch, folder: Path) -> Path:
     return rewrite(
         job.model, folder, batch=job.rewrite_batch, newest_ir=launch.newest_ir, copy_data=launch.writes_model
     )
+
+
+def _converted(alone: PreparedCell, listener: Listener) -> AbstractContextManager[Converted]:
+    """The model in the engine's own format; of several files the one with which a stream alone is fastest."""
+    job, launch = alone.job, alone.launch
+
+    def call_s(file: Converted) -> float:
+        with Children(replace(alone, path=file.path, decided=file.options)) as fresh:
+            fresh.check_outputs()
+            if fresh.output_check().status == "mismatch":
+                return math.inf
+            fresh.warm_up(_CHOICE_S)
+            fresh.measure(_CHOICE_S)
+            if fresh.interrupted:
+                raise KeyboardInterrupt
+        return fresh.call_s or math.inf
+
+    return converted(_conversion(job, launch, alone.path, alone.layout.threads), call_s, listener)
+
+
+def _conversion(job: Job, launch: Launch, source: Path, threads: int) -> Conversion:
+    here = machine.describe()
+    return Conversion(
+        launch=launch,
+        source=source,
+        options=dict(job.cell.engine_options),
+        identity=[job.model.digest, job.rewrite_batch, registry.stamp(launch)],
+        conditions=[here.cpu, here.instruction_sets, threads, job.cell.shapes],
+        patience_s=job.patience_s,
+    )
+
+
+def convert_ahead(job: Job, listener: Listener) -> None:
+    """Make the files of an engine that has a format of its own, where the cache does not have them yet."""
+    launch = registry.launch(job.cell.engine)
+    if launch.converts:
+        with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+            source = _engine_file(job, launch, Path(folder))
+            with files_of(_conversion(job, launch, source, threads=1), listener):
+                pass
+
+
+def remembered_options(job: Job, threads: int) -> Mapping[str, str]:
+    """Options of the engine that were left to us, as they were decided when the job was measured here before."""
+    launch = registry.launch(job.cell.engine)
+    if not launch.converts:
+        return {}
+    return remembered(_conversion(job, launch, Path(job.model.path), threads)) or {}
+
+
+def _survives(alone: PreparedCell) -> bool:
+    """Whether the engine's process is not ended by SIGILL in a few calls of the first stream."""
+    try:
+        with Children(alone) as probe:
+            probe.measure(_PROBE_S)
+            if probe.interrupted:
+                raise KeyboardInterrupt
+    except EngineDied as death:
+        return death.signal != "SIGILL"
+    except InferlabError:
+        pass  # whoever measures it will say it
+    return True
 
 
 def _probed_mode(alone: PreparedCell, able: Collection[str]) -> str:
@@ -272,7 +351,7 @@ def reference_for(
     )
     key = [label, model.digest, str(rewrite_batch), *(digest(one) for one in sets), *map(str, meant.items())]
     path = cache_folder() / "references" / (hashlib.sha256("\n".join(key).encode()).hexdigest()[:32] + ".npz")
-    cached = _read_cached(path, len(sets))
+    cached = read_cached(path, len(sets))
     if cached is not None:
         return Reference(label, cached)
     listener(Event("reference", {"label": label}))
@@ -280,7 +359,7 @@ def reference_for(
         outputs = tuple(_make_reference(model, launch, {**options, **meant}, sets, rewrite_batch, patience_s))
     except InferlabError as error:
         return Reference(label, reason=f"no reference could be made: {error}")
-    _cache(path, outputs)
+    cache_outputs(path, outputs)
     return Reference(label, outputs)
 
 
@@ -348,7 +427,8 @@ def _joined(answers: Sequence[check.Arrays], own: int, wanted: int) -> check.Arr
     }
 
 
-def _read_cached(path: Path, count: int) -> tuple[check.Arrays, ...] | None:
+def read_cached(path: Path, count: int) -> tuple[check.Arrays, ...] | None:
+    """The sets of outputs in a file of the cache; None where there is none."""
     sets: tuple[dict[str, Any], ...] = tuple({} for _ in range(count))
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -363,7 +443,7 @@ def _read_cached(path: Path, count: int) -> tuple[check.Arrays, ...] | None:
     return sets
 
 
-def _cache(path: Path, outputs: Sequence[check.Arrays]) -> None:
+def cache_outputs(path: Path, outputs: Sequence[check.Arrays]) -> None:
     """Keep the outputs; a full disk or a read-only folder costs only the cache."""
     arrays = {f"{number}/{name}": value for number, one in enumerate(outputs) for name, value in one.items()}
     if sum(value.nbytes for value in arrays.values()) > _CACHE_BYTES // 4:

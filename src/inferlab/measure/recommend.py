@@ -21,7 +21,7 @@ from inferlab.measure.explore import Explorer, Record, Search, latencies_s
 from inferlab.measure.findings import disturbances
 from inferlab.measure.intervals import student
 from inferlab.measure.paired import ComparisonJob
-from inferlab.measure.prepare import Job, Layout, cpus_of, lay_out
+from inferlab.measure.prepare import Job, Layout, cpus_of, lay_out, remembered_options
 from inferlab.measure.queueing import value_s
 from inferlab.measure.stats import items_per_sec, median_ms
 from inferlab.model.shapes import batch_axis, fixed_batch
@@ -117,26 +117,30 @@ class Finals:
         self._listener(Event("finals", {"a": labels[0], "b": labels[1]}))
         a, b = explorer.job(leader), explorer.job(other)
         try:
-            job = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, TIE)
+            job = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, TIE, spreads=explorer.search.spreads)
             return paired.compare(job, explorer.quietly)
         except InferlabError as error:
             self.troubles.append(f"comparing {labels[0]} with {labels[1]} failed: {error}")
             return None
 
 
-def deployment(job: Job, layout: Layout | None = None) -> Deployment:
+def deployment(job: Job, layout: Layout | None = None, decided: Mapping[str, str] | None = None) -> Deployment:
     """How to deploy it, as laid out; by default one request at a time on the cell's cores.
 
-    The part that is the engine's own is asked of the engine.
+    The part that is the engine's own is asked of the engine; `decided` are its options that were left to us, by
+    default as they were decided when the job was measured here before.
     """
     cell = job.cell
     if layout is None:
         layout = lay_out("auto", "sync", cpus_of(cell), cell.num_cores, 1, ())
     launch = registry.launch(cell.engine)
     groups = [list(group) for group in layout.children[0]]
+    if decided is None:
+        decided = remembered_options(job, layout.threads)
+    request = load_request(job, layout, decided)
     try:
         with Worker(launch, patience_s=job.patience_s) as worker:
-            code = str(worker.ask("deployment", groups=groups, **load_request(job, layout)).data["code"])
+            code = str(worker.ask("deployment", groups=groups, **request).data["code"])
     except InferlabError:  # an engine of the user's own that cannot say it is no reason to lose the result
         code = ""
     return Deployment(
@@ -251,7 +255,7 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
         comparisons=tuple(map(paired_ratio, finals.comparisons)),
         troubles=tuple(finals.troubles),
         simpler=finals.simpler,
-        deployment=deployment(explorer.job(winner), explorer.records[winner].layout) if winner else None,
+        deployment=_deployment(explorer, winner) if winner else None,
         left_out=left_out,
         time_s=search.time_s,
         seconds=time.monotonic() - explorer.began,
@@ -264,6 +268,11 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
             for name, version in run.versions.items()
         },
     )
+
+
+def _deployment(explorer: Explorer, winner: Candidate) -> Deployment:
+    record = explorer.records[winner]
+    return deployment(explorer.job(winner), record.layout, record.decided)
 
 
 def contender(candidate: Candidate, standing: Standing, record: Record, objective: Objective | None) -> Contender:

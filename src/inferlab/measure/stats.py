@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.measure.intervals import precise_enough, student, watched
-from inferlab.records import Cell, Run, Samples, Summary, Window
+from inferlab.measure.intervals import ALPHA, moderated, precise_enough, student, watched
+from inferlab.records import Cell, Estimate, Run, Samples, Summary, Window
+
+if TYPE_CHECKING:  # late: a benchmark neither compares nor generates
+    from inferlab.records import Pair
+    from inferlab.records.generation import GenerationRun
 
 PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 # A percentile is shown only if, with this confidence, at least two samples lie beyond it.
 _CONFIDENCE = 0.99
 # In every run's versions, beside the engine's.
 _NO_ENGINES = ("inferlab", "python", "numpy")
+
+
+#: What a run takes beside its time: its peak memory in bytes, and the seconds that loading the model took.
+Resource = Literal["memory", "load"]
+# By how much pairs are expected to differ in it: memory hardly does, loading reads files.
+_RESOURCE_SDS: dict[Resource, float] = {"memory": 0.02, "load": 0.1}
+
+
+def resource_of(run: Run, resource: Resource) -> float | None:
+    """What one run took of a resource; None where that is not known."""
+    return run.peak_memory_bytes if resource == "memory" else run.load_s
+
+
+def resource_ratio(pairs: Sequence[Pair], resource: Resource) -> Estimate | None:
+    """What B takes of a resource over what A takes, of the pairs of a comparison; None where it is not known."""
+    from inferlab.records import SpreadPrior  # late: a benchmark compares nothing
+
+    taken = [(resource_of(pair.a, resource), resource_of(pair.b, resource)) for pair in pairs]
+    ratios = [b / a for a, b in taken if a and b]
+    if not ratios or len(ratios) != len(taken):
+        return None
+    # A comparison may end after two pairs, once the time is clear: their spread alone would say little.
+    return moderated([math.log(ratio) for ratio in ratios], 1 - ALPHA, SpreadPrior(_RESOURCE_SDS[resource]))
 
 
 def summarize(cell: Cell, runs: Sequence[Run]) -> Summary | None:
@@ -127,7 +155,7 @@ def load(cell: Cell, runs: Sequence[Run]) -> float:
     return (cell.rate or 0.0) * float(np.mean(services_s)) / (cell.num_streams * cell.instances)
 
 
-def engine_version(run: Run) -> str:
+def engine_version(run: Run | GenerationRun) -> str:
     """The version of the engine that measured, among those of all packages that took part; empty if unknown."""
     return next((version for name, version in run.versions.items() if name not in _NO_ENGINES), "")
 
@@ -188,7 +216,19 @@ PROCESSES = 5
 WINDOW_S = 0.5
 
 
-def processes_for(cell: Cell, ready_s: float) -> int:
+class SharesTime(Protocol):
+    """A cell whose processes share its time."""
+
+    @property
+    def time_s(self) -> float:
+        """Of all processes together."""
+
+    @property
+    def processes(self) -> int | None:
+        """As asked."""
+
+
+def processes_for(cell: SharesTime, ready_s: float) -> int:
     """How many processes share the time: as asked, or 5, or so few that loading takes no longer than measuring."""
     if cell.processes is not None:
         return cell.processes

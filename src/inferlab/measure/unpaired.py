@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,30 +96,41 @@ def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: f
     Their intervals hold for all of them together (Bonferroni): of many equal cells at most 2 % have one that is
     called faster or slower.
     """
+    if not a or not b:
+        raise BadInput("One of the two has no cell that was measured. See: inferlab history")
     if len(a) == len(b) == 1:
         return ComparisonSweep((compare_saved(a[0], b[0], margin),))
     names = [name for name in CONDITIONS if name not in _NEVER_PAIRED and not _is_what_differs(name, a, b)]
     of_a, of_b = (_by_conditions(results, names) for results in (a, b))
     common = [key for key in of_a if key in of_b]
     if not common:
-        raise BadInput(
-            f"{_source(a)} and {_source(b)} have no cell in common. Name one of each, such as {a[0].label}."
-        )
-    varying = [place for place in range(len(names)) if len({key[place] for key in (*of_a, *of_b)}) > 1]
-    results = []
-    for key in common:
-        comparison = compare_saved(of_a[key], of_b[key], margin, intervals.ALPHA / len(common))
-        place = ", ".join(f"{CONDITIONS[names[one]]} {key[one]}" for one in varying)
-        results.append(replace(comparison, place=place))
-    failures = [
-        ComparisonFailure(
-            one.conditions.get("num_cores"), one.conditions.get("batch_size"), f"{one.label} has no counterpart"
-        )
-        for mine, others in ((of_a, of_b), (of_b, of_a))
-        for key, one in mine.items()
-        if key not in others
-    ]
-    return ComparisonSweep(tuple(results), tuple(failures))
+        raise BadInput(f"{a[0].label} and {b[0].label} have no cell in common. Name one of each: {a[0].label}#1")
+    varying = _telling({*of_a, *of_b}, len(names))
+    places = {key: ", ".join(f"{CONDITIONS[names[one]]} {key[one]}" for one in varying) for key in (*of_a, *of_b)}
+    alpha = intervals.ALPHA / len(common)
+    return ComparisonSweep(
+        tuple(replace(compare_saved(of_a[key], of_b[key], margin, alpha), place=places[key]) for key in common),
+        tuple(
+            ComparisonFailure(
+                one.conditions.get("num_cores"),
+                one.conditions.get("batch_size"),
+                f"only {one.label} has {places[key]}",
+            )
+            for mine, others in ((of_a, of_b), (of_b, of_a))
+            for key, one in mine.items()
+            if key not in others
+        ),
+    )
+
+
+def _telling(keys: Collection[tuple[str, ...]], length: int) -> list[int]:
+    """Where keys differ, without what follows from the rest: shapes of inputs, say, from the batch size."""
+    telling = list(range(length))
+    for index in reversed(range(length)):
+        others = [one for one in telling if one != index]
+        if len({tuple(key[one] for one in others) for key in keys}) == len(keys):
+            telling = others
+    return telling
 
 
 def _is_what_differs(name: str, a: Sequence[SavedResult], b: Sequence[SavedResult]) -> bool:
@@ -131,14 +142,9 @@ def _is_what_differs(name: str, a: Sequence[SavedResult], b: Sequence[SavedResul
 def _by_conditions(results: Sequence[SavedResult], names: Sequence[str]) -> dict[tuple[str, ...], SavedResult]:
     found = {tuple(str(one.conditions.get(name)) for name in names): one for one in results}
     if len(found) < len(results):
-        raise BadInput(
-            f"{_source(results)} has several cells of the same conditions. Name one, such as {results[0].label}."
-        )
+        name = results[0].label
+        raise BadInput(f"{name} has several cells of the same conditions. Name one of them: {name}#1")
     return found
-
-
-def _source(results: Sequence[SavedResult]) -> str:
-    return results[0].label.partition("#")[0]
 
 
 def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = intervals.ALPHA) -> Comparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from inferlab.errors import BadInput
 from inferlab.files import whole_file
@@ -30,22 +30,31 @@ NAMES: dict[str, str] = {
     "bert_3layer": "a BERT of 3 layers of 384 units: 17.4 million parameters",
     "digits": "a small CNN trained on scikit-learn's digits, with its held-back data",
 }
+#: Those that generate tokens (inferlab generate), as GGUF files in 32 bits.
+GENERATIVE: dict[str, str] = {
+    "llama": "a Llama of 6 layers of 288 units: 15.2 million parameters",
+    "llama_tiny": "a Llama of 2 layers of 64 units: 0.1 million parameters",
+}
 
 
 def build(name: str, listener: Listener = ignore) -> Path:
     """Make a built-in model, unless it is in the cache already, and return its file."""
-    if name not in NAMES:
-        raise BadInput(f"There is no built-in model '{name}'. There are: {', '.join(NAMES)}.")
+    if name not in NAMES and name not in GENERATIVE:
+        raise BadInput(f"There is no built-in model '{name}'. There are: {', '.join((*NAMES, *GENERATIVE))}.")
     if name == "digits":
         return _DATA / "digits.onnx"
-    path = cache_folder() / "demo" / f"{name}-v{_VERSION}.onnx"
+    ending = "gguf" if name in GENERATIVE else "onnx"
+    path = cache_folder() / "demo" / f"{name}-v{_VERSION}.{ending}"
     if path.is_file():
         return path
     listener(Event("build", {"model": name}, 0.0))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
-            file.write(_make(name).SerializeToString())
+            if name in GENERATIVE:
+                _write_llama(name, file)
+            else:
+                file.write(_make(name).SerializeToString())
     except OSError as error:
         raise BadInput(f"demo:{name} cannot be stored in {path.parent}: {error.strerror or error}.") from error
     listener(Event("build", {"model": name}, 1.0))
@@ -55,6 +64,15 @@ def build(name: str, listener: Listener = ignore) -> Path:
 def digits_data() -> Path:
     """The held-back digits, as an .npz with `image` for the model and the true `labels`."""
     return _DATA / "digits.npz"
+
+
+def _write_llama(name: str, file: BinaryIO) -> None:
+    from inferlab.model import demo_llama
+
+    if name == "llama":
+        demo_llama.write(file, layers=6, hidden=288, heads=6, kv_heads=6, feed_forward=768, vocabulary=16000)
+    else:
+        demo_llama.write(file, layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=128, vocabulary=256)
 
 
 def _make(name: str) -> ModelProto:

@@ -15,7 +15,7 @@ from inferlab.model.confined import confined
 from inferlab.model.onnx_file import files_digest, read_onnx
 from inferlab.model.shapes import CHANNELS, IMAGE, SEQUENCE, is_open, open_inputs, resolve
 from inferlab.model.sources import locate
-from inferlab.records import Kind, Listener, Model, Shape, TensorSpec, ignore
+from inferlab.records import Kind, Listener, Model, Shape, TensorSpec, engine_name, ignore
 from inferlab.settings import cache_folder
 from inferlab.worker import ONNXRUNTIME, OPENVINO, TORCH, Launch, Worker, run_task
 
@@ -41,13 +41,15 @@ _PICTURES = (
 _LOW_PICTURE = 80
 # Weights that inferlab quantised; transformers, and so an export, does not load them.
 _INT8_WEIGHTS = "model.int8.safetensors"
-_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "deepsparse", "executor"})
+_NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "mnn", "deepsparse", "executor", "llamacpp"})
 
 
 def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
     """Find a model by its source and read what it is, unless none of the engines could run it."""
     located = locate(name, listener)
-    if located.kind == "transformers" and engines and _NOT_FOR_FOLDERS.issuperset(engines):
+    if located.kind == "gguf":
+        raise BadInput(f"{name} is a GGUF file, which generates tokens. Measure it with: inferlab generate {name}")
+    if located.kind == "transformers" and engines and _NOT_FOR_FOLDERS.issuperset(map(engine_name, engines)):
         if (Path(located.path) / _INT8_WEIGHTS).is_file():
             raise BadInput(
                 f"{name} is a Hugging Face folder in INT8, which only the engine torch runs (-e torch). For other "

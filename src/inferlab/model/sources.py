@@ -40,7 +40,7 @@ def locate(source: str, listener: Listener = ignore) -> LocatedModel:
     if prefix == "zoo":
         return _file(resolve_stub(source, listener))
     if prefix == "demo":
-        return LocatedModel("onnx", demo.build(source.removeprefix("demo:"), listener))
+        return _file(demo.build(source.removeprefix("demo:"), listener))
     return _path(source)
 
 
@@ -51,7 +51,7 @@ def _path(source: str) -> LocatedModel:
         path = Path(source).expanduser()
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        hint = f" Did you mean demo:{source}?" if source in demo.NAMES else ""
+        hint = f" Did you mean demo:{source}?" if source in (*demo.NAMES, *demo.GENERATIVE) else ""
         raise BadInput(f"There is no file or folder {source!r}.{hint}") from None
     except (OSError, ValueError, RuntimeError) as error:
         raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
@@ -93,6 +93,8 @@ def _file(path: Path) -> LocatedModel:
     ending = path.suffix.lower()
     if not head:
         raise BadInput(f"{path} is empty.")
+    if head.startswith(b"GGUF"):
+        return LocatedModel("gguf", path)
     if head.startswith(b"PK\x03\x04"):
         return LocatedModel(_kind_of_zip(path), path)
     # Protocols 2 to 5. No ONNX file begins so: its fields have numbers below 16, hence tags below 0x80.
@@ -106,6 +108,8 @@ def _file(path: Path) -> LocatedModel:
         raise BadInput(
             f"{path} holds the weights of an OpenVINO model; name {path.with_suffix('.xml').name} instead."
         )
+    if ending == ".gguf":
+        raise BadInput(f"{path} is not a GGUF file, or it is damaged: it does not begin as one.")
     if ending == ".safetensors":
         raise BadInput(
             f"{path} holds weights without a model. Export its folder with: inferlab export {path.parent}"

@@ -26,7 +26,7 @@ Group = Literal[
 ]
 GROUPS: tuple[Group, ...] = get_args(Group)
 #: The commands, and functions of Python, that measure a plan.
-ALL = ("benchmark", "compare", "capacity", "recommend", "profile", "optimize")
+ALL = ("benchmark", "compare", "capacity", "recommend", "profile", "optimize", "bisect")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,13 @@ class PlanKeywords(TypedDict, total=False):
             ("-e", "--engine"),
             Word(),
             "Where and how to run",
-            "onnxruntime, openvino, torch, deepsparse, … (see inferlab engines), or FILE.py:CLASS.",
+            "onnxruntime, openvino, torch, mnn, deepsparse, … (see inferlab engines), a release such as "
+            "onnxruntime==1.22.1, or FILE.py:CLASS.",
             field="engines",
-            help_of={"compare": "One engine, or two separated by a comma: A's and B's."},
+            help_of={
+                "compare": "One engine, or two separated by a comma: A's and B's.",
+                "bisect": "The engine, without a version: onnxruntime, openvino, torch, mnn or a plug-in's.",
+            },
             search="all that are ready and run the model",
             metavar="NAMES",
             swept=True,
@@ -48,13 +52,10 @@ class PlanKeywords(TypedDict, total=False):
             "sync: one request at a time; async: streams that divide the cores; elastic: streams that share "
             "them; server: requests arrive at a rate; offline: a large batch.",
             field="scenarios",
-            help_of={
-                "compare": "sync: one request at a time; async: streams that divide the cores; elastic: streams "
-                "that share them; offline: a large batch."
-            },
             metavar="NAMES",
             swept=True,
-            commands=("benchmark", "compare"),
+            commands=("benchmark", "compare", "bisect"),
+            defaults={"bisect": ("sync",)},
             per_arm=True,
         ),
     ]
@@ -190,7 +191,7 @@ class PlanKeywords(TypedDict, total=False):
             field="rates",
             metavar="50,100",
             swept=True,
-            commands=("benchmark",),
+            commands=("benchmark", "compare"),
         ),
     ]
     input: Annotated[
@@ -219,10 +220,11 @@ class PlanKeywords(TypedDict, total=False):
             help_of={
                 **dict.fromkeys(("compare", "capacity", "recommend"), _IN_ALL),
                 "profile": "Seconds of measuring for each part, at most.",
+                "bisect": "Seconds for each comparison, including loading.",
                 "optimize": "Seconds of measuring for each comparison and each profile; with loading up to three "
                 "times as long.",
             },
-            defaults={"compare": 60.0, "capacity": 60.0, "recommend": 120.0},
+            defaults={"compare": 60.0, "capacity": 60.0, "recommend": 120.0, "bisect": 30.0},
         ),
     ]
     warmup_time: Annotated[
@@ -346,7 +348,7 @@ class PlanKeywords(TypedDict, total=False):
             "An option of the engine, such as spinning=0. May be repeated.",
             field="engine_options",
             many="repeated",
-            commands=("benchmark", "compare", "capacity", "profile", "optimize"),
+            commands=("benchmark", "compare", "capacity", "profile", "optimize", "bisect"),
             per_arm=True,
             remote=False,
         ),
@@ -374,6 +376,16 @@ class ComparisonKeywords(PlanKeywords, total=False):
             "Measuring",
             "Differences up to this share do not matter.",
             default=0.01,
+        ),
+    ]
+    fresh: Annotated[
+        bool,
+        Option(
+            ("--fresh",),
+            Flag(),
+            "Measuring",
+            "Start every process from nothing, instead of forking it from one that has imported the engine.",
+            default=False,
         ),
     ]
 

@@ -72,6 +72,15 @@ class ProfileKeywords(PlanKeywords, total=False):
             "The loss that the estimated pruning may cost; docs/profiles.md says what a loss is.",
         ),
     ]
+    estimate: Annotated[
+        bool,
+        Option(
+            ("--estimate/--no-estimate",),
+            Flag(),
+            "Profiles",
+            "Make copies in INT8 and with fewer channels, and time them for the estimate.  [default: on]",
+        ),
+    ]
     verify_estimate: Annotated[
         bool,
         Option(

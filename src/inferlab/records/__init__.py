@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.records.event import Event, Fact, FactState, Finding, Listener, ignore
 from inferlab.records.model import Dim, EngineInfo, Kind, Model, Shape, TensorSpec
-from inferlab.records.plan import Cell, Pinning, Plan, Scenario, StreamMode
+from inferlab.records.plan import Cell, Pinning, Plan, Scenario, StreamMode, engine_name
 from inferlab.records.run import (
     Benchmark,
     Estimate,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         Pair,
         Spread,
         SpreadPrior,
+        Spreads,
+        TimeMetric,
         Verdict,
     )
     from inferlab.records.recommendation import (
@@ -95,13 +97,16 @@ __all__ = [
     "Shape",
     "Spread",
     "SpreadPrior",
+    "Spreads",
     "Standing",
     "Status",
     "StreamMode",
     "Summary",
     "TensorSpec",
+    "TimeMetric",
     "Verdict",
     "Window",
+    "engine_name",
     "ignore",
 ]
 

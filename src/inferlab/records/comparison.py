@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,8 +11,9 @@ from inferlab.records.plan import Cell
 from inferlab.records.run import Estimate, Metric, Run
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
-#: What stands for an arm's time: its median latency, or the time per item at full throughput.
-TimeMetric = Literal["median", "throughput"]
+#: What stands for an arm's time: its median latency, the time per item at full throughput, or the median response
+#: to requests that arrive at the same moments.
+TimeMetric = Literal["median", "throughput", "response"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class SpreadPrior:
     freedom: float = 2.0
     #: How many comparisons on this machine it is from; 0: it is built in.
     comparisons: int = 0
+
+
+#: By the number of cores.
+Spreads = Mapping[int, SpreadPrior]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ class Comparison:
     spread: Spread | None = None
     #: What tells it apart from the others of a sweep of saved results; where arms were measured, their cells do.
     place: str = ""
+    #: B's 99th percentile over A's, where requests arrive by themselves and every pair had enough of them.
+    tail_ratio: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

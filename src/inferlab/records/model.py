@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["onnx", "openvino", "torch-export", "torchscript", "transformers"]
+Kind = Literal["onnx", "openvino", "torch-export", "torchscript", "transformers", "gguf"]
 
 #: One dimension: a size, a symbolic name shared by all dimensions so called, or None (unknown on its own).
 Dim = int | str | None

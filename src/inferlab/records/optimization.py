@@ -14,6 +14,8 @@ RECIPE_FORMAT = "inferlab-recipe/1"
 FORMAT = "inferlab-optimization/1"
 #: unstructured, block4 (four in a row), N:M such as 2:4 (N of every M are zero), channel (tensors shrink).
 Pattern = str
+#: The pattern whose zeros are cut out of the tensors.
+CHANNEL = "channel"
 Scope = Literal["uniform", "global", "layers"]
 Scheme = Literal["dynamic", "static", "weights", "fp16"]
 
@@ -172,6 +174,8 @@ class Distance:
     loss_rise: float | None = None
     accuracy: float | None = None
     original_accuracy: float | None = None
+    #: What the loss profile let expect of zeros alone.
+    expected_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,11 @@ Pinning = Literal["none", "core", "numa"]
 StreamMode = Literal["auto", "threads", "processes", "native"]
 
 
+def engine_name(engine: str) -> str:
+    """An engine's name without the version that it may be named with, as in onnxruntime==1.22.1."""
+    return engine if ".py" in engine else engine.partition("==")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the user asked for: the product of its tuples, each cell measured in the same way."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from inferlab.records import Finding, Machine, Model, OutputCheck, Shape
+from inferlab.records.optimization import Distance, Recipe
 
 #: The shares of zeros that pruning is tried at, for time and for loss alike; 0 is the model as it is.
 LEVELS = (0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
@@ -31,7 +32,8 @@ class ProfileOptions:
     loss: bool = True
     performance_name: str = NAME
     loss_name: str = NAME
-    #: Sparsity levels to measure times at; None stands for all where the engine can impose them, else for none.
+    #: Sparsity levels to measure times at; None stands for all where the engine can impose them, for a few where
+    #: it computes zeros faster and an estimate is wanted, else for none.
     levels: tuple[float, ...] | None = None
     int8: bool = False
     roofline: bool = False
@@ -39,6 +41,8 @@ class ProfileOptions:
     #: Bounds the measuring of each part.
     time_s: float = 10.0
     budget: float = BUDGET
+    #: Make copies in INT8 and with fewer channels, and time them, so that the estimate knows what they gain.
+    estimate: bool = True
     #: Make the estimated model and measure it.
     verify: bool = False
     #: Where no loss is measured, approximate it from the weights.
@@ -165,6 +169,40 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedCopy:
+    """A changed copy of the model that was really made, and timed on the same engine."""
+
+    #: What makes the same copy again.
+    recipe: Recipe
+    ms_per_batch: float
+    #: By the layer's id; a layer that is not in it is not known to change.
+    layers_ms: Mapping[str, float]
+    #: How far its outputs are from those of the model; None where that could not be told.
+    distance: Distance | None
+
+    @property
+    def int8(self) -> bool:
+        """Whether it computes in INT8."""
+        return self.recipe.quantization is not None
+
+    @property
+    def channels(self) -> float:
+        """The share of the channels that its layers lost."""
+        return (self.recipe.pruning.sparsity or 0.0) if self.recipe.pruning is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEngine:
+    """A changed copy of the model, timed on another engine that is installed."""
+
+    engine: str
+    #: What was done to it: in INT8; without this share of the channels.
+    int8: bool
+    channels: float
+    ms_per_batch: float
+
+
+@dataclass(frozen=True, slots=True)
 class PerformanceProfile:
     """Where the time goes on one engine, at one batch size and core count."""
 
@@ -205,6 +243,10 @@ class PerformanceProfile:
     estimated_speedup: float | None = None
     #: Of `profiler_overhead`, over the processes.
     overhead_interval: Interval | None = None
+    #: What was made and timed for the estimate.
+    copies: tuple[ChangedCopy, ...] = ()
+    #: What the best of the copies takes elsewhere, the fastest first.
+    other_engines: tuple[OtherEngine, ...] = ()
 
     @property
     def engine_and_version(self) -> str:
@@ -301,6 +343,28 @@ class PruningEstimate:
     parameter_reduction: float
     recovery: float | None
     verified: Verified | None = None
+    #: With labels only: the accuracy that is expected.
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Something that could be done to the model, and what it is estimated to give on the profile's engine."""
+
+    #: In INT8; without this share of the channels; with zeros, so many of all parameters.
+    int8: bool
+    channels: float
+    zeros: float
+    ms_per_batch: float
+    speedup: float
+    #: As the loss profile counts it; None where it is not known.
+    loss: float | None
+    budget: float
+    #: The loss is within the budget, and the time is shorter beyond the noise.
+    counts: bool
+    verified: Verified | None = None
+    #: With labels only: the accuracy that is expected.
+    accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,3 +385,5 @@ class Profile:
     interrupted: bool = False
     #: Its name in the store; empty where it was not saved.
     id: str = ""
+    #: What could be done within the budget: what counts first, the fastest of it at the top.
+    gains: tuple[Gain, ...] = ()

@@ -35,10 +35,11 @@ class Window:
     """A stretch of measuring: the samples of every stream, and what the system said about that time."""
 
     streams: tuple[Samples, ...]
-    #: Added between its beginning and its end; absent where the system does not have them.
+    #: Added between its beginning and its end, or since the first of the windows before it that have none; absent
+    #: where the system does not have them.
     counters: Mapping[str, float]
-    #: How long a fixed piece of work took right after it: it follows the clock speed.
-    canary_ns: int
+    #: How long a fixed piece of work took right after it: it follows the clock speed. None: nothing was watched.
+    canary_ns: int | None
     #: Requests that were due in it, where they arrive by themselves.
     arrivals: int | None = None
     #: A stream stopped because it had as many samples as are kept.

@@ -24,6 +24,7 @@ from inferlab.records import (
     Pair,
     Recommendation,
 )
+from inferlab.records.generation import GenerationSweep
 from inferlab.records.optimization import FORMAT as OPTIMIZATION
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import FORMAT as PROFILE
@@ -32,18 +33,31 @@ from inferlab.store.entries import Document
 
 R = TypeVar("R")
 Content = Mapping[str, Any]
-Record = ComparisonSweep | Capacity | Recommendation | FleetRecommendation | Profile | Optimization | Front
+Record = (
+    ComparisonSweep
+    | Capacity
+    | Recommendation
+    | FleetRecommendation
+    | Profile
+    | Optimization
+    | Front
+    | GenerationSweep
+)
 
 COMPARISON = "inferlab-comparison/2"
 CAPACITY = "inferlab-capacity/2"
 RECOMMENDATION = "inferlab-recommendation/2"
 FLEET_RECOMMENDATION = "inferlab-fleet-recommendation/2"
 SEARCH = "inferlab-search/1"
+GENERATION_RUNS = "inferlab-generation-runs/1"
+#: The kind of an entry with a GenerationSweep.
+GENERATION = "generation"
 _FORMATS: dict[type, str] = {
     Capacity: CAPACITY,
     Recommendation: RECOMMENDATION,
     FleetRecommendation: FLEET_RECOMMENDATION,
     Front: SEARCH,
+    GenerationSweep: GENERATION_RUNS,
     Profile: PROFILE,
     Optimization: OPTIMIZATION,
 }
@@ -55,6 +69,7 @@ _KINDS: dict[type, str] = {
     Recommendation: "recommendation",
     FleetRecommendation: "recommendation",
     Front: "search",
+    GenerationSweep: GENERATION,
     Profile: "profile",
     Optimization: "version",
 }

@@ -21,6 +21,8 @@ LOSS = ("name", "method", "params", "average_sensitivity")
 _VERSION = ("path", "digest", "size_bytes", "parameters", "zero_fraction", "precision")
 MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
              "verdict", "foretold_speedup", "foretold_error")  # fmt: skip
+#: What lists show of the cells of a generation.
+GENERATION = ("engine", "num_cores", "batch_size")
 _COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10
@@ -268,6 +270,7 @@ def brief_of(kind: str, content: Content) -> str:
         "comparison": _comparison,
         "benchmark": _benchmark,
         "version": _version,
+        "generation": _generation,
     }.get(kind)
     try:
         brief = make(content) if make else {}
@@ -342,6 +345,16 @@ def _pairs(comparison: Content) -> dict[str, Any]:
     if len(logs) < 2 or not cells or comparison["ratio"]["method"] != "moderated":
         return {}
     return {"pairs": len(logs), "pair_sd": statistics.stdev(logs), "num_cores": cells[0]["num_cores"]}
+
+
+def _generation(content: Content) -> dict[str, Any]:
+    outcomes = content["outcomes"]
+    cells = [one["cell"] for one in outcomes]
+    return {
+        **{name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION},
+        "statuses": [one["status"] for one in outcomes],
+        "wrong": [any(run["agreement"]["status"] == "mismatch" for run in one["runs"]) for one in outcomes],
+    }
 
 
 def _version(content: Content) -> dict[str, Any]:

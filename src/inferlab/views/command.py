@@ -23,7 +23,7 @@ def benchmark(plan: Plan) -> str:
     return _line("benchmark", [plan.model], _given(plan, PLAN.values()))
 
 
-def comparison(a: Plan, b: Plan, time_s: float, margin: float) -> str:
+def comparison(a: Plan, b: Plan, time_s: float, margin: float, fresh: bool = False) -> str:
     """The command that compares B with A, plans of one cell each."""
     models = [a.model] if a.model == b.model else [a.model, b.model]
     words = []
@@ -51,6 +51,7 @@ def comparison(a: Plan, b: Plan, time_s: float, margin: float) -> str:
     for keyword, value in (("time", time_s), ("margin", margin)):
         option = COMPARISON[keyword]
         words += [] if value == option.default_of("compare") else [option.flags[0], option.written(value)]
+    words += list(COMPARISON["fresh"].flags) if fresh else []
     return _line("compare", models, words)
 
 

@@ -8,17 +8,22 @@ from typing import Any
 
 from inferlab.measure.check import deviates
 from inferlab.measure.findings import arm_findings, arm_runs
-from inferlab.records import Comparison, ComparisonSweep, Spread
-from inferlab.units import decimal, duration, plural, share
+from inferlab.measure.stats import Resource, resource_of, resource_ratio
+from inferlab.records import Comparison, ComparisonSweep, Estimate, Spread, engine_name
+from inferlab.units import decimal, duration, plural, share, size
 from inferlab.views import report as parts
 from inferlab.views import tables
 from inferlab.views.charts import pairs
 from inferlab.views.fields import Field
-from inferlab.views.intervals import between_at, interval_text, rounded, would_settle
+from inferlab.views.intervals import between_at, interval_text, level_percent, rounded, would_settle
 from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import error_label, finding
 
-_METRICS = {"median": "median latency per item", "throughput": "time per item at full throughput"}
+_METRICS = {
+    "median": "median latency per item",
+    "throughput": "time per item at full throughput",
+    "response": "median response time",
+}
 
 
 def blocks(comparison: Comparison) -> list[Block]:
@@ -28,7 +33,10 @@ def blocks(comparison: Comparison) -> list[Block]:
         Pair(name, f"{label}: {decimal(statistics.median(times))} ms ({metric})")
         for name, label, times in zip("AB", comparison.labels, comparison.times_ms, strict=True)
     ]
-    shown.append(Pair("Verdict", f"{comparison.verdict} ({_said(comparison)})", strong=True))
+    shown.append(Pair("Verdict", f"{comparison.verdict} ({said(comparison)})", strong=True))
+    if comparison.tail_ratio is not None:
+        shown.append(Pair("99th percentile", _tail(comparison.tail_ratio)))
+    shown += _resources(comparison)
     shown.append(Pair("Measured", f"{_measured(comparison)}; {duration(comparison.seconds)}"))
     if comparison.spread is not None:
         shown.append(Pair("Spread", spread_text(comparison.spread)))
@@ -37,11 +45,39 @@ def blocks(comparison: Comparison) -> list[Block]:
     return shown + list(tables.notes(notes(comparison)))
 
 
-def _said(comparison: Comparison) -> str:
+def said(comparison: Comparison) -> str:
+    """The ratio with its interval, and whether the outputs match."""
     ratio = comparison.ratio
     parts = [f"B takes {rounded(ratio.value, ratio.ends)} of A's time", interval_text(ratio.ends, ratio.level)]
     parts.append(f"margin {share(comparison.margin)}")
     return ", ".join(parts) + "; " + outputs(comparison)
+
+
+def _tail(ratio: Estimate) -> str:
+    return f"B's is {rounded(ratio.value, ratio.ends)} of A's, {interval_text(ratio.ends, ratio.level)}"
+
+
+def _resources(comparison: Comparison) -> list[Block]:
+    """What both arms take beside time, where releases of an engine were compared: their processes are all new."""
+    engines = [cell.engine for cell in comparison.cells or ()]
+    if not any(engine_name(engine) != engine for engine in engines):
+        return []
+    found: list[Block] = []
+    for resource, name, form in _RESOURCES:
+        ratio = resource_ratio(comparison.pairs, resource)
+        if ratio is None:
+            continue
+        arms = [[resource_of(run, resource) or 0.0 for run in runs] for runs in arm_runs(comparison)]
+        a, b = (form(statistics.median(values)) for values in arms)
+        told = f"B takes {rounded(ratio.value, ratio.ends)} of A's, {interval_text(ratio.ends, ratio.level)}"
+        found.append(Pair(name, f"A {a}, B {b} ({told})"))
+    return found
+
+
+_RESOURCES: tuple[tuple[Resource, str, Callable[[float], str]], ...] = (
+    ("memory", "Peak memory", size),
+    ("load", "Load time", duration),
+)
 
 
 def outputs(comparison: Comparison) -> str:
@@ -61,7 +97,7 @@ def output_error(error: float | None, metric: str) -> str:
 
 def _measured(comparison: Comparison) -> str:
     if comparison.pairs:
-        return f"{len(comparison.pairs)} pairs of fresh processes, measured interleaved"
+        return f"{plural(len(comparison.pairs), 'pair')} of fresh processes, measured interleaved"
     return f"unpaired, {len(comparison.times_ms[0])} and {len(comparison.times_ms[1])} processes of saved results"
 
 
@@ -134,13 +170,16 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
         Field("interval", "Interval", lambda one: _interval(one).text),
         Field("verdict", "B is", lambda one: one.verdict, left=True),
     ]
-    said = [notes(one) for one in sweep.results]
-    common = [note for note in said[0] if all(note in others for others in said)]
-    own = [_told(one, note) for one in sweep.results for note in notes(one) if note not in common]
+    said = {one.place: notes(one) for one in sweep.results}
+    common = [note for note in said[first.place] if all(note in others for others in said.values())]
+    own = [f"{place}: {note}" for place, each in said.items() for note in each if note not in common]
+    together = level_percent(1 - count * (1 - first.ratio.level))
     return [
-        *(Pair(name, label.partition("#")[0]) for name, label in zip("AB", first.labels, strict=True)),
+        *map(Pair, "AB", first.labels),
         Table(fields, sweep.results),
-        Pair("Intervals", f"they hold for all {count} cells together, at 98 %; margin {share(first.margin)}"),
+        Pair(
+            "Intervals", f"they hold for all {count} cells together, at {together} %; margin {share(first.margin)}"
+        ),
         *tables.notes([*common, *own, *(f"{one.message}." for one in sweep.failures)]),
     ]
 
@@ -261,6 +300,7 @@ def _how(one: Comparison) -> dict[str, str]:
     machine = runs[-1].machine if runs else None
     return {
         "Measured": f"{taken}; {duration(one.seconds)} for each comparison",
+        "99th percentile": _tail(one.tail_ratio) if one.tail_ratio else "",
         "Spread": spread_text(one.spread) if one.spread else "",
         "Model": one.models[0].source if one.models else "",
         "Scenario": one.cells[0].scenario if one.cells else "",

@@ -50,6 +50,7 @@ from inferlab.records import (
     Window,
 )
 from inferlab.records.event import Finding
+from inferlab.records.generation import GenerationSweep
 from inferlab.store import formats
 from inferlab.views.comparison import notes
 from inferlab.views.recommendation import code_of
@@ -99,6 +100,10 @@ def content_of(record: Result) -> Content:
         return _object(_capacity(record))
     if isinstance(record, Recommendation):
         return _object(_recommendation(record))
+    if isinstance(record, GenerationSweep):
+        from inferlab.views.generation import content
+
+        return _object(content(record))
     if isinstance(record, FleetRecommendation):
         return _object(_fleet_recommendation(record))
     return formats.content_of(record)
@@ -279,7 +284,7 @@ def _comparison(comparison: Comparison) -> Content:
         "settle_seconds": comparison.settle_s,
         **_picked(comparison, "outputs_match", "output_error", "output_metric", "output_detail"),
         "log_ratios": [pair.log_ratio for pair in comparison.pairs],
-        **_picked(comparison, "differences", "interrupted", "spread"),
+        **_picked(comparison, "differences", "interrupted", "spread", "tail_ratio"),
         "notes": notes(comparison),
         "a": _arm(comparison, 0),
         "b": _arm(comparison, 1),

@@ -7,15 +7,21 @@ from typing import Any
 
 from inferlab.measure.stats import summarize
 from inferlab.records import Event, Outcome
-from inferlab.units import count, decimal, plural, share
-from inferlab.views.text import cell_label
+from inferlab.records.generation import GenerationOutcome
+from inferlab.records.profile import Gain
+from inferlab.units import count, decimal, plural, share, size
+from inferlab.views.text import cell_label, generation_label, what_is_done
 
 _PINNING = {"core": "Thread pinning to cores enabled", "numa": "Thread pinning to socket/numa nodes enabled"}
 
 _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "download": lambda d: f"Downloading {d['url']}",
+    "install": lambda d: f"{d['name']}: {d['step']} {d['detail']}".rstrip(),
+    "bisecting": lambda d: f"Comparison {d['number']}: {d['engine']}",
     "build": lambda d: f"Building demo:{d['model']}",
     "exporting": lambda d: f"Exporting {d['source']} to {d['path']}",
+    "packing": lambda d: f"Packing {size(d['size_bytes'])} of model and inputs" if d["size_bytes"] else "",
+    "unpacking": lambda d: f"Unpacking {size(d['size_bytes'])}",
     "training": lambda d: f"Training {d['model']}, batch {d['batch_size']}, sequence {d['sequence_length']}",
     "waiting": lambda d: f"Waiting for another measurement on this machine to end ({d['holder'] or 'unknown'})",
     "unlocked": lambda d: (
@@ -29,6 +35,10 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "reference": lambda d: f"Computing the reference outputs with {d['label']}",
     "pinning": lambda d: _PINNING.get(d["mode"], "Thread pinning disabled, performance may be sub-optimal"),
     "probing": lambda d: f"Trying a few calls on {d['engine']} to choose how the streams run",
+    "limited-isa": lambda d: f"{d['engine']} dies of this model on this CPU; trying it with {d['options']}",
+    "converting": lambda d: f"Converting the model for {d['engine']}",
+    "choosing": lambda d: f"Measuring which of {d['files']} converted files is faster on {d['engine']}",
+    "chosen": lambda d: _chosen(d),
     "loading": lambda d: (
         f"Loading the model on {d['engine']}" + (f", process {d['process']}" if d["process"] > 1 else "")
     ),
@@ -53,15 +63,20 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "counting": lambda d: "Counting operations and parameters",
     "layers": lambda d: f"Asking {d['engine']} what its layers take, process {d['process']}",
     "pruned-copy": lambda d: f"Measuring a copy with {d['level']:g} of the weights zero",
+    "making-copy": lambda d: f"Making a copy: {d['copy']}",
+    "measuring-copy": lambda d: (
+        f"Measuring a copy: {d['copy']}" + (f", on {d['engine']}" if "engine" in d else "")
+    ),
+    "estimated": lambda d: _estimated(d["gain"]),
     "quantizing": lambda d: f"Quantising a copy to {d['precision']}",
     "cleaning-up": lambda d: f"Cleaning up a copy of {d['model']}",
     "removing-channels": lambda d: f"Removing channels from a copy of {d['model']}",
     "ceilings": lambda d: f"Measuring the ceilings of this machine on {plural(d['num_cores'], 'core')}",
     "loss": lambda d: f"Pruning {plural(d['layers'], 'layer')} one by one, on {plural(d['items'], 'item')}",
     "nothing-to-verify": lambda d: (
-        "There is nothing to verify: the estimate prunes no layer, or has no times at sparsity levels (--levels)"
+        "There is nothing to verify: nothing that was tried gains within the loss budget"
     ),
-    "verifying": lambda d: f"Making the estimated model: {plural(d['layers'], 'layer')} pruned",
+    "verifying": lambda d: "Making the estimated model, and measuring it",
     "machine-type": lambda d: f"Machine type {d['type']}: {', '.join(d['nodes'])}",
     "node-wait": lambda d: f"Waiting up to {d['seconds']:g} s for nodes of type {', '.join(d['types'])}",
     "node-silent": lambda d: f"The node {d['node']} is left out: {d['cause'].rstrip('.')}",
@@ -78,6 +93,9 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"Measuring it interleaved with the original on {d['engine']} ({d['number']} of {d['of']})"
     ),
     "trying": lambda d: f"Recipe {d['number']}: {d['label']}",
+    "generation-cell": lambda d: f"Cell {d['number']} of {d['of']}: {generation_label(d['cell'])}",
+    "generated": lambda d: f"    {_generated(d['outcome'])}",
+    "generating": lambda d: f"Generating tokens for {d['seconds']:g} seconds",
     "rung": lambda d: f"Process {d['process']}: requests arrive at {d['rate']:.1f}/s",
 }
 
@@ -106,6 +124,11 @@ def progress(one: Event) -> str:
     return ", ".join(f"{node} {stage} {share(part)}" for node, (stage, part) in states)
 
 
+def _estimated(gain: Gain) -> str:
+    ms = decimal(gain.ms_per_batch)
+    return f"Estimated: {ms} ms/batch, {gain.speedup:.3g} times as fast ({what_is_done(gain)})"
+
+
 def _outcome(outcome: Outcome) -> str:
     """What became of a cell, in a line of the log."""
     if outcome.failure:
@@ -114,6 +137,24 @@ def _outcome(outcome: Outcome) -> str:
     if summary is None:
         return "nothing was measured"
     return f"{count(summary.items_per_sec.value)} items/s, median {decimal(summary.median_ms.value, 3)} ms"
+
+
+def _generated(outcome: GenerationOutcome) -> str:
+    """What became of a cell of a generation."""
+    from inferlab.measure.generation.stats import summarize_generation  # late: only a generation needs it
+
+    if outcome.failure:
+        return f"{outcome.failure.code}: {outcome.failure.message}"
+    summary = summarize_generation(outcome.runs)
+    if summary is None:
+        return "nothing was measured"
+    decode = "" if summary.tpot_ms is None else f", TPOT {decimal(summary.tpot_ms.value, 3)} ms"
+    return f"TTFT {decimal(summary.ttft_ms.value, 3)} ms{decode}"
+
+
+def _chosen(data: Mapping[str, Any]) -> str:
+    times = ", ".join(f"{name} {decimal(ms, 3)} ms" for name, ms in data["ms"].items())
+    return f"{data['engine']} runs the {data['chosen']} file: {times}"
 
 
 def _tried(data: Mapping[str, Any]) -> str:

@@ -285,7 +285,7 @@ def load_all(name: str) -> list[SavedResult]:
     found = [] if "#" in name else results(Path(name))
     if len(found) < 2:
         return [load(name)]
-    return [_loaded(f"{name}#{number}", one) for number, one in enumerate(found, 1) if one.get("benchmark_result")]
+    return [_loaded(name, one) for one in found if one.get("benchmark_result")]
 
 
 def load(name: str) -> SavedResult:

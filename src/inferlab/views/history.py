@@ -50,18 +50,27 @@ def lines(entries: Sequence[Entry], now: datetime, width: int | None = None) -> 
 
 def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
     cells = [one.cell for one in entry.cells]
+    # A generation has cells of its own kind, of which its brief tells.
+    engines, cores, batches = (entry.brief.get(name, ()) for name in ("engine", "num_cores", "batch_size"))
     return (
         entry.id,
         age(entry.created_at, now),
         clean(entry.kind),
         clean(entry.title),
-        clean(", ".join(dict.fromkeys(one.engine for one in cells))) or "-",
-        _numbers(one.num_cores for one in cells),
-        _numbers(one.batch_size for one in cells),
+        clean(", ".join(engines or dict.fromkeys(one.engine for one in cells))) or "-",
+        _numbers(cores or (one.num_cores for one in cells)),
+        _numbers(batches or (one.batch_size for one in cells)),
         best(entry.cells),
-        status([WRONG if one.wrong and one.status == "done" else one.status for one in entry.cells]),
+        status([WRONG if wrong and state == "done" else state for state, wrong in _states(entry)]),
         clean(entry.note),
     )
+
+
+def _states(entry: Entry) -> list[tuple[str, bool]]:
+    """What became of each cell, and whether it computes something else."""
+    if "statuses" in entry.brief:
+        return list(zip(entry.brief["statuses"], entry.brief["wrong"], strict=False))
+    return [(one.status, one.wrong) for one in entry.cells]
 
 
 def _without(rows: list[_Row], heads: Sequence[str]) -> list[_Row]:

@@ -65,7 +65,8 @@ def facts(found: Optimization) -> list[Pair]:
         told.append(Pair("Output distance", distance(moved)))
         if moved.accuracy is not None and moved.original_accuracy is not None:
             of_both = f"{share(moved.accuracy)}, of the original {share(moved.original_accuracy)}"
-            told.append(Pair("Accuracy", of_both))
+            expected = moved.expected_accuracy
+            told.append(Pair("Accuracy", of_both + ("" if expected is None else f", expected {share(expected)}")))
         if moved.loss_rise is not None:
             told.append(Pair("Cross-Entropy", f"{moved.loss_rise:+.3g} over the original's"))
     return told

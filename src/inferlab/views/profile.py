@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from inferlab.profiling.estimate import estimated_ms
+from inferlab.profiling.estimate import estimated_ms, has_estimate
+from inferlab.profiling.gains import best_gain, faster_elsewhere
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Finding
 from inferlab.records.profile import (
     FlopsProfile,
+    Gain,
     Layer,
     LossLayer,
     LossProfile,
@@ -23,7 +25,15 @@ from inferlab.views import tables
 from inferlab.views.fields import Field
 from inferlab.views.intervals import between, rounded, useful
 from inferlab.views.tables import Block, Note, Pair, Table
-from inferlab.views.text import finding, machine_line, model_line, output_check, shapes
+from inferlab.views.text import (
+    finding,
+    machine_line,
+    model_line,
+    output_check,
+    shapes,
+    what_is_done,
+    what_is_done_by,
+)
 
 # So many layers are shown; all of them are in the file and in the report.
 SHOWN = 15
@@ -48,8 +58,8 @@ def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
         parts.append(_flops(profile.flops, shown if profile.performance is None else 0))
     if profile.loss is not None:
         parts.append(_loss(profile.loss, shown))
-    if profile.estimate is not None:
-        parts.append(_estimate(profile.estimate))
+    if profile.estimate is not None or profile.gains:
+        parts.append(_estimate(profile))
     parts.append(tables.notes(profile.problems))
     if profile.interrupted:
         parts.append([Note("interrupted; what was done by then is kept.")])
@@ -117,7 +127,7 @@ def types(profile: Profile) -> list[Block]:
     if found is None or not found.layers:
         return []
     level = typical_level(found)
-    estimated = estimated_ms(profile) if profile.estimate and profile.estimate.gained == "time" else None
+    estimated = estimated_ms(profile) if has_estimate(profile) else None
     groups: dict[str, list[Layer]] = {}
     for layer in found.layers:
         groups.setdefault(layer.type, []).append(layer)
@@ -276,11 +286,103 @@ def _loss_at(level: str) -> Callable[[LossLayer], float | None]:
     return lambda layer: layer.losses.get(level)
 
 
-def _estimate(found: PruningEstimate) -> list[Block]:
+def expected_accuracy(found: PruningEstimate | Gain, before: str = "") -> str:
+    """The accuracy that an estimate expects, with what goes before it; empty without labels."""
+    return "" if found.accuracy is None else f"{before}accuracy {share(found.accuracy)} expected"
+
+
+def _estimate(profile: Profile) -> list[Block]:
+    """How fast the model could be, and what else was tried."""
+    zeros, best = profile.estimate, best_gain(profile)
+    told: list[Block]
+    if nothing_gains(profile):
+        told = [Pair("Estimate", f"no faster: {NOTHING_GAINS}", strong=True)]
+    elif best is None or best.zeros:
+        told = [] if zeros is None else _zeros_estimate(zeros)
+    else:
+        told = [
+            Pair(
+                "Estimate",
+                f"{decimal(best.ms_per_batch)} ms/batch, {best.speedup:.3g} times as fast ({what_is_done(best)}; "
+                f"{gain_verdict(best)})",
+                strong=True,
+            )
+        ]
+    others = [gain for gain in profile.gains if gain is not best]
+    if others:
+        told.append(Pair("Also tried" if best else "Tried", "; ".join(_tried(gain) for gain in others)))
+    if elsewhere := other_engine(profile):
+        told.append(Pair("Elsewhere", elsewhere))
+    verified = best.verified if best is not None and best.verified else zeros.verified if zeros else None
+    return told + (_verified(verified) if verified else [])
+
+
+#: What an estimate says where the model is best left as it is.
+NOTHING_GAINS = "nothing that was tried gains within the loss budget"
+
+
+def nothing_gains(profile: Profile) -> bool:
+    """Whether something was tried to make the model faster, and none of it counts."""
+    zeros = profile.estimate
+    from_zeros = zeros is not None and zeros.gained == "time" and bool(zeros.levels)
+    return has_estimate(profile) and best_gain(profile) is None and (bool(profile.gains) or not from_zeros)
+
+
+def estimate_source(profile: Profile) -> str:
+    """What the estimated speed-up comes from, or that nothing gains; empty where nothing was tried."""
+    best, zeros = best_gain(profile), profile.estimate
+    if best is not None:
+        return what_is_done(best)
+    if nothing_gains(profile):
+        return NOTHING_GAINS
+    return "" if zeros is None else f"{share(zeros.parameter_reduction)} of the parameters zero"
+
+
+def other_engine(profile: Profile) -> str:
+    """That another installed engine is faster still, in a clause; empty where none is known to be."""
+    other, performance = faster_elsewhere(profile), profile.performance
+    if other is None or performance is None:
+        return ""
+    here = performance.estimated_ms_per_batch or performance.ms_per_batch
+    changed = what_is_done_by(other.int8, other.channels)
+    return (
+        f"{other.engine} takes {decimal(other.ms_per_batch)} ms/batch ({changed}), "
+        f"{here / other.ms_per_batch:.3g} times as fast as the estimate here"
+    )
+
+
+def gain_line(gain: Gain) -> str:
+    """A gain in a line: what is done, what it gives, and why it does not count where it does not."""
+    return f"{what_is_done(gain)}: {gain.speedup:.2f} ×{_in_brackets(gain_verdict(gain), gain)}"
+
+
+def _tried(gain: Gain) -> str:
+    ms, verdict = decimal(gain.ms_per_batch), _in_brackets(gain_verdict(gain), gain)
+    return f"{what_is_done(gain)}: {ms} ms/batch, {gain.speedup:.3g} times as fast{verdict}"
+
+
+def gain_verdict(gain: Gain) -> str:
+    """Its loss, and why it does not count where it does not."""
+    if gain.loss is None:
+        return "its loss is not known"
+    if gain.loss > gain.budget:
+        return f"its loss of {gain.loss:.3g} is above the budget of {gain.budget:g}"
+    if not gain.counts:
+        return "no faster beyond the noise"
+    return f"loss {gain.loss:.3g} of a budget of {gain.budget:g}{expected_accuracy(gain, ', ')}"
+
+
+def _in_brackets(verdict: str, gain: Gain) -> str:
+    return "" if gain.counts else f" ({verdict})"
+
+
+def _zeros_estimate(found: PruningEstimate) -> list[Block]:
+    """What zeros in the weights would give."""
     pruned = (
         f"{plural(len(found.levels), 'layer')} pruned, {share(found.parameter_reduction)} of the parameters zero"
     )
     recovery = "" if found.recovery is None else f", {share(found.recovery)} recovered"
+    recovery += expected_accuracy(found, ", ")
     limit = f"loss {found.loss:.3g} of a budget of {found.budget:g}"
     if found.estimated_ms_per_batch is None or found.ms_per_batch is None:
         return [
@@ -290,7 +392,7 @@ def _estimate(found: PruningEstimate) -> list[Block]:
                 "them; other engines measure them with --levels."
             ),
         ]
-    told: list[Block] = [
+    return [
         Pair(
             "Estimate",
             f"{decimal(found.estimated_ms_per_batch)} ms/batch, {found.estimated_speedup:.3g} times as fast "
@@ -298,10 +400,9 @@ def _estimate(found: PruningEstimate) -> list[Block]:
             strong=True,
         )
     ]
-    return told + (_verified(found, found.verified) if found.verified else [])
 
 
-def _verified(found: PruningEstimate, verified: Verified) -> list[Block]:
+def _verified(verified: Verified) -> list[Block]:
     speedup = verified.baseline_ms_per_batch / verified.ms_per_batch
     loss = "" if verified.loss is None else f", loss {verified.loss:.3g}"
     return [

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from inferlab.errors import BadInput
-from inferlab.profiling.estimate import estimate
+from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import best_gain
 from inferlab.records.profile import (
     FlopsProfile,
     LossProfile,
     PerformanceProfile,
     Profile,
-    PruningEstimate,
     TypeGain,
     Verified,
 )
@@ -22,9 +22,9 @@ from inferlab.views import report as parts
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES, model_name
 from inferlab.views.intervals import between
-from inferlab.views.profile import overhead
+from inferlab.views.profile import expected_accuracy, overhead
 from inferlab.views.report import Element, numbers
-from inferlab.views.text import output_check
+from inferlab.views.text import output_check, what_is_done
 
 
 def report(profile: Profile) -> str:
@@ -114,7 +114,11 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
             )
             if estimate
             else None,
-            parts.tile("Estimated recovery", share(estimate.recovery), "of the outputs' quality")
+            parts.tile(
+                "Estimated recovery",
+                share(estimate.recovery),
+                expected_accuracy(estimate) or "of the outputs' quality",
+            )
             if estimate and estimate.recovery is not None
             else None,
             parts.tile("Dense accuracy", share(loss.dense_accuracy)) if loss.dense_accuracy is not None else None,
@@ -171,8 +175,7 @@ def _summary(profile: Profile) -> list[Element]:
         return [
             parts.caption("No times were measured: what follows is from the architecture and the weights alone.")
         ]
-    faster = performance.estimated_ms_per_batch is not None and profile.estimate is not None
-    speedup = performance.estimated_speedup
+    faster, speedup = performance.estimated_ms_per_batch is not None, performance.estimated_speedup
     budget = f"loss budget {profile.estimate.budget:g}" if profile.estimate else ""
     return [
         parts.tiles(
@@ -192,7 +195,7 @@ def _summary(profile: Profile) -> list[Element]:
             )
             if faster
             else None,
-            parts.tile("Estimated speed-up", f"{speedup:.2f} ×", "with limited effect on the loss")
+            parts.tile("Estimated speed-up", f"{speedup:.2f} ×", words.estimate_source(profile))
             if faster and speedup is not None
             else None,
             _int8(performance),
@@ -238,38 +241,79 @@ def _table(name: str, shown: columns.Columns) -> Element:
 
 
 def _estimates(profile: Profile) -> list[Element]:
-    """What pruning would give, for this budget and for others."""
-    own = profile.estimate
-    if own is None:
+    """What could be gained, for this budget and for others."""
+    zeros, best = profile.estimate, best_gain(profile)
+    if zeros is None and not profile.gains:
         return []
-    found = {f"{own.budget:g}": own}
-    if profile.loss and len(profile.loss.layers) <= _MOST_LAYERS:
+    own = zeros.budget if zeros is not None else profile.gains[0].budget
+    estimated = {f"{own:g}": profile}
+    if profile.loss is None or len(profile.loss.layers) <= _MOST_LAYERS:
         for budget in _BUDGETS:
-            if f"{budget:g}" not in found and (other := estimate(profile.performance, profile.loss, budget)):
-                found[f"{budget:g}"] = other
-    found = dict(sorted(found.items(), key=lambda one: float(one[0])))
+            estimated.setdefault(f"{budget:g}", with_estimate(profile, budget))
+    estimated = dict(sorted(estimated.items(), key=lambda item: float(item[0])))
     made = [
+        parts.alternatives(
+            "budget",
+            "Loss budget",
+            {key: f"{key} (this profile)" if one is profile else key for key, one in estimated.items()},
+            {key: [*_gains(one), *_zeros(one)] for key, one in estimated.items()},
+            f"{own:g}",
+        ),
+    ]
+    verified = best.verified if best is not None and best.verified else zeros.verified if zeros else None
+    ms = best.ms_per_batch if best is not None else zeros.estimated_ms_per_batch if zeros else None
+    if verified is not None and ms is not None and profile.performance is not None:
+        loss = best.loss if best is not None else zeros.loss if zeros else None
+        made += [
+            parts.subheading(f"Verified at a budget of {own:g}"),
+            *_verified(ms, profile.performance.ms_per_batch, loss, verified),
+        ]
+    return made
+
+
+def _gains(profile: Profile) -> list[Element]:
+    """The best within the budget, and all that was tried."""
+    performance = profile.performance
+    if not profile.gains or performance is None:
+        return []
+    ms, speedup = performance.estimated_ms_per_batch, performance.estimated_speedup
+    before = f"{decimal(performance.ms_per_batch, 3)} as it is"
+    tiles = parts.tiles(
+        None if ms is None else parts.tile("Estimated time per batch (ms)", decimal(ms, 3), before, "main"),
+        None
+        if speedup is None
+        else parts.tile("Estimated speed-up", f"{speedup:.2f} ×", words.estimate_source(profile), "main"),
+    )
+    rows = [
+        (
+            what_is_done(gain),
+            decimal(gain.ms_per_batch, 3),
+            f"{gain.speedup:.2f} ×",
+            words.gain_verdict(gain),
+        )
+        for gain in profile.gains
+    ]
+    elsewhere = words.other_engine(profile)
+    return [
+        tiles,
+        *([parts.caption(f"Elsewhere: {elsewhere}.")] if elsewhere else []),
+        parts.small_table(["Change", "Estimated ms", "Speed-up", "Loss"], rows),
+    ]
+
+
+def _zeros(profile: Profile) -> list[Element]:
+    """Which layers would be pruned how far."""
+    one = profile.estimate
+    if one is None:
+        return []
+    speedup, ms = one.estimated_speedup, one.estimated_ms_per_batch
+    before = f"{decimal(one.ms_per_batch or 0.0, 3)} as it is"
+    made = [
+        *([parts.subheading("Zeros in the weights")] if profile.gains else []),
         parts.caption(
             "Which layers are pruned how far is chosen by what is gained for the loss, until the budget is spent; "
             "the losses of single layers are added up."
         ),
-        parts.alternatives(
-            "budget",
-            "Loss budget",
-            {key: f"{key} (this profile)" if one is own else key for key, one in found.items()},
-            {key: _estimate(one) for key, one in found.items()},
-            f"{own.budget:g}",
-        ),
-    ]
-    if own.verified and own.estimated_ms_per_batch is not None:
-        made += [parts.subheading(f"Verified at a budget of {own.budget:g}"), *_verified(own, own.verified)]
-    return made
-
-
-def _estimate(one: PruningEstimate) -> list[Element]:
-    speedup, ms = one.estimated_speedup, one.estimated_ms_per_batch
-    before = f"{decimal(one.ms_per_batch or 0.0, 3)} as it is"
-    made = [
         parts.tiles(
             None if ms is None else parts.tile("Estimated time per batch (ms)", decimal(ms, 3), before, "main"),
             None if speedup is None else parts.tile("Estimated speed-up", f"{speedup:.2f} ×", style="main"),
@@ -277,8 +321,8 @@ def _estimate(one: PruningEstimate) -> list[Element]:
             parts.tile(
                 "Parameters zeroed", share(one.parameter_reduction), f"in {plural(len(one.levels), 'weight')}"
             ),
-            None if one.recovery is None else parts.tile("Recovery", share(one.recovery)),
-        )
+            None if one.recovery is None else parts.tile("Recovery", share(one.recovery), expected_accuracy(one)),
+        ),
     ]
     if not one.levels:
         made.append(parts.caption("Nothing is pruned: no layer gains enough for what it would cost."))
@@ -306,15 +350,15 @@ def _by_type(gains: Sequence[TypeGain]) -> Element:
     return parts.small_table(["Type", *shown], rows, stripes, "Blue: what is left")
 
 
-def _verified(one: PruningEstimate, verified: Verified) -> list[Element]:
+def _verified(ms: float, before_ms: float, loss: float | None, verified: Verified) -> list[Element]:
     ends = verified.ms_interval
     speedup = verified.baseline_ms_per_batch / verified.ms_per_batch if verified.ms_per_batch else 0.0
     rows = [
-        ("ms per batch", decimal(one.estimated_ms_per_batch or 0.0, 3), decimal(verified.ms_per_batch, 3)),
+        ("ms per batch", decimal(ms, 3), decimal(verified.ms_per_batch, 3)),
         ("95 % interval", "", "" if ends is None else between(ends)),
-        ("ms per batch as it is", decimal(one.ms_per_batch or 0.0, 3), decimal(verified.baseline_ms_per_batch, 3)),
-        ("speed-up", f"{one.estimated_speedup or 0.0:.2f} ×", f"{speedup:.2f} ×"),
-        ("loss", f"{one.loss:.3g}", "" if verified.loss is None else f"{verified.loss:.3g}"),
+        ("ms per batch as it is", decimal(before_ms, 3), decimal(verified.baseline_ms_per_batch, 3)),
+        ("speed-up", f"{before_ms / ms if ms else 0.0:.2f} ×", f"{speedup:.2f} ×"),
+        ("loss", *("" if one is None else f"{one:.3g}" for one in (loss, verified.loss))),
     ]
     told = f"The estimate is off by {share(verified.error)}. Outputs: {output_check(verified.output_check)}."
     return [parts.small_table(["", "Estimated", "Measured"], rows), parts.caption(told)]

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from inferlab.profiling.diff import LayerDiff, Row
-from inferlab.profiling.estimate import estimated_ms
+from inferlab.profiling.estimate import estimated_ms, has_estimate
 from inferlab.records.profile import (
     FlopsProfile,
     Layer,
@@ -15,6 +15,7 @@ from inferlab.records.profile import (
     Profile,
 )
 from inferlab.units import decimal, share
+from inferlab.views.charts.profile_values import fewer_channels
 from inferlab.views.fields import Field, interval_of
 from inferlab.views.intervals import between, interval_text, rounded
 from inferlab.views.profile import typical_level
@@ -53,7 +54,9 @@ def layer_columns(profile: Profile) -> Columns:
         columns[f"At {level} ms"] = numbers([one.pruned.get(level) for one in found])
     if any(one.int8_ms is not None for one in found):
         columns["INT8 ms"] = numbers([one.int8_ms for one in found])
-    if profile.estimate and profile.estimate.gained == "time":
+    for told, copy in fewer_channels(performance).values():
+        columns[f"{told} ms"] = numbers([copy.layers_ms.get(one.id) for one in found])
+    if has_estimate(profile):
         after = estimated_ms(profile)
         columns["Est. ms"] = numbers([after[one.index] for one in found])
         columns["Speed-up"] = [_times(one.ms, after[one.index]) for one in found]
@@ -121,8 +124,15 @@ def diff_columns(diff: LayerDiff) -> Columns:
         "B - A ms": numbers([one.b_ms - one.a_ms for one in found]),
         "B / A": numbers([None if one.ratio is None else one.ratio.value for one in found], 2),
         "Interval": [_interval(one) for one in found],
+        "Kernel A": [kernels(one.a) for one in found],
+        "Kernel B": [kernels(one.b) for one in found],
         "B is": [_b_is(one) for one in found],
     }
+
+
+def kernels(layers: Sequence[Layer]) -> str:
+    """The kernels that an engine chose for layers, each once, where it tells."""
+    return ", ".join(dict.fromkeys(layer.kernel for layer in layers if layer.kernel))
 
 
 def _b_is(row: Row) -> str:
@@ -153,6 +163,8 @@ def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
     told = f"{rounded(ratio.value, ratio.ends)} of A's time, {interval_text(ratio.ends, ratio.level)}"
     verdict = f"B is {_WHOLE.get(diff.verdict, diff.verdict)} ({told}, margin {share(diff.margin)})"
     more = len(diff.rows) - shown
+    told_kernels = any(kernels(row.a) or kernels(row.b) for row in diff.rows)
+    fields = (*_DIFF_FIELDS, *(_KERNEL_FIELDS if told_kernels else ()), _B_IS)
     title = "Layers by difference (time per item; intervals hold for all rows together with 95 %)"
     return [
         Pair("A", f"{diff.labels[0]}: {decimal(diff.a_ms)} ms per item"),
@@ -160,7 +172,7 @@ def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
         Pair("Verdict", verdict, strong=True),
         *notes(f"they differ in {one}." for one in diff.differences),
         Note("profiles are not measured interleaved, so a change of the machine between them counts too."),
-        Table(_DIFF_FIELDS, diff.rows[:shown], f"{title}{f', {more} more' if more > 0 else ''}"),
+        Table(fields, diff.rows[:shown], f"{title}{f', {more} more' if more > 0 else ''}"),
     ]
 
 
@@ -180,7 +192,11 @@ _DIFF_FIELDS = (
     Field("b_ms", "B (ms)", lambda row: row.b_ms, lambda ms: decimal(ms, 3)),
     Field("difference_ms", "B - A (ms)", lambda row: row.b_ms - row.a_ms, "{:+.3f}".format),
     *(_RATIO, interval_of(_RATIO, "Interval", decimal)),
-    Field("verdict", "B is", lambda row: "?" if (told := _b_is(row)) == "inconclusive" else told, left=True),
+)
+_B_IS = Field("verdict", "B is", lambda row: "?" if (told := _b_is(row)) == "inconclusive" else told, left=True)
+_KERNEL_FIELDS = (
+    Field("kernel_a", "Kernel A", lambda row: kernels(row.a), left=True, longest=30),
+    Field("kernel_b", "Kernel B", lambda row: kernels(row.b), left=True, longest=30),
 )
 
 
@@ -188,10 +204,11 @@ def layer_rows(profile: Profile) -> list[dict[str, Any]]:
     """One row a layer: those that the engine executed, or the graph's nodes where nothing was measured."""
     if profile.performance is None or not profile.performance.layers:
         return [asdict(layer) for layer in profile.flops.layers] if profile.flops else []
-    estimated = estimated_ms(profile)
+    estimated, channels = estimated_ms(profile), fewer_channels(profile.performance)
     rows = []
     for layer in profile.performance.layers:
         row = asdict(layer)
         pruned = {f"pruned_{level}_ms": ms for level, ms in row.pop("pruned").items()}
+        pruned |= {f"{key}_ms": copy.layers_ms.get(layer.id) for key, (_, copy) in channels.items()}
         rows.append({**row, **pruned, "estimated_ms": estimated[layer.index]})
     return rows

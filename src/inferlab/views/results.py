@@ -19,6 +19,7 @@ from inferlab.records import (
     Outcome,
     Recommendation,
 )
+from inferlab.records.generation import GenerationSweep
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import Document, Stored
@@ -38,11 +39,12 @@ Result = (
     | Profile
     | Optimization
     | Front
+    | GenerationSweep
 )
 
 # What a record of a newer version, or one that was written by hand, raises wherever it is taken apart.
 _UNKNOWN = (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-R = TypeVar("R", Capacity, Recommendation, FleetRecommendation, Front, Optimization)
+R = TypeVar("R", Capacity, Recommendation, FleetRecommendation, Front, Optimization, GenerationSweep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,10 @@ def view_of(record: Result) -> View:
         from inferlab.views import recommendation
 
         return _view("recommendation", record, recommendation.fleet_blocks, recommendation.fleet_table)
+    if isinstance(record, GenerationSweep):
+        from inferlab.views import generation
+
+        return _view("generation", record, generation.blocks, generation.table)
     from inferlab.views import optimization
 
     if isinstance(record, Front):
@@ -176,7 +182,9 @@ def _view(what: str, record: R, blocks: Callable[[R], list[Block]], table: Calla
     return View(f"{_name(record)}: {what}", lambda: blocks(record), lambda: tables.to_csv(table(record)))
 
 
-def _name(record: Capacity | Recommendation | FleetRecommendation | Front | Optimization | Profile) -> str:
+def _name(
+    record: Capacity | Recommendation | FleetRecommendation | Front | Optimization | Profile | GenerationSweep,
+) -> str:
     source = record.model if isinstance(record, Front) else record.model.source
     return PurePath(source).name or source
 
@@ -231,6 +239,8 @@ def _origins(record: Record) -> tuple[list[Machine], list[Mapping[str, str]]]:
         parts = [record.performance]
     elif isinstance(record, Optimization):
         parts = list(record.measured)
+    elif isinstance(record, GenerationSweep):
+        parts = [run for outcome in record.outcomes for run in outcome.runs]
     elif isinstance(record, FleetRecommendation):
         parts = [machine.recommendation for machine in record.machines]
     else:

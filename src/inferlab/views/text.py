@@ -7,7 +7,9 @@ from operator import attrgetter
 from typing import Any
 
 from inferlab.options.plan import COLUMNS
-from inferlab.records import Cell, Estimate, Finding, Machine, Model, OutputCheck
+from inferlab.records import Cell, Estimate, Finding, Machine, Model, OutputCheck, engine_name
+from inferlab.records.generation import GenerationCell
+from inferlab.records.profile import Gain
 from inferlab.units import duration, plural, scaled, share, size
 from inferlab.views.fields import CELL
 from inferlab.views.intervals import QUIETER, between, half_width, useful
@@ -19,6 +21,19 @@ SCENARIO_NAMES = {
     "server": "server",
     "offline": "offline",
 }
+
+
+def what_is_done(gain: Gain) -> str:
+    """What a gain consists of: "INT8", "40 % of channels removed"."""
+    return what_is_done_by(gain.int8, gain.channels, gain.zeros)
+
+
+def what_is_done_by(int8: bool, channels: float, zeros: float = 0.0) -> str:
+    """The same by its parts."""
+    parts = ["INT8"] if int8 else []
+    parts += [f"{share(channels)} of channels removed"] if channels else []
+    parts += [f"{share(zeros)} of the parameters zero"] if zeros else []
+    return " with ".join(parts)
 
 
 def interval(estimate: Estimate, processes: int) -> str:
@@ -73,6 +88,10 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "unchecked": lambda d: f"the outputs were not checked: {d['reason']}.",
     "not-pinned": lambda d: "threads could not be bound to cores on this system; expect more noise.",
+    "limited-isa": lambda d: (
+        "left to itself, the engine dies of this model on this CPU (SIGILL); measured with "
+        f"ONEDNN_MAX_CPU_ISA={d['isa']}, which must be set where it is deployed too."
+    ),
     "batch-rewritten": lambda d: (
         f"the model fixes another batch size; a copy rewritten for {d['batch_size']} was measured."
     ),
@@ -153,6 +172,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"with {', '.join(d['levels'])} of the weights zero the model seemed slower: something disturbed the "
         "measuring there. Repeat it, or give more time."
     ),
+    "copy-left-out": lambda d: f"the estimate does without {d['copy']}: {d['reason']}",
     "nan-weights": lambda d: (
         f"the weight '{d['weight']}' has values that are not numbers. Export the model again."
     ),
@@ -242,6 +262,35 @@ CAPACITY_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
+GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "tokens-disagree": lambda d: (
+        f"the tokens are WRONG: {d['agreeing']} of {d['positions']} agree with the reference on the same weights "
+        f"({plural(d['ties'], 'close choice')} not counted), the first {d['prefix']} of {d['prefix_of']} in a "
+        "free generation. This speed is meaningless; --strict makes it a failure."
+    ),
+    "ended-early": lambda d: (
+        f"{d['ended']} of {plural(d['sequences'], 'sequence')} ended before {d['new_tokens']} tokens, the "
+        f"shortest after {d['emitted']}: numbers are of the tokens that were emitted."
+    ),
+    "prefix-cached": lambda d: (
+        f"a prompt that was seen before took {share(d['share'])} of the time to its first token: the engine "
+        "caches prefixes. Its numbers are of new prompts."
+    ),
+    "dequantized": lambda d: (
+        f"torch runs the {d['precision']} weights of this file in 32 bits: the same file, but not the same "
+        "precision as engines that compute with it as it is."
+    ),
+}
+
+
+def generation_label(cell: GenerationCell) -> str:
+    """How a cell of a generation is told from others."""
+    return (
+        f"{cell.engine}, {plural(cell.num_cores, 'core')}, batch {cell.batch_size}, prompt {cell.prompt_tokens}, "
+        f"{cell.new_tokens} new, depth {cell.depth}"
+    )
+
+
 def _far_off(data: Mapping[str, Any]) -> str:
     if "accuracy" in data:
         return (
@@ -263,7 +312,7 @@ def _no_faster(data: Mapping[str, Any]) -> str:
 
 
 _LESS = "Prune less, leave layers out, or train it again."
-_GAIN = " deepsparse gains from zeros; the pattern 'channel' removes them, so that every engine gains."
+_GAIN = " deepsparse and mnn gain from zeros; the pattern 'channel' removes them, so that every engine gains."
 _VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "outputs-far-off": _far_off,
     "generated-inputs": lambda d: (
@@ -294,7 +343,7 @@ _VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "zeros-no-faster": lambda d: (
         f"{d['engine']} gained nothing from zeros: with {share(d['zeros'] or 0.0)} of the weights zero the model "
-        f"is {_no_faster(d)} there." + ("" if d["engine"] == "deepsparse" else _GAIN)
+        f"is {_no_faster(d)} there." + ("" if engine_name(d["engine"]) in ("deepsparse", "mnn") else _GAIN)
     ),
     "unsettled": lambda d: (
         f"on {d['engine']} it is not settled whether the optimised model is faster ({d['speedup']:.3g}x in "
@@ -307,7 +356,7 @@ _VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 def finding(one: Finding) -> str:
     """A finding as a sentence; one that another version made, and that has no words here, with its numbers."""
     try:
-        return {**_FINDINGS, **CAPACITY_FINDINGS, **_VERSION_FINDINGS}[one.code](one.data)
+        return {**_FINDINGS, **CAPACITY_FINDINGS, **_VERSION_FINDINGS, **GENERATION_FINDINGS}[one.code](one.data)
     except (KeyError, TypeError, ValueError):
         known = ", ".join(f"{name} {value}" for name, value in one.data.items())
         return f"this version has no text for {one.code}{f': {known}' if known else ''}."

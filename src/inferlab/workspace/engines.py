@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 
 from inferlab.engines import environments, registry
+from inferlab.engines.specs import SPECS, spec_of
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo, Model
 
@@ -14,6 +15,8 @@ TITLES = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
     "torch": "PyTorch",
+    "mnn": "MNN",
+    "llamacpp": "llama.cpp",
     "deepsparse": "DeepSparse",
     "executor": "Neural Engine",
     "fake": "Fake (scripted)",
@@ -22,7 +25,8 @@ TITLES = {
 
 def title(engine: str) -> str:
     """An engine as people call it."""
-    return TITLES.get(engine, engine)
+    name, _, version = engine.partition("==")
+    return f"{TITLES.get(name, name)} {version}".strip() if name in TITLES else engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,9 @@ class Engines:
         """Every engine that comes with inferlab or a plug-in, but for the scripted one."""
         with self._lock:
             # One may have been installed or removed since, by a job or on the command line.
-            installed = tuple(name for name in environments.SPECS if environments.interpreter_of(name))
+            installed = tuple(environments.installed_engines())
             if self._known is None or installed != self._installed:
-                self._known, self._installed = tuple(registry.list_engines()), installed
+                self._known, self._installed = tuple(registry.list_engines(releases=True)), installed
             return self._known
 
     def forget(self) -> None:
@@ -106,13 +110,13 @@ def reason(engine: EngineInfo, model: Model, profiling: bool = False) -> str:
 
 def licence_of(engine: str) -> Licence:
     """What is agreed to before an engine is installed into its own environment."""
-    if engine not in environments.SPECS:
+    if engine not in SPECS:
         raise BadInput(f"The engine '{engine}' has no environment of its own. See: inferlab engines")
-    spec = environments.spec_of(engine)
+    spec = spec_of(engine)
     return Licence(engine, spec.licence, spec.licence_summary, spec.size_bytes)
 
 
 def can_install(engine: EngineInfo) -> bool:
     """Whether a button can install it: it has an environment of its own, and this machine is of the right kind."""
-    there = engine.name in environments.SPECS and engine.state == "missing"
+    there = engine.name in SPECS and engine.state == "missing"
     return there and not environments.why_not_here(engine.name)

@@ -102,7 +102,14 @@ def _worked(
         return _of_benchmark(lab.benchmark(request.plan, listen, live=True, against=request.against))
     if isinstance(request, ComparisonRequest):
         series = lab.compare_all(
-            request.a, request.b, request.time_s, request.margin, listen, request.labels, entry_id=before or ""
+            request.a,
+            request.b,
+            request.time_s,
+            request.margin,
+            listen,
+            request.labels,
+            entry_id=before or "",
+            fresh=request.fresh,
         )
         if series.interrupted:
             return Ended("cancelled")

@@ -12,6 +12,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.lab.comparison import arm_labels, split
 from inferlab.measure.cells import validate_plan
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
+from inferlab.options.plan import COMPARISON
 from inferlab.profiling.options import validate_profile
 from inferlab.records import Model, Plan
 from inferlab.records.optimization import VersionOptions
@@ -51,6 +52,7 @@ class BenchmarkRequest:
     compare_version: str | None = told(
         "The version on the other side; the engine may be the same where the versions differ."
     )
+    fresh: bool = told(f"Of a comparison: {COMPARISON['fresh'].help}", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class ComparisonRequest:
     #: For each comparison.
     time_s: float
     margin: float = 0.01
+    #: Processes are started from nothing rather than forked.
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +153,6 @@ def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = 
         raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
     if other_engine is None:
         return BenchmarkRequest(plan, asked.against)
-    if plan.scenarios == ("server",):
-        raise BadInput("Engines are compared at full load, not at a rate of requests. Choose another scenario.")
     against = rival or side
     if plan.engines == (other_engine,) and against.model.digest == model.digest:
         engine = title(other_engine)
@@ -160,7 +162,7 @@ def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = 
     validate_plan(other)
     split(plan, other)
     # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
-    return ComparisonRequest(other, plan, _labels((other, against), (plan, side)), plan.time_s)
+    return ComparisonRequest(other, plan, _labels((other, against), (plan, side)), plan.time_s, fresh=asked.fresh)
 
 
 def planned(plan: Plan, model: Model) -> Plan:
@@ -194,7 +196,7 @@ def profile_request(asked: ProfileRequest, model: Model) -> ProfileRequest:
         levels=(wanted.levels or None) if timed else None,
         int8=int8,
         roofline=wanted.roofline and timed,
-        data_file=wanted.data_file if wanted.loss or int8 else None,
+        data_file=wanted.data_file if wanted.loss or int8 or (timed and wanted.estimate) else None,
         approximate=True,
     )
     validate_profile(wanted)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError, NotThere
-from inferlab.optimizing.options import CHANNEL, validate_version
-from inferlab.profiling.estimate import check_budget, estimate
+from inferlab.optimizing.options import validate_version
+from inferlab.profiling.estimate import check_budget, estimate, with_estimate
+from inferlab.profiling.gains import best_gain
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Model, Plan
-from inferlab.records.optimization import Pruning, Quantization, Recipe, Scheme, VersionOptions
-from inferlab.records.profile import LossProfile, Profile, PruningEstimate
+from inferlab.records.optimization import CHANNEL, Pruning, Quantization, Recipe, Scheme, VersionOptions
+from inferlab.records.profile import Gain, LossProfile, Profile, PruningEstimate
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.transform.patterns import parse_groups
 from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, told
@@ -112,6 +113,10 @@ class Basis:
             if not 0 <= level < 1:
                 raise BadInput(f"The sparsity of {weight} must be 0 or more and below 1, not {level:g}.")
         return predict(self.profile.performance, self.loss, levels)
+
+    def best_gain(self, budget: float) -> Gain | None:
+        """The fastest that the profiles estimate within a budget; None where nothing counts."""
+        return best_gain(with_estimate(self.profile, budget))
 
     def unmeasured(self, levels: Mapping[str, float] | None = None) -> list[str]:
         """The weights whose losses were not measured, of those that these levels prune, or of all."""

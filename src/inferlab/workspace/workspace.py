@@ -213,7 +213,7 @@ class Workspace:
             return command.benchmark(found.plan)
         if isinstance(found, ComparisonRequest):
             pairs = split(found.a, found.b)
-            return "\n".join(command.comparison(a, b, found.time_s, found.margin) for a, b in pairs)
+            return "\n".join(command.comparison(a, b, found.time_s, found.margin, found.fresh) for a, b in pairs)
         if isinstance(found, OptimizationRequest):
             return command.optimization(found.plan, found.asked)
         assert isinstance(found, ProfileRequest)

@@ -41,6 +41,7 @@ class Engine:
     #: "shared_streams": one loaded model serves several streams that share all its cores.
     #: "process_streams": a process loads one model and serves one stream, so each stream gets its own.
     #: "layer_times": it tells what its layers take. "imposed_sparsity": also as if weights were pruned.
+    #: "generation": it generates tokens; load gets the shape of `tokens`: sequences, and tokens of each.
     capabilities: FrozenSet[str] = frozenset()
     #: The kinds of model that it runs.
     kinds: FrozenSet[str] = frozenset({"onnx"})
@@ -56,6 +57,14 @@ class Engine:
 
     def prepare_for(self, model: Optional[str], kind: str) -> None:
         """Import what a model needs besides; without one, what all models of its kind need."""
+
+    def convert(self, model: str, folder: str, options: Dict[str, str]) -> List[Dict[str, Any]]:
+        """Write the model into a folder in the format that load reads; asked of engines that read none of ours.
+
+        Gives the files: dicts with `file`, its name, and `options`, those of the user's that are decided by taking
+        it. Of several the one is loaded that is faster.
+        """
+        raise BadOption("it does not convert models")
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Load the model file and return the settings in force, as plain data for the record."""
@@ -87,9 +96,37 @@ class Engine:
         `layers`: dicts with name, type, kernel, covers (names of nodes or of their outputs in the model's file),
         fallback, and ns, the time an inference; `wall_ns`, the median time of an inference meanwhile;
         `iterations`; `unnamed`, "before" where nodes that no layer names belong to a layer before them rather than
-        after; `graph`, the bytes of the optimised ONNX graph whose nodes the layers are. Only load may follow it.
+        after, "activation" where only activations do; `graph`, the bytes of the optimised ONNX graph whose nodes
+        the layers are. Only load may follow it.
         """
         raise BadOption("it does not report the times of its layers")
+
+    def begin(self, context: Any) -> None:
+        """Empty the cache of keys and values, then fill it with tokens [sequence, position]; there may be none."""
+        raise BadOption("it does not generate tokens")
+
+    def rewind(self, depth: int) -> bool:
+        """Let the cache forget all but the first tokens of every sequence; False where it cannot."""
+        return False
+
+    def prefill(self, prompts: Any) -> Any:
+        """Compute tokens [sequence, position] behind those in the cache; the most likely next ones [sequence].
+
+        A negative number stands for none: the engine has ended that sequence.
+        """
+        raise BadOption("it does not generate tokens")
+
+    def step(self, tokens: Any) -> Any:
+        """The most likely next tokens behind one more of each sequence."""
+        raise BadOption("it does not generate tokens")
+
+    def logits(self) -> Any:
+        """The logits [sequence, token] that the last tokens were chosen by; asked of a reference only."""
+        raise BadOption("it does not tell its logits")
+
+    def cache_bytes(self) -> Optional[int]:
+        """What the cache takes for the tokens in it, as the engine says; None where it does not."""
+        return None
 
     def inspect(self, model: str, kind: str) -> Dict[str, Any]:
         """Inputs, outputs and weights of a model that only its engine can read, as plain data."""

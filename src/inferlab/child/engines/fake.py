@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Set
 
 from .base import BadOption, Engine, LoadOptions, Options
 
@@ -24,6 +24,7 @@ class Fake(Engine):
         self._at = given.text("at", "load")
         self._outputs = given.text("outputs", "none", ("none", "zeros"))
         load_s = given.number("load_s", 0)
+        self._take_more(given)
         given.finish()
         if self._at != "load" and not self._at.isdigit():
             raise BadOption("at={} is not possible; at takes load or the number of a run".format(self._at))
@@ -32,6 +33,9 @@ class Fake(Engine):
         if self._at == "load":
             self._fail_now()
         return {"latency_us": self._latency_ns / 1000, "threads": options.threads}
+
+    def _take_more(self, given: Options) -> None:
+        """Options that only some take."""
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
         """A call that takes its time and computes nothing."""
@@ -67,3 +71,44 @@ class Fake(Engine):
             raise RuntimeError("fake: refused, as ordered")
         if self._fail == "memory":
             raise MemoryError("fake: no memory left, as ordered")
+
+
+class FakeGenerator(Fake):
+    """Waits for tokens instead of computing them; each is the one before plus one."""
+
+    capabilities = frozenset({"generation"})
+    kinds = frozenset({"gguf"})
+
+    def _take_more(self, given: Options) -> None:
+        """Options: prefix_cache (a prompt that was seen before takes no time), eos_after (so many tokens)."""
+        self._prefix_cache = given.flag("prefix_cache", False)
+        self._eos_after = int(given.number("eos_after", 0))
+        self._seen: Set[bytes] = set()
+
+    def begin(self, context: Any) -> None:
+        """There is nothing to fill."""
+        self._emitted = 0
+
+    def rewind(self, depth: int) -> bool:
+        """There is nothing to forget."""
+        self._emitted = 0
+        return True
+
+    def prefill(self, prompts: Any) -> Any:
+        """Wait for every token of the prompt, unless it was seen before and prefixes are cached."""
+        known = self._prefix_cache and prompts.tobytes() in self._seen
+        self._seen.add(prompts.tobytes())
+        return self._next(prompts[:, -1], 0 if known else prompts.shape[1])
+
+    def step(self, tokens: Any) -> Any:
+        """Wait for one token."""
+        return self._next(tokens, 1)
+
+    def _next(self, tokens: Any, waits: int) -> Any:
+        self._runs += 1
+        if self._at == str(self._runs):
+            self._fail_now()
+        time.sleep(waits * self._latency_ns / 1e9)
+        self._emitted += 1
+        ended = 0 < self._eos_after < self._emitted
+        return tokens * 0 - 1 if ended else (tokens + 1) % 7

@@ -21,7 +21,7 @@ def load(cpus):
     """A compiled model on these CPUs."""
     if cpus:
         os.sched_setaffinity(0, cpus)  # first of all: OpenVINO's threads inherit it
-    core = openvino.Core()
+{limit}    core = openvino.Core()
     network = core.read_model(MODEL)
     network.reshape({shapes})
     settings = {{
@@ -40,6 +40,8 @@ def stream(compiled):
     request = compiled.create_infer_request()
     return lambda inputs: list(request.infer(inputs).values())
 '''
+_LIMIT = """    os.environ["ONEDNN_MAX_CPU_ISA"] = {!r}  # its kernels use no newer instructions
+"""
 # In a thread that has fewer CPUs than its process, OpenVINO would bind to the process's first ones.
 _PINNING = "os.sched_getaffinity(0) == os.sched_getaffinity(os.getpid())"
 
@@ -47,6 +49,8 @@ _SETTINGS = (
     *("INFERENCE_NUM_THREADS", "NUM_STREAMS", "PERFORMANCE_HINT", "INFERENCE_PRECISION_HINT"),
     *("EXECUTION_MODE_HINT", "ENABLE_CPU_PINNING", "ENABLE_HYPER_THREADING"),
 )
+# The environment variable that says which instructions the kernels of oneDNN may use.
+_MAX_ISA = "ONEDNN_MAX_CPU_ISA"
 _PRECISIONS = {"f32": "FP32", "f64": "FP64", "f16": "FP16", "bf16": "BF16"}
 _NARROW = ("i8", "u8", "i4", "u4", "nf4")
 
@@ -64,7 +68,7 @@ class OpenVino(Engine):
         _import()
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
-        """Options: precision, execution_mode, hyper_threading, dynamic; any property by its upper-case name."""
+        """Options: precision, execution_mode, hyper_threading, dynamic, max_cpu_isa; properties in capitals."""
         given = Options({key: value for key, value in options.options.items() if not key.isupper()})
         wanted: Dict[str, Any] = {
             "INFERENCE_NUM_THREADS": _threads(options),
@@ -79,7 +83,11 @@ class OpenVino(Engine):
         if mode != "default":
             wanted["EXECUTION_MODE_HINT"] = mode.upper()
         dynamic = given.flag("dynamic", False)
+        limit = given.text("max_cpu_isa", "")
         given.finish()
+        if limit:
+            # Before the first model is compiled: oneDNN reads it once.
+            os.environ[_MAX_ISA] = limit.rpartition(":")[2]
         wanted.update({key: value for key, value in options.options.items() if key.isupper()})
 
         self._module = _import()
@@ -93,7 +101,8 @@ class OpenVino(Engine):
             "precision": _plain(self._compiled.get_property("INFERENCE_PRECISION_HINT")),
             **{name.lower(): _plain(self._compiled.get_property(name)) for name in names},
             # Which instructions its kernels may use is not a property of OpenVINO's.
-            **{name.lower(): os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA",) if os.environ.get(name)},
+            **({_MAX_ISA.lower(): os.environ[_MAX_ISA]} if os.environ.get(_MAX_ISA) else {}),
+            **({"max_cpu_isa": limit} if limit else {}),
         }
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
@@ -134,11 +143,13 @@ class OpenVino(Engine):
     def deployment(cls, options: LoadOptions) -> str:
         """A compiled model with the same properties."""
         pinned = options.pinning == "core" and options.scheduler != "elastic"
+        limit = str(options.options.get("max_cpu_isa", "")).rpartition(":")[2]
         return _DEPLOYMENT.format(
             shapes=dict(options.shapes),
             threads=_threads(options),
             streams=options.streams,
             hint=_hint(options),
+            limit=_LIMIT.format(limit) if limit else "",
             pinning=_PINNING if pinned and hasattr(os, "sched_getaffinity") else "False",
         )
 

@@ -120,19 +120,20 @@ class Trial:
         cached = self._fetch(begin, end)
         feeds = {**_feeds(cached[0], needs), weight: (kind, array.shape)}
         session = self._session(nodes, feeds, gives)
+        # Levels nest, so two that leave as many weights are the same; those of zeros alone change nothing.
+        by_count = {_nonzero(array): self._sums(self._outputs)}
         found = []
         for level in levels:
-            value = self._value(_pruned(array, level), kind)
-            outputs = []
-            for number, values in enumerate(cached):
-                changed = _run(session, [*needs, weight], gives, {**values, weight: value})
-                for later in self._segments[end:]:
-                    if any(name in changed for name in later.needs):
-                        fed = {**self._dense[number], **changed}
-                        changed.update(_run(later.session, later.needs, later.gives, fed))
-                # Outputs that did not change are the dense model's very own.
-                outputs.append({**self._outputs[number], **self._read(changed)})
-            found.append(self._sums(outputs))
+            pruned = _pruned(array, level)
+            left = _nonzero(pruned)
+            if left not in by_count:
+                value = self._value(pruned, kind)
+                outputs = []
+                for number, values in enumerate(cached):
+                    changed = _run(session, [*needs, weight], gives, {**values, weight: value})
+                    outputs.append(self._followed(number, changed, end))
+                by_count[left] = self._sums(outputs)
+            found.append(by_count[left])
         return {"nan": False, "levels": found}
 
     def bytes_of_a_set(self) -> int:
@@ -144,6 +145,15 @@ class Trial:
             most = max(most, sum(_bytes(cached[name]) for name in cached.keys() - self._dense[0].keys()))
         self._fetched = ((-1, -1), [])
         return crossing + most
+
+    def _followed(self, number: int, changed: Values, end: int) -> Values:
+        """The outputs of a set once the segments from `end` on have run on what changed."""
+        for later in self._segments[end:]:
+            if any(name in changed for name in later.needs):
+                fed = {**self._dense[number], **changed}
+                changed.update(_run(later.session, later.needs, later.gives, fed))
+        # Outputs that did not change are the dense model's very own.
+        return {**self._outputs[number], **self._read(changed)}
 
     def _sums(self, outputs: Sequence[Values]) -> scoring.Sums:
         if self._labels is None:
@@ -242,6 +252,12 @@ def _feeds(values: Values, names: Sequence[str]) -> Dict[str, Tuple[int, List[in
 
 def _bytes(value: Any) -> int:
     return int(value.tensor_size_in_bytes())
+
+
+def _nonzero(array: Any) -> int:
+    import numpy
+
+    return int(numpy.count_nonzero(array))
 
 
 def _pruned(array: Any, level: float) -> Any:

@@ -9,9 +9,17 @@ from pathlib import PurePath
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.estimate import estimated_ms
+from inferlab.profiling.estimate import estimated_ms, has_estimate
 from inferlab.profiling.flops import moved_bytes
-from inferlab.records.profile import FlopsLayer, Layer, LossLayer, Profile
+from inferlab.records.profile import (
+    ChangedCopy,
+    FlopsLayer,
+    Layer,
+    LossLayer,
+    PerformanceProfile,
+    Profile,
+    level_key,
+)
 from inferlab.units import decimal, plural, scaled, share, shortened, size
 from inferlab.views.charts import frame
 
@@ -61,9 +69,23 @@ def summaries(profile: Profile) -> dict[str, str]:
     timed |= {level: f"Pruned {level} ms" for level in sorted(levels, key=float)}
     if any(one.int8_ms is not None for one in performance.layers):
         timed["int8"] = "INT8 ms"
-    if profile.estimate and profile.estimate.gained == "time":
+    timed |= {key: f"{told} ms" for key, (told, _) in fewer_channels(performance).items()}
+    if has_estimate(profile):
         timed |= {"estimated": "Estimated ms", "speedup": "Potential speed-up"}
     return timed | found
+
+
+def fewer_channels(performance: PerformanceProfile) -> dict[str, tuple[str, ChangedCopy]]:
+    """The copies that lost channels, by the key of their summary: what was done, and the copy."""
+    copies = sorted(
+        (copy for copy in performance.copies if copy.channels), key=lambda one: (one.int8, one.channels)
+    )
+    found = {}
+    for copy in copies:
+        key = f"channels-{level_key(copy.channels)}"
+        told = f"{share(copy.channels)} of channels removed"
+        found[f"int8-{key}" if copy.int8 else key] = (f"INT8, {told}" if copy.int8 else told, copy)
+    return found
 
 
 def chosen(profile: Profile, summary: str, value: str) -> str:
@@ -175,8 +197,11 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def times_ms(profile: Profile, summary: str) -> list[float | None]:
-    """The layers' times as they are, at a level, in INT8 or as estimated, or what the estimate saves."""
-    layers = profile.performance.layers if profile.performance else ()
+    """The layers' times as they are, in a changed copy or as estimated, or what the estimate saves."""
+    performance = profile.performance
+    layers = performance.layers if performance else ()
+    if performance and (changed := fewer_channels(performance).get(summary)):
+        return [changed[1].layers_ms.get(one.id) for one in layers]
     if summary == "baseline":
         return [one.ms for one in layers]
     if summary == "int8":

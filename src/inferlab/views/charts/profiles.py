@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import LayerDiff, Row
+from inferlab.profiling.gains import best_gain
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records.profile import Layer, PerformanceProfile, Profile
 from inferlab.units import decimal, plural, shortened
@@ -28,6 +29,7 @@ from inferlab.views.charts.profile_values import (
 )
 from inferlab.views.charts.rooflines import roofline
 from inferlab.views.intervals import in_brackets
+from inferlab.views.text import what_is_done
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -56,8 +58,8 @@ _UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes"}
 def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "values") -> Figure:
     """Time by layer type, the longest first, or FLOPs where no time was measured.
 
-    `summary` is baseline, a level of pruning such as 0.9, int8, estimated, speedup, flops, params or bytes;
-    `value` is values, log or percent.
+    `summary` is baseline, a level of pruning such as 0.9, int8, channels-0.25, estimated, speedup, flops, params
+    or bytes; `value` is values, log or percent.
     """
     summary = chosen(profile, summary, value)
     bars = sorted(by_type(profile, summary), key=lambda one: -(_shown(one, value) or 0.0))
@@ -238,6 +240,8 @@ def _notes(profile: Profile, bars: Sequence[Bar], summary: str) -> list[str]:
     notes = []
     if any(one.fallback for one in bars):
         notes.append("hollow: ran in the engine's fallback")
+    if summary in ("estimated", "speedup") and (best := best_gain(profile)):
+        notes.append(what_is_done(best))
     if summary in ("estimated", "speedup") and profile.estimate:
         notes.append(f"loss budget {profile.estimate.budget:g}")
     missing = sum(one.value is None for one in bars)

@@ -149,7 +149,7 @@ _PROFILE = [option for option in of_command(PROFILE, "profile").values() if opti
 _VERSION = [
     option for option in of_command(PLAN, "optimize").values() if option.remote and option.keyword != "engine"
 ]
-_OF_RECORD = {"version", "compare_engine", "compare_version", "against"}
+_OF_RECORD = {"version", "compare_engine", "compare_version", "against", "fresh"}
 
 
 def _benchmark(body: Asking) -> BenchmarkRequest:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
-from inferlab.engines.environments import SPECS
+from inferlab.engines.specs import SPECS
 from inferlab.errors import BadInput, NotThere
 from inferlab.records import EngineInfo
 from inferlab.web.api.asking import Agreement

@@ -82,7 +82,7 @@ class VersionFacts(VersionLine):
 
 @of_record(
     PruningEstimate,
-    only=("levels", "estimated_ms_per_batch", "estimated_speedup", "parameter_reduction", "recovery"),
+    only=("levels", "estimated_ms_per_batch", "estimated_speedup", "parameter_reduction", "recovery", "accuracy"),
 )
 class EstimateFacts(Answer):
     """What shares of zeros would give, estimated by the profiles of the original."""
@@ -108,6 +108,7 @@ class EstimateFacts(Answer):
             "int8_speedup": context.int8_speedup(),
             "loss": record.loss if math.isfinite(record.loss) and not unmeasured else None,
             "recovery": None if unmeasured else record.recovery,
+            "accuracy": None if unmeasured else record.accuracy,
             "unmeasured": unmeasured,
         }
 

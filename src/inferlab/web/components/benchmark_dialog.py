@@ -11,7 +11,7 @@ from nicegui import html, ui
 
 from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
-from inferlab.options.plan import make_plan
+from inferlab.options.plan import COMPARISON, make_plan
 from inferlab.records import Model
 from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
@@ -116,6 +116,8 @@ class BenchmarkDialog:
             self._other.on_value_change(self._changed)
             self._other_version = VersionSelect(self._versions).props('data-testid="other-version"')
             self._other_version.on_value_change(self._changed)
+            self._fresh = ui.checkbox("Start every process from nothing", on_change=self._changed)
+            self._fresh.props('dense data-testid="fresh"').tooltip(COMPARISON["fresh"].help)
         with html.div() as self._benchmark_row:
             self._against = ui.select(
                 {one.id: _named(one) for one in self._recent.values()},
@@ -185,6 +187,7 @@ class BenchmarkDialog:
             compare_engine=self._other.value if in_turns else None,
             compare_version=self._other_version.chosen if in_turns else None,
             against=like.id if like else None,
+            fresh=bool(in_turns and self._fresh.value),
         )
 
     async def _changed(self) -> None:
@@ -208,10 +211,6 @@ class BenchmarkDialog:
         self._time.props["hint"] = "For each comparison" if compares and like is None else "For each combination"
 
     def _follow_scenario(self, compares: bool, like: Entry | None) -> None:
-        refused = {}
-        if compares and like is None and self._rival.value == "engine":
-            refused["server"] = "engines are compared at full load, not at a rate of requests"
-        self._scenario.refuse(refused, "sync")
         if like is not None:
             self._scenario.value = like.cells[0].cell.scenario
         scenario, taken = self._scenario.value, _TAKEN.format(reference_to(like)) if like else ""

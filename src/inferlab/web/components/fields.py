@@ -134,14 +134,6 @@ class ReasonSelect(ui.select):
         super().__init__(dict(titles), label=label, value=value)
         self.props('popup-content-class="il-options"').add_slot("option", _OPTION % name)
 
-    def refuse(self, refused: Mapping[str, str], otherwise: str) -> None:
-        """Disable these, for these reasons; where one of them was chosen, choose another."""
-        if refused != self._refused:
-            self._refused = dict(refused)
-            if self.value in refused:
-                self.value = otherwise
-            self.update()
-
     def _update_options(self) -> None:
         super()._update_options()
         shown: list[dict[str, Any]] = self._props["options"]

@@ -11,10 +11,11 @@ from datetime import datetime
 from nicegui import html, ui
 from nicegui.element import Element
 
+from inferlab.profiling.gains import best_gain, time_without
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Shape
-from inferlab.records.optimization import Scheme
-from inferlab.records.profile import BUDGET, Interval, PerformanceProfile, Profile, PruningEstimate
+from inferlab.records.optimization import CHANNEL, Scheme
+from inferlab.records.profile import BUDGET, Gain, Interval, PerformanceProfile, Profile, PruningEstimate
 from inferlab.units import count, decimal, plural, share
 from inferlab.views import profile as words
 from inferlab.views import text
@@ -110,7 +111,7 @@ def estimated(slot: Element, profile: Profile) -> None:
     with slot:
         with shell.stats("il-summary-numbers"):
             shell.stat("Estimated time per batch (ms)", found.ms_per_batch, found.spent, "estimated-ms")
-            shell.stat("Estimated speed-up", found.speedup, found.reduction_share, "estimated-speedup")
+            shell.stat("Estimated speed-up", found.speedup, found.consists, "estimated-speedup")
         html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
 
 
@@ -137,6 +138,8 @@ class EstimateText:
 
     ms_per_batch: str
     speedup: str
+    #: What the speed-up comes from.
+    consists: str
     reduction: str
     reduction_share: str
     recovery: str
@@ -147,20 +150,29 @@ class EstimateText:
 
 def estimate_text(profile: Profile) -> EstimateText:
     """The estimate that a profile has."""
-    found = profile.estimate
-    if found is None:
-        return EstimateText(UNKNOWN, UNKNOWN, UNKNOWN, "", UNKNOWN, "", _why_none(profile))
-    ms, speedup = found.estimated_ms_per_batch, found.estimated_speedup
-    left = 1 - found.parameter_reduction
+    found, performance, best = profile.estimate, profile.performance, best_gain(profile)
+    timed: PerformanceProfile | PruningEstimate | None = performance or found
+    ms, speedup = (timed.estimated_ms_per_batch, timed.estimated_speedup) if timed else (None, None)
+    reduced = "" if found is None else f"{share(found.parameter_reduction)} of the parameters become zero"
+    left = 1.0 if found is None else 1 - found.parameter_reduction
     return EstimateText(
         ms_per_batch=UNKNOWN if ms is None else decimal(ms, 3),
         speedup=UNKNOWN if speedup is None else f"{speedup:.2f} ×",
-        reduction=f"{1 / left:.2f} ×" if left > 0 else UNKNOWN,
-        reduction_share=f"{share(found.parameter_reduction)} of the parameters become zero",
-        recovery=UNKNOWN if found.recovery is None else share(found.recovery),
-        spent=f"loss {found.loss:.3g} of {found.budget:g}",
-        note=_note(profile),
+        consists=words.estimate_source(profile),
+        reduction=f"{1 / left:.2f} ×" if found is not None and left > 0 else UNKNOWN,
+        reduction_share=reduced,
+        recovery=UNKNOWN if found is None or found.recovery is None else share(found.recovery),
+        spent=_spent(found, best),
+        note=_note(profile) if found is not None or profile.gains else _why_none(profile),
     )
+
+
+def _spent(found: PruningEstimate | None, best: Gain | None) -> str:
+    if best is not None and best.loss is not None:
+        return f"loss {best.loss:.3g} of {best.budget:g}{words.expected_accuracy(best, ', ')}"
+    if found is None:
+        return ""
+    return f"loss {found.loss:.3g} of {found.budget:g}{words.expected_accuracy(found, ', ')}"
 
 
 def _why_none(profile: Profile) -> str:
@@ -171,6 +183,8 @@ def _why_none(profile: Profile) -> str:
 
 def _note(profile: Profile) -> str:
     found, performance = profile.estimate, profile.performance
+    if profile.gains:
+        return _tried(profile)
     assert found is not None
     if performance is not None and found.gained == "parameters":
         return (
@@ -189,10 +203,20 @@ def _note(profile: Profile) -> str:
     return f"{plural(len(levels), 'weight')} pruned, to {span} zeros."
 
 
+def _tried(profile: Profile) -> str:
+    """What was tried on copies besides the best."""
+    best = best_gain(profile)
+    told = [words.gain_line(gain) for gain in profile.gains if gain is not best]
+    sentences = [f"{'Tried' if best is None else 'Also tried'}: {'; '.join(told)}."] if told else []
+    if elsewhere := words.other_engine(profile):
+        sentences.append(f"Elsewhere: {elsewhere}.")
+    return " ".join(sentences)
+
+
 def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> None:
     """The numbers of an estimate, and a note on each thing that it cannot know."""
     performance = basis.profile.performance
-    ms, speedup = _times(basis, found, scheme) if pattern != "channel" or not found.levels else (None, None)
+    ms, speedup = _times(basis, found, scheme, pattern)
     with shell.stats("il-summary-numbers"):
         if performance is not None:
             where = f"{title(performance.engine)}, batch {performance.batch_size}, now"
@@ -207,6 +231,8 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
         recovery = UNKNOWN if found.recovery is None else share(found.recovery)
         if unmeasured := basis.unmeasured(found.levels):
             recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"
+        else:
+            loss += words.expected_accuracy(found, ", ")
         shell.stat("Estimated recovery", recovery, f"{loss}, before retraining", "estimated-recovery")
     for note in notes(basis, found, scheme, pattern):
         html.p(note).classes("il-caption").props('data-testid="estimate-note"')
@@ -215,10 +241,12 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
 def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
     """What the numbers rest on, and what they do not say."""
     performance, told = basis.profile.performance, []
-    if found.levels and pattern == "channel":
+    if found.levels and pattern == CHANNEL:
         told.append(
             "The profiles tried zeros anywhere: whole channels cost more, and what they gain in time is measured "
             "when the version is made."
+            if _times(basis, found, scheme, pattern)[0] is None
+            else "The time is that of copies with fewer channels. Channels cost more than zeros anywhere."
         )
     elif found.levels and pattern != "unstructured":
         told.append("The profiles tried zeros anywhere: zeros in a pattern cost more, and may gain otherwise.")
@@ -230,12 +258,12 @@ def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: 
         )
     if performance is None:
         told.append("No layer was timed yet, so nothing is said of time: add a performance profile.")
-    elif found.gained == "parameters" and found.levels and pattern != "channel":
+    elif found.gained == "parameters" and found.levels and pattern != CHANNEL:
         told.append(
             "Times of pruned copies were not measured, so nothing is said of what pruning gains in time: add a "
             "performance profile with “Times of pruned copies”, or on DeepSparse."
         )
-    elif found.levels and pattern != "channel" and not gains_from_zeros(performance):
+    elif found.levels and pattern != CHANNEL and not gains_from_zeros(performance):
         told.append(
             f"{title(performance.engine)} gains nothing from zeros in the weights: pruning would not make this "
             "model faster there."
@@ -259,16 +287,31 @@ def _of_int8(basis: Basis, found: PruningEstimate) -> str:
     return f"{told}{together}. {costs}"
 
 
-def _times(basis: Basis, found: PruningEstimate, scheme: Scheme | None) -> tuple[float | None, float | None]:
+def _times(
+    basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str
+) -> tuple[float | None, float | None]:
     """The estimated time and speed-up; None where something that matters was not timed."""
     performance = basis.profile.performance
     if performance is None:
         return None, None
+    if found.levels and pattern == CHANNEL:
+        ms = _without_channels(performance, found.levels, scheme)
+        return (None, None) if ms is None else (ms, performance.ms_per_batch / ms)
     speedup = found.estimated_speedup if found.levels else 1.0
     if scheme is not None:
         gain = basis.int8_speedup() if scheme == "static" else None
         speedup = None if gain is None or speedup is None else speedup * gain
     return (None, None) if speedup is None else (performance.ms_per_batch / speedup, speedup)
+
+
+def _without_channels(
+    performance: PerformanceProfile, levels: Mapping[str, float], scheme: Scheme | None
+) -> float | None:
+    """The time with fewer channels; copies tell it where all layers lose the same share."""
+    shares = set(levels.values())
+    if len(shares) > 1 or scheme not in (None, "static"):
+        return None
+    return time_without(performance, shares.pop(), int8=scheme is not None)
 
 
 def _zeros(basis: Basis, found: PruningEstimate) -> float:
@@ -285,8 +328,9 @@ _MARKS = [{"value": power, "label": f"{10.0**power:g}"} for power in range(-3, 2
 # Who drags a slider passes many values on the way.
 _SETTLED_S = 0.25
 _HELP = (
-    "How much loss the pruning of all layers together may cost, before any retraining. The losses of single "
-    "layers are added up: 0.1 leaves 90 % of the outputs' power, or is a rise of the cross-entropy by 0.1."
+    "How much loss a change of the model may cost, before any retraining: INT8, removed channels and zeros alike. "
+    "For zeros, the losses of single layers are added up. 0.1 leaves 90 % of the outputs' power, or is a rise of "
+    "the cross-entropy by 0.1."
 )
 
 

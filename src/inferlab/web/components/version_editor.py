@@ -12,8 +12,8 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.profiling.predict import gains_from_zeros, layer_times, loss_at, weight_shares
-from inferlab.records.optimization import Scheme
-from inferlab.records.profile import BUDGET, PruningEstimate
+from inferlab.records.optimization import CHANNEL, Scheme
+from inferlab.records.profile import BUDGET, Gain, PruningEstimate
 from inferlab.units import shortened
 from inferlab.views.charts.losses import layer_curves
 from inferlab.web import shell
@@ -40,6 +40,7 @@ PRESETS = {
     "int8": Preset("INT8 only", "none", "static"),
     "pruned": Preset("Pruned 80 %", "alike", None),
     "best": Preset("Best within the loss budget", "budget", None),
+    "estimated": Preset("As estimated", "budget", None),
     "both": Preset("Pruned + INT8", "alike", "static"),
 }
 
@@ -184,6 +185,9 @@ class VersionEditor:
 
     async def _preset(self, name: str) -> None:
         preset = PRESETS[name]
+        if name == "estimated" and (gain := await asyncio.to_thread(self.basis.best_gain, self._budget.budget)):
+            await self._as_estimated(gain)
+            return
         self._set(lambda: self._scheme.set_value(preset.scheme or ""))
         self.draft.scheme = preset.scheme
         if self.draft.mode == "none" or preset.mode != "budget":
@@ -192,6 +196,17 @@ class VersionEditor:
         if preset.mode == "alike":
             self._set(lambda: (self._slider.set_value(100 * _USUAL), self._number.set_value(100 * _USUAL)))
         await self._apply(preset.mode, name)
+
+    async def _as_estimated(self, gain: Gain) -> None:
+        """Choose what the profile estimates: of zeros those within the budget, of channels one share for all."""
+        draft = self.draft
+        draft.scheme = "static" if gain.int8 else None
+        draft.pattern = CHANNEL if gain.channels else "unstructured"
+        percent = 100 * (gain.channels or _USUAL)
+        self._set(lambda: (self._scheme.set_value(draft.scheme or ""), self._pattern.set_value(draft.pattern)))
+        self._set(lambda: (self._slider.set_value(percent), self._number.set_value(percent)))
+        draft.on = set(self.basis.usual())
+        await self._apply("alike" if gain.channels else "budget" if gain.zeros else "none", "estimated")
 
     def _slid(self, value: float | None, other: ui.slider | ui.number) -> Awaitable[None] | None:
         # Not itself asynchronous: such handlers run when what `_set` set is over.

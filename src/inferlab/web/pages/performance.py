@@ -102,11 +102,10 @@ class _Measured:
                 summary.measured(performance)
             with html.div().classes("il-summary-part"):
                 self._estimated = html.div().classes("il-estimated")
-                estimate = self._profile.estimate
-                budget = estimate.budget if estimate else BUDGET
+                estimates = [one.budget for one in (self._profile.estimate, *self._profile.gains) if one]
+                budget = estimates[0] if estimates else BUDGET
                 self._budget = BudgetControl(self._recompute, budget, self._losses, self._loss_id)
-                speedup = estimate.estimated_speedup if estimate else None
-                summary.start_optimizing(self._opened.project.id, speedup)
+                summary.start_optimizing(self._opened.project.id, performance.estimated_speedup)
         summary.estimated(self._estimated, self._profile)
 
     def _measured_losses(self) -> str | None:
