@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from inferlab.cli.options import BASELINE, MODELS, Command, declared_options, given_options, plan_option
-from inferlab.cli.progress import Log
+from inferlab.cli.terminal import Log
 from inferlab.cli.work import Work, measures, strict_code, strict_option
 from inferlab.errors import BadInput
-from inferlab.options.plan import PLAN, make_plan
+from inferlab.options.plan import BENCHMARK, make_plan
 from inferlab.records import Benchmark, Outcome, Plan
 
 _HELP = f"""Measure how fast MODEL runs.
@@ -30,7 +30,7 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 
 @click.command("benchmark", cls=Command, help=_HELP)
 @click.argument("model", required=False)
-@declared_options("benchmark", PLAN)
+@declared_options("benchmark", BENCHMARK)
 @click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=BASELINE)
 @plan_option
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and exit.")

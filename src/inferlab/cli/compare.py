@@ -13,7 +13,8 @@ from inferlab.cli.work import Work, measures
 from inferlab.errors import BadInput
 from inferlab.options.option import Option
 from inferlab.options.plan import COMPARISON, PER_ARM
-from inferlab.records import Comparison, ComparisonSweep, Plan
+from inferlab.records import Plan
+from inferlab.records.comparison import Comparison, ComparisonSweep
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab

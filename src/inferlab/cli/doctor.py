@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferlab.cli.progress import Log
-from inferlab.cli.terminal import unescaped
+from inferlab.cli.terminal import Log, unescaped
 from inferlab.cli.work import export_option
 
 if TYPE_CHECKING:

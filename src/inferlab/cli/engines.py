@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferlab.cli.progress import Log
+from inferlab.cli.terminal import Log
 
 if TYPE_CHECKING:
     from inferlab.engines.environments import InstalledEnvironment

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from inferlab.cli.progress import Log
+from inferlab.cli.terminal import Log
 from inferlab.cli.work import opened, store_option
 from inferlab.errors import BadInput
 

@@ -11,6 +11,7 @@ from inferlab.cli.terminal import show_blocks
 from inferlab.cli.work import Work, measures, strict_option
 from inferlab.errors import BadInput
 from inferlab.options.generation import GENERATION, make_generation_plan
+from inferlab.options.plan import LABELS
 
 if TYPE_CHECKING:
     from inferlab.records.generation import GenerationSweep
@@ -34,6 +35,7 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 @click.command("generate", cls=Command, help=_HELP)
 @click.argument("model", required=False)
 @declared_options("generate", GENERATION)
+@declared_options("generate", LABELS)
 @plan_option
 @click.option("--dry-run", is_flag=True, help="Show what the model is and what would be measured, and exit.")
 @click.option("--resume", is_flag=False, flag_value="", metavar="[ID]", help=_RESUME)

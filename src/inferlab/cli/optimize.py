@@ -14,7 +14,7 @@ from inferlab.options.plan import make_plan
 from inferlab.options.version import VERSION
 
 if TYPE_CHECKING:
-    from inferlab.cli.progress import Log
+    from inferlab.cli.terminal import Log
     from inferlab.records.optimization import Front, Optimization
 
 _HELP = f"""Make an optimised version of MODEL, measure it against the original, and say what it cost.

@@ -16,17 +16,33 @@ _HELP = """Draw results: time or throughput against batch size, sequence length 
   inferlab plot k3xq -o chart.html                    every iteration of a benchmark in the store
 
 RESULT is a file that inferlab wrote (JSON, CSV or Markdown), or an id of inferlab history; FILE#2 or ID#2 is its
-second cell. A comparison is drawn as the ratio of its pairs, a search (its id) as speed against loss."""
-_X = "The x axis; cell: the cells side by side; time: the iterations of one cell.  [default: what varies most]"
-_Y = "The y axis.  [default: median_ms; of cells side by side items_per_sec]"
+second cell. A comparison is drawn as the ratio of its pairs, a search (its id) as speed against loss, a generation
+as its times by depth or prompt length, or over throughput where batch sizes vary."""
+_X = (
+    "The x axis; cell: the cells side by side; time: the iterations of one cell; token: the tokens of one "
+    "generation.  [default: what varies most]"
+)
+_Y = (
+    "The y axis.  [default: median_ms; of cells side by side items_per_sec; of a generation tpot_ms, by prompt "
+    "length ttft_ms]"
+)
+# Named here, so that help is quick; a test holds them against what charts draw.
+_X_CHOICES = (
+    *("batch_size", "sequence_length", "num_cores", "cell", "time"),
+    *("depth", "prompt_tokens", "rate", "decode_tokens_per_s", "token"),
+)
+_Y_CHOICES = (
+    *("median_ms", "items_per_sec", "p99_ms", "cost_per_million"),
+    *("ttft_ms", "tpot_ms", "prefill_tokens_per_s", "decode_tokens_per_s", "output_tokens_per_s", "end_to_end_ms"),
+)
 _OUTPUT = "The chart's file: .html opens offline in a browser; .png needs kaleido and Chrome or Chromium."
 
 
 @click.command("plot", help=_HELP)
 @click.argument("results", nargs=-1, required=True, metavar="RESULT...")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help=_OUTPUT)
-@click.option("--x", type=click.Choice(["batch_size", "sequence_length", "num_cores", "cell", "time"]), help=_X)
-@click.option("--y", type=click.Choice(["median_ms", "items_per_sec", "p99_ms", "cost_per_million"]), help=_Y)
+@click.option("--x", type=click.Choice(_X_CHOICES), help=_X)
+@click.option("--y", type=click.Choice(_Y_CHOICES), help=_Y)
 @store_option
 def command(results: tuple[str, ...], output: Path, x: str | None, y: str | None, store_url: str | None) -> None:
     """Read, draw, write."""

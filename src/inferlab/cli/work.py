@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.progress import Log
-from inferlab.cli.terminal import show_blocks
+from inferlab.cli.terminal import Log, show_blocks
 from inferlab.errors import NotSaved
 
 if TYPE_CHECKING:
@@ -57,9 +56,10 @@ class Work:
         quiet: bool,
         export_path: Path | None = None,
         yes: bool = False,
+        labels: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.log = Log(quiet)
-        self._yes = yes
+        self._yes, self._labels = yes, labels
         self._store_url, self._no_save, self._export_path = store_url, no_save, export_path
         if export_path:
             from inferlab.views import files
@@ -72,7 +72,8 @@ class Work:
         if not releases:
             return
         from inferlab.engines import environments, registry
-        from inferlab.engines.specs import is_release, spec_of
+        from inferlab.engines.specs import spec_of
+        from inferlab.records import is_release
 
         missing = [name for name in releases if is_release(name) and not environments.interpreter_of(name)]
         if not missing:
@@ -110,6 +111,7 @@ class Work:
     def lab(self) -> Iterator[Lab]:
         """The laboratory, on the store that results are saved in."""
         from inferlab.lab import Lab
+        from inferlab.lab.labels import entry_labels
         from inferlab.store import saving_store
 
         with self.log:
@@ -117,7 +119,7 @@ class Work:
                 yield Lab()
                 return
             with saving_store(self._store_url, self.log) as store:
-                yield Lab(store)
+                yield Lab(store, labels=entry_labels(self._labels))
 
     def show(self, record: Result, blocks: Iterable[Block] | None = None) -> None:
         """Print a result, and write it to the file that was named."""
@@ -194,7 +196,7 @@ def measures(function: Callable[..., int]) -> Callable[..., int]:
         yes: bool,
         **given: Any,
     ) -> int:
-        work = Work(store_url, no_save, quiet, export_path, yes)
+        work = Work(store_url, no_save, quiet, export_path, yes, given.pop("label", None) or ())
         work.need_engines([*(given.get("engine") or ()), *(given.get("measure") or ())])
         return function(*args, work=work, **given)
 

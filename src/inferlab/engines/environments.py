@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from inferlab.engines.specs import SPECS, EnvironmentSpec, is_release, root, spec_of
+from inferlab.engines.specs import SPECS, EnvironmentSpec, root, spec_of
 from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import cpu_info
-from inferlab.records import Event, Listener, engine_name, ignore
+from inferlab.records import Event, Listener, engine_name, ignore, is_release
 from inferlab.worker import Launch, Worker, shorten
 
 # Written into a complete environment, with what it was made of; without it the folder is rubbish.

@@ -17,10 +17,10 @@ from typing import Any
 
 from inferlab import machine
 from inferlab.engines import environments
-from inferlab.engines.specs import BUILTIN, SPECS, has_environment, is_release, plugin_reference, plugins, spec_of
+from inferlab.engines.specs import BUILTIN, SPECS, has_environment, plugin_reference, plugins, spec_of
 from inferlab.errors import BadInput, InferlabError
 from inferlab.files import whole_file
-from inferlab.records import EngineInfo, engine_name
+from inferlab.records import EngineInfo, engine_name, is_release
 from inferlab.settings import cache_folder, offers_fake_engine
 from inferlab.version import __version__
 from inferlab.worker import Launch, Worker
@@ -68,9 +68,7 @@ NOT_HERE = (NotInstalled, NotForThisMachine)
 
 def launch(name: str) -> Launch:
     """How to start a child for an engine: one of ours, `path/to/file.py:ClassName`, or a plug-in's."""
-    if has_environment(name):
-        return _launch_isolated(name)
-    if name in BUILTIN:
+    if name in BUILTIN and name not in SPECS:
         if name in _EXTRAS and importlib.util.find_spec(_EXTRAS[name]) is None:
             raise NotInstalled(name, _extra(name))
         return Launch(
@@ -80,6 +78,8 @@ def launch(name: str) -> Launch:
             advice=_ADVICE.get(name, {}),
             safe_options=_safe_options(name),
         )
+    if has_environment(name):
+        return _launch_isolated(name)
     if ".py:" in name or name.endswith(".py"):
         return _launch_file(name)
     points = plugins()

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from inferlab.errors import BadInput
-from inferlab.records import engine_name
+from inferlab.records import engine_name, is_release
 from inferlab.settings import cache_folder
 
 #: The entry points of engines that come with other packages.
@@ -138,11 +138,6 @@ def spec_of(name: str) -> EnvironmentSpec:
         f"Those that have: {', '.join(sorted(SPECS))}, and releases such as onnxruntime==1.22.1. "
         "See: inferlab engines"
     )
-
-
-def is_release(name: str) -> bool:
-    """Whether an engine is named with a version, as in onnxruntime==1.22.1."""
-    return engine_name(name) != name
 
 
 def has_environment(name: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.engines.registry import describe, launch
-from inferlab.engines.specs import is_release, spec_of
+from inferlab.engines.specs import spec_of
 from inferlab.errors import BadInput, InferlabError
 from inferlab.files import Scratch, whole_file
 from inferlab.fleet.parcels import PIECE_BYTES, Packed, Parcel, find, pack_file, pack_model, place, unpack
@@ -22,7 +22,7 @@ from inferlab.lab.lookup import Lookup, read_unchanged_model
 from inferlab.measure.stats import engine_version
 from inferlab.model.download import inside
 from inferlab.model.reading import read_model
-from inferlab.records import Event, Listener, Machine, Outcome, Plan, ignore
+from inferlab.records import Event, Listener, Machine, Outcome, Plan, ignore, is_release
 from inferlab.store.exchange import MOST_LINE_BYTES
 from inferlab.store.store import Store
 from inferlab.units import size

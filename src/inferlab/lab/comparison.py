@@ -12,16 +12,8 @@ from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.options.plan import COMPARISON, make_plan
-from inferlab.records import (
-    Comparison,
-    ComparisonFailure,
-    ComparisonSweep,
-    Event,
-    Listener,
-    Plan,
-    SpreadPrior,
-    Spreads,
-)
+from inferlab.records import Event, Listener, Plan
+from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, SpreadPrior, Spreads
 from inferlab.store import Saver
 from inferlab.store.rows import own_name
 from inferlab.store.store import Store

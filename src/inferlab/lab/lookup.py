@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from inferlab.errors import BadInput
 from inferlab.measure.unpaired import SavedResult, saved_result
 from inferlab.model.reading import read_model
-from inferlab.records import Benchmark, ComparisonSweep, Listener, Model, Outcome
+from inferlab.records import Benchmark, Listener, Model, Outcome
+from inferlab.records.comparison import ComparisonSweep
 from inferlab.records.generation import GenerationSweep
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile

@@ -24,22 +24,8 @@ from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import latencies_ns, service_ns
 from inferlab.model.inputs import digest
-from inferlab.records import (
-    Comparison,
-    Estimate,
-    Event,
-    Fact,
-    Listener,
-    Pair,
-    Plan,
-    Run,
-    Samples,
-    Spread,
-    SpreadPrior,
-    Spreads,
-    TimeMetric,
-    Window,
-)
+from inferlab.records import Estimate, Event, Fact, Listener, Plan, Run, Samples, Window
+from inferlab.records.comparison import Comparison, Pair, Spread, SpreadPrior, Spreads, TimeMetric
 
 # Noise comes in bursts, many of some milliseconds only: the shorter turns are, the more often both arms meet one.
 _SHORTEST_TURN_S = 0.01

@@ -11,7 +11,8 @@ from inferlab.measure import intervals
 from inferlab.measure.check import worst
 from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, with_samples
 from inferlab.options.plan import COLUMNS, cell_texts
-from inferlab.records import Benchmark, Comparison, ComparisonFailure, ComparisonSweep, Estimate, Outcome
+from inferlab.records import Benchmark, Estimate, Outcome
+from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep
 
 #: What two results may differ in beside their model and machine, and what it is called.
 CONDITIONS = {

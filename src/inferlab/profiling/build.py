@@ -21,7 +21,8 @@ from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.flops import flops_profile
 from inferlab.profiling.gains import best_gain, gain_recipe
 from inferlab.profiling.options import Request
-from inferlab.records import Event, Finding, Listener, Spreads, ignore
+from inferlab.records import Event, Finding, Listener, ignore
+from inferlab.records.comparison import Spreads
 from inferlab.records.optimization import Recipe
 from inferlab.records.profile import (
     FORMAT,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from inferlab.errors import BadInput
 from inferlab.measure import intervals
-from inferlab.records import Estimate, Verdict
+from inferlab.records import Estimate
+from inferlab.records.comparison import Verdict
 from inferlab.records.profile import Layer, PerformanceProfile, Profile
 from inferlab.units import plural
 

@@ -9,7 +9,7 @@ from inferlab.errors import BadInput
 from inferlab.measure.prepare import Job
 from inferlab.model.datasets import Data
 from inferlab.profiling.estimate import check_budget
-from inferlab.records import Spreads
+from inferlab.records.comparison import Spreads
 from inferlab.records.profile import NAME, ProfileOptions
 
 

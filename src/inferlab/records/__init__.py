@@ -6,11 +6,9 @@ What only some commands need is imported when it is asked for: `history` is quic
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from inferlab.records.event import Event, Fact, FactState, Finding, Listener, ignore
-from inferlab.records.model import Dim, EngineInfo, Kind, Model, Shape, TensorSpec
-from inferlab.records.plan import Cell, Pinning, Plan, Scenario, StreamMode, engine_name
-from inferlab.records.run import (
+from inferlab.records.benchmark import (
     Benchmark,
+    Cell,
     Estimate,
     Failure,
     Machine,
@@ -18,12 +16,20 @@ from inferlab.records.run import (
     Metric,
     Outcome,
     OutputCheck,
+    Pinning,
+    Plan,
     Run,
     Samples,
+    Scenario,
     Status,
+    StreamMode,
     Summary,
     Window,
+    engine_name,
+    is_release,
 )
+from inferlab.records.event import Event, Fact, FactState, Finding, Listener, ignore
+from inferlab.records.model import Dim, EngineInfo, Kind, Model, Shape, TensorSpec
 
 if TYPE_CHECKING:
     from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint, Reach
@@ -108,6 +114,7 @@ __all__ = [
     "Window",
     "engine_name",
     "ignore",
+    "is_release",
 ]
 
 _LATE = ("capacity", "comparison", "recommendation")

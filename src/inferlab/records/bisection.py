@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from inferlab.records.run import Estimate
+from inferlab.records.benchmark import Estimate
 
 #: What may become worse: the time, the peak memory, the time of loading, or what is computed.
 BisectionMetric = Literal["latency", "memory", "load", "outputs"]

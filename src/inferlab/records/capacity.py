@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from inferlab.records.benchmark import Cell, Machine, OutputCheck
 from inferlab.records.event import Finding
 from inferlab.records.model import Model
-from inferlab.records.plan import Cell
-from inferlab.records.run import Machine, OutputCheck
 
 #: Where the search ended: between two rates, at saturation, at no rate at all, or out of time.
 Reach = Literal["crossing", "saturation", "none", "bound"]

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from inferlab.records.benchmark import Cell, Estimate, Metric, Run
 from inferlab.records.model import Model
-from inferlab.records.plan import Cell
-from inferlab.records.run import Estimate, Metric, Run
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
 #: What stands for an arm's time: its median latency, the time per item at full throughput, or the median response

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from inferlab.records import Finding, Machine, Model, OutputCheck, Verdict
+from inferlab.records import Finding, Machine, Model, OutputCheck
+from inferlab.records.comparison import Verdict
 
 Interval = tuple[float, float]
 # Version 1: the first.

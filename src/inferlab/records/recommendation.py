@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from inferlab.records.benchmark import Estimate, Failure, Machine, OutputCheck, Scenario
 from inferlab.records.capacity import Objective
 from inferlab.records.comparison import TimeMetric, Verdict
 from inferlab.records.model import Model
-from inferlab.records.plan import Scenario
-from inferlab.records.run import Estimate, Failure, Machine, OutputCheck
 
 Standing = Literal[
     "recommended", "runner-up", "finalist", "dropped", "missed", "wrong", "failed", "spared", "untried"

@@ -6,29 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from inferlab.codec import restored
-from inferlab.records import (
+from inferlab.records import Cell, Estimate, Failure, Finding, Machine, Model, Outcome, OutputCheck
+from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint
+from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep
+from inferlab.records.recommendation import (
     Candidate,
-    Capacity,
-    CapacityProcess,
-    Cell,
-    Comparison,
-    ComparisonFailure,
-    ComparisonSweep,
     Contender,
-    Estimate,
-    Failure,
     Figures,
-    Finding,
     FleetRecommendation,
-    LoneRequest,
-    Machine,
     MachineRecommendation,
-    Model,
-    Objective,
-    Outcome,
-    OutputCheck,
     PairedRatio,
-    RatePoint,
     Recommendation,
     Round,
 )

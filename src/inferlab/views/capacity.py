@@ -7,7 +7,7 @@ from collections.abc import Callable
 from inferlab.measure import rate_search
 from inferlab.measure.capacity import max_rate, saturation_rate
 from inferlab.measure.intervals import student
-from inferlab.records import Capacity, RatePoint
+from inferlab.records.capacity import Capacity, RatePoint
 from inferlab.units import count, duration, plural, share
 from inferlab.views import tables, text
 from inferlab.views.fields import Field

@@ -9,7 +9,8 @@ from typing import Any
 from inferlab.measure.check import deviates
 from inferlab.measure.findings import arm_findings, arm_runs
 from inferlab.measure.stats import Resource, resource_of, resource_ratio
-from inferlab.records import Comparison, ComparisonSweep, Estimate, Spread, engine_name
+from inferlab.records import Estimate, engine_name
+from inferlab.records.comparison import Comparison, ComparisonSweep, Spread
 from inferlab.units import decimal, duration, plural, share, size
 from inferlab.views import report as parts
 from inferlab.views import tables

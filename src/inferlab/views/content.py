@@ -31,26 +31,18 @@ from inferlab.measure.stats import (
     summarize,
 )
 from inferlab.options.plan import cell_texts
-from inferlab.records import (
-    Benchmark,
-    Capacity,
-    Cell,
-    Comparison,
-    ComparisonSweep,
+from inferlab.records import Benchmark, Cell, Model, Outcome, Run, Summary, Window
+from inferlab.records.capacity import Capacity, RatePoint
+from inferlab.records.comparison import Comparison, ComparisonSweep
+from inferlab.records.event import Finding
+from inferlab.records.generation import GenerationSweep
+from inferlab.records.recommendation import (
     Contender,
     FleetRecommendation,
     MachineRecommendation,
-    Model,
-    Outcome,
     PairedRatio,
-    RatePoint,
     Recommendation,
-    Run,
-    Summary,
-    Window,
 )
-from inferlab.records.event import Finding
-from inferlab.records.generation import GenerationSweep
 from inferlab.store import formats
 from inferlab.views.comparison import notes
 from inferlab.views.recommendation import code_of

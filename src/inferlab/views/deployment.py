@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferlab.measure.candidates import label
-from inferlab.records import Candidate, Deployment
+from inferlab.records.recommendation import Candidate, Deployment
 
 _ONE = '''
 def main():

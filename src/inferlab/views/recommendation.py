@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 from inferlab.measure.candidates import label
 from inferlab.measure.queueing import samples_needed
-from inferlab.records import (
+from inferlab.records.capacity import Objective
+from inferlab.records.recommendation import (
     Contender,
     FleetRecommendation,
     MachineRecommendation,
-    Objective,
     PairedRatio,
     Recommendation,
 )

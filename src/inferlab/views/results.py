@@ -9,19 +9,13 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.records import (
-    Benchmark,
-    Capacity,
-    Comparison,
-    ComparisonSweep,
-    FleetRecommendation,
-    Machine,
-    Outcome,
-    Recommendation,
-)
+from inferlab.records import Benchmark, Machine, Outcome
+from inferlab.records.capacity import Capacity
+from inferlab.records.comparison import Comparison, ComparisonSweep
 from inferlab.records.generation import GenerationSweep
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import Profile
+from inferlab.records.recommendation import FleetRecommendation, Recommendation
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import Record, record_of
 from inferlab.units import escape_controls, plural, size
@@ -271,6 +265,7 @@ def _head(
         *(f"Machine: {one}" for one in dict.fromkeys(map(_machine, machines)) or [clean(found.node)]),
         f"Versions: {_versions(named)}",
     ]
+    head += [f"Labels: {', '.join(f'{name}={clean(text)}' for name, text in found.labels.items())}"] * bool(found.labels)
     return [*head, f"Your note: {clean(found.note)}"] if found.note else head
 
 
