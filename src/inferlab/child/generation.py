@@ -7,7 +7,7 @@ import time
 from array import array
 from typing import Any, Dict, List, Tuple
 
-from . import counters
+from . import counters, serving
 from .engines.base import Engine
 
 
@@ -74,6 +74,17 @@ class Generator:
                 "token_ids": numpy.stack(chosen, axis=1).astype(numpy.int64),
             },
         )
+
+    def serve(self, requests: serving.Requests, sequences: int, seconds: float, deadline: List[int]) -> None:
+        """Generate behind prompts that arrive at set moments, so many sequences at once at most."""
+        depth = self._context.shape[1]
+        serving.serve_requests(self._engine, self._restore, depth, sequences, requests, seconds, deadline)
+
+    def force_batched(self, prompts: Any, tokens: Any) -> Dict[str, Any]:
+        """As `force`, but as requests are computed that do not begin together."""
+        self._restore()
+        depth = self._context.shape[1]
+        return {"token_ids": serving.force_batched(self._engine, depth, prompts, tokens)}
 
     def force(self, prompts: Any, tokens: Any, margins: bool) -> Dict[str, Any]:
         """What the engine would choose in place of each of the tokens [sequence, position] that follow prompts.

@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
-from . import confinement, counters, forking, generation, loop, protocol, scenarios, server
+from . import confinement, counters, forking, generation, loop, protocol, scenarios, server, serving
 from .engines import find, find_name
 from .engines.base import BadOption, Engine, LoadOptions
 from .model_files import files_of
@@ -89,6 +89,7 @@ class Session:
             "context": self._context,
             "generate": self._generate,
             "force": self._force,
+            "answer": self._answer_requests,
             "task": self._task,
         }
         do = message["do"]
@@ -323,10 +324,26 @@ class Session:
         heads, out = protocol.pack_arrays(arrays)
         return {"arrays": heads, "settings": self._settings, **told}, out
 
+    def _answer_requests(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Generate behind prompts that arrive at set moments."""
+        given = protocol.unpack_arrays(message["arrays"], blocks)
+        prompts = serving.split_prompts(given["tokens"], given["lengths"])
+        requests = serving.Requests(prompts, given["arrivals_ns"].tolist(), message["new_tokens"])
+        before, cpu_ns = counters.read(message["watch"]), time.process_time_ns()
+        self._generator.serve(requests, message["sequences"], message["seconds"], self._deadline)
+        cpu_ns = time.process_time_ns() - cpu_ns
+        noise = counters.difference(before, counters.read(message["watch"]))
+        heads, out = protocol.pack_arrays(requests.arrays())
+        told = {"counters": noise, "canary_ns": counters.canary_ns(), "cpu_ns": cpu_ns, "settings": self._settings}
+        return {"arrays": heads, **told}, out
+
     def _force(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """What the engine would choose in place of each token that follows prompts, given those before it."""
         given = protocol.unpack_arrays(message["arrays"], blocks)
-        arrays = self._generator.force(given["prompts"], given["tokens"], message["margins"])
+        if message.get("batched"):
+            arrays = self._generator.force_batched(given["prompts"], given["tokens"])
+        else:
+            arrays = self._generator.force(given["prompts"], given["tokens"], message["margins"])
         heads, out = protocol.pack_arrays(arrays)
         return {"arrays": heads}, out
 

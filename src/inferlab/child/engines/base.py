@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 
 class BadOption(Exception):
@@ -42,6 +42,8 @@ class Engine:
     #: "process_streams": a process loads one model and serves one stream, so each stream gets its own.
     #: "layer_times": it tells what its layers take. "imposed_sparsity": also as if weights were pruned.
     #: "generation": it generates tokens; load gets the shape of `tokens`: sequences, and tokens of each.
+    #: "continuous_batching": it computes sequences together, each at its own position (`advance`).
+    #: "concurrent_requests": it takes requests of several threads at once (`complete`).
     capabilities: FrozenSet[str] = frozenset()
     #: The kinds of model that it runs.
     kinds: FrozenSet[str] = frozenset({"onnx"})
@@ -119,6 +121,30 @@ class Engine:
     def step(self, tokens: Any) -> Any:
         """The most likely next tokens behind one more of each sequence."""
         raise BadOption("it does not generate tokens")
+
+    def advance(self, pieces: Sequence[Tuple[int, Any]]) -> Any:
+        """Compute tokens [position] of sequences, by their number, in one batch; the most likely next of each.
+
+        Asked of engines with "continuous_batching": one sequence may begin its prompt while others decode.
+        """
+        raise BadOption("it does not batch continuously")
+
+    def forget(self, sequence: int, depth: int) -> None:
+        """Let the cache forget all but the first tokens of one sequence; asked with "continuous_batching"."""
+        raise BadOption("it does not batch continuously")
+
+    def complete(self, prompt: Any, new_tokens: int, emit: Callable[[int], None]) -> None:
+        """Generate behind one prompt [position]; `emit` is called with each token when it is there.
+
+        Asked by several threads at once of engines with "concurrent_requests". A negative token stands for an end.
+        """
+        import numpy
+
+        token = self.prefill(prompt[None])
+        emit(int(token[0]))
+        for _ in range(1, new_tokens):
+            token = self.step(numpy.asarray(token))
+            emit(int(token[0]))
 
     def logits(self) -> Any:
         """The logits [sequence, token] that the last tokens were chosen by; asked of a reference only."""

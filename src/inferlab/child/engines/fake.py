@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from typing import Any, Callable, Dict, Set
+from typing import Any, Callable, Dict, Sequence, Set, Tuple
 
 from .base import BadOption, Engine, LoadOptions, Options
 
@@ -74,41 +75,84 @@ class Fake(Engine):
 
 
 class FakeGenerator(Fake):
-    """Waits for tokens instead of computing them; each is the one before plus one."""
+    """Waits for tokens instead of computing them; each is the one before plus one, of seven."""
 
-    capabilities = frozenset({"generation"})
+    capabilities = frozenset({"generation", "continuous_batching"})
     kinds = frozenset({"gguf"})
 
     def _take_more(self, given: Options) -> None:
-        """Options: prefix_cache (a prompt that was seen before takes no time), eos_after (so many tokens)."""
+        """Options, each a fault to order.
+
+        prefix_cache: a prompt that was seen before takes no time. eos_after: a sequence ends after so many tokens.
+        misread: each so-manieth token is another, as of weights that were misread. copies_first: a batch has the
+        tokens of its first sequence only. holds_lock_ms: a thread keeps the interpreter from all others for so
+        long, again and again.
+        """
         self._prefix_cache = given.flag("prefix_cache", False)
         self._eos_after = int(given.number("eos_after", 0))
+        self._misread = int(given.number("misread", 0))
+        self._copies_first = given.flag("copies_first", False)
+        held_us = int(given.number("holds_lock_ms", 0) * 1000)
         self._seen: Set[bytes] = set()
+        self._emitted: Dict[int, int] = {}
+        if held_us:
+            threading.Thread(target=_hold_lock, args=(held_us,), daemon=True).start()
 
     def begin(self, context: Any) -> None:
         """There is nothing to fill."""
-        self._emitted = 0
+        self._emitted = {}
 
     def rewind(self, depth: int) -> bool:
         """There is nothing to forget."""
-        self._emitted = 0
+        self._emitted = {}
         return True
+
+    def forget(self, sequence: int, depth: int) -> None:
+        """The next request of this sequence begins again."""
+        self._emitted[sequence] = 0
 
     def prefill(self, prompts: Any) -> Any:
         """Wait for every token of the prompt, unless it was seen before and prefixes are cached."""
         known = self._prefix_cache and prompts.tobytes() in self._seen
         self._seen.add(prompts.tobytes())
-        return self._next(prompts[:, -1], 0 if known else prompts.shape[1])
+        self._wait(0 if known else prompts.shape[1])
+        return self._next(list(enumerate(prompts[:, -1])))
 
     def step(self, tokens: Any) -> Any:
         """Wait for one token."""
-        return self._next(tokens, 1)
+        self._wait(1)
+        return self._next(list(enumerate(tokens)))
 
-    def _next(self, tokens: Any, waits: int) -> Any:
+    def advance(self, pieces: Sequence[Tuple[int, Any]]) -> Any:
+        """Wait for the longest piece."""
+        self._wait(max(len(tokens) for _, tokens in pieces))
+        return self._next([(number, tokens[-1]) for number, tokens in pieces])
+
+    def _wait(self, tokens: int) -> None:
         self._runs += 1
         if self._at == str(self._runs):
             self._fail_now()
-        time.sleep(waits * self._latency_ns / 1e9)
-        self._emitted += 1
-        ended = 0 < self._eos_after < self._emitted
-        return tokens * 0 - 1 if ended else (tokens + 1) % 7
+        time.sleep(tokens * self._latency_ns / 1e9)
+
+    def _next(self, last: Sequence[Tuple[int, int]]) -> Any:
+        import numpy
+
+        found = []
+        for number, token in last:
+            emitted = self._emitted[number] = self._emitted.get(number, 0) + 1
+            wrong = self._misread and emitted % self._misread == 0
+            chosen = (int(token) + (3 if wrong else 1)) % 7
+            found.append(-1 if 0 < self._eos_after < emitted else chosen)
+        if self._copies_first:
+            found = [found[0]] * len(found)
+        return numpy.array(found, numpy.int64)
+
+
+def _hold_lock(held_us: int) -> None:
+    """Sleep with the interpreter's lock in hand, as a badly written extension does."""
+    import ctypes
+
+    holding = ctypes.PyDLL(None)
+    while True:
+        holding.usleep(held_us)
+        time.sleep(0.001)

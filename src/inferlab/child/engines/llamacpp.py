@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 import struct
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .base import BadOption, Engine, LoadOptions, Options
 
@@ -48,7 +48,7 @@ class LlamaCpp(Engine):
     """One model with one context, whose cache holds all sequences of a batch."""
 
     kinds = frozenset({"gguf"})
-    capabilities = frozenset({"generation"})
+    capabilities = frozenset({"generation", "continuous_batching"})
     packages = ("xllamacpp",)
 
     def prepare(self) -> None:
@@ -140,22 +140,40 @@ class LlamaCpp(Engine):
         self._lib.llama_free(self._context)
         self._lib.llama_model_free(self._model)
 
+    def advance(self, pieces: Sequence[Tuple[int, Any]]) -> Any:
+        """Compute tokens of some sequences in one batch."""
+        return self._compute(pieces)
+
+    def forget(self, sequence: int, depth: int) -> None:
+        """Remove what follows the first tokens of a sequence."""
+        if not self._lib.llama_memory_seq_rm(self._memory, sequence, depth, -1):
+            raise BadOption("this model cannot forget part of a sequence, so requests cannot be batched")
+        self._lengths[sequence] = depth
+
     def _decode(self, tokens: Any, logits: bool = True) -> Any:
         """Compute tokens [sequence, position] that follow what each sequence has."""
+        return self._compute(list(enumerate(tokens)), logits)
+
+    def _compute(self, pieces: Sequence[Tuple[int, Any]], logits: bool = True) -> Any:
+        """Compute tokens [position] of sequences, by their number, that follow what each has."""
         import numpy
 
-        count, length = tokens.shape
-        flat = numpy.ascontiguousarray(tokens, numpy.int32).reshape(-1)
-        starts = numpy.array(self._lengths, numpy.int32)
-        positions = (starts[:, None] + numpy.arange(length, dtype=numpy.int32)).astype(numpy.int32).reshape(-1)
-        sequences = numpy.repeat(numpy.arange(count, dtype=numpy.int32), length)
-        wanted = numpy.zeros((count, length), numpy.int8)
-        wanted[:, -1] = logits
-        wanted = wanted.reshape(-1)
+        lengths = [len(tokens) for _, tokens in pieces]
+        flat = numpy.concatenate([tokens for _, tokens in pieces]).astype(numpy.int32)
+        positions = numpy.concatenate(
+            [
+                numpy.arange(self._lengths[number], self._lengths[number] + length, dtype=numpy.int32)
+                for (number, _), length in zip(pieces, lengths)
+            ]
+        )
+        sequences = numpy.repeat(numpy.array([number for number, _ in pieces], numpy.int32), lengths)
+        last_of_each = numpy.cumsum(lengths) - 1
+        wanted = numpy.zeros(len(flat), numpy.int8)
+        wanted[last_of_each] = logits
         one = numpy.ones(len(flat), numpy.int32)
         pointers = sequences.ctypes.data + 4 * numpy.arange(len(flat), dtype=numpy.uint64)
         pointers = pointers.astype(numpy.uint64)
-        found = numpy.empty(count, numpy.int32)
+        found: List[int] = []
         self._logits = []
         for first in range(0, len(flat), self._most):
             last = min(first + self._most, len(flat))
@@ -175,9 +193,10 @@ class LlamaCpp(Engine):
                 row = self._lib.llama_get_logits_ith(self._context, int(index))
                 values = numpy.ctypeslib.as_array(row, (self._vocabulary,))
                 self._logits.append(values)
-                found[sequences[first + index]] = values.argmax()
-        self._lengths = [start + length for start in self._lengths]
-        return found
+                found.append(int(values.argmax()))
+        for (number, _), length in zip(pieces, lengths):
+            self._lengths[number] += length
+        return numpy.array(found, numpy.int32)
 
     def _library(self) -> Any:
         """The library, with the types of what is called."""
