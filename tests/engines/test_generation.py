@@ -127,5 +127,9 @@ def test_a_model_without_its_weights_is_refused_by_llamacpp(tmp_path: Path) -> N
 
 def test_the_engine_is_listed_as_one_that_generates() -> None:
     info = registry.describe("llamacpp")
-    assert (info.state, info.kinds, info.capabilities) == ("ready", ("gguf",), ("generation",))
+    assert (info.state, info.kinds, info.capabilities) == (
+        "ready",
+        ("gguf",),
+        ("continuous_batching", "generation"),
+    )
     assert demo.GENERATIVE.keys() == {"llama", "llama_tiny"}

@@ -208,9 +208,9 @@ class Session:
         gc.freeze()
         return {
             "load_s": load_s,
-            "baseline_memory_bytes": baseline,
+            "baseline_memory_bytes": None if "remote" in kind.capabilities else baseline,
             "settings": self._settings,
-            "versions": {**_versions(kind), "numpy": numpy.__version__},
+            "versions": {**self._streams[0].engine.versions(), **_versions(kind), "numpy": numpy.__version__},
         }, []
 
     def _take_inputs(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
@@ -313,7 +313,7 @@ class Session:
         """Fill the cache of a model that generates with tokens; they stay for all generations that follow."""
         context = protocol.unpack_arrays(message["arrays"], blocks)["context"]
         self._generator = generation.Generator(self._streams[0].engine, context)
-        return {"memory_bytes": counters.memory_bytes()["now"]}, []
+        return {"memory_bytes": generation.memory_bytes(self._streams[0].engine)}, []
 
     def _generate(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Generate tokens behind new prompts, each token timed."""
@@ -383,6 +383,7 @@ def _load_options(message: Dict[str, Any], cpus: List[int], streams: int) -> Loa
         batch_size=message["batch_size"],
         shapes=message["shapes"],
         options=message["options"],
+        start_tokens=message.get("start_tokens", ()),
     )
 
 

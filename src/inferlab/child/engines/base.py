@@ -29,6 +29,8 @@ class LoadOptions(NamedTuple):
     shapes: Dict[str, List[int]]
     #: The user's KEY=VALUE options.
     options: Dict[str, str]
+    #: The tokens that the decoder of an encoder–decoder begins with.
+    start_tokens: Sequence[int] = ()
 
 
 class Engine:
@@ -42,6 +44,8 @@ class Engine:
     #: "process_streams": a process loads one model and serves one stream, so each stream gets its own.
     #: "layer_times": it tells what its layers take. "imposed_sparsity": also as if weights were pruned.
     #: "generation": it generates tokens; load gets the shape of `tokens`: sequences, and tokens of each.
+    #: "whole_sequences": it generates sequences to their end (`generate`), not token by token (`prefill`, `step`).
+    #: "remote": it computes in a process that is not ours, so nothing is known of its memory, threads and CPUs.
     #: "continuous_batching": it computes sequences together, each at its own position (`advance`).
     #: "concurrent_requests": it takes requests of several threads at once (`complete`).
     capabilities: FrozenSet[str] = frozenset()
@@ -103,8 +107,11 @@ class Engine:
         """
         raise BadOption("it does not report the times of its layers")
 
-    def begin(self, context: Any) -> None:
-        """Empty the cache of keys and values, then fill it with tokens [sequence, position]; there may be none."""
+    def begin(self, context: Any) -> Optional[int]:
+        """Empty the cache of keys and values, then fill it with tokens [sequence, position]; there may be none.
+
+        Gives how many of them the cache holds, None for all: the others are computed with every prompt.
+        """
         raise BadOption("it does not generate tokens")
 
     def rewind(self, depth: int) -> bool:
@@ -121,6 +128,17 @@ class Engine:
     def step(self, tokens: Any) -> Any:
         """The most likely next tokens behind one more of each sequence."""
         raise BadOption("it does not generate tokens")
+
+    def encoded_ns(self) -> Optional[int]:
+        """When the encoder was done in the last prefill, whose prompts are its inputs; None for a decoder alone."""
+        return None
+
+    def generate(self, prompts: Any, new_tokens: int, emit: Callable[[int, int], None]) -> None:
+        """Generate behind prompts [sequence, position]; `emit` gets a sequence's number and each of its tokens.
+
+        Asked of engines with "whole_sequences". A sequence that ends early emits fewer tokens.
+        """
+        raise BadOption("it does not generate whole sequences")
 
     def advance(self, pieces: Sequence[Tuple[int, Any]]) -> Any:
         """Compute tokens [position] of sequences, by their number, in one batch; the most likely next of each.
@@ -140,6 +158,9 @@ class Engine:
         """
         import numpy
 
+        if "whole_sequences" in self.capabilities:
+            self.generate(prompt[None], new_tokens, lambda _, token: emit(token))
+            return
         token = self.prefill(prompt[None])
         emit(int(token[0]))
         for _ in range(1, new_tokens):
@@ -153,6 +174,10 @@ class Engine:
     def cache_bytes(self) -> Optional[int]:
         """What the cache takes for the tokens in it, as the engine says; None where it does not."""
         return None
+
+    def versions(self) -> Dict[str, str]:
+        """Versions that no package of this process tells, such as a server's; asked after load."""
+        return {}
 
     def inspect(self, model: str, kind: str) -> Dict[str, Any]:
         """Inputs, outputs and weights of a model that only its engine can read, as plain data."""

@@ -139,13 +139,13 @@ class _Process:
             repetitions=repetitions,
             ready_s=ready_s,
             load_s=loaded["load_s"],
-            first_generation_s=float(warm_up.arrays()["token_ns"][-1]) / 1e9,
+            first_generation_s=float(warm_up.arrays()["token_ns"].max()) / 1e9,
             baseline_memory_bytes=loaded["baseline_memory_bytes"],
             loaded_memory_bytes=loaded_bytes,
             prefilled_memory_bytes=warm_up.data["prefilled_memory_bytes"],
             decoded_memory_bytes=warm_up.data["decoded_memory_bytes"],
             cache=self._cache(settings, warm_up.data, before),
-            repeated_ttft_ns=int(again.arrays()["token_ns"][0]),
+            repeated_ttft_ns=int(again.arrays()["token_ns"][:, 0].max()),
             agreement=agreement_of(self._prepared.reference, self._scores),
             versions={"inferlab": __version__, "python": sys.version.split()[0], **loaded["versions"]},
             settings=settings,
@@ -195,7 +195,10 @@ class _Process:
                 )
             repetitions.append(
                 Repetition(
-                    tuple(self._sequence(prompts[row], times, ids[row]) for row in range(len(ids))),
+                    tuple(
+                        self._sequence(prompts[row], times[row], ids[row], reply.data["cached_tokens"])
+                        for row in range(len(ids))
+                    ),
                     int(reply.data["prefill_cpu_ns"]),
                     int(reply.data["decode_cpu_ns"]),
                     reply.data["counters"],
@@ -204,7 +207,7 @@ class _Process:
             )
         return tuple(repetitions)
 
-    def _sequence(self, prompt: Tokens, times: NDArray[Any], ids: NDArray[Any]) -> Generation:
+    def _sequence(self, prompt: Tokens, times: NDArray[Any], ids: NDArray[Any], cached: int) -> Generation:
         """A sequence with the tokens that were really emitted, of which there is one at least."""
         ended = np.flatnonzero(ids < 0)
         count = int(ended[0]) if len(ended) else len(ids)
@@ -212,8 +215,9 @@ class _Process:
             raise EngineFailed(f"Engine '{self._cell.engine}' generated no token behind a prompt.")
         return Generation(
             prompt_digest=digest(prompt),
-            prompt_tokens=len(prompt),
-            cached_tokens=self._cell.depth,
+            # What of the depth an engine cannot keep it computes with the prompt.
+            prompt_tokens=len(prompt) + self._cell.depth - cached,
+            cached_tokens=cached,
             token_ns=tuple(int(one) for one in times[:count]),
             token_ids=tuple(int(one) for one in ids[:count]),
             finish_reason="length" if count == len(ids) else "stop",
