@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .base import BadOption, Engine, LoadOptions, Options
 
@@ -70,6 +70,17 @@ class OpenVino(Engine):
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: precision, execution_mode, hyper_threading, dynamic, max_cpu_isa; properties in capitals."""
         given = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        wanted, limit = self._properties(given, options)
+        dynamic = given.flag("dynamic", False)
+        given.finish()
+        self._start_up(wanted, limit)
+        shapes = {} if dynamic else options.shapes
+        self._compile = functools.partial(_compiled, self._module, model, options.kind, shapes, wanted)
+        self._compiled: Any = self._compile()
+        return {"dynamic": int(dynamic), **self._in_force(self._compiled, wanted, limit)}
+
+    def _properties(self, given: Options, options: LoadOptions) -> Tuple[Dict[str, Any], str]:
+        """The properties that were asked for, and the instructions that kernels may use."""
         wanted: Dict[str, Any] = {
             "INFERENCE_NUM_THREADS": _threads(options),
             "NUM_STREAMS": options.streams,
@@ -82,24 +93,23 @@ class OpenVino(Engine):
         mode = given.text("execution_mode", "default", ("default", "performance", "accuracy"))
         if mode != "default":
             wanted["EXECUTION_MODE_HINT"] = mode.upper()
-        dynamic = given.flag("dynamic", False)
         limit = given.text("max_cpu_isa", "")
-        given.finish()
+        wanted.update({key: value for key, value in options.options.items() if key.isupper()})
+        return wanted, limit
+
+    def _start_up(self, wanted: Dict[str, Any], limit: str) -> None:
         if limit:
             # Before the first model is compiled: oneDNN reads it once.
             os.environ[_MAX_ISA] = limit.rpartition(":")[2]
-        wanted.update({key: value for key, value in options.options.items() if key.isupper()})
-
         self._module = _import()
         _check_properties(self._module.Core(), wanted)
-        shapes = {} if dynamic else options.shapes
-        self._compile = functools.partial(_compiled, self._module, model, options.kind, shapes, wanted)
-        self._compiled: Any = self._compile()
+
+    @staticmethod
+    def _in_force(compiled: Any, wanted: Dict[str, Any], limit: str) -> Dict[str, Any]:
         names = dict.fromkeys((*_SETTINGS, *wanted))
         return {
-            "dynamic": int(dynamic),
-            "precision": _plain(self._compiled.get_property("INFERENCE_PRECISION_HINT")),
-            **{name.lower(): _plain(self._compiled.get_property(name)) for name in names},
+            "precision": _plain(compiled.get_property("INFERENCE_PRECISION_HINT")),
+            **{name.lower(): _plain(compiled.get_property(name)) for name in names},
             # Which instructions its kernels may use is not a property of OpenVINO's.
             **({_MAX_ISA.lower(): os.environ[_MAX_ISA]} if os.environ.get(_MAX_ISA) else {}),
             **({"max_cpu_isa": limit} if limit else {}),

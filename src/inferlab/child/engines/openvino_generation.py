@@ -1,0 +1,94 @@
+"""OpenVINO generates with graphs that take their cache as inputs: what another request gave as outputs."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+from ..past_present import Port
+from .base import LoadOptions, Options
+from .openvino import OpenVino
+from .past_present import Graph, PastPresent, PastPresentEngine, find_files
+
+_TYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "boolean": "bool",
+}
+
+
+class OpenVinoGenerator(PastPresentEngine, OpenVino):
+    """Compiled models for the decoder, and the encoder if there is one, their shapes left open."""
+
+    kinds = frozenset({"onnx"})
+    capabilities = frozenset({"generation"})
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Options: cache, and those of openvino but dynamic."""
+        given = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        caches = given.flag("cache", True)
+        wanted, limit = self._properties(given, options)
+        given.finish()
+        self._start_up(wanted, limit)
+        core, module = self._module.Core(), self._module
+        parts = find_files(model)
+        graphs = {file: _Compiled(module, core.compile_model(file, "CPU", wanted)) for file in parts.files()}
+        decoder, with_past = graphs[parts.decoder], graphs.get(parts.with_past or "")
+        encoder = graphs.get(parts.encoder or "")
+        files = [one for one in (parts.decoder, parts.with_past, parts.encoder) if one]
+        state = PastPresent(decoder, with_past, encoder, files)
+        self._settings = {
+            **self._in_force(decoder.compiled, wanted, limit),
+            **self._set_up(state, encoder is not None, options.start_tokens, options.batch_size, caches),
+        }
+        return self._settings
+
+
+class _Compiled(Graph):
+    def __init__(self, module: Any, compiled: Any) -> None:
+        self._module, self.compiled = module, compiled
+        self.inputs = [_port(one) for one in compiled.inputs]
+        self.outputs = [_port(one) for one in compiled.outputs]
+        # What a request gave lies in its own memory until it runs again: two take turns, and the first call, whose
+        # part of the cache that is the encoder's stays for the whole generation, has one of its own.
+        self._turns = [compiled.create_infer_request() for _ in range(2)]
+        self._first = compiled.create_infer_request()
+
+    def run(self, arrays: Dict[str, Any], values: Dict[str, Any], wanted: Sequence[str], first: bool) -> List[Any]:
+        """Hand over, run, and take the outputs as they lie in the request's memory."""
+        if first:
+            request = self._first
+        else:
+            self._turns.reverse()
+            request = self._turns[0]
+        kept = {name: self._tensor(array) for name, array in arrays.items()}
+        for name, tensor in kept.items():
+            request.set_tensor(name, tensor)
+        for name, tensor in values.items():
+            request.set_tensor(name, tensor)
+        # Below the Python layer, as in the engine that calls models once.
+        super(type(request), request).infer({}, True, False)
+        return [request.get_tensor(name) for name in wanted]
+
+    def _tensor(self, array: Any) -> Any:
+        if not array.size:
+            return self._module.Tensor(array.dtype, list(array.shape))
+        return self._module.Tensor(array, shared_memory=True)
+
+    def view(self, value: Any) -> Any:
+        """The tensor's own memory."""
+        return value.data
+
+    def lasting(self, value: Any) -> Any:
+        """A copy: the request will run again."""
+        copy = self._module.Tensor(value.element_type, value.shape)
+        value.copy_to(copy)
+        return copy
+
+
+def _port(port: Any) -> Port:
+    dims = [int(dim.get_length()) if dim.is_static else None for dim in port.partial_shape]
+    kind = port.element_type.get_type_name()
+    return Port(port.get_any_name(), _TYPES.get(kind, kind), dims)
