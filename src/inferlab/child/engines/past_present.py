@@ -199,7 +199,7 @@ class PastPresent:
 
 
 class PastPresentEngine:
-    """The part of an engine that generates: greedy, behind a cache; with `cache=0` all is computed at each step."""
+    """The part of an engine that generates: greedy; with `cache=0` all is computed at each step."""
 
     _state: PastPresent
     _caches = True
@@ -216,9 +216,7 @@ class PastPresentEngine:
 
         self._state, self._has_encoder, self._caches = state, has_encoder, caches
         if has_encoder and not start_tokens:
-            raise BadOption(
-                "an encoder–decoder needs the tokens that its decoder begins with, and none were given"
-            )
+            raise BadOption("an encoder–decoder needs the tokens that its decoder begins with")
         self._start = numpy.tile(numpy.array(start_tokens, numpy.int64), (rows, 1))
         return {"kv_dtype": state.kv_dtype, "cache": "past and present" if caches else "none"}
 

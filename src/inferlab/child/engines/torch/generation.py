@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, List, Optional
 
 from ..base import BadOption, Engine, LoadOptions, Options
@@ -12,11 +13,13 @@ _CACHE_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 class TorchGenerator(Engine):
-    """A causal language model with transformers' own cache, called token by token."""
+    """A language model or an encoder–decoder with transformers' own cache, called token by token."""
 
     kinds = frozenset({"transformers", "gguf"})
     capabilities = frozenset({"generation"})
     packages = ("torch", "transformers")
+    _encoder: Any = None
+    _encoded_ns: Optional[int] = None
 
     def prepare(self) -> None:
         """Import torch and transformers."""
@@ -65,6 +68,10 @@ class TorchGenerator(Engine):
         self._module = folders.read_folder(model, dtype=_DTYPES[dtype])
         if not self._module.can_generate():
             raise BadOption("{} does not generate tokens".format(type(self._module).__name__))
+        self._encoder = self._module.get_encoder() if self._module.config.is_encoder_decoder else None
+        if self._encoder is not None and not options.start_tokens:
+            raise BadOption("an encoder–decoder needs the tokens that its decoder begins with")
+        self._start = torch.tensor([list(options.start_tokens)] * options.batch_size, dtype=torch.int64).numpy()
         self._inference = torch.inference_mode()
         self._inference.__enter__()
         kept = str(next(self._module.parameters()).dtype).replace("torch.", "")
@@ -78,11 +85,19 @@ class TorchGenerator(Engine):
 
     def begin(self, context: Any) -> None:
         """A new cache, filled."""
-        from transformers import DynamicCache
-
-        self._cache = DynamicCache(config=self._module.config)
+        self._cache = self._new_cache()
         if context.shape[1]:
+            if self._encoder is not None:
+                raise BadOption("an encoder–decoder has no tokens before its prompt")
             self._forward(context)
+
+    def _new_cache(self) -> Any:
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        config = self._module.config
+        if self._encoder is None:
+            return DynamicCache(config=config)
+        return EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
 
     def rewind(self, depth: int) -> bool:
         """Cut the cache."""
@@ -94,8 +109,19 @@ class TorchGenerator(Engine):
         return True
 
     def prefill(self, prompts: Any) -> Any:
-        """The most likely token behind each prompt."""
-        return self._forward(prompts)
+        """The most likely token behind each prompt; of an encoder's prompt the first one."""
+        if self._encoder is None:
+            return self._forward(prompts)
+        given = self._torch.from_numpy(prompts)
+        if given.is_floating_point():
+            given = given.to(self._module.dtype)
+        self._encoded = self._encoder(given, return_dict=True)
+        self._encoded_ns = time.perf_counter_ns()
+        return self._forward(self._start)
+
+    def encoded_ns(self) -> Optional[int]:
+        """When the encoder was done."""
+        return self._encoded_ns
 
     def step(self, tokens: Any) -> Any:
         """The most likely tokens behind these."""
@@ -106,13 +132,19 @@ class TorchGenerator(Engine):
         return self._logits.float().numpy()
 
     def cache_bytes(self) -> Optional[int]:
-        """What its tensors of keys and values take."""
-        layers = getattr(self._cache, "layers", ())
+        """What its tensors of keys and values take; those of an encoder's output are not counted."""
+        cache = self._cache if self._encoder is None else self._cache.self_attention_cache
+        layers = getattr(cache, "layers", ())
         return sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in layers) or None
 
     def _forward(self, tokens: Any) -> Any:
         ids = self._torch.from_numpy(tokens)
-        answer = self._module(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        if self._encoder is None:
+            answer = self._module(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        else:
+            answer = self._module(
+                encoder_outputs=self._encoded, decoder_input_ids=ids, past_key_values=self._cache, use_cache=True
+            )
         self._logits = answer.logits[:, -1]
         return self._logits.argmax(-1).numpy()
 
