@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferlab.codec import parse_json, read_text
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Comparison, ComparisonSweep, Outcome
+from inferlab.records.generation import FORMAT as GENERATION
+from inferlab.records.generation import GenerationOutcome, GenerationSweep
 from inferlab.records.optimization import Front
-from inferlab.results import BenchmarkResult, ComparisonResult
+from inferlab.results import BenchmarkResult, ComparisonResult, GenerationResult
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
 from inferlab.units import plural
 from inferlab.views import charts, content, flat
 from inferlab.views.charts import fronts
+from inferlab.views.charts.generation_points import GenerationPoint, points_of, points_of_file
+from inferlab.views.charts.generations import generation_chart
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -26,11 +30,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FAMILY = content.COMPARISON.partition("/")[0]
+_GENERATIONS = GENERATION.partition("/")[0]
 _RATIO = "A comparison has one chart, the ratio of every pair"
 
 
 def plot(
-    *results: BenchmarkResult | ComparisonResult | Benchmark | Comparison | Front | str | os.PathLike[str],
+    *results: BenchmarkResult
+    | ComparisonResult
+    | GenerationResult
+    | Benchmark
+    | Comparison
+    | Front
+    | GenerationSweep
+    | str
+    | os.PathLike[str],
     x: str | None = None,
     y: str | None = None,
     store: Store | str | os.PathLike[str] | None = None,
@@ -43,6 +56,12 @@ def plot(
     held = [_held(one, store) for one in results]
     compared = [one.ratios for one in held if one.ratios is not None]
     searched = [one.front for one in held if one.front is not None]
+    generated = [one for one in held if one.generated is not None]
+    if generated:
+        if len(generated) < len(held):
+            raise BadInput("Generations have charts of their own. Plot them without other results.")
+        cells = [point for one in generated for point in one.generated or ()]
+        return generation_chart(cells, [outcome for one in generated for outcome in one.tokens], x, y)
     if not compared and not searched:
         points = [point for one in held for point in one.points]
         return charts.chart(points, [outcome for one in held for outcome in one.outcomes], x, y)
@@ -62,10 +81,13 @@ class _Held:
     outcomes: Sequence[Outcome] = ()
     ratios: charts.Ratios | None = None
     front: Front | None = None
+    #: The cells of a generation, and as far as they are at hand, those with their tokens.
+    generated: Sequence[GenerationPoint] | None = None
+    tokens: Sequence[GenerationOutcome] = ()
 
 
 def _held(thing: Any, store: Any) -> _Held:
-    if isinstance(thing, BenchmarkResult | ComparisonResult):
+    if isinstance(thing, BenchmarkResult | ComparisonResult | GenerationResult):
         thing = thing.record
     if isinstance(thing, Benchmark):
         return _benchmark(thing, thing.id)
@@ -73,6 +95,8 @@ def _held(thing: Any, store: Any) -> _Held:
         return _Held(ratios=charts.of_comparison(thing))
     if isinstance(thing, Front):
         return _Held(front=thing)
+    if isinstance(thing, GenerationSweep):
+        return _generation(thing, thing.id)
     if not isinstance(thing, str | os.PathLike):
         raise BadInput(
             f"A {type(thing).__name__} cannot be plotted. Give a result, a file that inferlab wrote, or an id."
@@ -87,9 +111,17 @@ def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
     return _Held([charts.from_row(row, origin) for row in flat.rows(chosen)], outcomes)
 
 
+def _generation(sweep: GenerationSweep, origin: str, number: str = "") -> _Held:
+    outcomes = _numbered(origin, sweep.outcomes, number)
+    return _Held(generated=_numbered(origin, points_of(sweep), number), tokens=outcomes)
+
+
 def _file(name: str) -> _Held:
     path, _, number = name.partition("#")
-    if path.lower().endswith(".json") and (content := _comparison(Path(path))) is not None:
+    content = _own_content(Path(path)) if path.lower().endswith(".json") else None
+    if content is not None and str(content["format"]).startswith(_GENERATIONS):
+        return _Held(generated=_numbered(path, points_of_file(content, path), number))
+    if content is not None:
         several = content.get("results", [content])
         try:
             cells = [(one.get("a") or {}).get("cell") or {} for one in several]
@@ -100,13 +132,13 @@ def _file(name: str) -> _Held:
     return _Held([charts.from_row(row, path) for row in _numbered(path, flat.read(Path(path)), number)])
 
 
-def _comparison(path: Path) -> dict[str, Any] | None:
-    """What a file holds if it is a comparison."""
+def _own_content(path: Path) -> dict[str, Any] | None:
+    """What a file holds if it is a comparison or a generation."""
     try:
         content = parse_json(read_text(path))
     except (OSError, ValueError):
         return None  # Whoever reads it as a benchmark will say what is wrong with it.
-    formats = (f"{_FAMILY}/", f"{_FAMILY}s/")
+    formats = (f"{_FAMILY}/", f"{_FAMILY}s/", f"{_GENERATIONS}/")
     ours = isinstance(content, dict) and str(content.get("format", "")).startswith(formats)
     return content if ours else None
 
@@ -125,8 +157,12 @@ def _entry(name: str, store: Any) -> _Held:
         return _benchmark(found.benchmark, found.id, number)
     if found.kind == "search":
         return _Held(front=_record(found, Front))
+    if found.kind == "generation":
+        return _generation(_record(found, GenerationSweep), found.id, number)
     if found.kind != "comparison":
-        raise BadInput(f"{found.id} is a {found.kind}; benchmarks, comparisons and searches have charts.")
+        raise BadInput(
+            f"{found.id} is a {found.kind}; benchmarks, generations, comparisons and searches have charts."
+        )
     comparisons = _record(found, ComparisonSweep).results
     places = [comparison.cells[0] if comparison.cells else None for comparison in comparisons]
     numbers = [(cell.num_cores, cell.batch_size) if cell else (0, "?") for cell in places]

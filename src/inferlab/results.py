@@ -349,6 +349,16 @@ class GenerationResult(RecordResult[GenerationSweep]):
         found: list[dict[str, Any]] = self.to_dict()["results"]
         return found
 
+    def plot(self, x: str | None = None, y: str | None = None) -> Figure:
+        """A Plotly figure: TPOT by depth, TTFT by prompt length, latency over throughput, or the tokens of a cell.
+
+        Without axes it is the first of these that varies; `x` and `y` are as of `inferlab plot`.
+        """
+        from inferlab.views.charts.generation_points import points_of
+        from inferlab.views.charts.generations import generation_chart
+
+        return generation_chart(points_of(self.record), self.record.outcomes, x, y)
+
 
 class RecommendationResult(RecordResult[Recommendation]):
     """The best configuration of a model on this machine, and the evidence for it."""

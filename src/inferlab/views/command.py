@@ -14,6 +14,7 @@ from inferlab.options.profile import profile_words
 from inferlab.records import Plan
 
 if TYPE_CHECKING:
+    from inferlab.records.generation import GenerationPlan
     from inferlab.records.optimization import VersionOptions
     from inferlab.records.profile import ProfileOptions
 
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 def benchmark(plan: Plan) -> str:
     """The command that measures this plan."""
     return _line("benchmark", [plan.model], _given(plan, PLAN.values()))
+
+
+def generation(plan: GenerationPlan) -> str:
+    """The command that measures this generation."""
+    from inferlab.options.generation import GENERATION
+
+    # Some say what is done with the plan, which is not in it.
+    options = [option for option in GENERATION.values() if hasattr(plan, option.field)]
+    return _line("generate", [plan.model], _given(plan, options))
 
 
 def comparison(a: Plan, b: Plan, time_s: float, margin: float, fresh: bool = False) -> str:
@@ -84,7 +94,7 @@ def _line(name: str, models: Sequence[str], options: Sequence[str]) -> str:
     return shlex.join(["inferlab", name, *models, *options])
 
 
-def _given(plan: Plan, options: Iterable[Option]) -> list[str]:
+def _given(plan: Plan | GenerationPlan, options: Iterable[Option]) -> list[str]:
     """Options with their values, where these are not the default."""
     return [word for option in options for word in _words(option, getattr(plan, option.field))]
 

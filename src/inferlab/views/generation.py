@@ -30,6 +30,8 @@ from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import finding, generation_label
 
 _MS = partial(decimal, places=3)
+# More cells than these are counted, not named.
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def _first_cache(row: Row, name: str) -> float | None:
     return getattr(runs[0].cache, name) if runs else None
 
 
-def _most(row: Row, name: str) -> int | None:
+def most(row: Row, name: str) -> int | None:
+    """The largest value that a run of a cell has; None where it is unknown."""
     values = [getattr(run, name) for run in row.outcome.runs]
     return max((value for value in values if value is not None), default=None)
 
@@ -85,20 +88,38 @@ def _of_cell(field: Field) -> Field:
     return field.of(lambda row: row.cell)
 
 
-PROMPT = Field("prompt_tokens", "prompt", lambda row: row.cell.prompt_tokens, title="prompt", unit="tokens")
+PROMPT = Field("prompt_tokens", "prompt", lambda row: row.cell.prompt_tokens, title="prompt length", unit="tokens")
 NEW = Field("new_tokens", "new", lambda row: row.cell.new_tokens, title="new tokens", unit="tokens")
-DEPTH = Field("depth", "depth", lambda row: row.cell.depth, title="depth", unit="tokens")
+DEPTH = Field(
+    "depth", "depth", lambda row: row.cell.depth, title="depth", unit="tokens in the cache before the prompt"
+)
+RATE = Field("rate", "rate", lambda row: getattr(row.cell, "rate", None), title="request rate", unit="requests/s")
 TTFT = _of_summary("ttft_ms", "TTFT ms", "ttft_ms", title="Time to first token", unit="ms")
-PREFILL = _of_summary("prefill_tokens_per_s", "prefill tok/s", "prefill_tokens_per_s", count, unit="tokens/s")
+PREFILL = _of_summary(
+    "prefill_tokens_per_s",
+    "prefill tok/s",
+    "prefill_tokens_per_s",
+    count,
+    title="Prefill throughput",
+    unit="tokens/s",
+)
 TPOT = _of_summary("tpot_ms", "TPOT ms", "tpot_ms", title="Time per output token", unit="ms")
-DECODE = _of_summary("decode_tokens_per_s", "decode tok/s", "decode_tokens_per_s", count, unit="tokens/s")
-END_TO_END = _of_summary("end_to_end_ms", "end to end ms", "end_to_end_ms")
+DECODE = _of_summary(
+    "decode_tokens_per_s", "decode tok/s", "decode_tokens_per_s", count, title="Decode throughput", unit="tokens/s"
+)
+OUTPUT = _of_summary(
+    "output_tokens_per_s", "output tok/s", "output_tokens_per_s", count, title="Output throughput", unit="tokens/s"
+)
+END_TO_END = _of_summary("end_to_end_ms", "end to end ms", "end_to_end_ms", title="End-to-end time", unit="ms")
+#: What a chart can have along its x axis, and what along its y axis.
+CELL_FIELDS = (DEPTH, PROMPT, *map(_of_cell, (BATCH_SIZE, NUM_CORES)), RATE)
+CURVE_FIELDS = (TTFT, TPOT, PREFILL, DECODE, OUTPUT, END_TO_END)
 #: What tells cells apart, and what was measured.
 FIELDS: tuple[Field, ...] = (
     *map(_of_cell, (ENGINE, NUM_CORES, BATCH_SIZE)),
     *(PROMPT, NEW, DEPTH, TTFT, half_width_of(TTFT), PREFILL, TPOT, half_width_of(TPOT), DECODE, END_TO_END),
     Field("kv_bytes_per_token", "KV/token", lambda row: _first_cache(row, "engine_bytes"), size),
-    Field("decoded_memory_bytes", "memory", lambda row: _most(row, "decoded_memory_bytes"), size),
+    Field("decoded_memory_bytes", "memory", lambda row: most(row, "decoded_memory_bytes"), size),
     Field("", "agreement", _agreeing),
     Field("status", "status", lambda row: row.outcome.status, left=True),
 )
@@ -118,7 +139,7 @@ def blocks(sweep: GenerationSweep) -> list[Block]:
     if len(shown) == 1:
         parts += ["", *_cell_blocks(sweep, shown[0])]
         return parts
-    return [*parts, "", Table(FIELDS, shown), *_notes(shown)]
+    return [*parts, "", Table(FIELDS, shown), *notes(shown)]
 
 
 def model_blocks(model: GenerativeModel) -> list[Pair]:
@@ -142,7 +163,7 @@ def _cell_blocks(sweep: GenerationSweep, row: Row) -> list[Block]:
     found: list[Block] = [Pair("Cell", generation_label(row.cell)), Pair("Status", row.outcome.status)]
     summary = row.summary
     if summary is None:
-        return [*found, *_notes([row])]
+        return [*found, *notes([row])]
     runs = row.outcome.runs
     found += [
         Pair("Time to first token", _told(summary.ttft_ms, "ms"), True),
@@ -161,7 +182,7 @@ def _cell_blocks(sweep: GenerationSweep, row: Row) -> list[Block]:
             "Measured", f"{plural(summary.sequences, 'sequence')} in {plural(len(runs), 'process', 'processes')}"
         ),
     ]
-    return [*found, *_notes([row])]
+    return [*found, *notes([row])]
 
 
 def _told(value: Estimate | None, unit: str, form: Callable[[float], str] = _MS) -> str:
@@ -190,7 +211,7 @@ def _memory(row: Row) -> str:
         "after prefill": "prefilled_memory_bytes",
         "after decoding": "decoded_memory_bytes",
     }
-    values = {label: _most(row, name) for label, name in names.items()}
+    values = {label: most(row, name) for label, name in names.items()}
     return ", ".join(f"{size(value)} {label}" for label, value in values.items() if value is not None) or "unknown"
 
 
@@ -217,21 +238,38 @@ def agreement_text(agreement: Agreement | None) -> str:
     )
 
 
-def _notes(shown: Sequence[Row]) -> list[Block]:
+def notes(shown: Sequence[Row]) -> list[tables.Note]:
     """Findings and failures; of several cells each sentence once, with the cells that it is about."""
-    said: dict[tuple[str, bool], list[str]] = {}
-    for row in shown:
+    said: dict[tuple[str, bool], list[int]] = {}
+    for index, row in enumerate(shown):
         if row.outcome.failure is not None:
-            said.setdefault((f"{row.outcome.failure.message}", True), []).append(generation_label(row.cell))
+            said.setdefault((f"{row.outcome.failure.message}", True), []).append(index)
         for one in row.findings:
             warning = one.code in ("tokens-disagree", "ended-early", "prefix-cached")
-            said.setdefault((finding(one), warning), []).append(generation_label(row.cell))
-    alone = len(shown) == 1
-    found: list[Block] = []
-    for (text, warning), cells in said.items():
-        about = "" if alone or len(cells) == len(shown) else f"{'; '.join(cells)}: "
+            said.setdefault((finding(one), warning), []).append(index)
+    names = short_labels([row.cell for row in shown])
+    found = []
+    for (text, warning), places in said.items():
+        about = ""
+        if len(places) < len(shown):
+            listed = "; ".join(names[place] for place in places)
+            about = f"{listed if len(places) <= _MOST_NAMED else f'{len(places)} of {len(shown)} cells'}: "
         found.append(tables.Note(f"{about}{text}", warning))
     return found
+
+
+def short_labels(cells: Sequence[GenerationCell]) -> list[str]:
+    """What tells each cell from the others."""
+    words: dict[str, Callable[[Any], str]] = {
+        "engine": str,
+        "num_cores": lambda value: plural(value, "core"),
+        "batch_size": lambda value: f"batch {value}",
+        "prompt_tokens": lambda value: f"prompt {value}",
+        "new_tokens": lambda value: f"{value} new",
+        "depth": lambda value: f"depth {value}",
+    }
+    told = [name for name in words if len({getattr(cell, name) for cell in cells}) > 1]
+    return [", ".join(words[name](getattr(cell, name)) for name in told) for cell in cells]
 
 
 _NUMBERS = (
@@ -276,7 +314,7 @@ def _result(row: Row) -> dict[str, Any]:
         "kv_bytes_per_token_measured": _first_cache(row, "measured_bytes"),
         "kv_dtype": _first_cache(row, "dtype"),
         **{
-            name: _most(row, name)
+            name: most(row, name)
             for name in (
                 *("baseline_memory_bytes", "loaded_memory_bytes", "prefilled_memory_bytes"),
                 "decoded_memory_bytes",

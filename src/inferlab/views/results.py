@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -118,9 +118,7 @@ def view_of(record: Result) -> View:
 
         return _view("recommendation", record, recommendation.fleet_blocks, recommendation.fleet_table)
     if isinstance(record, GenerationSweep):
-        from inferlab.views import generation
-
-        return _view("generation", record, generation.blocks, generation.table)
+        return _generation(record)
     from inferlab.views import optimization
 
     if isinstance(record, Front):
@@ -154,6 +152,17 @@ def _comparisons(record: ComparisonSweep) -> View:
         lambda: tables.to_csv(comparison.table(record)),
         lambda: comparison.report(title, record),
     )
+
+
+def _generation(record: GenerationSweep) -> View:
+    from inferlab.views import generation
+
+    def report() -> str:
+        from inferlab.views import generation_report  # late: it draws charts
+
+        return generation_report.report(record)
+
+    return replace(_view("generation", record, generation.blocks, generation.table), html=report)
 
 
 def _profile(record: Profile) -> View:
@@ -265,7 +274,8 @@ def _head(
         *(f"Machine: {one}" for one in dict.fromkeys(map(_machine, machines)) or [clean(found.node)]),
         f"Versions: {_versions(named)}",
     ]
-    head += [f"Labels: {', '.join(f'{name}={clean(text)}' for name, text in found.labels.items())}"] * bool(found.labels)
+    labels = ", ".join(f"{name}={clean(text)}" for name, text in found.labels.items())
+    head += [f"Labels: {labels}"] if labels else []
     return [*head, f"Your note: {clean(found.note)}"] if found.note else head
 
 

@@ -56,7 +56,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
             color = frame.ACCENT if one is best else frame.INK
             annotations.append(frame.label(_named(one), 1, where, color, xref="paper", xshift=8))
             last = frame.place(along["type"], getattr(one.points[-1], axis))
-            leaders.append(_leader(along["type"], kind, (last, end), (edge, where)))
+            leaders.append(leader(along["type"], kind, (last, end), (edge, where)))
     others = [one for one in drawn if one is not best]
     traces = [line(one, axis, y, False, style) for style, one in enumerate(others)]
     if best is not None:  # last, so that it lies above the others
@@ -174,7 +174,7 @@ def x_axis(values: Sequence[float]) -> dict[str, Any]:
     return axis
 
 
-def _leader(x_kind: str, y_kind: str, start: tuple[float, float], end: tuple[float, float]) -> dict[str, Any]:
+def leader(x_kind: str, y_kind: str, start: tuple[float, float], end: tuple[float, float]) -> dict[str, Any]:
     """A faint line from the end of a line to its label."""
 
     def data(kind: str, value: float) -> float:

@@ -1,0 +1,217 @@
+"""What charts of generations are drawn of: one point for each cell, out of a record or a file, and their lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from inferlab.errors import BadInput
+from inferlab.records.generation import GenerationSweep
+from inferlab.units import plural, shortened
+from inferlab.views.charts.points import short_names
+from inferlab.views.generation import CURVE_FIELDS, content
+
+#: What can lie along the x axis, the first of equals preferred.
+AXES = ("depth", "prompt_tokens", "batch_size", "num_cores", "rate")
+#: What can lie along the y axis.
+MEASURES = tuple(field.key for field in CURVE_FIELDS)
+_WORDS: Mapping[str, Any] = {
+    "num_cores": partial(plural, noun="core"),
+    "batch_size": lambda value: f"batch {value}",
+    "prompt_tokens": lambda value: f"prompt {value}",
+    "new_tokens": lambda value: f"{value} new",
+    "depth": lambda value: f"depth {value}",
+    "rate": lambda value: f"{value:g} requests/s",
+}
+# All that can tell two points apart, in the order in which a label says it.
+_SPLITS = (
+    *("model", "engine", "version", "engine_options", "scenario", "num_cores"),
+    *("batch_size", "rate", "prompt_tokens", "new_tokens", "depth"),
+)
+_LONGEST_WORD = 28
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPoint:
+    """One cell of a generation, as far as charts need it."""
+
+    model: str
+    engine: str
+    version: str
+    num_cores: int
+    batch_size: int
+    prompt_tokens: int
+    new_tokens: int
+    depth: int
+    #: Requests per second, where they arrive at a rate.
+    rate: float | None
+    scenario: str
+    engine_options: str
+    status: str
+    failure: str
+    #: The tokens are not the reference's.
+    wrong: bool
+    #: Each measure with both ends of its interval; None where it is not known.
+    numbers: Mapping[str, tuple[float, tuple[float, float] | None] | None]
+    #: The file or entry that it comes from.
+    origin: str = ""
+
+    def value(self, measure: str) -> float | None:
+        """The number that is drawn."""
+        known = self.numbers.get(measure)
+        return None if known is None else known[0]
+
+    def ends(self, measure: str) -> tuple[float, float] | None:
+        """Its interval."""
+        known = self.numbers.get(measure)
+        return None if known is None else known[1]
+
+
+def points_of(sweep: GenerationSweep) -> list[GenerationPoint]:
+    """The points of a record."""
+    return points_of_file(content(sweep), sweep.id)
+
+
+def points_of_file(values: Mapping[str, Any], origin: str = "") -> list[GenerationPoint]:
+    """The points of what a JSON file of a generation holds."""
+    try:
+        model = str(values["model"]["source"])
+        return [_point(one, model, origin) for one in values["results"]]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadInput(f"{origin or 'This file'} is damaged: its results cannot be read ({error}).") from None
+
+
+def _point(result: Mapping[str, Any], model: str, origin: str) -> GenerationPoint:
+    cell, agreement, failure = (result.get(name) or {} for name in ("cell", "agreement", "failure"))
+    options = cell.get("engine_options") or ()
+    return GenerationPoint(
+        model=model,
+        engine=str(result["engine"]),
+        version=str(result.get("version") or ""),
+        **{name: int(result[name]) for name in AXES if name != "rate"},
+        new_tokens=int(result["new_tokens"]),
+        rate=None if (rate := result.get("rate", cell.get("rate"))) is None else _number(rate),
+        scenario=str(result.get("scenario") or ""),
+        engine_options=", ".join(f"{name}={value}" for name, value in options),
+        status=str(result["status"]),
+        failure=failure.message if hasattr(failure, "message") else str(failure.get("message", "")),
+        wrong=agreement.get("status") == "mismatch",
+        numbers={name: _measured(result, name) for name in MEASURES},
+        origin=origin,
+    )
+
+
+def _measured(result: Mapping[str, Any], name: str) -> tuple[float, tuple[float, float] | None] | None:
+    value, ends = result.get(name), result.get(f"{name}_interval")
+    if value is None:
+        return None
+    if ends is None:
+        return _number(value), None
+    low, high = map(_number, ends)
+    return _number(value), (low, high)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r:.40} is not a number")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The points of one line, from left to right, and what tells it from the others."""
+
+    label: str
+    points: tuple[GenerationPoint, ...]
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a point of it is."""
+        return any(point.wrong for point in self.points)
+
+    @property
+    def name(self) -> str:
+        """Its label, with what must not be missed."""
+        return f"{self.label} (tokens WRONG)" if self.wrong else self.label
+
+
+def lines(points: Sequence[GenerationPoint], axis: str) -> list[Line]:
+    """A line for each engine and whatever else varies along this axis."""
+    splits = _telling(points, axis)
+    names = short_names([one.model for one in points])
+    groups: dict[tuple[Hashable, ...], list[GenerationPoint]] = {}
+    for one in points:
+        groups.setdefault(tuple(getattr(one, name) for name in splits), []).append(one)
+    return [
+        Line(_label(group[0], splits or ["engine"], names), tuple(sorted(group, key=_along(axis))))
+        for group in groups.values()
+    ]
+
+
+def _along(axis: str) -> Any:
+    return lambda one: getattr(one, axis) or 0
+
+
+def labels(points: Sequence[GenerationPoint]) -> list[str]:
+    """What tells each point from the others; its engine where nothing does."""
+    splits = _telling(points) or ["engine"]
+    names = short_names([one.model for one in points])
+    return [_label(one, splits, names) for one in points]
+
+
+def common(points: Sequence[GenerationPoint], axis: str | None = None) -> list[str]:
+    """What is the same in all points, in words."""
+    names = short_names([one.model for one in points])
+    same = [name for name in _SPLITS if name != axis and len(_values(points, name)) == 1]
+    words = {name: next(filter(None, (_worded(name, one, names) for one in points)), "") for name in same}
+    version = words.pop("version", "")
+    if version and "engine" in words:
+        words["engine"] += f" {version}"
+    return [text for text in words.values() if text]
+
+
+def varying(points: Sequence[GenerationPoint]) -> dict[str, list[Any]]:
+    """The axes along which there are several values, each with them in order."""
+    found = {axis: sorted({getattr(one, axis) for one in points} - {None}) for axis in AXES}
+    return {axis: values for axis, values in found.items() if len(values) > 1}
+
+
+def renamed(points: Iterable[GenerationPoint], title: Any) -> list[GenerationPoint]:
+    """The same points with engines as people call them."""
+    return [replace(one, engine=title(one.engine)) for one in points]
+
+
+def _telling(points: Sequence[GenerationPoint], axis: str | None = None) -> list[str]:
+    """The fields that tell lines along an axis apart."""
+    found = [name for name in _SPLITS if name != axis and len(_values(points, name)) > 1]
+    if "version" in found and not _several_versions(points):
+        found.remove("version")
+    return found
+
+
+def _values(points: Sequence[GenerationPoint], name: str) -> set[Hashable]:
+    found = {getattr(one, name) for one in points}
+    # Not known of a cell that failed.
+    return found - {""} if name == "version" else found
+
+
+def _several_versions(points: Sequence[GenerationPoint]) -> bool:
+    """Whether one engine has more than one; else they follow from the engines."""
+    pairs = {(one.engine, one.version) for one in points if one.version}
+    return len(pairs) > len({engine for engine, _ in pairs})
+
+
+def _label(point: GenerationPoint, splits: Sequence[str], names: Mapping[str, str]) -> str:
+    return ", ".join(text for name in splits if (text := _worded(name, point, names)))
+
+
+def _worded(name: str, point: GenerationPoint, names: Mapping[str, str]) -> str:
+    value = getattr(point, name)
+    if value is None or value == "":
+        return ""
+    if name == "model":
+        return names[value]
+    return shortened(_WORDS.get(name, str)(value), _LONGEST_WORD)
