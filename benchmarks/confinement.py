@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks import side_by_side as side
 from inferlab.lab import read_model
+from inferlab.measure.cell import PreparedCell, prepare_cell
 from inferlab.measure.cells import jobs
 from inferlab.measure.children import Children
-from inferlab.measure.prepare import PreparedCell, prepare_cell
 from inferlab.measure.stats import latencies_ns
 from inferlab.records import Plan, Scenario, Window
 from inferlab.settings import CONFINEMENT

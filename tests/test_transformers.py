@@ -200,7 +200,7 @@ def test_an_id_that_cannot_be_fetched_is_said_to_be_neither_here_nor_there(
     def refuse(text: str, listener: Any) -> Path:
         raise BadInput(f"hf:{text} cannot be fetched: there is no such repository.")
 
-    monkeypatch.setattr("inferlab.model.sources.fetch_transformers", refuse)
+    monkeypatch.setattr("inferlab.model.hub.fetch_transformers", refuse)
     with opened(["org/name"], [None], base=False, training=False, listener=ignore) as (source,):
         assert source.problem == (
             "There is no folder or file 'org/name' here, and hf:org/name cannot be fetched: "

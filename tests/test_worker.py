@@ -15,8 +15,8 @@ import pytest
 
 from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
-from inferlab.engines.warm import kept_warm
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
+from inferlab.warm import kept_warm
 from inferlab.worker import Launch, Worker, shorten
 from tests.helpers.onnx_files import save_linear
 from tests.helpers.workers import FAKE, load

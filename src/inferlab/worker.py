@@ -170,7 +170,7 @@ def end_host(host: Host) -> None:
 
 
 class ForkPool(Protocol):
-    """Processes that have imported an engine and are forked for each worker; see `engines/warm.py`."""
+    """Processes that have imported an engine and are forked for each worker; see `warm.py`."""
 
     def lend(self, launch: Launch, cpus: Sequence[int], confined: bool) -> Host | None:
         """A process to fork from, where there is one."""

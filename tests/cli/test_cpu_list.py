@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 import inferlab
 from inferlab.errors import BadInput
-from inferlab.measure.prepare import cpus_of, lay_out
+from inferlab.measure.cells import cpus_of, lay_out
 from inferlab.records import Plan
 from inferlab.views import benchmark as view
 from inferlab.views import flat, tables

@@ -26,10 +26,10 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab import Lab
 from inferlab.measure import conversion as conversions
+from inferlab.measure.cell import prepare_cell
 from inferlab.measure.cells import jobs
 from inferlab.measure.children import Children
 from inferlab.measure.conversion import Conversion, Converted, converted
-from inferlab.measure.prepare import prepare_cell
 from inferlab.measure.recommend import deployment
 from inferlab.model.reading import read_model
 from inferlab.records import Candidate, Event, Outcome, Plan, Recommendation, Run, ignore

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inferlab import worker
-from inferlab.engines.warm import kept_warm
+from inferlab.warm import kept_warm
 from inferlab.worker import ForkPool, Host, Launch
 
 # What an engine's process does not look at.

@@ -12,7 +12,7 @@ import pytest
 from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
 from inferlab.lab import Lab
 from inferlab.lab.executor import Local
-from inferlab.measure.prepare import Job
+from inferlab.measure.cells import Job
 from inferlab.records import Benchmark, Event, Listener, Plan, Run
 from inferlab.store import Stored, open_store
 from inferlab.store.store import Store

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from inferlab.measure import children
+from inferlab.measure.cell import PreparedCell
+from inferlab.measure.cells import Job, Layout
+from inferlab.measure.check import Reference
 from inferlab.measure.children import Children
-from inferlab.measure.prepare import Job, Layout, PreparedCell, Reference
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.records import Model, Window
 from inferlab.worker import Launch

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.model import download
-from inferlab.model.sources import LocatedModel, locate
+from inferlab.model.reading import LocatedModel, locate
 from inferlab.records import Event
 from tests.helpers.downloads import Server, cache, certificate, mlp, plain, server
 

@@ -13,7 +13,7 @@ import pytest
 from inferlab.errors import BadInput, TooLarge
 from inferlab.model import download
 from inferlab.model.download import stoppable
-from inferlab.model.sources import locate
+from inferlab.model.reading import locate
 from tests.helpers.downloads import Server, cache, certificate, mlp, plain, server
 
 __all__ = ["cache", "certificate", "mlp", "plain", "server"]

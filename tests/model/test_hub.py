@@ -25,14 +25,14 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _ASK = """
 import json, sys
 from inferlab.errors import BadInput
-from inferlab.model import sources
+from inferlab.model import hub, reading
 events = []
 answer = {}
 try:
     if sys.argv[1] == "locate":
-        answer["path"] = str(sources.locate(sys.argv[2], events.append).path)
+        answer["path"] = str(reading.locate(sys.argv[2], events.append).path)
     else:
-        answer["path"] = str(sources.fetch_transformers(sys.argv[2], events.append))
+        answer["path"] = str(hub.fetch_transformers(sys.argv[2], events.append))
 except BadInput as error:
     answer["error"] = str(error)
 answer["fractions"] = [event.fraction for event in events if event.code == "download"]

@@ -12,8 +12,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.model import demo
-from inferlab.model.reading import read_model
-from inferlab.model.sources import LocatedModel, locate
+from inferlab.model.reading import LocatedModel, locate, read_model
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.measure.cell import lock_file
-from inferlab.measure.cells import jobs
-from inferlab.measure.prepare import Job
+from inferlab.measure.cells import Job, jobs
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx

@@ -21,7 +21,7 @@ from inferlab.child.engines.openvino import OpenVino
 from inferlab.child.engines.torch import Torch
 from inferlab.child.engines.torch import files as torch_files
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.model import inputs, sources
+from inferlab.model import inputs, reading
 from inferlab.model.onnx_file import read_onnx, rewrite
 from inferlab.optimizing import recipe_yaml as recipes
 from inferlab.records import TensorSpec
@@ -151,7 +151,7 @@ def test_a_pickle_by_itself_is_no_model(ending: str, protocol: int, marker: Path
     path = tmp_path / f"model{ending}"
     path.write_bytes(torch_attacks.harmful_pickle(marker, protocol))
     with pytest.raises(BadInput) as problem:
-        found = sources.locate(str(path))
+        found = reading.locate(str(path))
         read_onnx(found.path, str(path))
     assert str(path) in str(problem.value)
 

@@ -193,7 +193,7 @@ def _export_model(
     with Log(quiet) as log:
         source = model
         if model.startswith("hf:"):
-            from inferlab.model.sources import fetch_transformers
+            from inferlab.model.hub import fetch_transformers
 
             source = str(fetch_transformers(model.removeprefix("hf:"), log))
         exported = export_to_onnx(

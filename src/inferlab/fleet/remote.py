@@ -17,7 +17,7 @@ from inferlab.fleet import parcels
 from inferlab.fleet.parcels import Parcel
 from inferlab.measure import cell, cells
 from inferlab.measure.cell import explained
-from inferlab.measure.prepare import Job
+from inferlab.measure.cells import Job
 from inferlab.measure.recommend import Search, recommend
 from inferlab.model.inputs import digest
 from inferlab.records import Cell, Event, Failure, Listener, Model, Plan, Recommendation, Run

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung
 from inferlab.measure.cell import check_alike, explained, measure
-from inferlab.measure.cells import cells_of, make_job, tell_inputs
-from inferlab.measure.prepare import Job
+from inferlab.measure.cells import Job, cells_of, make_job, tell_inputs
 from inferlab.records import Benchmark, Cell, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
 from inferlab.store import Saver
 

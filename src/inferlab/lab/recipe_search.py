@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
 from inferlab.lab.versions import MARGIN, Basis, completed, saved_basis, shapes_of
-from inferlab.measure.cells import only_job, with_inputs_of
+from inferlab.measure.cells import Job, only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.paired import ComparisonJob
-from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
 from inferlab.optimizing import pareto, quantization

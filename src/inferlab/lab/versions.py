@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.measure.cells import only_job, with_inputs_of
+from inferlab.measure.cells import Job, only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings
 from inferlab.measure.paired import ComparisonJob
-from inferlab.measure.prepare import Job
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
 from inferlab.optimizing import quantization

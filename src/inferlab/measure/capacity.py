@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
 from inferlab.measure import findings, intervals, rate_search
-from inferlab.measure.cell import measuring_alone
+from inferlab.measure.cell import PreparedCell, measuring_alone, prepare_cell
+from inferlab.measure.cells import Job
 from inferlab.measure.check import worst
 from inferlab.measure.children import Children
-from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.queueing import carried, meets, samples_needed, value_s
 from inferlab.measure.rate_search import Prober, Reading, Trial
 from inferlab.measure.stats import PROCESSES

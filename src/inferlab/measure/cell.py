@@ -1,33 +1,45 @@
-"""Measure one cell, alone on this machine: fresh processes share its time, for there the variance lies."""
+"""One cell: made ready once, then measured alone on this machine.
+
+Fresh processes share its time, for there the variance lies.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import fcntl
+import math
 import os
 import re
 import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from inferlab.errors import BadInput, EngineRefused
-from inferlab.machine import node_name
+from inferlab import machine
+from inferlab.engines import registry
+from inferlab.errors import BadInput, EngineDied, EngineRefused, InferlabError
+from inferlab.measure.cells import Job, Layout, choose_mode, cpus_of, lay_out
+from inferlab.measure.check import Reference, reference_for
 from inferlab.measure.children import Children
-from inferlab.measure.prepare import Job, prepare_cell
+from inferlab.measure.conversion import Conversion, Converted, converted, files_of, remembered
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import WINDOW_S, precise, share_s, time_is_up
+from inferlab.model.onnx_file import rewrite
 from inferlab.records import Cell, Event, Listener, Run, ignore
 from inferlab.units import one_line, shortened
+from inferlab.worker import Launch
 
 _thread = threading.local()
 _LONGEST_LABEL = 200
 # A server gets this much longer than its requests take to arrive; what still waits then is given up.
 _OVERTIME = 1.25
+_PROBE_S = 0.05
+# How long each of several files of an engine's own format is warmed up and measured, twice.
+_CHOICE_S = 0.25
 
 
 def measure(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run]:
@@ -108,7 +120,7 @@ class _Progress:
         if self._event.code:
             stage_s = min(self._stage_s, time.monotonic() - self._began)
             fraction = min(1.0, (self._done_s + stage_s) / self._total_s)
-            self.listener(dataclasses.replace(self._event, fraction=fraction))
+            self.listener(replace(self._event, fraction=fraction))
 
 
 def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) -> None:
@@ -139,6 +151,158 @@ def explained(one: Job, error: BadInput) -> str:
         shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in one.cell.shapes)
         return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
     return message
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCell:
+    """A job that is ready to be measured in as many fresh processes as wanted."""
+
+    job: Job
+    launch: Launch
+    #: The file that the engine gets.
+    path: Path
+    layout: Layout
+    reference: Reference
+    #: Options of the engine that were left to us, as they were decided.
+    decided: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def prepare_cell(job: Job, listener: Listener) -> Iterator[PreparedCell]:
+    """Make a job ready; what was written for it is gone afterwards."""
+    cell = job.cell
+    launch = registry.launch(cell.engine)
+    able = capabilities_for(job)
+    cpus = cpus_of(cell)
+
+    def in_mode(mode: str) -> Layout:
+        return lay_out(mode, cell.scenario, cpus, cell.num_cores, cell.num_streams, able, cell.instances)
+
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="inferlab-"))
+        compiled = stack.enter_context(tempfile.TemporaryDirectory())
+        # Compiled once, not in every process of the cell; never shared with the processes of another model.
+        environment = {**launch.environment, "TORCHINDUCTOR_CACHE_DIR": compiled}
+        launch = replace(launch, environment=environment, writes=(*launch.writes, compiled))
+        if cell.verify:
+            reference = reference_for(
+                job.model, job.inputs, job.rewrite_batch, job.patience_s, listener, dict(cell.engine_options)
+            )
+        else:
+            reference = Reference("", reason="--no-verify was given")
+        path = _engine_file(job, launch, Path(folder))
+        listener(Event("pinning", {"mode": cell.thread_pinning}))
+        alone = PreparedCell(job, launch, path, in_mode("processes").first_stream, reference)
+        if launch.converts:
+            file = stack.enter_context(_converted(alone, listener))
+            alone = replace(alone, path=file.path, decided=file.options)
+        quantised = bool(job.model.quantization) or job.model.precision == "INT8"
+        if launch.safe_options.keys() - dict(cell.engine_options) and quantised and not _survives(alone):
+            told = ", ".join(f"{name}={value}" for name, value in launch.safe_options.items())
+            listener(Event("limited-isa", {"engine": cell.engine, "options": told}))
+            decided = {name: f"auto:{value}" for name, value in launch.safe_options.items()}
+            alone = replace(alone, decided=decided)
+        # What 'auto' means for streams of short calls is found out by a few of them.
+        mode: str = cell.stream_mode
+        if mode == "auto" and cell.num_streams > 1 and cell.scenario not in ("sync", "elastic"):
+            listener(Event("probing", {"engine": cell.engine}))
+            mode = _probed_mode(alone, able)
+        yield replace(alone, layout=in_mode(mode))
+
+
+def capabilities_for(job: Job) -> frozenset[str]:
+    """What the job's engine can do; refuses a kind of model that it does not run."""
+    abilities = registry.abilities(registry.launch(job.cell.engine), job.patience_s)
+    if job.model.kind not in abilities.kinds:
+        raise BadInput(
+            f"Engine '{job.cell.engine}' does not run models of kind {job.model.kind}; it runs "
+            f"{', '.join(sorted(abilities.kinds))}. See: inferlab engines"
+        )
+    return abilities.capabilities
+
+
+def _engine_file(job: Job, launch: Launch, folder: Path) -> Path:
+    """The file that the engine gets: the model itself, or a copy where it must be changed or is written to."""
+    path = Path(job.model.path)
+    if job.model.kind != "onnx" or not (job.rewrite_batch or launch.writes_model):
+        return path
+    return rewrite(
+        job.model, folder, batch=job.rewrite_batch, newest_ir=launch.newest_ir, copy_data=launch.writes_model
+    )
+
+
+def _converted(alone: PreparedCell, listener: Listener) -> AbstractContextManager[Converted]:
+    """The model in the engine's own format; of several files the one with which a stream alone is fastest."""
+    job, launch = alone.job, alone.launch
+
+    def call_s(file: Converted) -> float:
+        with Children(replace(alone, path=file.path, decided=file.options)) as fresh:
+            fresh.check_outputs()
+            if fresh.output_check().status == "mismatch":
+                return math.inf
+            fresh.warm_up(_CHOICE_S)
+            fresh.measure(_CHOICE_S)
+            if fresh.interrupted:
+                raise KeyboardInterrupt
+        return fresh.call_s or math.inf
+
+    return converted(_conversion(job, launch, alone.path, alone.layout.threads), call_s, listener)
+
+
+def _conversion(job: Job, launch: Launch, source: Path, threads: int) -> Conversion:
+    here = machine.describe()
+    return Conversion(
+        launch=launch,
+        source=source,
+        options=dict(job.cell.engine_options),
+        identity=[job.model.digest, job.rewrite_batch, registry.stamp(launch)],
+        conditions=[here.cpu, here.instruction_sets, threads, job.cell.shapes],
+        patience_s=job.patience_s,
+    )
+
+
+def convert_ahead(job: Job, listener: Listener) -> None:
+    """Make the files of an engine that has a format of its own, where the cache does not have them yet."""
+    launch = registry.launch(job.cell.engine)
+    if launch.converts:
+        with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+            source = _engine_file(job, launch, Path(folder))
+            with files_of(_conversion(job, launch, source, threads=1), listener):
+                pass
+
+
+def remembered_options(job: Job, threads: int) -> Mapping[str, str]:
+    """Options of the engine that were left to us, as they were decided when the job was measured here before."""
+    launch = registry.launch(job.cell.engine)
+    if not launch.converts:
+        return {}
+    return remembered(_conversion(job, launch, Path(job.model.path), threads)) or {}
+
+
+def _survives(alone: PreparedCell) -> bool:
+    """Whether the engine's process is not ended by SIGILL in a few calls of the first stream."""
+    try:
+        with Children(alone) as probe:
+            probe.measure(_PROBE_S)
+            if probe.interrupted:
+                raise KeyboardInterrupt
+    except EngineDied as death:
+        return death.signal != "SIGILL"
+    except InferlabError:
+        pass  # whoever measures it will say it
+    return True
+
+
+def _probed_mode(alone: PreparedCell, able: Collection[str]) -> str:
+    """The mode for async streams, told by a few calls of the first of them alone."""
+    with Children(alone) as probe:
+        probe.check_outputs()
+        probe.measure(_PROBE_S)
+        if probe.interrupted:
+            raise KeyboardInterrupt
+    cell = alone.job.cell
+    memory_bytes, available_bytes = probe.peak_memory_bytes(), machine.available_memory_bytes()
+    return choose_mode(probe.call_s or 0.0, memory_bytes, available_bytes, cell.num_streams * cell.instances, able)
 
 
 @contextmanager
@@ -173,7 +337,7 @@ def measuring_alone(label: str, listener: Listener = ignore) -> Iterator[None]:
 
 def lock_file() -> Path:
     """The lock's path, named by node: in the user's runtime folder, or else in a folder of the user's own."""
-    node = re.sub(r"[^\w.-]", "_", node_name())
+    node = re.sub(r"[^\w.-]", "_", machine.node_name())
     return _folder() / f"inferlab-{node}.lock"
 
 

@@ -1,18 +1,17 @@
-"""From a Plan to its cells, each with the inputs and all else that is needed to measure it."""
+"""From a Plan to its cells: each with the inputs that it gets, and how its streams are laid out."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure.check import Arrays
-from inferlab.measure.prepare import Job
 from inferlab.model import inputs, shapes
 from inferlab.options.plan import PLAN, validate_values
 from inferlab.records import Cell, Event, Listener, Model, Plan, Scenario, Shape, StreamMode
@@ -20,6 +19,24 @@ from inferlab.worker import DEFAULT_S
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
 _OFFLINE_BATCH = 16
+# Above this a call is so long that Python's lock no longer shows; below it, streams need their own processes.
+SHORT_CALL_S = 0.002
+# Copies of the model in several processes may take this share of the memory that is available.
+_MEMORY_SHARE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A Cell with all that is needed to measure it."""
+
+    cell: Cell
+    model: Model
+    #: Two sets of inputs: the first is timed, both are checked.
+    inputs: tuple[Arrays, Arrays]
+    rewrite_batch: tuple[int, int] | None
+    patience_s: float
+    #: Tell the listener about once a second how far it got.
+    live: bool = False
 
 
 def validate_plan(plan: Plan) -> None:
@@ -233,3 +250,104 @@ def with_inputs_of(job: Job, other: Job) -> Job:
 
 def _limits(model: Model) -> list[tuple[str, str, int | None]]:
     return [(spec.name, spec.dtype, spec.below) for spec in model.inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the streams of a cell are laid out over processes, loaded models and CPUs."""
+
+    mode: str
+    #: For each process, the CPUs that each of its streams is bound to; empty where nothing is pinned.
+    children: tuple[tuple[tuple[int, ...], ...], ...]
+    #: Threads of one inference.
+    threads: int
+    #: One loaded model serves all streams of a process.
+    shared: bool
+    #: Cores of one loaded model.
+    cores_each: int
+
+    @property
+    def first_stream(self) -> Layout:
+        """The first stream alone, with the cores that it would have beside the others."""
+        return Layout("single", ((self.children[0][0],),), self.threads, False, self.threads)
+
+
+def divide(cpus: tuple[int, ...], num_cores: int, num_streams: int) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Divide the CPUs among the streams as evenly as possible; gives the groups and each stream's threads.
+
+    More streams than cores take turns on them. Unpinned streams get no CPUs, only their thread count;
+    CPUs of whole NUMA nodes (more than cores) are shared by all.
+    """
+    threads = max(1, num_cores // num_streams)
+    if len(cpus) != num_cores:
+        return (cpus,) * num_streams, threads
+    if num_streams >= num_cores:
+        return tuple((cpus[index % num_cores],) for index in range(num_streams)), threads
+    return tuple(cpus[index * threads : (index + 1) * threads] for index in range(num_streams)), threads
+
+
+def lay_out(
+    mode: str,
+    scenario: Scenario,
+    cpus: tuple[int, ...],
+    num_cores: int,
+    num_streams: int,
+    able: Collection[str],
+    instances: int = 1,
+) -> Layout:
+    """The layout of a cell in a given mode; refuses a mode that is not among what the engine is able to do."""
+    portions, cores_each = divide(cpus, num_cores, instances)
+    parts = [_lay_out_one(mode, scenario, portion, cores_each, num_streams, able) for portion in portions]
+    return replace(parts[0], children=tuple(child for part in parts for child in part.children))
+
+
+def _lay_out_one(
+    mode: str,
+    scenario: Scenario,
+    cpus: tuple[int, ...],
+    num_cores: int,
+    num_streams: int,
+    able: Collection[str],
+) -> Layout:
+    if num_streams == 1:
+        return Layout("single", ((cpus,),), num_cores, False, num_cores)
+    together = ((cpus,) * num_streams,)
+    if scenario == "elastic":
+        shared = mode == "native" or (mode == "auto" and "shared_streams" in able)
+        if shared and "shared_streams" not in able:
+            raise BadInput(
+                "This engine has no streams of its own that share all cores. Use --stream-mode threads."
+            )
+        return Layout("native" if shared else "threads", together, num_cores, shared, num_cores)
+    groups, threads = divide(cpus, num_cores, num_streams)
+    if mode == "native":
+        if "native_streams" not in able:
+            raise BadInput(
+                "This engine has no streams of its own with divided cores. Use --stream-mode threads or processes."
+            )
+        return Layout("native", together, threads, True, num_cores)
+    children = tuple((group,) for group in groups) if mode == "processes" else (groups,)
+    return Layout(mode, children, threads, False, threads)
+
+
+def choose_mode(
+    call_s: float,
+    memory_bytes: int | None,
+    available_bytes: int | None,
+    num_streams: int,
+    able: Collection[str],
+) -> str:
+    """The mode for async streams: processes for short calls that fit into memory, else what the engine has."""
+    if "process_streams" in able:
+        return "processes"
+    in_process = "native" if "native_streams" in able else "threads"
+    if call_s >= SHORT_CALL_S:
+        return in_process
+    if memory_bytes and available_bytes and memory_bytes * (num_streams - 1) > available_bytes * _MEMORY_SHARE:
+        return in_process
+    return "processes"
+
+
+def cpus_of(cell: Cell) -> tuple[int, ...]:
+    """The CPUs that a cell is bound to; none where it is not."""
+    return machine.choose_cpus(cell.num_cores, cell.thread_pinning, cell.cpu_list)

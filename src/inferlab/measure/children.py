@@ -29,7 +29,8 @@ from inferlab.version import __version__
 from inferlab.worker import Reply, Worker
 
 if TYPE_CHECKING:
-    from inferlab.measure.prepare import Job, Layout, PreparedCell
+    from inferlab.measure.cell import PreparedCell
+    from inferlab.measure.cells import Job, Layout
 
 # Long enough for every child to read its request and get ready.
 _LEAD_NS = 30_000_000

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import EngineHung, InferlabError
-from inferlab.measure import candidates, prepare
+from inferlab.measure import candidates
 from inferlab.measure.candidates import Evidence
+from inferlab.measure.cell import PreparedCell, convert_ahead, prepare_cell
+from inferlab.measure.cells import SHORT_CALL_S, Job, Layout
 from inferlab.measure.children import Children
 from inferlab.measure.findings import WORTH_A_WORD
 from inferlab.measure.headline import ms_per_item
-from inferlab.measure.prepare import Job, Layout, PreparedCell, convert_ahead, prepare_cell
 from inferlab.measure.queueing import samples_needed, value_s
 from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, seconds
 from inferlab.records import (
@@ -166,7 +167,7 @@ class Explorer:
                 mode = cast(StreamMode, record.layout.mode)
                 times = candidate.batch_size / other.batch_size
                 call_s = float(np.median(self.latencies_s(other)))
-                short = times < 1 or _LONGER * times * call_s < prepare.SHORT_CALL_S
+                short = times < 1 or _LONGER * times * call_s < SHORT_CALL_S
                 if candidate.num_streams > 1 and (short if mode == "processes" else times > 1):
                     return mode
         return "auto"

@@ -14,18 +14,18 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.engines.warm import kept_warm, never_forked
 from inferlab.errors import EngineFailed
 from inferlab.measure import check, intervals
-from inferlab.measure.cell import measuring_alone
+from inferlab.measure.cell import PreparedCell, measuring_alone, prepare_cell
+from inferlab.measure.cells import Job
 from inferlab.measure.children import Children
 from inferlab.measure.intervals import smallest_visible
-from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import latencies_ns, service_ns
 from inferlab.model.inputs import digest
 from inferlab.records import Estimate, Event, Fact, Listener, Plan, Run, Samples, Window
 from inferlab.records.comparison import Comparison, Pair, Spread, SpreadPrior, Spreads, TimeMetric
+from inferlab.warm import kept_warm, never_forked
 
 # Noise comes in bursts, many of some milliseconds only: the shorter turns are, the more often both arms meet one.
 _SHORTEST_TURN_S = 0.01

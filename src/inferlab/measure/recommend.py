@@ -13,15 +13,14 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
 from inferlab.measure import candidates, paired
 from inferlab.measure.candidates import TIE, label
-from inferlab.measure.cell import measuring_alone
-from inferlab.measure.cells import jobs, usable_cores, with_inputs_of
+from inferlab.measure.cell import measuring_alone, remembered_options
+from inferlab.measure.cells import Job, Layout, cpus_of, jobs, lay_out, usable_cores, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.children import load_request
 from inferlab.measure.explore import Explorer, Record, Search, latencies_s
 from inferlab.measure.findings import disturbances
 from inferlab.measure.intervals import student
 from inferlab.measure.paired import ComparisonJob
-from inferlab.measure.prepare import Job, Layout, cpus_of, lay_out, remembered_options
 from inferlab.measure.queueing import value_s
 from inferlab.measure.stats import items_per_sec, median_ms
 from inferlab.model.shapes import batch_axis, fixed_batch

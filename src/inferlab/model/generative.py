@@ -13,8 +13,7 @@ from inferlab.errors import BadInput
 from inferlab.model.confined import confined
 from inferlab.model.gguf import GgufFile, read_gguf
 from inferlab.model.onnx_file import files_digest
-from inferlab.model.reading import weight_files
-from inferlab.model.sources import locate
+from inferlab.model.reading import locate, weight_files
 from inferlab.records import Listener, ignore
 from inferlab.records.generation import GenerativeModel, TensorGroup
 

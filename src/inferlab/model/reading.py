@@ -1,47 +1,169 @@
-"""A model by its source: found, read for what it is, and given shapes that it runs with where some are open."""
+"""A model by its source: found, told of what kind it is, and read for what it is."""
 
 from __future__ import annotations
 
 import functools
 import json
+import os
+import re
+import stat
+import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferlab.errors import BadInput, EngineFailed
-from inferlab.files import whole_file
+from inferlab.errors import BadInput
+from inferlab.model import demo
 from inferlab.model.confined import confined
+from inferlab.model.download import fetch
+from inferlab.model.hub import fetch_onnx, resolve_stub
 from inferlab.model.onnx_file import files_digest, read_onnx
-from inferlab.model.shapes import CHANNELS, IMAGE, SEQUENCE, is_open, open_inputs, resolve
-from inferlab.model.sources import locate
-from inferlab.records import Kind, Listener, Model, Shape, TensorSpec, engine_name, ignore
-from inferlab.settings import cache_folder
-from inferlab.worker import ONNXRUNTIME, OPENVINO, TORCH, Launch, Worker, run_task
+from inferlab.model.shape_search import with_fitted_shapes
+from inferlab.model.shapes import open_inputs
+from inferlab.records import Kind, Listener, Model, TensorSpec, engine_name, ignore
+from inferlab.worker import OPENVINO, TORCH, Launch, Worker
 
-#: Changes with what is tried: what an older version remembered is then found again.
-VERSION = 1
-
-_TRYING_S = 20.0
-_PATIENCE_S = 120.0
-
-# Tried where a model does not run with the usual ones. A second of sound has 16,000 samples; a chunk has 512.
-_LENGTHS = (
-    *(16000, 512, 256, 1024, 64, 32, 16, 80, 100, 400, 1536),
-    *(2048, 3000, 4096, 8000, 32000, 48000, 8, 4, 2, 1),
-)
-_SOUND_LENGTHS = (16000, 512)
-_SOUNDS = ("samples", "waveform", "wav", "audio", "speech", "signal", "pcm")
-_SPECTRA = ("mel", "feat", "spec", "frames", "fbank")
-# Text lines are low and wide.
-_PICTURES = (
-    *((48, 320), (32, 320), (640, 640), (320, 320), (512, 512), (256, 256), (160, 160), (112, 112), (96, 96)),
-    *((64, 64), (64, 256), (32, 100), (32, 128), (48, 48), (32, 32), (28, 28), (24, 24), (12, 12), (1024, 1024)),
-)
-_LOW_PICTURE = 80
+_TORCH_ENDINGS = frozenset({".pt", ".pth", ".pt2", ".torchscript", ".ts"})
 # Weights that inferlab quantised; transformers, and so an export, does not load them.
 _INT8_WEIGHTS = "model.int8.safetensors"
 _NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "mnn", "deepsparse", "executor", "llamacpp"})
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedModel:
+    """A model's file (for kind "transformers" its folder) on this machine."""
+
+    kind: Kind
+    path: Path
+
+
+def locate(source: str, listener: Listener = ignore) -> LocatedModel:
+    """Find a model by its path, URL, `hf:`, `zoo:` or `demo:` name, fetching or making it where needed."""
+    prefix = source.partition(":")[0]
+    if "://" in source:
+        return _file(fetch(source, listener))
+    if prefix == "hf":
+        return _file(fetch_onnx(source, listener))
+    if prefix == "zoo":
+        return _file(resolve_stub(source, listener))
+    if prefix == "demo":
+        return _file(demo.build(source.removeprefix("demo:"), listener))
+    return _path(source)
+
+
+def _path(source: str) -> LocatedModel:
+    if not source.strip():
+        raise BadInput("No model was named: give a path, a URL, hf:org/name, zoo:STUB or demo:NAME.")
+    try:
+        path = Path(source).expanduser()
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        hint = f" Did you mean demo:{source}?" if source in (*demo.NAMES, *demo.GENERATIVE) else ""
+        raise BadInput(f"There is no file or folder {source!r}.{hint}") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if stat.S_ISDIR(mode):
+        return _folder(path)
+    if not stat.S_ISREG(mode):
+        raise BadInput(f"{path} is neither a file nor a folder.")
+    return _file(path)
+
+
+def _folder(folder: Path) -> LocatedModel:
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError as error:
+        raise BadInput(f"The folder {folder} cannot be read: {error.strerror or error}.") from error
+    onnx = [path for path in files if path.suffix.lower() == ".onnx"]
+    preferred = [path for path in onnx if path.name == "model.onnx"]
+    if len(preferred or onnx) == 1:
+        return _file((preferred or onnx)[0])
+    if onnx:
+        listed = ", ".join(path.name for path in onnx)
+        raise BadInput(f"The folder {folder} has several ONNX files: {listed}. Name one of them.")
+    if any(path.name == "config.json" for path in files) and any(map(_is_weights, files)):
+        return LocatedModel("transformers", folder)
+    raise BadInput(f"The folder {folder} has no ONNX file, and it is not a Hugging Face model either.")
+
+
+def _is_weights(path: Path) -> bool:
+    return path.suffix == ".safetensors" or re.fullmatch(r"pytorch_model.*\.bin", path.name) is not None
+
+
+def _file(path: Path) -> LocatedModel:
+    """Say of what kind a file is: by its first bytes where they tell, else by its ending."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
+    ending = path.suffix.lower()
+    if not head:
+        raise BadInput(f"{path} is empty.")
+    if head.startswith(b"GGUF"):
+        return LocatedModel("gguf", path)
+    if head.startswith(b"PK\x03\x04"):
+        return LocatedModel(_kind_of_zip(path), path)
+    # Protocols 2 to 5. No ONNX file begins so: its fields have numbers below 16, hence tags below 0x80.
+    if head[0] == 0x80 and len(head) > 1 and 2 <= head[1] <= 5:
+        raise _pickled(path)
+    if ending in _TORCH_ENDINGS:
+        raise BadInput(f"{path} is neither a TorchScript file nor a torch.export program, or it is cut off.")
+    if ending == ".xml":
+        return LocatedModel("openvino", _checked_ir(path, head))
+    if ending == ".bin" and path.with_suffix(".xml").is_file():
+        raise BadInput(
+            f"{path} holds the weights of an OpenVINO model; name {path.with_suffix('.xml').name} instead."
+        )
+    if ending == ".gguf":
+        raise BadInput(f"{path} is not a GGUF file, or it is damaged: it does not begin as one.")
+    if ending == ".safetensors":
+        raise BadInput(
+            f"{path} holds weights without a model. Export its folder with: inferlab export {path.parent}"
+        )
+    return LocatedModel("onnx", path)
+
+
+@confined(reads=["path"])
+def _kind_of_zip(path: Path) -> Kind:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # PyTorch puts everything into one folder, named after the file.
+            names = [name.partition("/")[2] or name for name in archive.namelist()]
+            names += archive.namelist()
+    except (zipfile.BadZipFile, OSError, UnicodeError) as error:
+        raise BadInput(f"{path} cannot be read: it is cut off or damaged ({error}).") from error
+    # torch 2.7 and newer write models/*.json; before, it was serialized_exported_program.json.
+    if any(re.fullmatch(r"models/[^/]+\.json|serialized_exported_program\.json", name) for name in names):
+        return "torch-export"
+    if any(name.startswith("data/aotinductor/") for name in names):
+        raise BadInput(
+            f"{path} is compiled by AOTInductor, which inferlab does not run; give the torch.export program."
+        )
+    if "constants.pkl" in names or any(name.startswith("code/") for name in names):
+        return "torchscript"
+    if "data.pkl" in names:
+        raise _pickled(path)
+    raise BadInput(f"{path} is a zip archive, but not one that PyTorch wrote; inferlab does not know its format.")
+
+
+def _pickled(path: Path) -> BadInput:
+    return BadInput(
+        f"{path} is a pickled checkpoint, which inferlab does not load; "
+        "export it with torch.export.save or inferlab export."
+    )
+
+
+def _checked_ir(path: Path, head: bytes) -> Path:
+    if b"<net" not in head:
+        raise BadInput(f"{path} is not an OpenVINO model: it has no <net> element.")
+    weights = path.with_suffix(".bin")
+    if not weights.is_file():
+        raise BadInput(f"{path} lacks its weights: there is no {weights.name} beside it.")
+    if not os.access(weights, os.R_OK):
+        raise BadInput(f"{weights} cannot be read: permission denied.")
+    return path
 
 
 def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = ()) -> Model:
@@ -61,7 +183,8 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
             f"Export it first for other engines: inferlab export {name} -o model.onnx"
         )
     if located.kind == "onnx":
-        return with_fitted_shapes(read_onnx(located.path, name))
+        model = read_onnx(located.path, name)
+        return with_fitted_shapes(model) if open_inputs(model.inputs) else model
     return inspect_foreign(located.path, located.kind, name)
 
 
@@ -143,126 +266,3 @@ def tensor_spec(described: dict[str, Any]) -> TensorSpec:
     return TensorSpec(
         described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
     )
-
-
-def with_fitted_shapes(model: Model) -> Model:
-    """The model with a shape for every input that leaves more open than its batch and its sequence length."""
-    if model.kind != "onnx" or not open_inputs(model.inputs) or any(spec.dims is None for spec in model.inputs):
-        return model
-    file = cache_folder() / "shapes" / f"{model.digest}-v{VERSION}.json"
-    shapes = _cached_shapes(file, model)
-    if shapes is None:
-        shapes = _first_that_runs(model)
-        if shapes is None:
-            return model
-        _cache_shapes(file, shapes)
-    return replace(
-        model, inputs=tuple(replace(spec, fitted=shapes.get(spec.name) or None) for spec in model.inputs)
-    )
-
-
-def _first_that_runs(model: Model) -> dict[str, Shape] | None:
-    """The first candidate that runs; empty where none does, None where ONNX Runtime could not try."""
-    tries = candidates(model.inputs)
-    arguments = {
-        "model": model.path,
-        "inputs": [{"name": spec.name, "dtype": spec.dtype, "fill": _fill(spec)} for spec in model.inputs],
-        "candidates": [{name: list(shape) for name, shape in shapes.items()} for shapes in tries],
-        "seconds": _TRYING_S,
-    }
-    try:
-        number = run_task(ONNXRUNTIME, "fit_shapes", arguments, patience_s=_PATIENCE_S)["number"]
-    except (BadInput, EngineFailed):
-        return None
-    return {} if number is None else tries[number]
-
-
-def _fill(spec: TensorSpec) -> int:
-    if spec.known_values and len(spec.dims or ()) <= 1:
-        return max(spec.known_values)
-    return 1 if spec.below is None else min(1, spec.below - 1)
-
-
-def _cached_shapes(file: Path, model: Model) -> dict[str, Shape] | None:
-    """What was found for this model, if it still fits its inputs."""
-    try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
-        shapes = {str(name): tuple(int(size) for size in shape) for name, shape in content.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-    ranks = {spec.name: len(spec.dims or ()) for spec in model.inputs}
-    fits = all(len(shape) == ranks.get(name) and min(shape, default=1) > 0 for name, shape in shapes.items())
-    return shapes if fits else None
-
-
-def _cache_shapes(file: Path, shapes: dict[str, Shape]) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as target:
-            target.write(json.dumps(shapes).encode())
-    except OSError:
-        return  # it is found again next time
-
-
-def candidates(inputs: Sequence[TensorSpec]) -> list[dict[str, Shape]]:
-    """Shapes to try one after the other, for one item: what `resolve` takes on its own first, usual ones next."""
-    bare = [replace(spec, fitted=None) for spec in inputs]
-    tries: list[dict[str, Shape]] = []
-    for size in _tried_sizes(bare):
-        given = [replace(spec, fitted=_filled(spec, bare, size)) for spec in bare]
-        shapes = resolve(given, None, None, {}).shapes
-        if shapes not in tries:
-            tries.append(shapes)
-    return tries
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """What open dimensions get: of sequences and sounds, of pictures."""
-
-    length: int
-    height: int
-    width: int
-    channels: int
-
-
-def _tried_sizes(inputs: Sequence[TensorSpec]) -> list[_Sizes]:
-    opened = open_inputs(inputs)
-    pictures = any(len(spec.dims or ()) >= 4 for spec in opened)
-    names = " ".join(spec.name.lower() + " " + " ".join(map(str, spec.dims or ())).lower() for spec in opened)
-    sound = any(word in names for word in _SOUNDS)
-    spectrum = any(word in names for word in _SPECTRA)
-    lengths = [*(_SOUND_LENGTHS if sound and not spectrum else ()), SEQUENCE, *_LENGTHS]
-    sizes = [_Sizes(lengths[0], IMAGE, IMAGE, CHANNELS)]
-    if pictures:
-        fixed = next((spec for spec in opened if len(spec.dims or ()) == 4), None)
-        low = fixed is not None and isinstance(height := (fixed.dims or ())[2], int) and height <= _LOW_PICTURE
-        wide = [(height, width) for height, width in _PICTURES if (width > height) == low]
-        rest = [(height, width) for height, width in _PICTURES if (width > height) != low]
-        for channels in (CHANNELS, 1, 4):
-            both = [*wide, *rest] if low else [(IMAGE, IMAGE), *_PICTURES]
-            sizes += [_Sizes(lengths[0], height, width, channels) for height, width in both]
-        sizes = sizes[1:] if low else sizes
-    return sizes + [_Sizes(length, IMAGE, IMAGE, CHANNELS) for length in lengths]
-
-
-def _filled(spec: TensorSpec, inputs: Sequence[TensorSpec], size: _Sizes) -> Shape:
-    """A shape whose open dimensions have these sizes; others are as `resolve` finds them."""
-    dims = spec.dims or ()
-    channels_last = len(dims) == 4 and dims[3] in (1, 3, 4)
-    names = ("height", "width", "channels") if channels_last else ("channels", "height", "width")
-    shape = []
-    for axis, dim in enumerate(dims):
-        if not is_open(spec, axis, inputs):
-            shape.append(dim if isinstance(dim, int) else 1)
-        elif len(dims) == 4 and axis:
-            shape.append(int(getattr(size, names[axis - 1])))
-        elif (
-            len(dims) == 3 and dims[2] in (1, 3, 4) and axis < 2 and all(not isinstance(d, int) for d in dims[:2])
-        ):
-            shape.append(size.height if axis == 0 else size.width)
-        elif len(dims) == 3 and dims[0] in (1, 3) and axis and all(not isinstance(d, int) for d in dims[1:]):
-            shape.append(size.height if axis == 1 else size.width)
-        else:
-            shape.append(size.length)
-    return tuple(shape)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.errors import InferlabError
+from inferlab.measure.cells import Job, cpus_of
 from inferlab.measure.check import worst
 from inferlab.measure.paired import ComparisonJob, compare
-from inferlab.measure.prepare import Job, cpus_of
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.profiling import loss, performance, roofline

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from inferlab.engines import registry
 from inferlab.errors import InferlabError
-from inferlab.measure.prepare import Job
+from inferlab.measure.cells import Job
 from inferlab.model.datasets import ITEMS, Data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.shapes import resolve

@@ -12,10 +12,10 @@ from typing import Self
 import numpy as np
 
 from inferlab.errors import InferlabError
-from inferlab.measure.cell import measuring_alone
+from inferlab.measure.cell import measuring_alone, prepare_cell
+from inferlab.measure.cells import Job
 from inferlab.measure.children import Children
 from inferlab.measure.paired import settled, shortest_turn_s, times_ms
-from inferlab.measure.prepare import Job, prepare_cell
 from inferlab.measure.stats import service_ns
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs as count

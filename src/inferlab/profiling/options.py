@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from inferlab.errors import BadInput
-from inferlab.measure.prepare import Job
+from inferlab.measure.cells import Job
 from inferlab.model.datasets import Data
 from inferlab.profiling.estimate import check_budget
 from inferlab.records.comparison import Spreads

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import InferlabError
-from inferlab.measure.cell import measuring_alone
+from inferlab.measure.cell import PreparedCell, measuring_alone, prepare_cell
+from inferlab.measure.cells import Job
 from inferlab.measure.children import Children
-from inferlab.measure.prepare import Job, PreparedCell, prepare_cell
 from inferlab.measure.stats import WINDOW_S, median_ms
 from inferlab.model.flops.costs import NodeCost
 from inferlab.model.onnx_file import has_unique_names, rewrite, unique_name

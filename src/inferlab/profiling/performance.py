@@ -10,9 +10,10 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure import findings
+from inferlab.measure.cell import capabilities_for
+from inferlab.measure.cells import Job
 from inferlab.measure.check import worst
 from inferlab.measure.intervals import student
-from inferlab.measure.prepare import Job, capabilities_for
 from inferlab.measure.stats import summarize
 from inferlab.model.flops.costs import Costs
 from inferlab.profiling.join import ExecutedLayer, Graph, JoinResult, join, optimised_seeds, read_layers

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferlab.engines.warm import kept_warm
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Listener, Model, ignore
 from inferlab.transformers import inference, results, show, sources, training
@@ -20,6 +19,7 @@ from inferlab.transformers.arguments import (
 from inferlab.transformers.environment import environment
 from inferlab.transformers.results import INTERRUPTED, MB, NOT_AVAILABLE, BenchmarkOutput, Cells, Measured
 from inferlab.transformers.sources import Source
+from inferlab.warm import kept_warm
 
 
 @dataclass

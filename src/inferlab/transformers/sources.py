@@ -71,7 +71,7 @@ def names_of(models: Sequence[Any]) -> list[str]:
 
 
 def _from_text(name: str, text: str, config: Any, own: Path, listener: Listener) -> Source:
-    from inferlab.model import sources
+    from inferlab.model import hub, reading
 
     here = Path(text).expanduser().exists()
     if config is not None and not here:
@@ -79,10 +79,10 @@ def _from_text(name: str, text: str, config: Any, own: Path, listener: Listener)
         return Source(name, str(own), "transformers")
     if not here and _ID.fullmatch(text) and not text.endswith(_FILES):
         try:
-            return Source(name, str(sources.fetch_transformers(text, listener)), "transformers")
+            return Source(name, str(hub.fetch_transformers(text, listener)), "transformers")
         except BadInput as error:
             raise BadInput(f"There is no folder or file {text!r} here, and {_lowered(str(error))}") from error
-    located = sources.locate(text, listener)
+    located = reading.locate(text, listener)
     return Source(name, text, located.kind)
 
 
