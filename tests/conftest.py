@@ -29,6 +29,9 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 # Many tests measure the scripted engine, which is not offered to users.
 os.environ["INFERLAB_FAKE_ENGINE"] = "1"
 
+# Neither the commit that is tested nor the CI service shall show in what tests measure.
+os.environ["INFERLAB_LABELS"] = ""
+
 # OpenVINO 2026.4.1 dies of SIGILL in AMX kernels of small INT8 models; what is tested is not its kernels.
 if Path("/proc/cpuinfo").exists() and "amx_tile" in Path("/proc/cpuinfo").read_text():
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")

@@ -14,6 +14,7 @@ from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
 from inferlab.lab.comparison import arm_plans
+from inferlab.lab.labels import entry_labels
 from inferlab.machine.conditions import examine
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
@@ -24,9 +25,11 @@ from inferlab.options.generation import GENERATION, GenerationKeywords, make_gen
 from inferlab.options.kinds import FILE, FLAG, WORD
 from inferlab.options.option import Option, check_keywords, model_name, of_command, refuse_unknown
 from inferlab.options.plan import (
+    BENCHMARK,
     COMPARISON,
     PER_ARM,
     PLAN,
+    BenchmarkKeywords,
     ComparisonKeywords,
     PlanKeywords,
     StrPath,
@@ -77,14 +80,14 @@ def benchmark(
     *,
     store: Store | Where = None,
     progress: Progress | None = None,
-    **given: Unpack[PlanKeywords],
+    **given: Unpack[BenchmarkKeywords],
 ) -> BenchmarkResult:
     """Measure how fast a model runs, as `inferlab benchmark` does; lists make a sweep of all combinations.
 
     A cell that fails is a value in the result, not an exception; Ctrl-C keeps what was measured. With a cluster
     every cell is measured on every machine type of it.
     """
-    with _Call("benchmark", PLAN, given, store, progress) as call:
+    with _Call("benchmark", BENCHMARK, given, store, progress) as call:
         plan = make_plan(call.model(model), call.values)
         return BenchmarkResult(call.lab.benchmark(plan, call.listener, live=progress is not None))
 
@@ -271,7 +274,8 @@ class _Call:
             stack.push(self._stack)
             given = self._memory.options(self._given)
             self.values = check_keywords(self._function, self._known, given)
-            self.lab = Lab(self._stack.enter_context(_store(self._store, self.listener)))
+            labels = entry_labels(self.values.get("label", ()))
+            self.lab = Lab(self._stack.enter_context(_store(self._store, self.listener)), labels=labels)
             stack.pop_all()
         return self
 
@@ -426,7 +430,7 @@ def _describe(function: Callable[..., Any], known: Mapping[str, Option]) -> list
 _EXTRA = {
     function.__name__: _describe(function, known)
     for function, known in (
-        (benchmark, PLAN),
+        (benchmark, BENCHMARK),
         (compare, COMPARISON),
         (profile, PROFILE),
         (optimize, VERSION),

@@ -161,7 +161,7 @@ def test_a_newer_store_is_refused(inferlab_here: Run, path: Path, tmp_path: Path
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
     done = inferlab_here("history", "--store", newer)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "has tables of version 999; this inferlab knows them up to version 3" in done.stderr
+    assert "has tables of version 999; this inferlab knows them up to version 4" in done.stderr
 
 
 def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab_here: Run, tmp_path: Path) -> None:
@@ -221,3 +221,16 @@ def test_a_file_is_listed_and_its_benchmarks_shown_without_what_takes_long_to_im
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.count("Latency Median") == 1
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_only_what_is_marked_so_is_listed(inferlab_here: Run, tmp_path: Path) -> None:
+    path = tmp_path / "lab.db"
+    with open_store(str(path)) as store:
+        for branch in ("main", "dev", "main"):
+            store.add_document("capacity", branch, {}, labels=(("branch", branch), ("commit", "c" * 40)))
+    done = inferlab_here("history", "--store", path, "--label", "branch=main", "-n", "1")
+    (_, row) = done.stdout.splitlines()
+    assert row.endswith("done    branch main, commit cccccccccc")
+    again = inferlab_here(*done.stderr.strip().removeprefix("Older ones: inferlab ").split())
+    assert [line.split()[5] for line in again.stdout.splitlines()[1:]] == ["main"]
+    assert "matches" in inferlab_here("history", "--store", path, "--label", "branch=x").stderr

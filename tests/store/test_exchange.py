@@ -38,6 +38,33 @@ def test_what_was_exported_is_imported_as_it_was_on_another_database(
         assert b"".join(other.export()) == file.read_bytes()
 
 
+def test_labels_travel_and_find_their_entries(store: Store, other_url: str, tmp_path: Path) -> None:
+    benchmark = a_benchmark()
+    cells = [one.cell for one in benchmark.outcomes]
+    odd = (("branch", 'fea"t%re/_'), ("commit", "abc"))
+    marked = store.begin(benchmark.plan, benchmark.model, cells, labels=odd)
+    main = store.add_document("capacity", "m", {}, labels=(("branch", "main"),))
+    store.add_document("capacity", "m", {})
+    file = _exported(store, tmp_path / "lab.jsonl")
+    with open_store(other_url) as other:
+        other.import_file(file)
+        for each in (store, other):
+            assert each.get(marked).labels == each.entry(marked).labels == dict(odd)
+            assert [one.id for one in each.history(labels=odd[:1])] == [marked]
+            assert [one.id for one in each.history(labels=[("branch", "main")])] == [main]
+            assert each.history(labels=[("branch", "mai%")]) == []
+
+
+def test_a_file_of_a_version_without_labels_is_imported_again(store: Store, tmp_path: Path) -> None:
+    save_done(store, a_cell())
+    lines = [json.loads(line) for line in _exported(store, tmp_path / "new.jsonl").read_text().splitlines()]
+    del lines[1]["labels"]
+    old = b"".join(json.dumps(line).encode() + b"\n" for line in lines[:-1])
+    lines[-1]["end"]["sha256"] = hashlib.sha256(old).hexdigest()
+    (tmp_path / "old.jsonl").write_bytes(old + json.dumps(lines[-1]).encode() + b"\n")
+    assert store.import_file(tmp_path / "old.jsonl") == []
+
+
 def test_only_what_is_wanted_is_exported_and_gzip_is_read(store: Store, other_url: str, tmp_path: Path) -> None:
     first, second = save_done(store, a_cell()), save_done(store, a_cell())
     file = tmp_path / "lab.jsonl.gz"

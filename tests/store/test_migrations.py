@@ -16,6 +16,7 @@ import pytest
 
 from inferlab.codec import dumps
 from inferlab.errors import BadInput
+from inferlab.measure.stats import machine_kind
 from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import database, inspect_store, migrations, open_store
 from inferlab.store.checking import problems
@@ -76,7 +77,7 @@ def test_an_older_store_is_migrated_and_keeps_its_data(url: str, monkeypatch: py
             store.remove(entry_id)
             with store._database.reading() as connection:
                 assert connection.rows("SELECT count(*) AS runs FROM run") == [{"runs": 0}]
-    with pytest.raises(BadInput, match="has tables of version 4; this inferlab knows them up to version 3"):
+    with pytest.raises(BadInput, match="has tables of version 5; this inferlab knows them up to version 4"):
         open_store(url)
 
 
@@ -147,8 +148,31 @@ def test_the_wrong_outputs_that_version_1_kept_only_in_its_runs_are_found(url: s
             assert store.history() == before
 
 
+def _back_to_version_3(connection: Connection) -> None:
+    """Undo what version 4 added."""
+    connection.rows("ALTER TABLE entry DROP COLUMN labels")
+    for column in ("cached_engine_version", "cached_machine", "cached_peak_memory_bytes"):
+        connection.rows(f"ALTER TABLE cell DROP COLUMN {column}")
+    connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
+
+
+def test_what_series_need_of_cells_is_derived_from_the_runs_of_version_3(url: str) -> None:
+    with open_store(url) as store:
+        run = replace(steady_run(1.0), versions={"python": "3.11", "fake": "1.20"}, peak_memory_bytes=2**20)
+        save(store, Benchmark(PLAN, MODEL, (Outcome(a_cell(), "done", (run, run)),)))
+        (before,) = store.history()
+        (cell,) = before.cells
+        assert (cell.engine_version, cell.peak_memory_bytes) == ("1.20", 2**20)
+        assert cell.machine == machine_kind(run.machine) != ""
+        with store._database.writing() as connection:
+            _back_to_version_3(connection)
+    with open_store(url) as store:
+        assert store.history() == [before]
+
+
 def _back_to_version_2(connection: Connection) -> None:
     """Undo what version 3 added."""
+    _back_to_version_3(connection)
     for index in ("entry_by_project", "entry_by_model"):
         connection.rows(f"DROP INDEX {index}")
     for column in ("project_id", "brief"):

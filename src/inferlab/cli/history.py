@@ -9,7 +9,9 @@ from typing import get_args
 
 import click
 
+from inferlab.cli.options import declared_options
 from inferlab.cli.work import opened, store_option
+from inferlab.options.plan import LABELLED
 from inferlab.records import Status
 from inferlab.store import Entry
 
@@ -31,6 +33,7 @@ _BEGIN = "Start with: inferlab benchmark demo:resnet50 -t 3"
 @click.option("--before", metavar="ID", help="Only what is older than this entry: the next page.")
 @click.option("--model", metavar="TEXT", help=_MODEL)
 @click.option("--engine", metavar="NAME", help="Only benchmarks with a cell on this engine.")
+@declared_options("history", LABELLED)
 @click.option("--status", type=click.Choice(get_args(Status)), help=_STATUS)
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the page as JSON.")
@@ -40,6 +43,7 @@ def command(
     model: str | None,
     engine: str | None,
     status: Status | None,
+    label: tuple[tuple[str, str], ...],
     store_url: str | None,
     as_json: bool,
 ) -> None:
@@ -55,7 +59,7 @@ def command(
         with opened(store_url) as store:
             name = store.name
             # One more than is shown tells whether there is another page.
-            found = store.history(limit + 1, before, model, engine, status)
+            found = store.history(limit + 1, before, model, engine, status, labels=label)
     except NoStore:
         # Where nothing was saved yet there is nothing to list; one that was named and is not there is a mistake.
         if store_url or os.environ.get("INFERLAB_STORE"):
@@ -66,7 +70,7 @@ def command(
         return
     if page:
         _print(page)
-    elif name and (before or model or engine or status):
+    elif name and (before or model or engine or status or label):
         click.echo(f"Nothing in the store {name} matches. See all with: inferlab history", err=True)
     else:
         click.echo(f"Nothing is saved yet{name and f' in {name}'}. {_BEGIN}", err=True)
@@ -81,6 +85,7 @@ def command(
             "--before": page[-1].id,
         }
         more = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
+        more[-1:-1] = [f"--label {shlex.quote('='.join(one))}" for one in label]
         click.echo(f"Older ones: inferlab history {' '.join(more)}", err=True)
 
 

@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferlab.engines.specs import is_release
 from inferlab.errors import BadInput
 from inferlab.lab.executor import Executor, executor_for
-from inferlab.measure.cells import only_job, tell_inputs, validate_plan, with_inputs_of
-from inferlab.measure.prepare import Job
+from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.model.reading import read_model
-from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore
+from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore, is_release
 from inferlab.store import Saver
 from inferlab.worker import time_limit
 
@@ -50,9 +48,15 @@ class Lab:
     """
 
     def __init__(
-        self, store: Store | None = None, executor: Executor | None = None, project_id: str | None = None
+        self,
+        store: Store | None = None,
+        executor: Executor | None = None,
+        project_id: str | None = None,
+        labels: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._store, self._executor = store, executor
+        #: What entries are marked with, such as the commit and branch.
+        self._labels = labels
         #: The project that what is measured shall belong to.
         self._project_id = project_id
 
@@ -130,7 +134,7 @@ class Lab:
 
     def new_saver(self, listener: Listener, entry_id: str = "") -> Saver:
         """What saves one result, of its own or of an entry that goes on."""
-        return Saver(self._store, listener, entry_id, self._project_id)
+        return Saver(self._store, listener, entry_id, self._project_id, self._labels)
 
     def compare(
         self,
@@ -150,7 +154,7 @@ class Lab:
         also told apart from the `goal`.
         """
         from inferlab.lab.comparison import arm_labels, comparison_title
-        from inferlab.records import ComparisonSweep
+        from inferlab.records.comparison import ComparisonSweep
         from inferlab.store.formats import outcomes_of
 
         if labels is None and a == b:
@@ -351,7 +355,7 @@ class Lab:
         """The model and the cells that a plan would measure."""
         from inferlab.lab.generation import plan_generation
 
-        return plan_generation(plan, listener)
+        return plan_generation(plan, listener).sweep
 
     def resume_generation(self, entry_id: str | None = None, listener: Listener = ignore) -> GenerationSweep:
         """Go on with a generation that was cut off, by default the newest; what is done is not measured again."""
@@ -359,8 +363,21 @@ class Lab:
 
         saved = self._lookup.generation(entry_id)
         with time_limit(saved.plan.patience_s):
-            sweep = resumed(saved, listener)
-            return run_generation(sweep, self.new_saver(listener, sweep.id), listener)
+            return run_generation(resumed(saved, listener), self.new_saver(listener, saved.id), listener)
+
+    def rerun_generation(self, entry_id: str, listener: Listener = ignore) -> GenerationSweep:
+        """Measure a saved generation again under the same conditions, as a new entry."""
+        from inferlab.lab.generation import plan_generation, run_generation
+
+        saved = self._lookup.generation(entry_id)
+        with time_limit(saved.plan.patience_s):
+            sweep = plan_generation(saved.plan, listener)
+            if sweep.model.digest != saved.model.digest:
+                raise BadInput(
+                    f"The model {saved.model.source} has changed since {saved.id} was measured. Measure it as it "
+                    f"is now: inferlab generate {saved.model.source}"
+                )
+            return run_generation(sweep, self.new_saver(listener), listener)
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.measure.intervals import ALPHA, moderated, precise_enough, student, watched
-from inferlab.records import Cell, Estimate, Run, Samples, Summary, Window
+from inferlab.records import Cell, Estimate, Machine, Run, Samples, Summary, Window
 
 if TYPE_CHECKING:  # late: a benchmark neither compares nor generates
     from inferlab.records import Pair
@@ -36,7 +36,7 @@ def resource_of(run: Run, resource: Resource) -> float | None:
 
 def resource_ratio(pairs: Sequence[Pair], resource: Resource) -> Estimate | None:
     """What B takes of a resource over what A takes, of the pairs of a comparison; None where it is not known."""
-    from inferlab.records import SpreadPrior  # late: a benchmark compares nothing
+    from inferlab.records.comparison import SpreadPrior
 
     taken = [(resource_of(pair.a, resource), resource_of(pair.b, resource)) for pair in pairs]
     ratios = [b / a for a, b in taken if a and b]
@@ -157,7 +157,22 @@ def load(cell: Cell, runs: Sequence[Run]) -> float:
 
 def engine_version(run: Run | GenerationRun) -> str:
     """The version of the engine that measured, among those of all packages that took part; empty if unknown."""
-    return next((version for name, version in run.versions.items() if name not in _NO_ENGINES), "")
+    return version_among(run.versions)
+
+
+def version_among(versions: Mapping[str, str]) -> str:
+    """The engine's among the versions of all packages that took part in a run; empty if unknown."""
+    return next((version for name, version in versions.items() if name not in _NO_ENGINES), "")
+
+
+def machine_kind(machine: Machine) -> str:
+    """What machines have in common whose times may be compared: the CPU and the cores, not the name of the host.
+
+    Runners of a CI service have another name every time.
+    """
+    cores = f"{machine.physical_cores} core{'s' if machine.physical_cores != 1 else ''}"
+    quota = f", {machine.cpu_quota:g} CPUs allowed" if machine.cpu_quota else ""
+    return ", ".join(filter(None, (machine.instance_type, machine.cpu or machine.architecture, cores))) + quota
 
 
 def peak_memory_bytes(runs: Sequence[Run]) -> int | None:

@@ -13,6 +13,8 @@ from inferlab.errors import BadInput
 
 #: No list has more values than this.
 MOST_VALUES = 1000
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_LONGEST_LABEL = 200
 _RANGE = re.compile(r"(\d+)-(\d+)(?:([+*x])(\d+))?")
 
 
@@ -360,6 +362,40 @@ class Pairs(Kind):
                 raise refusal(f"{name}[{key!r}]", "text or a number", setting)
         texts = {key: str(int(one) if isinstance(one, bool) else one) for key, one in value.items()}
         return self.collect(list(texts.items()))
+
+
+class Labels(Pairs):
+    """What an entry is marked with: NAME=VALUE, a dictionary in Python."""
+
+    metavar = "NAME=VALUE"
+
+    def read(self, part: str) -> Sequence[tuple[str, str]]:
+        """A name and its value."""
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"The label '{part}' is not of the form NAME=VALUE, such as branch=main.")
+        try:
+            return [self.limited("", (name.strip(), value.strip()))]
+        except BadInput as error:
+            raise ValueError(str(error)) from None
+
+    def check(self, name: str, value: Any) -> tuple[tuple[str, str], ...]:
+        """A dictionary of short texts."""
+        if value is None:
+            return ()
+        texts = isinstance(value, Mapping) and [one for pair in value.items() for one in pair]
+        if texts is False or not all(isinstance(one, str) for one in texts):
+            raise refusal(name, "a dictionary of texts such as {'branch': 'main'}", value)
+        return self.collect([self.limited(name, pair) for pair in value.items()])
+
+    def limited(self, name: str, value: Any) -> Any:
+        """A name of letters, digits and _ . -, with a text of one line that is not too long."""
+        key, text = value
+        if not _LABEL.fullmatch(key):
+            raise BadInput(f"A label's name has up to 40 letters, digits and _ . -, unlike {key!r:.60}.")
+        if not text or len(text) > _LONGEST_LABEL or not text.isprintable():
+            raise BadInput(f"The label {key} is one line of 1 to {_LONGEST_LABEL} characters, not {text!r:.60}.")
+        return value
 
 
 class Prices(Kind):

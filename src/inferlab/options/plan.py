@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-from inferlab.options.kinds import File, Flag, Number, Pairs, Prices, Shapes, Share, Whole, Word
+from inferlab.options.kinds import File, Flag, Labels, Number, Pairs, Prices, Shapes, Share, Whole, Word
 from inferlab.options.option import Option, declared
 from inferlab.records import Cell, Pinning, Plan, Scenario, StreamMode
 
@@ -365,6 +366,25 @@ class PlanKeywords(TypedDict, total=False):
     ]
 
 
+class BenchmarkKeywords(PlanKeywords, total=False):
+    """The keywords of a benchmark: those of its plan, and what its entry is marked with."""
+
+    label: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            ("--label",),
+            Labels(),
+            "Output",
+            "Mark the entry, as in branch=main: series and gates find it so. May be repeated.",
+            field="labels",
+            label="labels",
+            unset="commit and branch, of git or the CI's variables",
+            many="repeated",
+            default=(),
+        ),
+    ]
+
+
 class ComparisonKeywords(PlanKeywords, total=False):
     """The keywords of a comparison; those of its plans among them."""
 
@@ -392,6 +412,18 @@ class ComparisonKeywords(PlanKeywords, total=False):
 
 #: By keyword.
 PLAN: dict[str, Option] = declared(PlanKeywords, Plan(""))
+#: Of every command that measures: no part of what is measured.
+LABELS: dict[str, Option] = declared(BenchmarkKeywords, None, PLAN, ("benchmark", "generate"))
+#: Of every command that lists what was measured.
+LABELLED: dict[str, Option] = {
+    "label": replace(
+        LABELS["label"],
+        commands=("history", "trend"),
+        help="Only what is marked so, as in branch=main. May be repeated.",
+        unset="",
+    )
+}
+BENCHMARK: dict[str, Option] = {**PLAN, **LABELS}
 COMPARISON: dict[str, Option] = {**PLAN, **declared(ComparisonKeywords, None, PLAN, ("compare",))}
 #: Those that fix a cell, which each arm of a comparison may have of its own.
 PER_ARM: dict[str, Option] = {keyword: option for keyword, option in PLAN.items() if option.per_arm}

@@ -78,9 +78,14 @@ class Saver:
     """Saves one benchmark or other record, for as long as the store takes it; tells once why it does not."""
 
     def __init__(
-        self, store: Store | None, listener: Listener, entry_id: str = "", project_id: str | None = None
+        self,
+        store: Store | None,
+        listener: Listener,
+        entry_id: str = "",
+        project_id: str | None = None,
+        labels: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self._store, self._listener, self._project_id = store, listener, project_id
+        self._store, self._listener, self._project_id, self._labels = store, listener, project_id, labels
         #: The entry's name in the store; empty where it is not saved.
         self.id = entry_id
 
@@ -88,7 +93,7 @@ class Saver:
         """Save what is about to be measured."""
         with self._saving():
             if self._store is not None:
-                self.id = self._store.begin(plan, model, cells, self._project_id, against)
+                self.id = self._store.begin(plan, model, cells, self._project_id, against, self._labels)
         self._tell_id()
 
     def run(self, cell: Cell, run: Run) -> None:
@@ -120,7 +125,7 @@ class Saver:
                 self._store.replace_document(known, content, outcomes, keep)
             else:
                 kind = kind_of(record)
-                self.id = self._store.add_document(kind, title, content, outcomes, self._project_id)
+                self.id = self._store.add_document(kind, title, content, outcomes, self._project_id, self._labels)
         if not known:
             self._tell_id()
 

@@ -8,9 +8,11 @@ from typing import Any
 from inferlab.codec import parse_json, restored
 from inferlab.errors import InferlabError
 from inferlab.records import Cell, Failure, Model, Plan, Run
+from inferlab.records.generation import GenerationSweep
 from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE, Connection, Database, Row
 from inferlab.store.entries import BENCHMARK, PRECEDENCE
-from inferlab.store.rows import moment
+from inferlab.store.formats import GENERATION_RUNS
+from inferlab.store.rows import moment, read_labels
 
 _KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
 # Of a table the column that names what its rows belong to, and the table of that.
@@ -81,9 +83,12 @@ def _entry(row: Row) -> None:
     content = _object(row["content"])
     if row["brief"]:
         _object(row["brief"])
+    read_labels(row["labels"])
     if row["kind"] == BENCHMARK:
         restored(Plan, content["plan"])
         restored(Model, content["model"])
+    if content.get("format") == GENERATION_RUNS:
+        restored(GenerationSweep, content)
 
 
 def _cell(row: Row) -> None:

@@ -3,7 +3,7 @@
 entry   A benchmark, or a document; both share their ids and the history. `created_at` is ISO 8601 in UTC with
         microseconds, so that its order is that of time. `content` is JSON: {"plan": …, "model": …}, or the
         document. Text, because JSON proper has no infinities and no NaN. `brief` is derived from it for lists.
-        Without a `project_id` it belongs to every project of its model.
+        Without a `project_id` it belongs to every project of its model. `labels` is JSON, or empty.
 cell    A cell of a benchmark. What begins with cached_ is derived from the runs and can be made again:
         `Store.rebuild`.
 run     What one process measured. `content` is JSON of everything but the samples, which `samples.py` packs.
@@ -28,7 +28,8 @@ from inferlab.errors import BadInput, InferlabError, NotSaved
 #: The modules in `migrations/` that lead from one version to the next: plain SQL that never changes again. What
 #: lists show of a document is derived from it by the code of today after the last of them.
 #: 1: entries, cells, runs. 2: cell.cached_wrong. 3: projects, jobs, entry.project_id, entry.brief.
-MIGRATIONS = ("v0001_entries", "v0002_wrong", "v0003_projects")
+#: 4: entry.labels, cell.cached_engine_version, cell.cached_machine, cell.cached_peak_memory_bytes.
+MIGRATIONS = ("v0001_entries", "v0002_wrong", "v0003_projects", "v0004_labels")
 SCHEMA_VERSION = len(MIGRATIONS)
 #: As alembic wrote it, which made the first three versions: the number as text of four digits in `version_num`.
 VERSION_TABLE = "inferlab_version"
@@ -315,10 +316,11 @@ def _migrate(connection: Connection, dialect: str, version: int) -> None:
     for name in MIGRATIONS[version:]:
         import_module(f"inferlab.store.migrations.{name}").upgrade(connection.rows, dialect)
     if version:
-        from inferlab.store.rows import refresh_briefs
+        from inferlab.store.rows import refresh_briefs, refresh_origins
 
         connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = :new", new=f"{SCHEMA_VERSION:04}")  # noqa: S608
         refresh_briefs(connection)
+        refresh_origins(connection)
         return
     connection.rows(
         f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "

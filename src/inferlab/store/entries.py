@@ -13,7 +13,7 @@ from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Status
 
 #: The kind of an entry that is measured run by run; every other kind is a document.
 BENCHMARK = "benchmark"
-JobKind = Literal["benchmark", "comparison", "profile", "optimization", "install"]
+JobKind = Literal["benchmark", "comparison", "generation", "profile", "optimization", "install"]
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 #: What a job is while something may still become of it by itself.
 ALIVE: tuple[JobStatus, ...] = ("queued", "running")
@@ -40,6 +40,11 @@ class CellEntry:
     median_ms_high: float | None
     #: The outputs of a run do not match the reference: fast, perhaps, but meaningless.
     wrong: bool = False
+    #: Of the engine, where it is known.
+    engine_version: str | None = None
+    #: The CPU and cores of the machine that measured it.
+    machine: str | None = None
+    peak_memory_bytes: float | None = None
 
     @property
     def ms_per_item(self) -> float:
@@ -66,11 +71,15 @@ class Entry:
     project_id: str | None = None
     #: What lists show of it beside its cells; see `briefs`.
     brief: Mapping[str, Any] = field(default_factory=dict)
+    #: What it was marked with, such as its commit and branch.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> Status:
         """What became of the whole: failed, cancelled or pending where a cell is, else done."""
-        return min((cell.status for cell in self.cells), key=PRECEDENCE.index, default="done")
+        # A generation has no rows of cells: its brief says what became of them.
+        states: list[Status] = [cell.status for cell in self.cells] or list(self.brief.get("statuses", ()))
+        return min(states, key=PRECEDENCE.index, default="done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ class Stored:
     project_id: str | None = None
     #: The id of the benchmark that it is to be compared with.
     against: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,7 @@ class Document:
     project_id: str | None = None
     #: The cells of a comparison with their runs, A and B of each result in turn.
     outcomes: tuple[Outcome, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

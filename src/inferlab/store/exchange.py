@@ -21,9 +21,11 @@ from typing import Any
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput
 from inferlab.records import Cell, Failure, Model, Plan, Run
+from inferlab.records.generation import GenerationSweep
 from inferlab.store import rows
 from inferlab.store.database import Connection, Row, insert
 from inferlab.store.entries import PRECEDENCE
+from inferlab.store.formats import GENERATION_RUNS
 from inferlab.store.rows import brief_of, digest_of
 from inferlab.store.samples import unpack
 from inferlab.units import size
@@ -72,6 +74,7 @@ def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
     return {
         **{name: entry[name] for name in _ENTRY},
         "note": entry["note"],
+        "labels": rows.read_labels(entry["labels"]),
         "content": parse_json(entry["content"]),
         "cells": [_exported_cell(connection, one) for one in rows.cells(connection, entry_id)],
     }
@@ -186,8 +189,8 @@ def take(connection: Connection, lines: Iterator[bytes]) -> list[str]:
 
 
 def _same(value: dict[str, Any]) -> str:
-    # As text, because NaN does not equal itself.
-    return json.dumps({**value, "note": ""}, sort_keys=True)
+    # As text, because NaN does not equal itself. Files of versions before there were labels have none.
+    return json.dumps({"labels": {}, **value, "note": ""}, sort_keys=True)
 
 
 def _check_entry(value: dict[str, Any]) -> None:
@@ -197,11 +200,14 @@ def _check_entry(value: dict[str, Any]) -> None:
     if not _ID.fullmatch(value["id"]) or not _TIME.fullmatch(value["created_at"]):
         raise ValueError(f"{value['id']!r:.40} of {value['created_at']!r:.40} is not an entry")
     rows.moment(value["created_at"])
+    rows.read_labels(dumps(value.get("labels") or {}))
     if not isinstance(value["content"], dict):
         raise ValueError(f"the content of {value['id']} is not an object")
     if value["kind"] == "benchmark":
         restored(Plan, value["content"]["plan"])
         restored(Model, value["content"]["model"])
+    if value["content"].get("format") == GENERATION_RUNS:
+        restored(GenerationSweep, value["content"])
     for one in value["cells"]:
         rows.texts(one, _CELL)
         restored(Cell, one["content"])
@@ -217,7 +223,8 @@ def _check_entry(value: dict[str, Any]) -> None:
 def _add(connection: Connection, value: dict[str, Any]) -> None:
     shared = {name: value[name] for name in (*_ENTRY, "note")}
     brief = brief_of(value["kind"], value["content"])
-    insert(connection, "entry", {**shared, "content": dumps(value["content"]), "brief": brief})
+    labels = rows.labels_text(list((value.get("labels") or {}).items()))
+    insert(connection, "entry", {**shared, "content": dumps(value["content"]), "brief": brief, "labels": labels})
     for position, one in enumerate(value["cells"]):
         cell = {
             **{name: one[name] for name in _CELL},

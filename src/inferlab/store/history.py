@@ -6,16 +6,21 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from inferlab.codec import parse_json, restored
+from inferlab.codec import dumps, parse_json, restored
 from inferlab.records import Cell, Failure, Status
 from inferlab.store.database import Connection, Row, among
 from inferlab.store.entries import PRECEDENCE, CellEntry, Entry
-from inferlab.store.rows import CACHED, moment, texts
+from inferlab.store.rows import CACHED, Labels, labels_text, moment, read_labels, texts
 
 # All but the content, which may be large.
-_COLUMNS = "id, created_at, kind, title, model_digest, inferlab_version, node, note, project_id, brief"
-_TEXTS = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node", "note", "brief")
+_TEXTS = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node", "note", "brief",
+           "labels")  # fmt: skip
+_COLUMNS = ", ".join((*_TEXTS, "project_id"))
+# What is text among what is derived of a cell.
+_ORIGIN = ("engine_version", "machine")
 _HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
+# A generation has no rows of cells; its brief lists their engines and what became of them, as JSON.
+_SAYS = "(kind = 'generation' AND brief LIKE :{} ESCAPE '/')"
 
 
 #: An entry belongs to the project that it was made in, or, made elsewhere, to every project of its model.
@@ -34,6 +39,7 @@ def page(
     status: Status | None,
     project_id: str | None = None,
     kinds: Sequence[str] = (),
+    labels: Labels = (),
 ) -> list[Entry]:
     """The newest entries that fit, of those older than `before`."""
     wanted, values = list[str](), dict[str, str]()
@@ -44,18 +50,24 @@ def page(
         wanted.append("(lower(title) LIKE lower(:part) ESCAPE '/' OR model_digest LIKE :beginning ESCAPE '/')")
         values |= {"part": f"%{_literal(model)}%", "beginning": f"{_literal(model)}%"}
     if engine is not None:
-        wanted.append(_HAS.format("engine", "engine"))
-        values["engine"] = engine
+        wanted.append(f"({_HAS.format('engine', 'engine')} OR {_SAYS.format('engines')})")
+        values |= {"engine": engine, "engines": f'{{"engine":[%{_literal(dumps(engine))}%],"num_cores":%'}
     if status is not None:
         # As `Entry.status`: no cell has a status that goes before; what has no cells is done.
         sooner = PRECEDENCE[: PRECEDENCE.index(status)]
-        wanted += ["NOT " + _HAS.format("status", one) for one in sooner]
-        wanted += [] if status == "done" else [_HAS.format("status", status)]
-        values |= {one: one for one in (*sooner, status)}
+        names = (*sooner, status)
+        has = {one: f"({_HAS.format('status', one)} OR {_SAYS.format(f'{one}_said')})" for one in names}
+        wanted += [f"NOT {has[one]}" for one in sooner]
+        wanted += [] if status == "done" else [has[status]]
+        values |= {one: one for one in names} | {f"{one}_said": f'%"statuses":[%"{one}"%]%' for one in names}
     if kinds:
         chosen, named = among("kind", kinds)
         wanted.append(chosen)
         values |= named
+    for index, label in enumerate(labels):
+        # Within a text the quotes would be escaped.
+        wanted.append(f"labels LIKE :label{index} ESCAPE '/'")
+        values[f"label{index}"] = f"%{_literal(labels_text([label])[1:-1])}%"
     if project_id is not None:
         wanted.append(OF_PROJECT)
         values["project"] = project_id
@@ -84,6 +96,7 @@ def _entries(connection: Connection, rows: list[Row]) -> list[Entry]:
                 **row,
                 "created_at": moment(row["created_at"]),
                 "brief": parse_json(row["brief"]) if row["brief"] else {},
+                "labels": read_labels(row["labels"]),
             },
             cells=tuple(cells[row["id"]]),
         )
@@ -116,8 +129,9 @@ def cell_entry(row: Row) -> CellEntry:
     texts(row, ("cell_id", "status"))
     if row["status"] not in PRECEDENCE:
         raise ValueError(f"a cell cannot be {row['status']!r:.40}")
-    if not all(value is None or isinstance(value, float | int) for value in cached.values()):
-        raise ValueError("values of a cell are not numbers")
+    for name, value in cached.items():
+        if value is not None and not isinstance(value, str if name in _ORIGIN else float | int):
+            raise ValueError(f"the {name} of a cell is {value!r:.40}")
     return CellEntry(
         cell_id=row["cell_id"],
         cell=restored(Cell, parse_json(row["content"])),

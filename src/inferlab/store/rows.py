@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,11 +10,12 @@ from typing import Any
 
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError, NotThere
-from inferlab.records import Cell, Estimate, Run, Status
+from inferlab.records import Cell, Estimate, Machine, Run, Status
 from inferlab.store.database import Connection, Row, insert
 from inferlab.version import __version__
 
 Content = Mapping[str, Any]
+Labels = Sequence[tuple[str, str]]
 #: What lists show of the measured part of a profile, of its losses, and of a version's speed.
 PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_interval", "items_per_second",
                 "items_interval", "measured_at")  # fmt: skip
@@ -78,6 +80,7 @@ def insert_entry(
     digest: str,
     content: Mapping[str, Any],
     project_id: str | None = None,
+    labels: Labels = (),
 ) -> str:
     """Insert an entry under a new id."""
     entry_id = new_id()
@@ -93,9 +96,23 @@ def insert_entry(
         "content": dumps(content),
         "project_id": project_id,
         "brief": brief_of(kind, content),
+        "labels": labels_text(labels),
     }
     insert(connection, "entry", values)
     return entry_id
+
+
+def labels_text(labels: Labels) -> str:
+    """Labels as they are stored: by name, nothing where there are none."""
+    return dumps({safe(name): safe(value) for name, value in sorted(dict(labels).items())}) if labels else ""
+
+
+def read_labels(stored: Any) -> dict[str, str]:
+    """What `labels_text` wrote; a ValueError where it is something else."""
+    found = parse_json(stored) if stored else {}
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("labels are names with texts")
+    return found
 
 
 def own_name() -> str:
@@ -223,7 +240,7 @@ def refresh(connection: Connection, cell_row: int) -> bool:
 
 def keep_numbers(connection: Connection, cell_row: int, cell: Cell, measured: Sequence[Run]) -> bool:
     """Keep beside a cell what lists show of its runs; says whether there are numbers."""
-    from inferlab.measure.stats import summarize
+    from inferlab.measure.stats import peak_memory_bytes, summarize
 
     try:
         summary = summarize(cell, measured)
@@ -234,10 +251,39 @@ def keep_numbers(connection: Connection, cell_row: int, cell: Cell, measured: Se
         **_numbers("items_per_sec", None if summary is None else summary.items_per_sec),
         **_numbers("median_ms", None if summary is None else summary.median_ms),
         "wrong": any(run.check.status == "mismatch" for run in measured),
+        "peak_memory_bytes": peak_memory_bytes(measured),
+        **(_origin(measured[0].versions, measured[0].machine) if measured else {}),
     }
+    _update_cached(connection, cell_row, values)
+    return summary is not None
+
+
+def _origin(versions: Mapping[str, str], machine: Machine) -> dict[str, str]:
+    """The engine's version and the kind of machine that measured a cell."""
+    from inferlab.measure.stats import machine_kind, version_among
+
+    return {"engine_version": safe(version_among(versions)), "machine": safe(machine_kind(machine))}
+
+
+def refresh_origins(connection: Connection) -> None:
+    """Derive from the runs of cells what versions before the fourth did not keep beside them."""
+    query = "SELECT content FROM run WHERE cell_row = :row ORDER BY position"
+    for cell in connection.rows("SELECT cell.row FROM cell WHERE status <> 'pending'"):
+        try:
+            contents = [parse_json(run["content"]) for run in connection.rows(query, row=cell["row"])]
+            if not contents:
+                continue
+            origin = _origin(contents[0]["versions"], restored(Machine, contents[0]["machine"]))
+            peaks = [one["peak_memory_bytes"] for one in contents if one["peak_memory_bytes"]]
+            values = {**origin, "peak_memory_bytes": max(peaks, default=None)}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            continue  # damaged, or of another hand: whoever opens it is told
+        _update_cached(connection, cell["row"], values)
+
+
+def _update_cached(connection: Connection, cell_row: int, values: Mapping[str, Any]) -> None:
     changes = ", ".join(f"{CACHED}{name} = :{name}" for name in values)
     connection.rows(f"UPDATE cell SET {changes} WHERE cell.row = :row", row=cell_row, **values)  # noqa: S608
-    return summary is not None
 
 
 def refresh_briefs(connection: Connection) -> None:
@@ -354,7 +400,20 @@ def _generation(content: Content) -> dict[str, Any]:
         **{name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION},
         "statuses": [one["status"] for one in outcomes],
         "wrong": [any(run["agreement"]["status"] == "mismatch" for run in one["runs"]) for one in outcomes],
+        "tpot_ms": [_tpot_ms(one["runs"]) if one["status"] == "done" else None for one in outcomes],
     }
+
+
+def _tpot_ms(runs: Sequence[Content]) -> float | None:
+    """The time per output token of a cell, as its summary has it; None where nothing was decoded."""
+    logs = []
+    for run in runs:
+        times = [one["token_ns"] for each in run["repetitions"] for one in each["sequences"]]
+        each_ms = [(ns[-1] - ns[0]) / (len(ns) - 1) / 1e6 for ns in times if len(ns) > 1]
+        if not each_ms or statistics.median(each_ms) <= 0:
+            return None
+        logs.append(math.log(statistics.median(each_ms)))
+    return math.exp(statistics.fmean(logs)) if logs else None
 
 
 def _version(content: Content) -> dict[str, Any]:

@@ -77,6 +77,7 @@ class Store:
         cells: Sequence[Cell],
         project_id: str | None = None,
         against: str | None = None,
+        labels: rows.Labels = (),
     ) -> str:
         """Save a benchmark before it is measured, all its cells pending; the id is its name from then on.
 
@@ -84,7 +85,9 @@ class Store:
         """
         content = {"plan": plan, "model": model, **({"against": against} if against else {})}
         with self._database.writing() as connection:
-            entry_id = rows.insert_entry(connection, BENCHMARK, model.source, model.digest, content, project_id)
+            entry_id = rows.insert_entry(
+                connection, BENCHMARK, model.source, model.digest, content, project_id, labels
+            )
             for position, one in enumerate(cells):
                 rows.insert_cell(connection, entry_id, position, one, "pending")
         return entry_id
@@ -154,13 +157,14 @@ class Store:
         content: Mapping[str, Any],
         outcomes: Sequence[Outcome] = (),
         project_id: str | None = None,
+        labels: rows.Labels = (),
     ) -> str:
         """Save a result as its JSON, such as a comparison, with the cells measured for it; returns its id."""
         if kind == BENCHMARK:
             raise InferlabError("A benchmark is saved run by run, not as a document.")
         with self._database.writing() as connection:
             digest = digest_of(content)
-            entry_id = rows.insert_entry(connection, kind, title, digest, content, project_id)
+            entry_id = rows.insert_entry(connection, kind, title, digest, content, project_id, labels)
             _add_outcomes(connection, entry_id, outcomes)
         return entry_id
 
@@ -278,11 +282,12 @@ class Store:
                 raise ValueError(f"the content of {found} is not an object")
             common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
             outcomes = tuple(_outcome(connection, one) for one in rows.cells(connection, found))
+            labels = rows.read_labels(row["labels"])
             if row["kind"] != BENCHMARK:
-                return Document(*common, row["kind"], row["title"], content, row["project_id"], outcomes)
+                return Document(*common, row["kind"], row["title"], content, row["project_id"], outcomes, labels)
             plan, model = restored(Plan, content["plan"]), restored(Model, content["model"])
             benchmark = Benchmark(plan, model, outcomes, found)
-            return Stored(*common, benchmark, row["project_id"], content.get("against"))
+            return Stored(*common, benchmark, row["project_id"], content.get("against"), labels)
 
     def has(self, entry_id: str) -> bool:
         """Whether one entry, and no other, has this id."""
@@ -307,11 +312,12 @@ class Store:
         status: Status | None = None,
         project_id: str | None = None,
         kinds: Sequence[str] = (),
+        labels: rows.Labels = (),
     ) -> list[Entry]:
         """The newest entries, without opening their runs; `before` is the last id of the page before."""
         with self._database.reading() as connection, self._sound():
             after = None if before is None else rows.find_id(connection, before, self.name)
-            return history.page(connection, limit, after, model, engine, status, project_id, kinds)
+            return history.page(connection, limit, after, model, engine, status, project_id, kinds, labels)
 
     def entry(self, entry_id: str) -> Entry:
         """One line of the history."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,12 +19,14 @@ from inferlab.views.intervals import half_width, useful
 # Version 1: the first.
 FORMAT = "inferlab-history/1"
 
-_HEADS = ("Id", "When", "Kind", "Model", "Engines", "Cores", "Batch", "Best", "Status", "Note")
+_HEADS = ("Id", "When", "Kind", "Model", "Engines", "Cores", "Batch", "Best", "Status", "Labels", "Note")
 # What may be shortened: to this length always, and down to that one where the terminal is narrow.
-_LONGEST = {"Model": 40, "Engines": 24, "Note": 40}
-_SHORTEST = {"Model": 12, "Engines": 8, "Note": 12}
+_LONGEST = {"Model": 40, "Engines": 24, "Labels": 40, "Note": 40}
+_SHORTEST = {"Model": 12, "Engines": 8, "Labels": 12, "Note": 12}
 # What a narrow terminal can do without, the first first.
-_EXPENDABLE = ("Note", "Kind", "Batch", "Cores")
+_EXPENDABLE = ("Labels", "Note", "Kind", "Batch", "Cores")
+# So many characters of a commit tell it from others.
+_COMMIT = 10
 _AGES = ((60, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h"), (31 * 86400, 86400, "d"))
 
 
@@ -38,8 +40,7 @@ def lines(entries: Sequence[Entry], now: datetime, width: int | None = None) -> 
     """The table, made to fit a terminal of so many columns."""
     texts = [_HEADS, *(_row(entry, now) for entry in entries)]
     rows = [dict(zip(_HEADS, one, strict=True)) for one in texts]
-    if not any(row["Note"] for row in rows[1:]):
-        rows = _without(rows, ("Note",))
+    rows = _without(rows, [head for head in ("Labels", "Note") if not any(row[head] for row in rows[1:])])
     for head, longest in _LONGEST.items():
         rows = _cut(rows, head, longest)
     if width is not None:
@@ -60,10 +61,24 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
         clean(", ".join(engines or dict.fromkeys(one.engine for one in cells))) or "-",
         _numbers(cores or (one.num_cores for one in cells)),
         _numbers(batches or (one.batch_size for one in cells)),
-        best(entry.cells),
+        _fastest(entry) or best(entry.cells),
         status([WRONG if wrong and state == "done" else state for state, wrong in _states(entry)]),
+        label_text(entry.labels),
         clean(entry.note),
     )
+
+
+def label_text(labels: Mapping[str, str]) -> str:
+    """Labels on one line; of a commit its first characters."""
+    known = {name: clean(text) for name, text in labels.items()}
+    return ", ".join(f"{name} {text[:_COMMIT] if name == 'commit' else text}" for name, text in known.items())
+
+
+def _fastest(entry: Entry) -> str:
+    """The lowest time per output token of a generation, of cells whose tokens are right; empty of all else."""
+    times, wrong = entry.brief.get("tpot_ms", ()), entry.brief.get("wrong", ())
+    right = [ms for ms, bad in zip(times, wrong, strict=False) if _finite(ms) and not bad]
+    return f"TPOT {duration(min(right) / 1e3)}" if right else ""
 
 
 def _states(entry: Entry) -> list[tuple[str, bool]]:
@@ -196,8 +211,10 @@ def _entry(one: Entry) -> dict[str, Any]:
         "inferlab_version": one.inferlab_version,
         "node": one.node,
         "note": one.note,
+        "labels": dict(one.labels),
         "status": one.status,
         "cells": [_cell(cell) for cell in one.cells],
+        **({"generation": dict(one.brief)} if one.kind == "generation" else {}),
     }
 
 
@@ -211,6 +228,9 @@ def _cell(one: CellEntry) -> dict[str, Any]:
         "status": one.status,
         "failure": None if one.failure is None else {"code": one.failure.code, "message": one.failure.message},
         "wrong_outputs": one.wrong,
+        "engine_version": one.engine_version,
+        "machine": one.machine,
+        "peak_memory_bytes": _plain(one.peak_memory_bytes),
         "processes": one.runs,
         "items_per_sec": _plain(one.items_per_sec),
         "items_per_sec_interval": _interval(one.items_per_sec_low, one.items_per_sec_high),

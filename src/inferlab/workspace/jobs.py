@@ -93,7 +93,7 @@ def _worked(
         environments.install(request.engine, listener=listen)
         return Ended("done")
     _refuse_changed(job, request, store, listen)
-    lab = Lab(store, executor, job.project_id)
+    lab = Lab(store, executor, job.project_id, getattr(request, "entry_labels", ()))
     # The entry may have been removed since.
     before = job.entry_id if job.entry_id and store.has(job.entry_id) else None
     if isinstance(request, BenchmarkRequest):

@@ -53,6 +53,8 @@ class BenchmarkRequest:
         "The version on the other side; the engine may be the same where the versions differ."
     )
     fresh: bool = told(f"Of a comparison: {COMPARISON['fresh'].help}", False)
+    #: What its entry is marked with.
+    entry_labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class ComparisonRequest:
     margin: float = 0.01
     #: Processes are started from nothing rather than forked.
     fresh: bool = False
+    entry_labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = 
     if cells > _MOST_CELLS:
         raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
     if other_engine is None:
-        return BenchmarkRequest(plan, asked.against)
+        return BenchmarkRequest(plan, asked.against, entry_labels=asked.entry_labels)
     against = rival or side
     if plan.engines == (other_engine,) and against.model.digest == model.digest:
         engine = title(other_engine)
@@ -162,7 +165,9 @@ def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = 
     validate_plan(other)
     split(plan, other)
     # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
-    return ComparisonRequest(other, plan, _labels((other, against), (plan, side)), plan.time_s, fresh=asked.fresh)
+    names = _labels((other, against), (plan, side))
+    labels = asked.entry_labels
+    return ComparisonRequest(other, plan, names, plan.time_s, fresh=asked.fresh, entry_labels=labels)
 
 
 def planned(plan: Plan, model: Model) -> Plan:

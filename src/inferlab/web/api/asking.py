@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from inferlab.options.kinds import Flag, Number, Whole, Word
 from inferlab.options.option import Option, of_command
-from inferlab.options.plan import PLAN, make_plan
+from inferlab.options.plan import LABELS, PLAN, make_plan
 from inferlab.options.profile import PROFILE, make_profile
 from inferlab.records.profile import LEVELS
 from inferlab.workspace.requests import ONE_BY_ONE, BenchmarkRequest, ProfileRequest
@@ -154,7 +154,8 @@ _OF_RECORD = {"version", "compare_engine", "compare_version", "against", "fresh"
 
 def _benchmark(body: Asking) -> BenchmarkRequest:
     own = body.model_dump(include=_OF_RECORD)
-    return BenchmarkRequest(plan=make_plan("", _values(body, _BENCHMARK)), **own)
+    labels = LABELS["label"].check(body.model_dump()["labels"])
+    return BenchmarkRequest(plan=make_plan("", _values(body, _BENCHMARK)), **own, entry_labels=labels)
 
 
 def _profile(body: Any) -> ProfileRequest:
@@ -174,8 +175,11 @@ _LEVELS = "Measure copies with zeroed weights on engines that impose none."
 _ROOFLINE = "Measure the ceilings of the machine, and what limits each layer."
 _NAME = {"name": (str, Field(description="Its name, up to 80 characters.", examples=["Pruned 80 %"]))}
 
+_TOLD = LABELS["label"].help.replace(" May be repeated.", "")
+_MARKED: dict[str, Any] = {"labels": (dict[str, str], Field({}, description=_TOLD, examples=[{"branch": "main"}]))}
 BenchmarkBody = Annotated[
-    BenchmarkRequest, _body(_request_model("BenchmarkAsking", BenchmarkRequest, _BENCHMARK, _LISTS), _benchmark)
+    BenchmarkRequest,
+    _body(_request_model("BenchmarkAsking", BenchmarkRequest, _BENCHMARK, _LISTS, **_MARKED), _benchmark),
 ]
 ProfileBody = Annotated[
     ProfileRequest,

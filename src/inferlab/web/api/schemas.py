@@ -229,22 +229,24 @@ class Ratio(Answer):
     outputs_match: bool | None
 
 
-@of_record(Entry, without=("model_digest", "brief", "cells"))
+@of_record(Entry, without=("model_digest", "brief", "cells", "labels"))
 class EntryFacts(Answer):
     """What an entry is called, and where it comes from."""
 
     name: str
     status: str
     against: str | None
+    entry_labels: dict[str, str]
 
     @classmethod
     def more(cls, record: Entry, context: Sources) -> dict[str, Any]:
         """What it is called, without folders of the server."""
         title, against = context.without_folder(record.title), record.brief.get("against")
-        return {"name": name_of(record), "title": title, "against": against}
+        labels = dict(record.labels)
+        return {"name": name_of(record), "title": title, "against": against, "entry_labels": labels}
 
 
-@of_record(Entry, without=("model_digest", "brief"))
+@of_record(Entry, without=("model_digest", "brief", "labels"))
 class EntryLine(EntryFacts):
     """A line of the history: a benchmark, a comparison, a capacity, a recommendation, a profile or a version."""
 
