@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -30,31 +31,38 @@ NAMES: dict[str, str] = {
     "bert_3layer": "a BERT of 3 layers of 384 units: 17.4 million parameters",
     "digits": "a small CNN trained on scikit-learn's digits, with its held-back data",
 }
-#: Those that generate tokens (inferlab generate), as GGUF files in 32 bits.
+#: Those that generate tokens (inferlab generate), in 32 bits: GGUF files, and folders with ONNX and safetensors.
 GENERATIVE: dict[str, str] = {
     "llama": "a Llama of 6 layers of 288 units: 15.2 million parameters",
     "llama_tiny": "a Llama of 2 layers of 64 units: 0.1 million parameters",
+    "bart": "an encoder–decoder (BART) of 3 and 3 layers of 256 units: 11.3 million parameters",
+    "bart_tiny": "a BART of 2 and 2 layers of 64 units: 0.2 million parameters",
 }
 
 
 def build(name: str, listener: Listener = ignore) -> Path:
-    """Make a built-in model, unless it is in the cache already, and return its file."""
+    """Make a built-in model, unless it is in the cache already, and return its file or folder."""
     if name not in NAMES and name not in GENERATIVE:
         raise BadInput(f"There is no built-in model '{name}'. There are: {', '.join((*NAMES, *GENERATIVE))}.")
     if name == "digits":
         return _DATA / "digits.onnx"
     ending = "gguf" if name in GENERATIVE else "onnx"
     path = cache_folder() / "demo" / f"{name}-v{_VERSION}.{ending}"
-    if path.is_file():
+    if name.startswith("bart"):
+        path = path.with_suffix("")
+    if path.exists():
         return path
     listener(Event("build", {"model": name}, 0.0))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            if name in GENERATIVE:
-                _write_llama(name, file)
-            else:
-                file.write(_make(name).SerializeToString())
+        if name.startswith("bart"):
+            _write_bart(name, path)
+        else:
+            with whole_file(path) as file:
+                if name in GENERATIVE:
+                    _write_llama(name, file)
+                else:
+                    file.write(_make(name).SerializeToString())
     except OSError as error:
         raise BadInput(f"demo:{name} cannot be stored in {path.parent}: {error.strerror or error}.") from error
     listener(Event("build", {"model": name}, 1.0))
@@ -73,6 +81,22 @@ def _write_llama(name: str, file: BinaryIO) -> None:
         demo_llama.write(file, layers=6, hidden=288, heads=6, kv_heads=6, feed_forward=768, vocabulary=16000)
     else:
         demo_llama.write(file, layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=128, vocabulary=256)
+
+
+def _write_bart(name: str, folder: Path) -> None:
+    """Write a folder that appears whole."""
+    from inferlab.model import demo_bart
+
+    shape = demo_bart.Shape(2, 64, 4, 128, 256, 128)
+    if name == "bart":
+        shape = demo_bart.Shape(3, 256, 4, 1024, 8000, 1024)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as made:
+        demo_bart.write(Path(made), shape)
+        try:
+            Path(made).rename(folder)
+        except OSError:
+            if not folder.is_dir():  # unless another process was faster
+                raise
 
 
 def _make(name: str) -> ModelProto:

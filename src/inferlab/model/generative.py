@@ -6,40 +6,85 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
+from inferlab.child import past_present
 from inferlab.codec import parse_json, read_text
 from inferlab.errors import BadInput
+from inferlab.model import demo
 from inferlab.model.confined import confined
+from inferlab.model.decoders import read_decoders
+from inferlab.model.detokenizer import special_tokens
 from inferlab.model.gguf import GgufFile, read_gguf
 from inferlab.model.onnx_file import files_digest
 from inferlab.model.reading import locate, weight_files
 from inferlab.records import Listener, ignore
-from inferlab.records.generation import GenerativeModel, TensorGroup
+from inferlab.records.generation import Encoder, GenerativeModel, TensorGroup
+
+Config = Mapping[str, Any]
 
 _LONGEST_HEADER = 100 << 20
-# How families of transformers call the same.
+# How families of transformers call the same; of encoder–decoders the decoder's comes first.
 _NAMES = {
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "layers": (
+        *("decoder_layers", "num_decoder_layers", "decoder_num_hidden_layers"),
+        *("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    ),
+    "heads": (
+        *("decoder_attention_heads", "decoder_num_attention_heads"),
+        *("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    ),
+    "kv_heads": ("decoder_num_key_value_heads", "num_key_value_heads"),
+    "head_size": ("head_dim", "d_kv"),
     "hidden": ("hidden_size", "n_embd", "d_model"),
-    "context": ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"),
+    "context": ("max_target_positions", "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"),
     "vocabulary": ("vocab_size",),
+    "encoder_layers": ("encoder_layers", "encoder_num_hidden_layers", "num_layers"),
 }
 _GENERATES = ("ForCausalLM", "LMHeadModel")
+_TRANSLATES = ("ForConditionalGeneration",)
+_USUAL_RATE = 16000
+# Moonshine's own program takes less than this; more takes memory with the square of its length.
+_LONGEST_SAMPLES_S = 64.0
+# Whisper has a frame each 10 ms, and half as many positions.
+_SECONDS_PER_POSITION = 0.02
 
 
 def read_generative(name: str, listener: Listener = ignore) -> GenerativeModel:
     """Find a model by its source and read what it is; refuses what does not generate tokens."""
+    folder = _folder(name, listener)
+    if folder is not None and past_present.looks_generative(str(folder)):
+        return _of_graphs(folder, name)
+    if folder is not None and _has_torch_weights(folder):
+        return _of_folder(folder, name)
     located = locate(name, listener)
     if located.kind == "gguf":
         return _of_gguf(located.path, name)
     if located.kind == "transformers":
         return _of_folder(located.path, name)
+    if located.kind == "onnx":
+        return _of_graphs(located.path, name)
     raise BadInput(
-        f"{name} is a model of kind {located.kind}, which inferlab generate does not run; it takes GGUF files and "
-        "Hugging Face folders. Measure it with: inferlab benchmark"
+        f"{name} is a model of kind {located.kind}, which inferlab generate does not run; it takes GGUF files, "
+        "Hugging Face folders, and ONNX with past and present. Measure it with: inferlab benchmark"
     )
+
+
+def _folder(name: str, listener: Listener) -> Path | None:
+    """The folder that a source names, if it names one."""
+    if name.startswith("demo:"):
+        path = demo.build(name.removeprefix("demo:"), listener)
+        return path if path.is_dir() else None
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_dir() else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _has_torch_weights(folder: Path) -> bool:
+    """Whether a folder has safetensors with their configuration."""
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
 def _of_gguf(path: Path, source: str) -> GenerativeModel:
@@ -110,33 +155,35 @@ def _main_type(groups: tuple[TensorGroup, ...]) -> str:
 
 
 def _of_folder(folder: Path, source: str) -> GenerativeModel:
-    config = _read_config(folder)
-    architecture = next(iter(config.get("architectures") or [""]), "") or str(config.get("model_type", ""))
+    config = _read_config(folder / "config.json")
+    architecture = _architecture(config)
     text = config.get("text_config") or config
-    if config.get("is_encoder_decoder"):
-        raise BadInput(
-            f"{source} is an encoder–decoder ({architecture}); inferlab generate measures decoder-only models."
-        )
-    if not architecture.endswith(_GENERATES):
+    has_encoder = bool(config.get("is_encoder_decoder"))
+    if not architecture.endswith(_TRANSLATES if has_encoder else _GENERATES):
         raise BadInput(
             f"{source} is a {architecture}, which does not generate text. Measure it with: inferlab benchmark"
         )
 
     def number(what: str) -> int:
-        for name in _NAMES[what]:
-            if isinstance(text.get(name), int) and text[name] > 0:
-                return int(text[name])
-        raise BadInput(f"{source} cannot be read: its config.json has no {_NAMES[what][0]}.")
+        value = _number(text, what)
+        if value is None:
+            raise BadInput(f"{source} cannot be read: its config.json has no {_NAMES[what][-1]}.")
+        return value
 
     layers, heads, hidden = number("layers"), number("heads"), number("hidden")
-    kv_heads = text.get("num_key_value_heads") or heads
-    head_size = text.get("head_dim") or hidden // heads
-    if not isinstance(kv_heads, int) or not isinstance(head_size, int):
-        raise BadInput(f"{source} cannot be read: its config.json has no numbers of heads.")
+    kv_heads = _number(text, "kv_heads") or heads
+    head_size = _number(text, "head_size") or hidden // heads
     files = weight_files(folder)
     if any(file.suffix != ".safetensors" for file in files):
         raise BadInput(f"{source} has pickled weights; save it again as safetensors to measure it.")
-    groups = _groups(tensor for file in files for tensor in _read_safetensors(file))
+    tensors = [tensor for file in files for tensor in _read_safetensors(file)]
+    groups = _groups(tensor[1:] for tensor in tensors)
+    encoder = None
+    if has_encoder:
+        of_encoder = sum(
+            count for name, _, count, _ in tensors if name.removeprefix("model.").startswith("encoder.")
+        )
+        encoder = _encoder(folder, config, _takes(config), of_encoder, source)
     return GenerativeModel(
         kind="transformers",
         source=source,
@@ -149,16 +196,144 @@ def _of_folder(folder: Path, source: str) -> GenerativeModel:
         heads=heads,
         kv_heads=kv_heads,
         kv_values_per_token=layers * kv_heads * head_size * 2,
-        context=number("context"),
+        # An encoder–decoder may tell distances of tokens only, and then has no limit.
+        context=_number(text, "context") if has_encoder else number("context"),
         vocabulary=number("vocabulary"),
         precision=_main_type(groups),
         tensors=groups,
+        encoder=encoder,
     )
 
 
-@confined(reads=["folder"])
-def _read_config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
+def _of_graphs(path: Path, source: str) -> GenerativeModel:
+    """ONNX graphs that take their cache as inputs; a configuration beside them says what graphs do not."""
+    home = path if path.is_dir() else path.parent
+    if not path.is_dir() and path.parent.name == "onnx" and not (home / "config.json").is_file():
+        home = path.parent.parent
+    config = _read_config(home / "config.json") if (home / "config.json").is_file() else {}
+    graphs = read_decoders(path, source)
+    text = config.get("text_config") or config
+    vocabulary = graphs.vocabulary or _number(text, "vocabulary")
+    if vocabulary is None:
+        raise BadInput(f"{source} cannot be read: neither its output logits nor a config.json has a vocabulary.")
+    groups = _groups(graphs.tensors)
+    encoder = None
+    if graphs.takes:
+        takes = cast(Literal["tokens", "samples", "features"], graphs.takes)
+        encoder = _encoder(home, config, takes, graphs.encoder_parameters, source, graphs.bands)
+    usual = "encoder–decoder" if encoder else "decoder"
+    torch_weights = path.is_dir() and _has_torch_weights(path)
+    described = [*([home / "config.json"] if config else []), *(weight_files(path) if torch_weights else [])]
+    return GenerativeModel(
+        kind="ort" if graphs.is_ort else "onnx",
+        source=source,
+        path=str(path),
+        digest=files_digest([*described, *graphs.files]),
+        size_bytes=sum(file.stat().st_size for file in graphs.files),
+        architecture=_architecture(config) or f"{usual} with past and present",
+        parameters=sum(group.parameters for group in groups),
+        layers=graphs.layers,
+        heads=_number(text, "heads") or graphs.heads,
+        kv_heads=graphs.kv_heads,
+        kv_values_per_token=graphs.kv_values_per_token,
+        context=_number(text, "context"),
+        vocabulary=vocabulary,
+        precision=_main_type(groups),
+        tensors=groups,
+        encoder=encoder,
+        torch_weights=torch_weights,
+    )
+
+
+def _encoder(
+    folder: Path,
+    config: Config,
+    takes: Literal["tokens", "samples", "features"],
+    parameters: int,
+    source: str,
+    bands: int | None = None,
+) -> Encoder:
+    """The encoder by its configuration; what no file says of the tokens, a tokenizer may."""
+    generation = _beside(folder, "generation_config.json")
+    special = {} if "decoder_start_token_id" in {**config, **generation} else special_tokens(folder)
+    start = _token(generation, config, "decoder_start_token_id", "bos_token_id")
+    start = special.get("<s>") if start is None else start
+    if start is None:
+        raise BadInput(
+            f"{source} does not say with which token its decoder begins: put a config.json with "
+            "decoder_start_token_id beside it."
+        )
+    end = _token(generation, config, "eos_token_id")
+    features = _beside(folder, "preprocessor_config.json")
+    rate = features.get("sampling_rate")
+    longest_s = None
+    if takes == "features":
+        longest_s = int(config.get("max_source_positions") or 1500) * _SECONDS_PER_POSITION
+    elif takes == "samples":
+        longest_s = _LONGEST_SAMPLES_S
+    return Encoder(
+        takes=takes,
+        parameters=parameters,
+        start_tokens=(start, *(_forced_tokens(generation) if takes == "features" else ())),
+        end_token=special.get("</s>") if end is None else end,
+        layers=_number(config, "encoder_layers"),
+        sampling_rate=None if takes == "tokens" else rate if isinstance(rate, int) and rate > 0 else _USUAL_RATE,
+        bands=(bands or int(config.get("num_mel_bins") or 80)) if takes == "features" else None,
+        longest_s=longest_s,
+    )
+
+
+def _forced_tokens(generation: Config) -> tuple[int, ...]:
+    """What Whisper's decoder is told before its first word: English, to transcribe, no times."""
+    try:
+        if "lang_to_id" in generation:
+            language = generation["lang_to_id"].get("<|en|>")
+            told = [language, generation["task_to_id"]["transcribe"], generation.get("no_timestamps_token_id")]
+        else:
+            forced = [token for _, token in generation.get("forced_decoder_ids") or ()]
+            told = forced or [generation.get("no_timestamps_token_id")]
+        return tuple(int(token) for token in told if token is not None)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"generation_config.json cannot be read: it is damaged ({error}).") from error
+
+
+def _takes(config: Config) -> Literal["tokens", "samples", "features"]:
+    """What the encoder of a folder takes, by its family."""
+    if str(config.get("model_type", "")).startswith("moonshine"):
+        return "samples"
+    return "features" if "num_mel_bins" in config else "tokens"
+
+
+def _architecture(config: Config) -> str:
+    named = config.get("architectures") or [""]
+    return str(named[0] if isinstance(named, list) else "") or str(config.get("model_type", ""))
+
+
+def _number(config: Config, what: str) -> int | None:
+    """A number of a configuration by one of its names."""
+    for name in _NAMES[what]:
+        if isinstance(config.get(name), int) and config[name] > 0:
+            return int(config[name])
+    return None
+
+
+def _token(generation: Config, config: Config, *names: str) -> int | None:
+    """A token id; the first of several."""
+    for name in names:
+        for place in (generation, config):
+            value = place.get(name)
+            value = value[0] if isinstance(value, list) and value else value
+            if isinstance(value, int) and value >= 0:
+                return value
+    return None
+
+
+def _beside(folder: Path, name: str) -> Config:
+    return _read_config(folder / name) if (folder / name).is_file() else {}
+
+
+@confined(reads=["file"])
+def _read_config(file: Path) -> dict[str, Any]:
     try:
         content = parse_json(read_text(file))
     except (OSError, ValueError) as error:
@@ -169,8 +344,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 @confined(reads=["path"])
-def _read_safetensors(path: Path) -> list[tuple[str, int, int]]:
-    """The type, the parameters and the bytes of every tensor; each lies within the file."""
+def _read_safetensors(path: Path) -> list[tuple[str, str, int, int]]:
+    """The name, the type, the parameters and the bytes of every tensor; each lies within the file."""
     whole = path.stat().st_size
     try:
         with path.open("rb") as file:
@@ -188,7 +363,7 @@ def _read_safetensors(path: Path) -> list[tuple[str, int, int]]:
             begin, end = tensor["data_offsets"]
             if 8 + length + end > whole:
                 raise ValueError("a tensor lies beyond its end")
-            found.append((str(tensor["dtype"]), parameters, int(end - begin)))
+            found.append((name, str(tensor["dtype"]), parameters, int(end - begin)))
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read: it is cut off or damaged ({error}).") from error
     return found
