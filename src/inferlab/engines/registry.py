@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from inferlab import machine
 from inferlab.engines import environments
@@ -29,9 +30,27 @@ from inferlab.worker import Launch, Worker
 FAKE = "fake"
 
 # Engines whose package is an extra of ours, and what they import.
-_EXTRAS = {"torch": "torch", "mnn": "MNN", "llamacpp": "xllamacpp"}
+_EXTRAS = {
+    "torch": "torch",
+    "mnn": "MNN",
+    "llamacpp": "xllamacpp",
+    "openvino-genai": "openvino_genai",
+    "onnxruntime-genai": "onnxruntime_genai",
+}
+# Extras that are not called as their engine.
+_EXTRA_NAMES = {"openvino-genai": "genai", "onnxruntime-genai": "genai"}
+# A server that the user names by its address, and the variable by which its client learns it.
+_SERVER = {"builtin": "http_server", "class": "HttpServer"}
+_SERVER_SCHEMES = ("http://", "https://")
+_SERVER_VARIABLE = "INFERLAB_SERVER"
 # Engines whose generation is a class of its own: the child's module and the class.
-_GENERATORS = {"torch": ("torch.generation", "TorchGenerator"), "fake": ("fake", "FakeGenerator")}
+_GENERATORS = {
+    "torch": ("torch.generation", "TorchGenerator"),
+    "onnxruntime": ("onnxruntime_generation", "OnnxRuntimeGenerator"),
+    "openvino": ("openvino_generation", "OpenVinoGenerator"),
+    "fake": ("fake", "FakeGenerator"),
+}
+_ONLY_GENERATE = frozenset({"llamacpp", "openvino-genai", "onnxruntime-genai"})
 # The newest ONNX IR that an engine with an environment of its own reads (ENGINES.md: tried).
 _NEWEST_IR = {"deepsparse": 8}
 # Into the file itself, or beside it.
@@ -68,12 +87,14 @@ NOT_HERE = (NotInstalled, NotForThisMachine)
 
 def launch(name: str) -> Launch:
     """How to start a child for an engine: one of ours, `path/to/file.py:ClassName`, or a plug-in's."""
+    if is_server(name):
+        return _launch_server(name)
     if name in BUILTIN and name not in SPECS:
         if name in _EXTRAS and importlib.util.find_spec(_EXTRAS[name]) is None:
             raise NotInstalled(name, _extra(name))
         return Launch(
             name,
-            {"builtin": name, "class": BUILTIN[name]},
+            {"builtin": name.replace("-", "_"), "class": BUILTIN[name]},
             converts=name in _CONVERTS,
             advice=_ADVICE.get(name, {}),
             safe_options=_safe_options(name),
@@ -91,10 +112,20 @@ def launch(name: str) -> Launch:
 def launch_generator(name: str) -> Launch:
     """How to start a child for an engine that generates tokens."""
     usual = launch(name)
-    if name not in _GENERATORS:
+    if engine_name(name) not in _GENERATORS:
         return usual
-    module, kind = _GENERATORS[name]
+    module, kind = _GENERATORS[engine_name(name)]
     return replace(usual, reference={"builtin": module, "class": kind})
+
+
+def is_server(name: str) -> bool:
+    """Whether an engine is a server that is named by its address."""
+    return name.startswith(_SERVER_SCHEMES)
+
+
+def generators() -> list[str]:
+    """The engines of ours that generate tokens."""
+    return [name for name in BUILTIN if name in _ONLY_GENERATE or (name in _GENERATORS and name != FAKE)]
 
 
 def refuse_extra(name: str) -> None:
@@ -183,7 +214,8 @@ def stamp(launch: Launch) -> list[Any]:
     found: list[Any] = [launch.name] if name != launch.name else []
     with contextlib.suppress(metadata.PackageNotFoundError):
         found.append(metadata.version(launch.name))
-    for source in (_CHILD_ENGINES / f"{name}.py", _CHILD_ENGINES / name / "__init__.py"):
+    module = launch.reference.get("builtin", name).replace(".", "/")
+    for source in (_CHILD_ENGINES / f"{module}.py", _CHILD_ENGINES / module / "__init__.py"):
         with contextlib.suppress(OSError):
             found.append(source.stat().st_mtime_ns)
     return found
@@ -206,7 +238,15 @@ def _known() -> list[str]:
 
 
 def _extra(name: str) -> str:
-    return f"pip install 'inferlab[{name}]'"
+    return f"pip install 'inferlab[{_EXTRA_NAMES.get(name, name)}]'"
+
+
+def _launch_server(address: str) -> Launch:
+    parts = urlsplit(address)
+    if not parts.hostname or parts.query or parts.fragment or parts.username or parts.password:
+        raise BadInput(f"Engine '{address}' is no address of a server. Write it as http://127.0.0.1:8000.")
+    # Ours, and it reads no model; unlike other engines it needs the network.
+    return Launch(address, _SERVER, trusted=True, environment={_SERVER_VARIABLE: address})
 
 
 def _launch_isolated(name: str) -> Launch:

@@ -15,13 +15,15 @@ from inferlab.settings import cache_folder
 
 #: The entry points of engines that come with other packages.
 GROUP = "inferlab.engines"
-#: The class of each engine that comes with inferlab, in the child's module of the same name.
+#: The class of each engine that comes with inferlab, in the child's module of the same name (with _ for -).
 BUILTIN = {
     "onnxruntime": "OnnxRuntime",
     "openvino": "OpenVino",
     "torch": "Torch",
     "mnn": "Mnn",
     "llamacpp": "LlamaCpp",
+    "openvino-genai": "OpenVinoGenai",
+    "onnxruntime-genai": "OnnxRuntimeGenai",
     "deepsparse": "DeepSparse",
     "executor": "Executor",
     "fake": "Fake",
