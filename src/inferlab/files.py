@@ -83,7 +83,9 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove the folder and what is in it."""
-        _remove(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
+        if Path(self.path).exists():
+            _remove(self.path)
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -92,21 +94,13 @@ class Scratch:
 @functools.cache  # once in a process is enough
 def _remove_abandoned(parent: str) -> None:
     """Remove the user's scratch folders whose owners were killed."""
-    with contextlib.suppress(OSError), os.scandir(parent) as entries:
-        for entry in entries:
-            if not entry.name.startswith(_PREFIX) or not _is_own_folder(entry):
-                continue
-            if (handle := _lock(entry.path)) is not None:
-                _remove(entry.path)
+    for path in Path(parent).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if own and (handle := _lock(str(path))) is not None:
+                _remove(str(path))
                 os.close(handle)
-
-
-def _is_own_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        found = entry.stat(follow_symlinks=False)
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _lock(path: str, wait: bool = False) -> int | None:

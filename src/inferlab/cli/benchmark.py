@@ -7,9 +7,19 @@ from typing import Any
 
 import click
 
-from inferlab.cli.options import BASELINE, MODELS, Command, declared_options, given_options, plan_option
+from inferlab.cli.command import (
+    BASELINE,
+    MODELS,
+    Command,
+    Work,
+    declared_options,
+    given_options,
+    measures,
+    plan_option,
+    strict_code,
+    strict_option,
+)
 from inferlab.cli.terminal import Log
-from inferlab.cli.work import Work, measures, strict_code, strict_option
 from inferlab.errors import BadInput
 from inferlab.options.plan import BENCHMARK, make_plan
 from inferlab.records import Benchmark, Outcome, Plan

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from inferlab.cli.options import MODELS, Command, declared_options
+from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
 from inferlab.cli.terminal import show_blocks
-from inferlab.cli.work import Work, measures
 from inferlab.options.kinds import Share
 from inferlab.options.plan import PLAN, make_plan
 from inferlab.records.bisection import Bisection, BisectionMetric

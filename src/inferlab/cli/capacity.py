@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, Command, declared_options
-from inferlab.cli.work import Work, measures, strict_code, strict_option
+from inferlab.cli.command import MODELS, Command, Work, declared_options, measures, strict_code, strict_option
 from inferlab.options.plan import PLAN, make_plan
 
 if TYPE_CHECKING:

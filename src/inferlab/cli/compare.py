@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, Command, declared_options
+from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
 from inferlab.cli.terminal import show_blocks
-from inferlab.cli.work import Work, measures
 from inferlab.errors import BadInput
 from inferlab.options.option import Option
 from inferlab.options.plan import COMPARISON, PER_ARM

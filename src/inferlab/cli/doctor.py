@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferlab.cli.command import export_option
 from inferlab.cli.terminal import Log, unescaped
-from inferlab.cli.work import export_option
 
 if TYPE_CHECKING:
     from inferlab.records import FactState

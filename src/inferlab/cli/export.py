@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from inferlab.cli.command import opened, store_option
 from inferlab.cli.terminal import Log
-from inferlab.cli.work import opened, store_option
 from inferlab.errors import BadInput
 
 _HELP = """Write a PyTorch model as ONNX, or entries of the store as a file.

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
+from inferlab.cli.command import MODELS, Command, DeclaredValue, Work, measures, strict_option
 from inferlab.cli.compare import exit_code
-from inferlab.cli.options import MODELS, Command, DeclaredValue
-from inferlab.cli.work import Work, measures, strict_option
 from inferlab.errors import BadInput
 from inferlab.options.plan import COMPARISON
 from inferlab.records import ComparisonSweep

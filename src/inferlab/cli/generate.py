@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import Command, declared_options, given_options, plan_option
+from inferlab.cli.command import (
+    Command,
+    Work,
+    declared_options,
+    given_options,
+    measures,
+    plan_option,
+    strict_option,
+)
 from inferlab.cli.terminal import show_blocks
-from inferlab.cli.work import Work, measures, strict_option
 from inferlab.errors import BadInput
 from inferlab.options.generation import GENERATION, make_generation_plan
 from inferlab.options.plan import LABELS

@@ -9,8 +9,7 @@ from typing import get_args
 
 import click
 
-from inferlab.cli.options import declared_options
-from inferlab.cli.work import opened, store_option
+from inferlab.cli.command import declared_options, opened, store_option
 from inferlab.options.plan import LABELLED
 from inferlab.records import Status
 from inferlab.store import Entry

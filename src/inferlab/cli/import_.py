@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.work import opened, store_option
+from inferlab.cli.command import opened, store_option
 
 
 @click.command("import")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, Command, declared_options
-from inferlab.cli.work import Work, measures
+from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
 from inferlab.errors import BadInput
 from inferlab.options.plan import make_plan
 from inferlab.options.version import VERSION

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.options import MODELS, Command, declared_options, given_options
+from inferlab.cli.command import MODELS, Command, Work, declared_options, given_options, measures
 from inferlab.cli.terminal import show_blocks
-from inferlab.cli.work import Work, measures
 from inferlab.errors import BadInput
 from inferlab.options.plan import make_plan
 from inferlab.options.profile import PROFILE, make_profile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from inferlab.cli.command import opened, store_option
 from inferlab.cli.terminal import agree
-from inferlab.cli.work import opened, store_option
 
 
 @click.command("prune")

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from inferlab.cli.options import MODELS, Command, declared_options
-from inferlab.cli.work import Work, measures
+from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
 from inferlab.options.plan import PLAN, make_plan
 from inferlab.records import FleetRecommendation, Recommendation
 

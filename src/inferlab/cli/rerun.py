@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.work import Work, export_option, opened, quiet_option, store_option, strict_option, yes_option
+from inferlab.cli.command import Work, export_option, opened, quiet_option, store_option, strict_option, yes_option
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, ComparisonSweep
 from inferlab.store import Stored

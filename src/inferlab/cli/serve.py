@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.work import store_option
+from inferlab.cli.command import store_option
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])?(?:I?B)?")
 _OPEN = "Let everyone on this machine in without a token; refused for addresses that other machines can reach."

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.options import BASELINE
-from inferlab.cli.work import export_option, opened, store_option
+from inferlab.cli.command import BASELINE, export_option, opened, store_option
 
 _NOTE = 'Write a note beside it first, in place of the one it had; "" removes it.'
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.work import store_option
+from inferlab.cli.command import store_option
 
 
 @click.group("store")

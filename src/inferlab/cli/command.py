@@ -1,18 +1,28 @@
-"""Declared options as options of commands: their values, their help in groups, and `--plan FILE.yaml`."""
+"""What commands share: declared options and --plan FILE.yaml; the store, log and file of those that measure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferlab.cli.terminal import Log, show_blocks
 from inferlab.codec import MOST_YAML_BYTES, parse_yaml, read_text
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, NotSaved
 from inferlab.options.kinds import Flag, Word
 from inferlab.options.option import GROUPS, Option, of_command, refuse_unknown
 from inferlab.units import shortened
+
+if TYPE_CHECKING:
+    from inferlab.lab import Lab
+    from inferlab.records import OutputCheck
+    from inferlab.store.store import Store
+    from inferlab.views.results import Result, View
+    from inferlab.views.tables import Block
 
 MODELS = """MODEL is a path to an ONNX file or to a folder with one, an OpenVINO IR (.xml), a torch.export program
 (.pt2), a TorchScript file, an https:// URL, hf:ORG/NAME[/FILE], zoo:STUB, or a built-in demo:NAME (demo:resnet50,
@@ -36,6 +46,23 @@ class Command(click.Command):
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; what a command that measures needs is made of it: where to save and show, releases of engines."""
+        left = super().parse_args(ctx, args)
+        if "no_save" in ctx.params and not ctx.resilient_parsing:
+            take = ctx.params.pop
+            work = Work(
+                take("store_url"),
+                take("no_save"),
+                take("quiet"),
+                take("export_path"),
+                take("yes"),
+                take("label", None) or (),
+            )
+            work.need_engines([*(ctx.params.get("engine") or ()), *(ctx.params.get("measure") or ())])
+            ctx.params["work"] = work
+        return left
 
 
 class DeclaredValue(click.ParamType[Any]):
@@ -193,3 +220,170 @@ def _value(path: Path, key: str, param: click.Parameter, value: Any) -> Any:
             raise BadInput(f"The plan {path}: '{key}' takes one value, not a list.")
         return [str(one) for one in value]
     return [str(value)] if several else str(value)
+
+
+# Of commands that measure.
+
+_STORE = "A path or postgresql:// URL.  [default: $INFERLAB_STORE, or your own store]"
+_EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report that opens offline."
+
+store_option = click.option("--store", "store_url", metavar="URL", help=_STORE)
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
+export_option = click.option("-x", "--export_path", type=click.Path(path_type=Path), help=_EXPORT)
+yes_option = click.option(
+    "--yes",
+    is_flag=True,
+    help="Install releases of engines that are named, such as onnxruntime==1.22.1, without asking.",
+)
+strict_option = click.option(
+    "--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5)."
+)
+
+
+@contextmanager
+def opened(store_url: str | None, make: bool = False) -> Iterator[Store]:
+    """The store that a command reads or changes; one that is not there is made only where that is wanted."""
+    from inferlab.store import open_store
+
+    with open_store(store_url, make) as store:
+        yield store
+
+
+class Work:
+    """One measurement of a command: where it is saved, what is said on the way, and how it ends."""
+
+    def __init__(
+        self,
+        store_url: str | None,
+        no_save: bool,
+        quiet: bool,
+        export_path: Path | None = None,
+        yes: bool = False,
+        labels: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self.log = Log(quiet)
+        self._yes, self._labels = yes, labels
+        self._store_url, self._no_save, self._export_path = store_url, no_save, export_path
+        if export_path:
+            from inferlab.views import files
+
+            files.check_writable(export_path)
+
+    def need_engines(self, engines: Iterable[str]) -> None:
+        """Install the releases among these engines that are missing, after a question or with --yes."""
+        releases = [name for name in dict.fromkeys(engines) if "==" in name]
+        if not releases:
+            return
+        from inferlab.engines import environments, registry
+        from inferlab.engines.specs import spec_of
+        from inferlab.records import is_release
+
+        missing = [name for name in releases if is_release(name) and not environments.interpreter_of(name)]
+        if not missing:
+            return
+        size_mb = sum(spec_of(name).size_bytes for name in missing) / 1e6
+        if not self._yes:
+            if not sys.stdin.isatty():
+                raise registry.NotInstalled(
+                    missing[0], f"inferlab engines install {missing[0]}, or give --yes to install it on first use"
+                )
+            question = f"Install {', '.join(missing)}? That takes about {size_mb:.0f} MB."
+            if not click.confirm(question, err=True, default=True):
+                raise registry.NotInstalled(missing[0], f"inferlab engines install {missing[0]}")
+        for name in missing:
+            environments.install(name, listener=self.log)
+
+    def agree_to_releases(self, engine: str, count: int, versions: Sequence[str]) -> None:
+        """Ask once whether so many of these releases may be installed, where any is missing."""
+        from inferlab.engines import environments, registry
+        from inferlab.engines.specs import spec_of
+
+        names = [f"{engine}=={version}" for version in versions]
+        missing = [name for name in names if not environments.interpreter_of(name)]
+        if not missing or self._yes:
+            return
+        count = min(count, len(missing))
+        if not sys.stdin.isatty():
+            raise registry.NotInstalled(missing[0], "--yes, which installs every release that is needed")
+        size_mb = count * spec_of(missing[0]).size_bytes / 1e6
+        if not click.confirm(f"Install up to {count} releases of {engine}, about {size_mb:.0f} MB?", err=True):
+            raise registry.NotInstalled(missing[0], "--yes, which installs every release that is needed")
+        self._yes = True
+
+    @contextmanager
+    def lab(self) -> Iterator[Lab]:
+        """The laboratory, on the store that results are saved in."""
+        from inferlab.lab import Lab
+        from inferlab.lab.labels import entry_labels
+        from inferlab.store import saving_store
+
+        with self.log:
+            if self._no_save:
+                yield Lab()
+                return
+            with saving_store(self._store_url, self.log) as store:
+                yield Lab(store, labels=entry_labels(self._labels))
+
+    def show(self, record: Result, blocks: Iterable[Block] | None = None) -> None:
+        """Print a result, and write it to the file that was named."""
+        from inferlab.views import results
+
+        show_blocks(results.view_of(record).blocks() if blocks is None else blocks)
+        if self._export_path:
+            self.write(self._export_path, record)
+
+    @staticmethod
+    def show_more(record: Result) -> None:
+        """Print a result beside the one that was asked for."""
+        from inferlab.views import results
+
+        show_blocks(results.view_of(record).blocks())
+
+    def write(self, path: Path, record: Result, ending: str = "", done: str = "Saved to") -> None:
+        """Write a result that was measured; where that fails it is said, and the rest goes on."""
+        from inferlab.views import files, results
+
+        try:
+            files.write(path, results.render(record, ending or path.suffix.lower()))
+        except NotSaved as error:
+            self.log.warn_unsaved(str(error))
+        else:
+            self.log.say(f"{done} {path}")
+
+    def write_view(self, view: View, record: Any) -> None:
+        """Write what has a view but is no entry of the store to the file that was named, where one was."""
+        if self._export_path is None:
+            return
+        from inferlab.codec import plain
+        from inferlab.views import files, results
+
+        text = results.render_view(view, self._export_path.suffix.lower(), lambda: plain(record))
+        files.write(self._export_path, text)
+        self.log.say(f"Saved to {self._export_path}")
+
+    def say_saved(self, entry_id: str) -> None:
+        """Say under which name a result was saved, if it was."""
+        if entry_id and self.log.all_saved:
+            self.log.say(f"Saved as {entry_id}: inferlab show {entry_id}")
+
+    def exit_code(self, code: int) -> int:
+        """The command's own code, or 6 where it is 0 and something was not saved."""
+        return code or (0 if self.log.all_saved else NotSaved.exit_code)
+
+
+def strict_code(check: OutputCheck) -> int:
+    """The exit code under --strict: 5 where outputs do not match, which is said."""
+    from inferlab.views.text import output_check
+
+    if check.status == "match":
+        return 0
+    click.echo(f"inferlab: strict: the output check is {output_check(check)}", err=True)
+    return 5
+
+
+def measures(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that measures the options of saving and showing; it gets them as `work`."""
+    no_save = click.option("--no-save", is_flag=True, help="Do not save the result in the store.")
+    for option in (export_option, quiet_option, no_save, store_option, yes_option):
+        function = option(function)
+    return function
