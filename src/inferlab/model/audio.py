@@ -44,8 +44,10 @@ class _Wav:
     frames: bytes
 
 
-def read_clip(path: Path, encoder: Encoder, source: str) -> Clip:
+def read_clip(path: Path, encoder: Encoder | None, source: str) -> Clip:
     """Read a WAV file for an encoder; refuses what is no sound, too short or too long."""
+    if encoder is None:
+        raise BadInput(f"{source} has no encoder, so it takes no sound. Leave --audio out.")
     if encoder.takes == "tokens" or encoder.sampling_rate is None:
         raise BadInput(f"The encoder of {source} takes text, not sound. Leave --audio out.")
     if not path.is_file():
@@ -112,7 +114,7 @@ def log_mel(samples: Samples, bands: int, length: int) -> Samples:
     power = np.abs(np.fft.rfft(frames * window)) ** 2
     spectrum = np.log10(np.maximum(_mel_filters(bands) @ power.T, 1e-10))
     spectrum = np.maximum(spectrum, spectrum.max() - 8.0)
-    return ((spectrum + 4.0) / 4.0).astype(np.float32)
+    return np.asarray((spectrum + 4.0) / 4.0, np.float32)
 
 
 def _mel_filters(bands: int) -> NDArray[np.float64]:

@@ -129,9 +129,9 @@ class _Graph:
     """Nodes in their order, and the tensors they name."""
 
     def __init__(self, weights: Weights, shape: Shape, prefix: str = "") -> None:
-        from onnx import helper, numpy_helper
+        from onnx import TensorProto, helper, numpy_helper
 
-        self._helper, self._to_tensor = helper, numpy_helper.from_array
+        self._helper, self._types, self._to_tensor = helper, TensorProto, numpy_helper.from_array
         self.weights, self.shape, self._prefix = weights, shape, prefix
         self.nodes: list[Any] = []
         self.tensors: dict[str, Any] = {}
@@ -159,7 +159,7 @@ class _Graph:
 
     def port(self, name: str, kind: str, dims: list[Any], output: bool = False) -> str:
         """An input or output of the graph."""
-        value = self._helper.make_tensor_value_info(name, getattr(self._helper.TensorProto, kind), dims)
+        value = self._helper.make_tensor_value_info(name, getattr(self._types, kind), dims)
         (self.outputs if output else self.inputs).append(value)
         return name
 
@@ -215,7 +215,7 @@ class _Graph:
         """A tensor by a switch: one that is there, or what another graph makes."""
         helper = self._helper
         copy = helper.make_node("Identity", [then], [f"{name}_then"])
-        kind = helper.TensorProto.FLOAT
+        kind = self._types.FLOAT
         branches = {}
         for branch, nodes, output in (
             ("then_branch", [copy], f"{name}_then"),

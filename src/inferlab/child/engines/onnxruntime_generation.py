@@ -26,7 +26,7 @@ class OnnxRuntimeGenerator(PastPresentEngine, OnnxRuntime):
     """Sessions for the decoder, and the encoder if there is one; bound outputs are the next call's inputs."""
 
     kinds = frozenset({"onnx", "ort"})
-    capabilities = frozenset({"generation"})
+    capabilities = frozenset({"generation", "encoder"})
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: cache, and those of onnxruntime but io_binding."""
@@ -93,8 +93,8 @@ class _Session(Graph):
             size *= dim
         if not size:
             return numpy.zeros(shape, dtype)
-        memory = (ctypes.c_char * size).from_address(value.data_ptr())
-        memory.kept = value  # type: ignore[attr-defined]
+        memory: Any = (ctypes.c_char * size).from_address(value.data_ptr())
+        memory.kept = value
         return numpy.frombuffer(memory, dtype).reshape(shape)
 
 

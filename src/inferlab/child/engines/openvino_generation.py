@@ -23,7 +23,7 @@ class OpenVinoGenerator(PastPresentEngine, OpenVino):
     """Compiled models for the decoder, and the encoder if there is one, their shapes left open."""
 
     kinds = frozenset({"onnx"})
-    capabilities = frozenset({"generation"})
+    capabilities = frozenset({"generation", "encoder"})
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: cache, and those of openvino but dynamic."""
@@ -69,7 +69,7 @@ class _Compiled(Graph):
         for name, tensor in values.items():
             request.set_tensor(name, tensor)
         # Below the Python layer, as in the engine that calls models once.
-        super(type(request), request).infer({}, True, False)
+        super(type(request), request).infer({}, True, False)  # type: ignore[misc]
         return [request.get_tensor(name) for name in wanted]
 
     def _tensor(self, array: Any) -> Any:

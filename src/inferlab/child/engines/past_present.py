@@ -210,7 +210,7 @@ class PastPresentEngine:
     _settings: Dict[str, Any]
 
     def _set_up(
-        self, state: PastPresent, has_encoder: bool, start_tokens: List[int], rows: int, caches: bool
+        self, state: PastPresent, has_encoder: bool, start_tokens: Sequence[int], rows: int, caches: bool
     ) -> Dict[str, Any]:
         import numpy
 

@@ -16,7 +16,7 @@ class TorchGenerator(Engine):
     """A language model or an encoder–decoder with transformers' own cache, called token by token."""
 
     kinds = frozenset({"transformers", "gguf"})
-    capabilities = frozenset({"generation"})
+    capabilities = frozenset({"generation", "encoder"})
     packages = ("torch", "transformers")
     _encoder: Any = None
     _encoded_ns: Optional[int] = None
