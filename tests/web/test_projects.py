@@ -108,6 +108,8 @@ def test_what_belongs_to_a_model_may_be_uploaded_after_it(user: User, own: Serve
         lambda: [file.name for file in (own.home / "models").glob("*/*.onnx*")] == ["other.onnx"],
         "what was uploaded before was not removed",
     )
+    user.click("cancel")
+    until(lambda: not list((own.home / "models").glob("*")), "what was uploaded for nothing is still there")
 
 
 def test_an_error_goes_with_its_cause_and_the_keyboard_goes_on_in_the_next_step(user: User) -> None:

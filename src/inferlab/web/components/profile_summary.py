@@ -373,6 +373,10 @@ class BudgetControl:
         """The entry whose losses are gone by; None for the profile's own."""
         return None if self._loss.value is None else str(self._loss.value)
 
+    def drop_pending(self) -> None:
+        """What was typed last is in force, but nobody waits for it to be told any more."""
+        self._turn += 1
+
     # Not themselves asynchronous: such handlers run when what `_set` set is over.
     def _slid(self) -> Awaitable[None] | None:
         if self._setting:

@@ -118,6 +118,8 @@ class VersionEditor:
         weights = dict.fromkeys(one.weight for one in basis.loss.layers)
         self.draft = Draft("alike", dict.fromkeys(weights, 0.0), set(basis.usual()))
         self._turn = 0
+        #: How often levels were asked for: an answer that comes after the next question is dropped.
+        self._questions = 0
         self._setting = False
         self._chosen = next(iter(weights))
         self._settings(performances, losses)
@@ -185,6 +187,7 @@ class VersionEditor:
 
     async def _preset(self, name: str) -> None:
         preset = PRESETS[name]
+        self._budget.drop_pending()
         if name == "estimated" and (gain := await asyncio.to_thread(self.basis.best_gain, self._budget.budget)):
             await self._as_estimated(gain)
             return
@@ -266,6 +269,8 @@ class VersionEditor:
     async def _apply(self, mode: Mode, preset: str = "", keep: bool = False) -> None:
         """Set the levels as a mode says, and show all that follows; `keep` leaves them as they are."""
         draft = self.draft
+        self._questions += 1
+        question = self._questions
         fixed = group_share(draft.pattern)
         # Groups leave a budget nothing to choose.
         draft.mode = mode = "alike" if fixed is not None and mode == "budget" else mode
@@ -278,7 +283,10 @@ class VersionEditor:
                 draft.levels = dict.fromkeys(zeros, float(self._number.value or 0.0) / 100)
             elif mode == "budget":
                 budget, on = self._budget.budget, list(draft.on)
-                draft.levels = zeros | await asyncio.to_thread(self.basis.within, budget, on)
+                levels = await asyncio.to_thread(self.basis.within, budget, on)
+                if question != self._questions:
+                    return
+                draft.levels = zeros | levels
             elif mode == "none":
                 draft.levels = zeros
         self._follow()
