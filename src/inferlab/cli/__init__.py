@@ -32,6 +32,7 @@ _COMMANDS = {
     "engines": "List the engines, install or remove one.",
     "export": "Turn a PyTorch model into ONNX and check it, or entries of the store into a file.",
     "history": "List what was measured, newest first.",
+    "trend": "Show the same cell over time, and where it changed.",
     "show": "Show an entry of the store.",
     "rerun": "Measure an entry again, under the same conditions.",
     "remove": "Remove entries from the store.",

@@ -16,6 +16,7 @@ from inferlab.store import Entry
 
 _MODEL = "Only models (or titles) that contain this, or whose digest begins with it."
 _STATUS = "Only what is done, has failed or cancelled cells, or is not finished."
+_SERIES = "List cells that were measured again and again instead, with where they changed. See: inferlab trend"
 _PAGE = 20
 _BEGIN = "Start with: inferlab benchmark demo:resnet50 -t 3"
 
@@ -34,6 +35,7 @@ _BEGIN = "Start with: inferlab benchmark demo:resnet50 -t 3"
 @click.option("--engine", metavar="NAME", help="Only benchmarks with a cell on this engine.")
 @declared_options("history", LABELLED)
 @click.option("--status", type=click.Choice(get_args(Status)), help=_STATUS)
+@click.option("--series", is_flag=True, help=_SERIES)
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the page as JSON.")
 def command(
@@ -43,6 +45,7 @@ def command(
     engine: str | None,
     status: Status | None,
     label: tuple[tuple[str, str], ...],
+    series: bool,
     store_url: str | None,
     as_json: bool,
 ) -> None:
@@ -53,6 +56,9 @@ def command(
     from inferlab.store.database import NoStore
     from inferlab.views import history as render
 
+    if series:
+        _print_series(model, engine, label, store_url, as_json)
+        return
     name, found = "", list[Entry]()
     try:
         with opened(store_url) as store:
@@ -86,6 +92,30 @@ def command(
         more = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
         more[-1:-1] = [f"--label {shlex.quote('='.join(one))}" for one in label]
         click.echo(f"Older ones: inferlab history {' '.join(more)}", err=True)
+
+
+def _print_series(
+    model: str | None,
+    engine: str | None,
+    labels: tuple[tuple[str, str], ...],
+    store_url: str | None,
+    as_json: bool,
+) -> None:
+    from inferlab.cli.terminal import show_blocks
+    from inferlab.codec import plain
+    from inferlab.lab.tracking import TrendRequest, find_series
+    from inferlab.views import trend as view
+    from inferlab.views.content import dumps
+
+    with opened(store_url) as store:
+        request = TrendRequest(model, labels=labels)
+        found = find_series(store, request, lambda cell: engine is None or cell.engine == engine)
+    if as_json:
+        click.echo(dumps(plain(found)))
+    elif found.series:
+        show_blocks([view.overview(found.series)])
+    else:
+        click.echo("No finished benchmark matches. See all with: inferlab history", err=True)
 
 
 def _print(page: list[Entry]) -> None:

@@ -102,24 +102,25 @@ def find_baseline(benchmark: Benchmark, wanted: Sequence[str]) -> Outcome | None
     """The first cell that fits all of OPTION=VALUE; without any, the first that was measured."""
     measured = [one for one in benchmark.outcomes if with_samples(one.runs)]
     for outcome in measured:
-        if all(_fits(outcome.cell, pair) for pair in wanted):
+        if all(fits(outcome.cell, pair) for pair in wanted):
             return outcome
     return None
 
 
 def check_baseline(cells: Sequence[Cell], wanted: Sequence[str]) -> None:
     """Refuse a baseline that no cell fits, before anything is measured."""
-    if not any(all(_fits(cell, pair) for pair in wanted) for cell in cells):
+    if not any(all(fits(cell, pair) for pair in wanted) for cell in cells):
         raise BadInput(f"No cell of this plan has {' and '.join(wanted)}, so it cannot be the baseline.")
 
 
-def _fits(cell: Cell, pair: str) -> bool:
+def fits(cell: Cell, pair: str, what: str = "baseline") -> bool:
+    """Whether a cell has OPTION=VALUE; refuses what is not of that form."""
     name, equals, value = pair.partition("=")
     name = name.strip().lstrip("-").replace("-", "_")
     trait = next((one for one in CELL if name in (one.key, one.label)), None)
     if not equals or trait is None:
         known = ", ".join(sorted(one.key for one in CELL if not one.key.startswith("machine")))
-        raise BadInput(f"The baseline '{pair}' is not of the form OPTION=VALUE; the options are {known}.")
+        raise BadInput(f"The {what} '{pair}' is not of the form OPTION=VALUE; the options are {known}.")
     known_value = trait.get(cell)
     return ("-" if known_value is None else trait.form(known_value)) == value.strip()
 

@@ -1,0 +1,284 @@
+"""Series over time as blocks, as a small chart of characters, and as files."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from inferlab.errors import BadInput
+from inferlab.measure import intervals
+from inferlab.measure.change_points import LEAST_POINTS
+from inferlab.records import Cell, Estimate
+from inferlab.records.series import ChangePoint, Series, SeriesPoint, Trend
+from inferlab.units import decimal, one_line, plural, shortened, size
+from inferlab.views import tables
+from inferlab.views.benchmark import fits
+from inferlab.views.charts.trends import percent, segments, trend
+from inferlab.views.fields import Field
+from inferlab.views.history import age, label_text
+from inferlab.views.intervals import between, level_percent, rounded
+from inferlab.views.results import View
+from inferlab.views.tables import Block, Code, Note, Pair, Table, spaced
+from inferlab.views.text import cell_label
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+# Of more series only a table is shown.
+_DETAILED = 3
+_HEIGHT, _WIDTH = 7, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Points between two changes."""
+
+    points: Sequence[SeriesPoint]
+    level: Estimate
+    #: What began it; None of the first.
+    change: ChangePoint | None
+    memory: bool
+
+
+def wanted_cell(pairs: Sequence[str], cell: Cell) -> bool:
+    """Whether a cell has all of OPTION=VALUE."""
+    return all(fits(cell, pair, "cell") for pair in pairs)
+
+
+def view_of(found: Trend) -> View:
+    """How it is shown and written."""
+    return View(
+        _title(found), lambda: blocks(found), lambda: tables.csv_records(records(found)), lambda: report(found)
+    )
+
+
+def _title(found: Trend) -> str:
+    models = list(dict.fromkeys(series.model for series in found.series))
+    return f"{one_line(models[0]) if len(models) == 1 else plural(len(models), 'model')} over time"
+
+
+def name(series: Series) -> str:
+    """A series in a line."""
+    told = [cell_label(series.cell)]
+    if len(series.versions) == 1 and series.versions[0] and "==" not in series.cell.engine:
+        told.append(f"version {series.versions[0]}")
+    return ", ".join(told)
+
+
+def origin(series: Series) -> str:
+    """The machines that measured it."""
+    return " and ".join(series.machines)
+
+
+def blocks(found: Trend, chart: bool = False) -> list[Block]:
+    """A table of all series where there are several, then each of the few that are shown whole."""
+    if not found.series:
+        raise BadInput("No benchmark of this is in the store. See: inferlab history")
+    whole = [series for series in found.series if series.enough] or list(found.series[:1])
+    parts: list[Sequence[Block]] = [[overview(found.series)]] if len(found.series) > 1 else []
+    parts += [series_blocks(series, chart) for series in whole[:_DETAILED]]
+    if len(whole) > _DETAILED:
+        parts.append([f"The first {_DETAILED} are shown; choose others by a model's name or --cell OPTION=VALUE."])
+    return spaced(*parts)
+
+
+def overview(found: Sequence[Series]) -> Table:
+    """One line a series."""
+    now = datetime.now(UTC)
+    known = [
+        Field("model", "Model", lambda series: one_line(series.model), left=True, longest=32),
+        Field("cell", "Cell", name, left=True, longest=60),
+        Field("machine", "Machine", origin, left=True, longest=32),
+        Field("entries", "Entries", lambda series: len(series.points)),
+        Field("newest", "Newest", lambda series: age(series.points[-1].created_at, now)),
+        Field("last", "Last", lambda series: _value(series, series.points[-1].value, None)),
+        Field("changes", "Changes", _changes_told, left=True),
+    ]
+    machines = {series.machines for series in found}
+    return Table([field for field in known if field.key != "machine" or len(machines) > 1], found)
+
+
+def _changes_told(series: Series) -> str:
+    if not series.enough:
+        return "too few entries"
+    return ", ".join(percent(change) for change in series.changes) or "none"
+
+
+def series_blocks(series: Series, chart: bool = False) -> list[Block]:
+    """Its segments, with a chart of characters where one is wanted, and what to know about it."""
+    first, last = series.points[0], series.points[-1]
+    shown: list[Block] = [
+        Pair(one_line(series.model), name(series), strong=True),
+        Pair(
+            "Entries",
+            f"{len(series.points)}, {first.created_at.astimezone():%Y-%m-%d %H:%M} to "
+            f"{last.created_at.astimezone():%Y-%m-%d %H:%M}, on {origin(series)}",
+        ),
+    ]
+    if chart and len(series.points) > 1:
+        shown += [Code("\n".join(plain_chart(series)))]
+    shown += [segment_table(series)]
+    return [*shown, *notes(series)]
+
+
+def notes(series: Series) -> list[Note]:
+    """What to know about a series."""
+    found = []
+    if not series.enough:
+        found.append(
+            Note(
+                f"a change is told from {LEAST_POINTS} entries of the same cell, machine and version on; "
+                f"{plural(len(series.points), 'entry is', 'entries are')} there."
+            )
+        )
+    if series.reference:
+        found.append(Note(f"corrected by what {series.reference}, took beside it."))
+    elif len(series.versions) > 1:
+        found.append(Note("not corrected: no cell of another engine was measured in each of these entries."))
+    return found
+
+
+def segment_list(series: Series) -> list[Segment]:
+    """The segments between changes, oldest first."""
+    memory = series.metric == "memory"
+    changes = [None, *series.changes]
+    return [
+        Segment(series.points[low:high], _level(series.points[low:high]), change, memory)
+        for (low, high), change in zip(segments(series), changes, strict=True)
+    ]
+
+
+def _level(points: Sequence[SeriesPoint]) -> Estimate:
+    values = [point.value for point in points]
+    middle = statistics.median(values)
+    if len(values) < 2:
+        return Estimate(middle, points[0].low, points[0].high, intervals.LEVEL, "student")
+    around = intervals.student(values)
+    return Estimate(middle, around.low, around.high, around.level, "student")
+
+
+def segment_table(series: Series) -> Table:
+    """One line for each stretch without a change."""
+    what = "Median peak memory" if series.metric == "memory" else "Median ms per item"
+    shown = [
+        Field("since", "Since", lambda one: f"{one.points[0].created_at.astimezone():%Y-%m-%d %H:%M}", left=True),
+        Field("entries", "Entries", lambda one: len(one.points)),
+        Field("median", what, lambda one: _value(series, one.level.value, one.level.ends)),
+        Field("interval", "95 % interval", _interval),
+        Field("change", "Change", lambda one: percent(one.change) if one.change else ""),
+        Field("change_interval", "Interval", lambda one: _change_interval(one.change) if one.change else ""),
+        Field("confidence", "Confidence", lambda one: confidence(one.change) if one.change else ""),
+        Field("before", "Last before", lambda one: one.change.before_id if one.change else "", left=True),
+        Field("after", "First after", lambda one: one.points[0].entry_id, left=True),
+        Field("labels", "Labels", lambda one: label_text(dict(one.points[0].labels)), left=True, longest=40),
+    ]
+    found = segment_list(series)
+    unsaid = () if series.changes else ("change", "change_interval", "confidence", "before")
+    unsaid += () if any(one.points[0].labels for one in found) else ("labels",)
+    return Table([field for field in shown if field.key not in unsaid], found)
+
+
+def _value(series: Series, value: float, ends: Sequence[float] | None) -> str:
+    return size(value) if series.metric == "memory" else rounded(value, ends, decimal)
+
+
+def _interval(one: Segment) -> str:
+    ends = one.level.ends
+    if ends is None or len(one.points) < 2:
+        return "-"
+    return f"{size(ends[0])} to {size(ends[1])}" if one.memory else between(ends)
+
+
+def _change_interval(change: ChangePoint) -> str:
+    ends = change.ratio.ends
+    return "-" if ends is None else " to ".join(f"{100 * (end - 1):+.2g} %" for end in ends)
+
+
+def confidence(change: ChangePoint) -> str:
+    """How sure a change is."""
+    return f"{level_percent(min(max(1 - change.p_value, 0.5), 1 - 1e-9))} %"
+
+
+def plain_chart(series: Series, width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:
+    """The points as characters, oldest on the left; changes are marked below."""
+    columns = _columns(len(series.points), width)
+    values = [statistics.median(series.points[index].value for index in group) for group in columns]
+    low, high = min(values), max(values)
+    span = high - low or abs(high) * 0.01 or 1.0
+    rows = [[" "] * len(values) for _ in range(height)]
+    for column, value in enumerate(values):
+        rows[height - 1 - round((value - low) / span * (height - 1))][column] = "●"
+    ends = {0: _value(series, high, None), height - 1: _value(series, low, None)}
+    margin = max(map(len, ends.values()))
+    lines = [f"{ends.get(index, ''):>{margin}} ┤{''.join(row)}".rstrip() for index, row in enumerate(rows)]
+    if series.changes:
+        marks = [" "] * len(values)
+        for change in series.changes:
+            column = next(index for index, group in enumerate(columns) if change.index in group)
+            marks[column] = "▲" if change.ratio.value > 1 else "▼"
+        lines.append(f"{'':>{margin}}  {''.join(marks)}".rstrip())
+    return lines
+
+
+def _columns(count: int, width: int) -> list[range]:
+    """Which points share a column."""
+    columns = min(count, width)
+    edges = [math.floor(index * count / columns) for index in range(columns + 1)]
+    return [range(low, high) for low, high in itertools.pairwise(edges)]
+
+
+def figure(series: Series) -> Figure:
+    """The chart of a series."""
+    below = [name(series), origin(series)]
+    below += [f"corrected by {series.reference}"] if series.reference else []
+    return trend(series, f"{shortened(one_line(series.model), 60)} over time", tuple(below))
+
+
+def records(found: Trend) -> list[dict[str, object]]:
+    """Every point as a flat record."""
+    rows: list[dict[str, object]] = []
+    for number, series in enumerate(found.series, 1):
+        changes = {change.index: change for change in series.changes}
+        for index, point in enumerate(series.points):
+            change = changes.get(index)
+            rows.append(
+                {
+                    "series": number,
+                    "model": series.model,
+                    "cell": name(series),
+                    "metric": series.metric,
+                    "entry": point.entry_id,
+                    "created_at": point.created_at.isoformat(),
+                    "value": point.value,
+                    "value_low": point.low,
+                    "value_high": point.high,
+                    "machine": point.machine,
+                    "version": point.version,
+                    "labels": label_text(dict(point.labels)),
+                    "change": change and change.ratio.value - 1,
+                    "p_value": change and change.p_value,
+                }
+            )
+    return rows
+
+
+def report(found: Trend) -> str:
+    """A page that opens offline: a chart and a table of each series."""
+    from inferlab.views import report as parts
+
+    drawn = parts.Charts()
+    sections: dict[str, list[parts.Element | None]] = {}
+    if len(found.series) > 1:
+        sections["Series"] = [parts.sortable("series", overview(found.series))]
+    for number, series in enumerate(found.series, 1):
+        chart = drawn.add(f"trend-{number}", {"": figure(series)})
+        told = [note.text for note in notes(series)]
+        heading = f"{number}. {name(series)}" if len(found.series) > 1 else "Series"
+        sections[heading] = [chart, parts.sortable(f"segments-{number}", segment_table(series)), parts.box(told)]
+    facts = [origin(found.series[0])] if len({series.machines for series in found.series}) == 1 else []
+    return parts.page(_title(found), [parts.heading(_title(found), facts)], sections, drawn)
