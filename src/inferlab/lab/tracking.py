@@ -18,8 +18,6 @@ from inferlab.store.store import Store
 #: So many of the newest benchmarks are looked at.
 MOST_ENTRIES = 2000
 _PAGE = 500
-# What makes a cell another one without changing what is measured of it.
-_NO_CONDITION = {"model_digest": "", "input_digest": "", "guessed_inputs": ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ def _key(one: _Measured, across: Sequence[Across]) -> tuple[str, ...]:
     if "version" in across:
         cell = replace(cell, engine=engine_name(cell.engine))
     if "model" in across:
-        cell = replace(cell, **_NO_CONDITION)
+        cell = replace(cell, model_digest="", input_digest="", guessed_inputs=())
     return (
         one.entry.title if "model" in across else "",
         cell.id,

@@ -21,6 +21,7 @@ PAGES: tuple[str, ...] = (
     "inferlab.web.pages.loss",
     "inferlab.web.pages.optimization",
     "inferlab.web.pages.benchmarks",
+    "inferlab.web.pages.trends",
     "inferlab.web.pages.project_settings",
 )
 #: Modules with `router(desk)`, which returns routes of the HTTP API.

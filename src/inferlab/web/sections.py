@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from nicegui import html
 from starlette.responses import RedirectResponse, Response
 
 from inferlab.store.entries import Entry, Project
@@ -15,6 +16,7 @@ from inferlab.web.components.profile_form import open_loss, open_performance
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
 from inferlab.web.shell import Frame, Item, Section
+from inferlab.workspace.workspace import ONLY_GENERATES
 
 #: What the page of each part is called that rests on the architecture alone.
 THEORY = {"performance": "flops", "loss": "approximated"}
@@ -59,6 +61,14 @@ async def newest_profile(desk: Desk, project_id: str, part: str, removed: str = 
     found = measured(profiles) if part == "performance" else losses(profiles)
     page = found[0].id if found else THEORY[part]
     return RedirectResponse(f"/projects/{project_id}/{part}/{page}{f'?removed={removed}' if removed else ''}")
+
+
+def only_generates(opened: Opened) -> bool:
+    """Whether a page makes no sense for a model that only generates tokens, which it then says."""
+    if opened.project.only_generates:
+        with html.div().props('data-testid="only-generates"'):
+            shell.empty("Not for this model", ONLY_GENERATES)
+    return opened.project.only_generates
 
 
 def _method(entry: Entry) -> str | None:
@@ -109,6 +119,12 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
     versions = [
         Item(one.brief["name"], f"{base}/optimization/{one.id}", aged(one.created_at)) for one in listed.versions
     ]
+    common = (
+        Section("Benchmarks", "leaderboard", f"{base}/benchmarks"),
+        Section("Settings", "settings", f"{base}/settings"),
+    )
+    if project.only_generates:
+        return common
     return (
         Section(
             "Performance profiles",
@@ -131,8 +147,9 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
             lambda: open_loss(desk, project),
         ),
         Section("Optimization", "tune", f"{base}/optimization", tuple(versions)),
-        Section("Benchmarks", "leaderboard", f"{base}/benchmarks"),
-        Section("Settings", "settings", f"{base}/settings"),
+        common[0],
+        Section("Trends", "show_chart", f"{base}/trends"),
+        *common[1:],
     )
 
 

@@ -1,0 +1,153 @@
+"""The trends of a project: each of its cells over time, where it changed, and the entries before and after."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from nicegui import html, ui
+from nicegui.element import Element
+
+from inferlab.errors import BadInput
+from inferlab.lab.tracking import TrendRequest, find_series
+from inferlab.records.series import Across, Series, SeriesMetric, Trend
+from inferlab.units import plural
+from inferlab.views import trend as view
+from inferlab.web import shell
+from inferlab.web.components.charts import Chart, loaded
+from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.faults import sentence
+from inferlab.web.live import follow
+from inferlab.web.sections import Opened, only_generates, project_page
+from inferlab.web.settings import PAGE_TIMEOUT_S
+
+_METRICS: dict[SeriesMetric, str] = {"time": "Time", "memory": "Peak memory"}
+_ACROSS: dict[str, str] = {"": "Machine and version", "machine": "Version", "version": "Machine"}
+_EMPTY = (
+    "No trends yet",
+    "A trend shows the same benchmark measured again and again: on other commits, days or releases. Measure one "
+    "again from its card, or on every commit: inferlab benchmark MODEL --label commit=abc123",
+)
+
+
+def register(desk: Desk) -> None:
+    """Define the page."""
+
+    @ui.page("/projects/{project_id}/trends", response_timeout=PAGE_TIMEOUT_S)
+    async def trends(project_id: str) -> None:
+        async with project_page(desk, project_id, "trends") as opened:
+            if only_generates(opened):
+                return
+            await _Trends(desk, opened).build()
+
+
+class _Trends:
+    """What is chosen, and the chart and table of one series; it follows the store."""
+
+    def __init__(self, desk: Desk, opened: Opened) -> None:
+        self._desk, self._opened = desk, opened
+        self._found: Trend | None = None
+        self._problem = ""
+
+    async def build(self) -> None:
+        """Fill the page."""
+        shell.titled("Trends")
+        self._body: Element = html.div().classes("il-column")
+        await loaded(self._read, "time", "")
+        self._show("time", "")
+        follow(self._desk, self._changed)
+
+    def _read(self, metric: SeriesMetric, across: str) -> None:
+        chosen: dict[str, tuple[Across, ...]] = {"machine": ("machine",), "version": ("version",)}
+        project_id = self._opened.project.id
+        request = TrendRequest(metric=metric, across=chosen.get(across, ()), project_id=project_id)
+        self._problem = ""
+        try:
+            self._found = find_series(self._desk.workspace.store, request)
+        except BadInput as error:
+            self._found, self._problem = None, sentence(error)
+
+    def _show(self, metric: SeriesMetric, across: str) -> None:
+        """Put the selectors and the first series into the page."""
+        self._body.clear()
+        with self._body:
+            if not self._problem and (self._found is None or not self._found.series):
+                with html.div().props('data-testid="no-trends"'):
+                    shell.empty(*_EMPTY)
+                return
+            with shell.card("il-chart-card"):
+                with html.div().classes("il-chosen"):
+                    names = self._names()
+                    self._series = ui.select(names, label="Series", value=next(iter(names), None))
+                    self._series.classes("il-wide-select").props('data-testid="trend-series"')
+                    self._metric = ui.select(dict(_METRICS), label="Metric", value=metric)
+                    self._metric.props('data-testid="trend-metric"')
+                    self._across = ui.select(_ACROSS, label="Series of the same", value=across)
+                    self._across.props('data-testid="trend-across"')
+                self._series.on_value_change(self._draw)
+                self._metric.on_value_change(self._choose)
+                self._across.on_value_change(self._choose)
+                self._chart = Chart("trend-chart")
+                self._notes: Element = html.div().props('data-testid="trend-notes"')
+            self._table: Element = (
+                html.div()
+                .classes("il-scroll")
+                .props('data-testid="trend-table" tabindex=0 role=region aria-label="Segments"')
+            )
+        ui.timer(0, self._draw, once=True)
+
+    def _names(self) -> dict[int, str]:
+        known = self._found.series if self._found else ()
+        versions = self._opened.versions
+        names = {}
+        for number, series in enumerate(known):
+            version = versions.get(series.cell.model_digest, "")
+            said = [version, view.name(series), plural(len(series.points), "entry", "entries")]
+            said += [view.origin(series)] if len({one.machines for one in known}) > 1 else []
+            names[number] = " · ".join(filter(None, said))
+        return names
+
+    async def _choose(self) -> None:
+        metric, across = self._metric.value, self._across.value
+        await asyncio.to_thread(self._read, metric, across)
+        self._show(metric, across)
+
+    async def _draw(self) -> None:
+        known = self._found.series if self._found else ()
+        chosen = self._series.value
+        self._table.clear()
+        self._notes.clear()
+        if self._problem or chosen is None or chosen >= len(known):
+            with self._notes:
+                shell.banner("warn", self._problem or "This series is gone.")
+            return
+        series: Series = known[chosen]
+        named = replace(series, model=self._opened.project.name)
+        await self._chart.show(lambda: view.figure(named))
+        with self._notes:
+            shell.findings(
+                [f"{note.text[:1].upper()}{note.text[1:]}" for note in view.notes(series)], "trend-findings"
+            )
+        self._fill(series)
+
+    def _fill(self, series: Series) -> None:
+        table = view.segment_table(series)
+        heads, *rows = table.texts
+        right = [head for index, head in enumerate(heads) if index not in table.left]
+        with self._table, shell.table(heads, right, name="segments"):
+            for row in rows:
+                with html.tr():
+                    for index, text in enumerate(row):
+                        html.td(text).classes("" if index in table.left else "il-right")
+
+    async def _changed(self, before: Snapshot, now: Snapshot) -> None:
+        if before.stamp == now.stamp:
+            return
+        shown = self._found.series if self._found else ()
+        metric, across = ("time", "") if not shown else (self._metric.value, self._across.value)
+        chosen = self._series.value if shown else None
+        await asyncio.to_thread(self._read, metric, across)
+        if self._found is not None and self._found.series != shown and not self._body.is_deleted:
+            self._show(metric, across)
+            if chosen is not None and chosen < len(self._found.series):
+                self._series.set_value(chosen)
