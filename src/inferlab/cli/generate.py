@@ -61,6 +61,11 @@ def command(model: str | None, dry_run: bool, resume: str | None, strict: bool, 
             sweep = lab.resume_generation(resume or None, work.log)
         else:
             sweep = lab.generate(make_generation_plan(model or "", values), work.log)
+    return show_generation(sweep, strict, work)
+
+
+def show_generation(sweep: GenerationSweep, strict: bool, work: Work) -> int:
+    """Show what was measured, and say where it is saved; returns the exit code."""
     work.show(sweep)
     code, problem = _exit_code(sweep, strict)
     if problem:

@@ -1,8 +1,9 @@
-"""`inferlab rerun ID | FILE.zip`: measure a benchmark again, under the same conditions."""
+"""`inferlab rerun ID | FILE.zip`: measure a benchmark or a generation again, under the same conditions."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,11 @@ from inferlab.cli.command import Work, export_option, opened, quiet_option, stor
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, ComparisonSweep
 from inferlab.store import Stored
+from inferlab.store.entries import Document
+from inferlab.store.formats import GENERATION
+
+if TYPE_CHECKING:
+    from inferlab.lab import Lab
 
 _ENDING = ".zip"
 
@@ -33,10 +39,10 @@ def command(
     quiet: bool,
     export_path: Path | None,
 ) -> int:
-    """Measure a benchmark again, under the same conditions, as a new entry.
+    """Measure a benchmark or a generation again, under the same conditions, as a new entry.
 
     \b
-      inferlab rerun abcdefghij                a benchmark of the store
+      inferlab rerun abcdefghij                a benchmark or a generation of the store
       inferlab rerun bundle.zip                one of another machine, which inferlab export wrote
 
     A model that has changed since is refused. What was measured elsewhere is compared with what is measured here;
@@ -64,6 +70,8 @@ def command(
                 compared = lab.compare_saved(lab.saved_results(before.id), lab.saved_results(benchmark.id))
         else:
             before = store.get(name)
+            if isinstance(before, Document) and before.kind == GENERATION:
+                return _generation(before, lab, work, strict)
             benchmark = lab.rerun(before.id, work.log, live=work.log.live)
     code = show(benchmark, work, strict)
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
@@ -78,6 +86,18 @@ def command(
         elif code == 0 and compared is None and len(benchmark.outcomes) == 1:
             work.log.say(f"Next: inferlab compare {before.id} {benchmark.id}")
     return work.exit_code(code)
+
+
+def _generation(before: Document, lab: Lab, work: Work, strict: bool) -> int:
+    from inferlab.cli.generate import show_generation
+
+    sweep = lab.rerun_generation(before.id, work.log)
+    code = show_generation(sweep, strict, work)
+    if {one["cell"]["num_cores"] for one in before.content["outcomes"]} != {
+        one.cell.num_cores for one in sweep.outcomes
+    }:
+        work.log.say(f"Not all conditions are those of {before.id}: the cores differ here.")
+    return code
 
 
 def _cells(benchmark: Benchmark) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from inferlab.measure.headline import ms_per_item
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Status
+from inferlab.records.generation import GenerativeModel
 
 #: The kind of an entry that is measured run by run; every other kind is a document.
 BENCHMARK = "benchmark"
@@ -139,6 +140,13 @@ class Project:
     model: Model
     #: The shapes that its inputs get where nobody gives others, as `--input_shapes` takes them; empty: guessed.
     input_shapes: str = ""
+    #: What its model is as one that generates tokens; None where it does not.
+    generative: GenerativeModel | None = None
+
+    @property
+    def only_generates(self) -> bool:
+        """Whether its model cannot be run as one call, so that it has no profiles, versions and benchmarks."""
+        return self.generative is not None and not self.model.inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,8 @@ class ProjectLine:
     active_at: datetime
     #: The fastest cell of its benchmarks whose outputs are right.
     best: CellEntry | None
+    #: The lowest time per output token of its generations whose tokens are right.
+    tpot_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from inferlab.codec import dumps, parse_json, plain, restored
 from inferlab.errors import NotThere
 from inferlab.measure import headline
 from inferlab.records import Model
+from inferlab.records.generation import GenerativeModel
 from inferlab.store import rows
 from inferlab.store.database import Connection, Database, Row, among, insert
 from inferlab.store.entries import BENCHMARK, CellEntry, Project, ProjectLine
@@ -24,7 +25,14 @@ class Projects:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, name: str, description: str, model: Model, input_shapes: str = "") -> Project:
+    def add(
+        self,
+        name: str,
+        description: str,
+        model: Model,
+        input_shapes: str = "",
+        generative: GenerativeModel | None = None,
+    ) -> Project:
         """Make a project."""
         moment = rows.now()
         values = {
@@ -34,7 +42,7 @@ class Projects:
             "name": rows.safe(name),
             "description": rows.safe(description),
             "model_digest": model.digest,
-            "content": _content(model, input_shapes),
+            "content": _content(model, input_shapes, generative),
         }
         with self._database.writing() as connection:
             insert(connection, "project", values)
@@ -61,7 +69,7 @@ class Projects:
                 id=project_id,
                 name=rows.safe(name),
                 description=rows.safe(description),
-                content=_content(before.model, shapes),
+                content=_content(before.model, shapes, before.generative),
                 now=rows.now(),
             )
             return self._found(connection, project_id)
@@ -101,6 +109,7 @@ class Projects:
             found = connection.rows("SELECT * FROM project")
             counted = _counted(connection)
             best = _best(connection)
+            generated = _best_tpot_ms(connection)
         lines = []
         for row in found:
             owners = (row["id"], row["model_digest"])
@@ -110,10 +119,11 @@ class Projects:
             lines.append(
                 ProjectLine(
                     _project(row),
-                    kinds.get(BENCHMARK, (0, ""))[0] + kinds.get("comparison", (0, ""))[0],
+                    sum(kinds.get(kind, (0, ""))[0] for kind in (BENCHMARK, "comparison", "generation")),
                     kinds.get("profile", (0, ""))[0],
                     rows.moment(active),
                     min(rivals, key=lambda one: one.ms_per_item, default=None),
+                    min((generated[owner] for owner in owners if owner in generated), default=None),
                 )
             )
         return sorted(lines, key=lambda line: line.active_at, reverse=True)
@@ -138,8 +148,9 @@ class Projects:
         return _project(found[0])
 
 
-def _content(model: Model, input_shapes: str) -> str:
-    return dumps({**plain(model), "input_shapes": rows.safe(input_shapes)})
+def _content(model: Model, input_shapes: str, generative: GenerativeModel | None) -> str:
+    own = {} if generative is None else {"generative": plain(generative)}
+    return dumps({**plain(model), "input_shapes": rows.safe(input_shapes), **own})
 
 
 def _project(row: Row) -> Project:
@@ -152,6 +163,7 @@ def _project(row: Row) -> Project:
         row["description"],
         restored(Model, content),
         content.get("input_shapes", ""),
+        restored(GenerativeModel, content["generative"]) if content.get("generative") else None,
     )
 
 
@@ -207,6 +219,18 @@ def _best(connection: Connection) -> dict[str, CellEntry]:
     runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
     query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition}"  # noqa: S608
     return {owners[row["row"]]: cell_entry(row) for row in connection.rows(query, **values)}
+
+
+def _best_tpot_ms(connection: Connection) -> dict[str, float]:
+    """By owner, the lowest time per output token of generations whose tokens are right."""
+    query = f"SELECT {_OWNER} AS owner, brief FROM entry WHERE kind = 'generation'"  # noqa: S608
+    found: dict[str, float] = {}
+    for row in connection.rows(query):
+        brief = parse_json(row["brief"] or "{}")
+        for time_ms, wrong in zip(brief.get("tpot_ms", ()), brief.get("wrong", ()), strict=False):
+            if time_ms is not None and not wrong:
+                found[row["owner"]] = min(time_ms, found.get(row["owner"], math.inf))
+    return found
 
 
 def _scenario_and_batch(content: str) -> tuple[str, int] | None:

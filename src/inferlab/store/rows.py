@@ -24,7 +24,7 @@ _VERSION = ("path", "digest", "size_bytes", "parameters", "zero_fraction", "prec
 MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
              "verdict", "foretold_speedup", "foretold_error")  # fmt: skip
 #: What lists show of the cells of a generation.
-GENERATION = ("engine", "num_cores", "batch_size")
+GENERATION = ("engine", "num_cores", "batch_size", "prompt_tokens", "new_tokens", "depth")
 _COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10

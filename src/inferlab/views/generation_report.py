@@ -21,7 +21,7 @@ from inferlab.views.charts import frame
 from inferlab.views.charts.generation_points import GenerationPoint, points_of, varying
 from inferlab.views.charts.generations import latency_throughput, scaling, token_times
 from inferlab.views.generation import Row
-from inferlab.views.intervals import between, rounded
+from inferlab.views.intervals import between, rounded, useful
 from inferlab.views.report import Cell, Element, numbers
 from inferlab.views.text import generation_label, machine_line
 
@@ -193,23 +193,29 @@ def _cells(shown: Sequence[Row]) -> list[Element]:
     """The table of all cells, with both ends of the intervals that matter most."""
     cells = [row.cell for row in shown]
     columns: dict[str, Sequence[str | Cell]] = {"#": [Cell(str(n), n) for n in range(1, len(shown) + 1)]}
-    columns["Engine"] = [_engine(row) for row in shown]
+    columns["Engine"] = [row.cell.engine for row in shown]
     for name, label in _TITLES.items():
-        columns[label] = [Cell(str(getattr(cell, name)), getattr(cell, name)) for cell in cells]
+        if len({getattr(cell, name) for cell in cells}) > 1:
+            columns[label] = [Cell(str(getattr(cell, name)), getattr(cell, name)) for cell in cells]
     for label, name, ends in (
         ("TTFT (ms)", "ttft_ms", "TTFT, 95\u00a0%"),
         ("TPOT (ms)", "tpot_ms", "TPOT, 95\u00a0%"),
         ("Decode (tok/s)", "decode_tokens_per_s", ""),
         ("Prefill (tok/s)", "prefill_tokens_per_s", ""),
-        ("End to end (ms)", "end_to_end_ms", ""),
+        ("Whole (ms)", "end_to_end_ms", ""),
     ):
         values = [_estimate(row, name) for row in shown]
         columns[label] = numbers([None if value is None else value.value for value in values])
         if ends:
             columns[ends] = [Cell("–" if value is None else _between(value)) for value in values]
     columns["Tokens"] = [_tokens_cell(row) for row in shown]
-    columns["Status"] = [Cell(row.outcome.status, wrong=row.outcome.status == "failed") for row in shown]
-    return [parts.rows_table("all-cells", list(columns), list(zip(*columns.values(), strict=True)), left=_NAMES)]
+    if any(row.outcome.status != "done" for row in shown):
+        columns["Status"] = [Cell(row.outcome.status, wrong=row.outcome.status == "failed") for row in shown]
+    same = [f"{label} {getattr(cells[0], name)}" for name, label in _TITLES.items() if label not in columns]
+    return [
+        *([parts.caption(f"In all cells: {', '.join(same)}.")] if same else []),
+        parts.rows_table("all-cells", list(columns), list(zip(*columns.values(), strict=True)), left=_NAMES),
+    ]
 
 
 def _estimate(row: Row, name: str) -> Estimate | None:
@@ -218,7 +224,9 @@ def _estimate(row: Row, name: str) -> Estimate | None:
 
 
 def _between(value: Estimate) -> str:
-    return "–" if value.ends is None else between(value.ends, lambda number: decimal(number, 3))
+    if value.ends is None:
+        return "–"
+    return between(value.ends, lambda number: decimal(number, 3)) if useful(value.ends) else "too noisy"
 
 
 def _tokens_cell(row: Row) -> Cell:

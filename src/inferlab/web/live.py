@@ -18,6 +18,7 @@ _JUST_NOW = timedelta(minutes=1)
 NAMES = {
     "benchmark": "Running benchmark",
     "comparison": "Comparing",
+    "generation": "Generating tokens",
     "profile": "Profiling",
     "optimization": "Making a version",
     "install": "Installing an engine",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from inferlab.engines import environments, registry
 from inferlab.engines.specs import SPECS, spec_of
 from inferlab.errors import BadInput
 from inferlab.records import EngineInfo, Model
+from inferlab.records.generation import GenerativeModel
 
 #: How engines are called on the pages.
 TITLES = {
@@ -17,10 +19,16 @@ TITLES = {
     "torch": "PyTorch",
     "mnn": "MNN",
     "llamacpp": "llama.cpp",
+    "openvino-genai": "OpenVINO GenAI",
+    "onnxruntime-genai": "ONNX Runtime GenAI",
     "deepsparse": "DeepSparse",
     "executor": "Neural Engine",
     "fake": "Fake (scripted)",
 }
+
+
+#: Engines that are made for generating, the usual ones first.
+_GENERATORS = ("llamacpp", "torch", "openvino-genai", "onnxruntime-genai")
 
 
 def title(engine: str) -> str:
@@ -89,6 +97,20 @@ class Engines:
         if why := reason(self.named(name), model, profiling):
             raise BadInput(f"{title(name)} cannot be chosen: {why}.")
 
+    def generator_choices(self, model: GenerativeModel) -> list[EngineChoice]:
+        """All engines that generate tokens, those that can be chosen for a model first."""
+        known = [one for one in self.all() if one.state != "ready" or _generates(one, model)]
+        found = [EngineChoice(one.name, title(one.name), generator_reason(one, model)) for one in known]
+        # Of what is not installed, only what is made for generating is worth a line.
+        shown = [one for one in found if not one.reason or one.name in _GENERATORS]
+        order = [name for name in _GENERATORS if model.kind == "gguf" or name != "llamacpp"]
+        return sorted(shown, key=lambda one: (bool(one.reason), _place(one.name, order)))
+
+    def refuse_generator(self, name: str, model: GenerativeModel) -> None:
+        """Refuse an engine that is none of the known ones, or that cannot generate with a model."""
+        if why := generator_reason(self.named(name), model):
+            raise BadInput(f"{title(name)} cannot be chosen: {why}.")
+
     def named(self, name: str) -> EngineInfo:
         """What is known of an engine; refuses one that is none of the known ones."""
         for one in self.all():
@@ -105,6 +127,28 @@ def reason(engine: EngineInfo, model: Model, profiling: bool = False) -> str:
         return f"it runs {', '.join(engine.kinds)}, and this model is {model.kind}"
     if profiling and "layer_times" not in engine.capabilities:
         return "it does not report the times of its layers"
+    return ""
+
+
+def _generates(engine: EngineInfo, model: GenerativeModel) -> bool:
+    return not generator_reason(engine, model)
+
+
+def _place(name: str, order: Sequence[str]) -> tuple[int, bool]:
+    """The usual engines first, the scripted one last."""
+    return order.index(name) if name in order else len(order), name == registry.FAKE
+
+
+def generator_reason(engine: EngineInfo, model: GenerativeModel) -> str:
+    """Why an engine cannot generate tokens with a model; empty where it can."""
+    if engine.state != "ready":
+        return engine.problem or engine.state
+    # Some generate with a class of its own, of which the list of engines does not tell.
+    can = registry.abilities(registry.launch_generator(engine.name))
+    if "generation" not in can.capabilities:
+        return "it does not generate tokens"
+    if model.kind not in can.kinds:
+        return f"it generates with {', '.join(sorted(can.kinds))}, and this model is {model.kind}"
     return ""
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from inferlab.errors import NotThere
 from inferlab.store.entries import Entry
+from inferlab.store.formats import GENERATION
 from inferlab.store.store import Store
 from inferlab.workspace.engines import title
 from inferlab.workspace.requests import last_part
@@ -49,6 +51,8 @@ def measured_on(entry: Entry) -> str:
     if entry.kind in _DOCUMENTS:
         return _DOCUMENTS[entry.kind]
     cells = [one.cell for one in entry.cells]
+    if entry.kind == GENERATION:
+        return _generated_on(entry.brief)
     labels = entry.brief.get("labels")
     # The card of a comparison shows B, which is compared with A.
     names = [title(labels[1]), title(labels[0])] if labels else [title(one.engine) for one in cells]
@@ -60,6 +64,16 @@ def measured_on(entry: Entry) -> str:
             f"batch {_listed(one.batch_size for one in cells)}",
         ]
     return ", ".join(words)
+
+
+def _generated_on(brief: Mapping[str, Any]) -> str:
+    """The engines, core counts and batch sizes of a generation."""
+    words = [" vs ".join(map(title, brief.get("engine", ()))) or "Generation"]
+    if cores := brief.get("num_cores"):
+        words.append(f"{_listed(cores)} {'core' if cores == [1] else 'cores'}")
+    if batches := brief.get("batch_size"):
+        words.append(f"batch {_listed(batches)}")
+    return ", ".join([*words, "generation"])
 
 
 def _listed(values: Iterable[int]) -> str:

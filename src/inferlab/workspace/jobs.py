@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from inferlab.engines import environments
 from inferlab.errors import BadInput
 from inferlab.lab import Lab, read_model
 from inferlab.lab.executor import Executor
-from inferlab.records import Benchmark, Event, Listener, Plan
+from inferlab.model.generative import read_generative
+from inferlab.records import Event, Listener, Outcome, Plan
+from inferlab.records.generation import GenerationOutcome, GenerationPlan
 from inferlab.records.profile import LEVELS
 from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.jobs import Progress
@@ -21,6 +24,7 @@ from inferlab.workspace.engines import title
 from inferlab.workspace.requests import (
     BenchmarkRequest,
     ComparisonRequest,
+    GenerationRequest,
     InstallRequest,
     JobRequest,
     OptimizationRequest,
@@ -42,6 +46,8 @@ _WARMUP_S = 0.5
 # Two or three rounds of 1.5 s, each with two engines that load.
 _CEILINGS_S = 2.5 * (1.5 + 2 * _LOAD_S)
 _LOSS_S = 30.0
+# The tokens of a cell, compared with the reference's before and after it is timed.
+_CHECKING_S = 2.0
 _MAKING_S = 8.0
 _LONGEST_LOG = 2000
 
@@ -98,8 +104,8 @@ def _worked(
     before = job.entry_id if job.entry_id and store.has(job.entry_id) else None
     if isinstance(request, BenchmarkRequest):
         if before:
-            return _of_benchmark(lab.resume(before, listen, live=True))
-        return _of_benchmark(lab.benchmark(request.plan, listen, live=True, against=request.against))
+            return _of_cells(lab.resume(before, listen, live=True).outcomes)
+        return _of_cells(lab.benchmark(request.plan, listen, live=True, against=request.against).outcomes)
     if isinstance(request, ComparisonRequest):
         series = lab.compare_all(
             request.a,
@@ -114,6 +120,9 @@ def _worked(
         if series.interrupted:
             return Ended("cancelled")
         return Ended("failed", series.failures[0].message) if series.failures else Ended("done")
+    if isinstance(request, GenerationRequest):
+        swept = lab.resume_generation(before, listen) if before else lab.generate(request.plan, listen)
+        return _of_cells(swept.outcomes)
     if before:
         # Its parts belong together: half of an older one is no use.
         store.remove(before)
@@ -122,11 +131,11 @@ def _worked(
     return _of_profile(lab, request, listen)
 
 
-def _of_benchmark(found: Benchmark) -> Ended:
-    states = [one.status for one in found.outcomes]
+def _of_cells(outcomes: Sequence[Outcome] | Sequence[GenerationOutcome]) -> Ended:
+    states = [one.status for one in outcomes]
     if "cancelled" in states or "pending" in states:
         return Ended("cancelled")
-    failures = [one.failure.message for one in found.outcomes if one.failure]
+    failures = [one.failure.message for one in outcomes if one.failure]
     return Ended("failed", failures[0]) if failures else Ended("done")
 
 
@@ -153,7 +162,7 @@ def _of_version(lab: Lab, request: OptimizationRequest, listener: Listener, stor
     return Ended("failed", found.problems[0]) if found.problems else Ended("done")
 
 
-def plans_of(request: JobRequest) -> Sequence[Plan]:
+def plans_of(request: JobRequest) -> Sequence[Plan | GenerationPlan]:
     """The plans that a job has."""
     if isinstance(request, ComparisonRequest):
         return request.a, request.b
@@ -166,7 +175,7 @@ def _refuse_changed(job: QueuedJob, request: JobRequest, store: Store, listener:
         return
     project = store.projects.get(job.project_id)
     names, name = {plan.model for plan in plans_of(request)}, project.model.source
-    if name in names and read_model(name, listener).digest != project.model.digest:
+    if name in names and _digest(request, name, listener) != project.model.digest:
         raise BadInput(
             f"The model {name} has changed since the project '{project.name}' was made. Make a new project of "
             "it as it is now."
@@ -174,6 +183,13 @@ def _refuse_changed(job: QueuedJob, request: JobRequest, store: Store, listener:
     for version in Versions(store).of_project(project.id) if names - {name} else ():
         if version.path in names and version.trouble:
             raise BadInput(version.trouble)
+
+
+def _digest(request: JobRequest, name: str, listener: Listener) -> str:
+    """That of a model as it is now."""
+    if isinstance(request, GenerationRequest):
+        return read_generative(name, listener).digest
+    return read_model(name, listener).digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +214,8 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
         count = len(plan.engines) * len(plan.num_cores) * len(plan.batch_sizes) * len(plan.scenarios)
         each_s = plan.time_s + 5 * (min(plan.warmup_s, _WARMUP_S) + _LOAD_S)
         return (Part(("measuring",), "Running benchmark", count * each_s),)
+    if isinstance(request, GenerationRequest):
+        return tuple(_generation_parts(request.plan))
     if isinstance(request, OptimizationRequest):
         making = Part(("optimizing",), "Making the version", _MAKING_S)
         wanted = request.asked
@@ -205,6 +223,23 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
             Part(("comparing",), f"Measuring on {title(one)}", wanted.time_s) for one in wanted.engines
         )
     return (Part(("install",), f"Installing {request.engine}", 90.0),)
+
+
+def _generation_parts(plan: GenerationPlan) -> list[Part]:
+    """Reading the model, then cell after cell."""
+    swept = (plan.engines, plan.prompt_tokens, plan.new_tokens, plan.depths, plan.batch_sizes, plan.num_cores)
+    count = math.prod(map(len, (*swept, plan.rates)))
+    each_s = plan.time_s + 5 * _LOAD_S + (_CHECKING_S if plan.verify else 0.0)
+    names = [f"Generating tokens, cell {number} of {count}" for number in range(1, count + 1)]
+    # Of a single cell nobody says that it begins, but that its engine is loaded.
+    first = Part(
+        ("generation-cell", "loading", "reference"), names[0] if count > 1 else "Generating tokens", each_s
+    )
+    return [
+        Part((), "Reading the model", 1.0),
+        first,
+        *(Part(("generation-cell",), name, each_s) for name in names[1:]),
+    ]
 
 
 def _profile_parts(request: ProfileRequest) -> list[Part]:
@@ -243,6 +278,9 @@ class Tracker:
 
     def __call__(self, event: Event) -> None:
         """Take notice of what happened."""
+        if event.code == "generation-cell":
+            # What goes on after an interruption begins with a later cell.
+            self._index = max(self._index, min(int(event.data["number"]), len(self._parts)) - 2)
         for index in range(self._index + 1, len(self._parts)):
             if event.code in self._parts[index].codes:
                 self._index, self._part_began, self._fraction = index, self._clock(), None

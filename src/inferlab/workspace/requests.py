@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,10 +12,12 @@ from inferlab.codec import plain, restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.lab.comparison import arm_labels, split
 from inferlab.measure.cells import validate_plan
+from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.options.plan import COMPARISON
 from inferlab.profiling.options import validate_profile
 from inferlab.records import Model, Plan
+from inferlab.records.generation import GenerationPlan, GenerativeModel
 from inferlab.records.optimization import VersionOptions
 from inferlab.records.profile import NAME, ProfileOptions
 from inferlab.store.entries import JobKind
@@ -86,6 +89,13 @@ USUAL_PROFILE = ProfileRequest(ONE_BY_ONE, ProfileOptions(roofline=True))
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Measure how fast a model generates tokens, at all combinations of prompts, depths, batch sizes and cores."""
+
+    plan: GenerationPlan
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizationRequest:
     """Make a version of a model and measure it."""
 
@@ -100,11 +110,19 @@ class InstallRequest:
     engine: str
 
 
-JobRequest = BenchmarkRequest | ComparisonRequest | ProfileRequest | OptimizationRequest | InstallRequest
+JobRequest = (
+    BenchmarkRequest
+    | ComparisonRequest
+    | GenerationRequest
+    | ProfileRequest
+    | OptimizationRequest
+    | InstallRequest
+)
 
 _KINDS: dict[JobKind, type[JobRequest]] = {
     "benchmark": BenchmarkRequest,
     "comparison": ComparisonRequest,
+    "generation": GenerationRequest,
     "profile": ProfileRequest,
     "optimization": OptimizationRequest,
     "install": InstallRequest,
@@ -206,6 +224,22 @@ def profile_request(asked: ProfileRequest, model: Model) -> ProfileRequest:
     )
     validate_profile(wanted)
     return ProfileRequest(planned(replace(asked.plan, time_s=wanted.time_s), model), wanted)
+
+
+def generation_request(asked: GenerationRequest, model: GenerativeModel) -> GenerationRequest:
+    """The job that is asked for; refuses what the model, an engine or the memory has no room for."""
+    lists = ("engines", "prompt_tokens", "new_tokens", "depths", "batch_sizes", "num_cores", "rates")
+    values: dict[str, Any] = {name: tuple(dict.fromkeys(getattr(asked.plan, name))) for name in lists}
+    for name, chosen in values.items():
+        if not chosen:
+            raise BadInput(f"Choose at least one of {name.replace('_', ' ')}.")
+    cells = math.prod(map(len, values.values()))
+    if cells > _MOST_CELLS:
+        raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
+    plan = replace(asked.plan, model=model.source, **values)
+    validate_generation(plan)
+    generation_cells(plan, model)
+    return GenerationRequest(plan)
 
 
 def suggested_name(model: Model) -> str:

@@ -28,7 +28,7 @@ _NAME = re.compile(r"[^A-Za-z0-9._+() -]+")
 _LONGEST_NAME = 120
 _LONGEST_ENDING = 20
 #: What a model is loaded from, the first first; what lies beside it (.bin, .data) belongs to it.
-MODEL_ENDINGS = (".onnx", ".xml", ".pt2", ".pt", ".torchscript", ".ts", ".pth")
+MODEL_ENDINGS = (".onnx", ".gguf", ".xml", ".pt2", ".pt", ".torchscript", ".ts", ".pth")
 #: A file with inputs by name, and perhaps labels.
 DATA_ENDING = ".npz"
 # What a folder of Hugging Face's has beside its config.json.
@@ -358,7 +358,7 @@ class Sources:
             # What it is, its first bytes must tell.
             return files[0]
         raise BadInput(
-            "None of the uploaded files is a model: upload an .onnx, .xml with its .bin, .pt2 or .pt file."
+            "None of the uploaded files is a model: upload an .onnx, .gguf, .xml with its .bin, .pt2 or .pt file."
         )
 
     def data_files(self) -> list[DataFile]:

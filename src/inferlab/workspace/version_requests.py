@@ -130,6 +130,7 @@ class Basis:
 
 def add_version(workspace: Workspace, project_id: str, asked: VersionRequest) -> QueuedJob:
     """Queue an optimised version of a project's model."""
+    workspace.refuse_generating(project_id)
     project = workspace.store.projects.get(project_id)
     model = project.model
     if asked.plan.input_shapes is None:

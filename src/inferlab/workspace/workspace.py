@@ -8,21 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.errors import BadInput, Conflict, InferlabError
-from inferlab.lab import Lab, read_model
+from inferlab.lab import Lab
 from inferlab.lab.comparison import split
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Listener, Model, Plan, ignore
+from inferlab.records.generation import GenerationSweep, GenerativeModel
 from inferlab.records.profile import BUDGET, Profile, ProfileOptions
 from inferlab.store.entries import BENCHMARK, Entry, Project, QueuedJob, Stored
+from inferlab.store.formats import GENERATION, record_of
 from inferlab.store.store import Store
 from inferlab.views import command
 from inferlab.workspace import requests
 from inferlab.workspace.engines import Engines, can_install, licence_of, title
+from inferlab.workspace.generations import read_any
 from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.requests import (
     BenchmarkRequest,
     ComparisonRequest,
+    GenerationRequest,
     InstallRequest,
     JobRequest,
     OptimizationRequest,
@@ -31,6 +35,7 @@ from inferlab.workspace.requests import (
     benchmark_request,
     checked_name,
     checked_shapes,
+    generation_request,
     profile_request,
 )
 from inferlab.workspace.sources import Sources
@@ -39,7 +44,12 @@ from inferlab.workspace.version_requests import renewed
 from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of
 
 #: The kinds of entries that the benchmarks page shows.
-CARDS = (BENCHMARK, "comparison", "capacity", "recommendation")
+CARDS = (BENCHMARK, "comparison", "capacity", "recommendation", GENERATION)
+#: Why a model that only generates has none of these.
+ONLY_GENERATES = (
+    "This model generates tokens: it has no profiles, versions and benchmarks of single calls. Add a generation "
+    "on its page of benchmarks."
+)
 _LONGEST_DESCRIPTION = 2000
 
 
@@ -52,6 +62,8 @@ class Workspace:
         self.engines = Engines()
         self.versions = Versions(store)
         self.trash = Trash(store)
+        #: By the digests of models that were analysed.
+        self._generative: dict[str, GenerativeModel | None] = {}
 
     # Projects.
 
@@ -59,14 +71,21 @@ class Workspace:
         """Find a model and read what it is; the source may be an upload, an allowed path, or a name to fetch."""
         found = self.sources.resolve(source)
         try:
-            model = read_model(found, listener)
+            model, generative = read_any(found, listener)
         except BadInput as error:
             # An uploaded file is known by its name, not by where we put it.
             raise type(error)(self.sources.without_folder(str(error))) from error
         if Path(found).is_dir():
             # The model in it may be a link that leads out of the allowed folders.
             self.sources.below(model.path)
+        self._generative[model.digest] = generative
         return model
+
+    def generative(self, model: Model) -> GenerativeModel | None:
+        """What a model that was analysed is as one that generates tokens; None where it does not."""
+        if model.digest not in self._generative:
+            self._generative[model.digest] = read_any(model.source)[1]
+        return self._generative[model.digest]
 
     def create_project(self, name: str, description: str, model: Model, input_shapes: str = "") -> Project:
         """Make a project of a model that was analysed, with what its architecture says of it.
@@ -74,7 +93,9 @@ class Workspace:
         `input_shapes` are those of all its jobs that name no others; without any, shapes are guessed.
         """
         shapes = checked_shapes(input_shapes, model) or ""
-        project = self.store.projects.add(checked_name(name, "project"), _described(description), model, shapes)
+        project = self.store.projects.add(
+            checked_name(name, "project"), _described(description), model, shapes, self.generative(model)
+        )
         self.sources.adopt(model.path)
         self._count(project)
         return project
@@ -97,6 +118,8 @@ class Workspace:
 
     def _count(self, project: Project) -> None:
         """Save what the architecture of a project's model says at its input shapes."""
+        if project.only_generates:
+            return
         # A model whose shapes cannot be guessed is still a project; `theory` says what is wrong with it.
         with contextlib.suppress(InferlabError):
             _in_theory(Lab(self.store, project_id=project.id), project)
@@ -128,6 +151,7 @@ class Workspace:
 
     def add_benchmark(self, project_id: str, asked: BenchmarkRequest) -> QueuedJob:
         """Queue a benchmark or a comparison."""
+        self.refuse_generating(project_id)
         side = self._side(project_id, asked.version)
         asked = replace(asked, plan=self._with_shapes(project_id, asked.plan))
         self.engines.refuse(asked.plan.engines[0], side.model)
@@ -139,10 +163,34 @@ class Workspace:
             asked = self._like(asked, asked.against)
         return self.queue(project_id, benchmark_request(asked, side, rival))
 
+    def add_generation(self, project_id: str, asked: GenerationRequest) -> QueuedJob:
+        """Queue a generation."""
+        project = self.store.projects.get(project_id)
+        if project.generative is None:
+            raise BadInput(f"The model of '{project.name}' does not generate tokens: add a benchmark instead.")
+        if not asked.plan.engines:
+            asked = GenerationRequest(replace(asked.plan, engines=(self._usual_generator(project.generative),)))
+        for engine in asked.plan.engines:
+            self.engines.refuse_generator(engine, project.generative)
+        return self.queue(project_id, generation_request(asked, project.generative))
+
+    def _usual_generator(self, model: GenerativeModel) -> str:
+        """The first engine that can generate with a model."""
+        found = next((one for one in self.engines.generator_choices(model) if not one.reason), None)
+        if found is None:
+            raise BadInput("No engine here can generate with this model. See: inferlab engines")
+        return found.name
+
     def _with_shapes(self, project_id: str, plan: Plan) -> Plan:
         """The plan with the project's input shapes where it has none."""
         project = self.store.projects.get(project_id)
         return replace(plan, input_shapes=project.input_shapes) if plan.input_shapes is None else plan
+
+    def refuse_generating(self, project_id: str) -> None:
+        """Refuse what a model that only generates does not have."""
+        project = self.store.projects.get(project_id)
+        if project.only_generates:
+            raise BadInput(ONLY_GENERATES)
 
     def _side(self, project_id: str, version_id: str | None) -> Side:
         """A project's model as it is, or a version of it."""
@@ -153,6 +201,7 @@ class Workspace:
 
     def add_profile(self, project_id: str, asked: ProfileRequest) -> QueuedJob:
         """Queue profiles."""
+        self.refuse_generating(project_id)
         asked = replace(asked, plan=self._with_shapes(project_id, asked.plan))
         return self.queue(project_id, self.checked_profile(self._side(project_id, asked.version).model, asked))
 
@@ -201,6 +250,8 @@ class Workspace:
         found = self.store.get(entry_id)
         if isinstance(found, Stored):
             return BenchmarkRequest(found.benchmark.plan, found.against)
+        if found.kind == GENERATION and isinstance(sweep := record_of(found), GenerationSweep):
+            return GenerationRequest(sweep.plan)
         raise BadInput(
             f"The request of {found.id} is not stored, because it was made on the command line or imported. Start "
             "a new one."
@@ -214,6 +265,8 @@ class Workspace:
         if isinstance(found, ComparisonRequest):
             pairs = split(found.a, found.b)
             return "\n".join(command.comparison(a, b, found.time_s, found.margin, found.fresh) for a, b in pairs)
+        if isinstance(found, GenerationRequest):
+            return command.generation(found.plan)
         if isinstance(found, OptimizationRequest):
             return command.optimization(found.plan, found.asked)
         assert isinstance(found, ProfileRequest)
@@ -250,6 +303,8 @@ class Workspace:
     def theory(self, project_id: str) -> Profile:
         """What the architecture of a project's model says, or raises why it says nothing."""
         project = self.store.projects.get(project_id)
+        if project.only_generates:
+            raise BadInput(ONLY_GENERATES)
         known = [one for one in self.profiles(project_id) if one.brief.get("flops") is not None]
         own = [one for one in known if one.model_digest == project.model.digest]
         # The one that the project began with, else the oldest.

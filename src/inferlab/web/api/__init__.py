@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends
 
-from inferlab.web.api import benchmarks, engines, entries, jobs, profiles, projects, system, uploads, versions
+from inferlab.web.api import (
+    benchmarks,
+    engines,
+    entries,
+    generations,
+    jobs,
+    profiles,
+    projects,
+    system,
+    uploads,
+    versions,
+)
 from inferlab.web.api.common import PROBLEMS, giving, only_known
 
 if TYPE_CHECKING:
     from inferlab.web.desk import Desk
 
-_NOUNS = (system, engines, uploads, projects, benchmarks, profiles, versions, entries, jobs)
+_NOUNS = (system, engines, uploads, projects, benchmarks, generations, profiles, versions, entries, jobs)
 
 
 def router(desk: Desk | None) -> APIRouter:

@@ -9,12 +9,14 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from inferlab.options.generation import GENERATION, make_generation_plan
 from inferlab.options.kinds import Flag, Number, Whole, Word
 from inferlab.options.option import Option, of_command
 from inferlab.options.plan import LABELS, PLAN, make_plan
 from inferlab.options.profile import PROFILE, make_profile
+from inferlab.records.generation import GenerationPlan
 from inferlab.records.profile import LEVELS
-from inferlab.workspace.requests import ONE_BY_ONE, BenchmarkRequest, ProfileRequest
+from inferlab.workspace.requests import ONE_BY_ONE, BenchmarkRequest, GenerationRequest, ProfileRequest
 from inferlab.workspace.version_requests import VersionRequest
 
 R = TypeVar("R")
@@ -77,16 +79,19 @@ def _request_model(
     options: Iterable[Option] = (),
     lists: Iterable[str] = (),
     without: Iterable[str] = (),
+    plan: Any = ONE_BY_ONE,
     **other: Any,
 ) -> type[Asking]:
     """The body of a request: these options, and all that the record says of itself."""
     fields: dict[str, Any] = {}
     for option in options:
         several = option.keyword in lists
-        default = getattr(ONE_BY_ONE, option.field) if option.keyword in PLAN else option.default
+        default = getattr(plan, option.field, option.default)
         told = option.help + (f" Null: {option.unset}." if option.unset else "")
         if several:
             fields[option.field] = list[_type(option)], Field(list(default), description=told)  # type: ignore[misc]
+        elif option.kind.whole:
+            fields[option.json_name] = str | None, Field(None, description=told)
         else:
             value = default[0] if option.swept else list(default) if isinstance(default, tuple) else default
             fields[option.json_name] = _type(option), Field(value, description=told)
@@ -171,6 +176,17 @@ def _version(body: Asking) -> VersionRequest:
     return VersionRequest(**{**given, "engines": tuple(given.get("engines", ()))}, plan=plan)
 
 
+_GENERATION = [
+    option
+    for option in of_command(GENERATION, "generate").values()
+    if option.remote and option.field in GenerationPlan.__dataclass_fields__
+]
+
+
+def _generation(body: Asking) -> GenerationRequest:
+    return GenerationRequest(make_generation_plan("", _values(body, _GENERATION)))
+
+
 _LEVELS = "Measure copies with zeroed weights on engines that impose none."
 _ROOFLINE = "Measure the ceilings of the machine, and what limits each layer."
 _NAME = {"name": (str, Field(description="Its name, up to 80 characters.", examples=["Pruned 80 %"]))}
@@ -180,6 +196,19 @@ _MARKED: dict[str, Any] = {"labels": (dict[str, str], Field({}, description=_TOL
 BenchmarkBody = Annotated[
     BenchmarkRequest,
     _body(_request_model("BenchmarkAsking", BenchmarkRequest, _BENCHMARK, _LISTS, **_MARKED), _benchmark),
+]
+GenerationBody = Annotated[
+    GenerationRequest,
+    _body(
+        _request_model(
+            "GenerationAsking",
+            GenerationRequest,
+            _GENERATION,
+            [option.keyword for option in _GENERATION if option.swept],
+            plan=GenerationPlan(""),
+        ),
+        _generation,
+    ),
 ]
 ProfileBody = Annotated[
     ProfileRequest,

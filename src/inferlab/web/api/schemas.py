@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 from inferlab import records
 from inferlab.errors import InferlabError
 from inferlab.measure.intervals import LEVEL
+from inferlab.records.generation import GenerationPlan, GenerativeModel
 from inferlab.store.entries import CellEntry, Entry, Project, ProjectLine, QueuedJob
 from inferlab.web.api.descriptions import DESCRIPTIONS
 from inferlab.workspace import requests
@@ -182,6 +183,28 @@ class ModelFacts(Answer):
         }
 
 
+@of_record()
+class GenerativeFacts(Answer):
+    """What a model that generates tokens is."""
+
+    architecture: str
+    layers: int
+    heads: int
+    kv_heads: int
+    context: int | None
+    vocabulary: int
+    kv_bytes_per_token: float
+
+    @classmethod
+    def more(cls, record: GenerativeModel, context: Any) -> dict[str, Any]:
+        """What its cache should take."""
+        return {"kv_bytes_per_token": record.kv_bytes_per_token()}
+
+
+# Where its file lies is not given away.
+_ANSWERS[GenerativeModel] = GenerativeFacts
+
+
 class CellAnswer(Answer):
     """What is fixed of a cell, with lists of pairs as objects."""
 
@@ -291,10 +314,13 @@ class AskedFor(Answer):
             engines = [record.engine]
         else:
             engines = [one for plan in plans for one in plan.engines]
-        lists = {
-            name: getattr(plans[0], name) if plans else () for name in ("num_cores", "batch_sizes", "scenarios")
-        }
+        lists = {name: getattr(plans[0], name) if plans else () for name in ("num_cores", "batch_sizes")}
+        lists["scenarios"] = _scenarios(plans[0]) if plans else ()
         return {"engines": engines, "time_s": plans[0].time_s if plans else None, **lists}
+
+
+def _scenarios(plan: records.Plan | GenerationPlan) -> Sequence[str]:
+    return (plan.scenario,) if isinstance(plan, GenerationPlan) else plan.scenarios
 
 
 @of_record(QueuedJob, without=("cancel", "content", "log"))

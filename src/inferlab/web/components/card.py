@@ -15,6 +15,7 @@ from inferlab.web import shell
 from inferlab.web.components.card_body import CardBody, Chosen, cached_stats, show_stats
 from inferlab.web.components.cards import CardCache, CardView
 from inferlab.web.components.entries import EntryActions
+from inferlab.web.components.generation_card import GenerationBody, GenerationChosen
 from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.faults import on_pages
 from inferlab.web.live import aged
@@ -40,7 +41,7 @@ class BenchmarkCard:
         in_sight: bool = True,
     ) -> None:
         self._cache, self._jobs, self._actions = cache, jobs, actions
-        self._chosen = Chosen()
+        self._chosen, self._chosen_generation = Chosen(), GenerationChosen()
         self._seen = False
         self._opened: tuple[object, ...] | None = None
         self._head_shown: tuple[object, ...] = ()
@@ -90,8 +91,10 @@ class BenchmarkCard:
         with self._head:
             html.h2(view.title).classes("il-cut").props('data-testid="engines"')
             self._age = ui.label(aged(view.created_at)).classes("il-muted il-bench-age")
+            if view.generates:
+                shell.chip("generation", "info")
             if view.wrong:
-                shell.chip("wrong outputs", "wrong")
+                shell.chip("wrong tokens" if view.generates else "wrong outputs", "wrong")
             with html.div().classes("il-bench-facts"):
                 for name, value in view.facts.items():
                     if value:
@@ -144,6 +147,9 @@ class BenchmarkCard:
             return
         self._opened = mark
         try:
+            if view.generates:
+                await self._open_generation(view.entry.id, mark)
+                return
             card = await self._cache.card(view.entry.id, mark)
         except InferlabError as error:
             self._opened = None
@@ -166,6 +172,17 @@ class BenchmarkCard:
                 await CardBody(self._cache, card, mark, self._chosen).draw()
             if view.entry.note:
                 html.div(f"Note: {view.entry.note}").classes("il-muted il-small")
+
+    async def _open_generation(self, entry_id: str, mark: tuple[object, ...]) -> None:
+        card = await self._cache.generation(entry_id)
+        if self.root.is_deleted or self._opened != mark:
+            return
+        self._body.clear()
+        with self._body:
+            body = GenerationBody(card, self._chosen_generation)
+            if self.view.entry is not None and self.view.entry.note:
+                html.div(f"Note: {self.view.entry.note}").classes("il-muted il-small")
+        await body.draw()
 
     def _fill_quickly(self, in_sight: bool) -> None:
         """What the store has cached, until the entry is opened; of cards out of sight, only their room."""

@@ -15,6 +15,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import describe, node_name, vector_width
 from inferlab.records import Comparison, Plan
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
+from inferlab.store.formats import GENERATION
 from inferlab.views.charts import cards as charts
 from inferlab.views.charts import pairs
 from inferlab.views.charts.points import Point, from_row
@@ -22,7 +23,8 @@ from inferlab.workspace import requests
 from inferlab.workspace.cards import Card, CardCell, Place, machine_of, open_card, side
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import given_name, reference_to
-from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest
+from inferlab.workspace.generations import GenerationCard, open_generation
+from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, GenerationRequest
 from inferlab.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -32,13 +34,21 @@ if TYPE_CHECKING:
 Drawing = dict[str, Any]
 _T = TypeVar("_T")
 #: Kinds of jobs that make cards.
-_KINDS = ("benchmark", "comparison")
+_KINDS = ("benchmark", "comparison", GENERATION)
 _DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
 # Opened cards keep all samples, of 16 bytes each; these many stay in memory for the next chart.
 _MOST_SAMPLES = 8_000_000
 # Beside a speed-up and three more numbers.
 _TALL = 350
 _INSTRUCTIONS = "Instruction set"
+#: What the head of a generation says, by the name of what it is in a brief.
+_GENERATION_FACTS = {
+    "prompt_tokens": "Prompt",
+    "new_tokens": "New tokens",
+    "depth": "Depth",
+    "batch_size": "Batch size",
+    "num_cores": "Core count",
+}
 _OF_CELL = ("engine", "scenario", "num_cores", "num_streams", "batch_size", "sequence_length")
 
 
@@ -76,13 +86,23 @@ class CardView:
     @property
     def wrong(self) -> bool:
         """Whether a cell computed wrong outputs."""
-        return self.entry is not None and any(one.wrong for one in self.entry.cells)
+        if self.entry is None:
+            return False
+        return any(one.wrong for one in self.entry.cells) or any(self.entry.brief.get("wrong", ()))
+
+    @property
+    def generates(self) -> bool:
+        """Whether it is a generation, which has a card of its own kind."""
+        return (self.entry.kind if self.entry else self.job.kind if self.job else "") == GENERATION
 
     @property
     def has_content(self) -> bool:
         """Whether there is more to show than what became of its job."""
         if self.entry is None:
             return False
+        if self.generates:
+            states = self.entry.brief.get("statuses", ())
+            return self.job is None or "done" in states or len(states) > 1
         cells = self.entry.cells
         causes = {one.failure.message if one.failure else "" for one in cells}
         return not cells or any(one.runs for one in cells) or len(causes) > 1
@@ -96,6 +116,9 @@ class CardView:
     @property
     def measured(self) -> tuple[int, int]:
         """How many of its combinations were measured, and of how many."""
+        if self.generates:
+            states = self.entry.brief.get("statuses", ()) if self.entry else ()
+            return list(states).count("done"), len(states)
         cells = self.entry.cells if self.entry else ()
         done, planned = sum(one.status == "done" for one in cells), len(cells)
         if self.job is None or self.job.kind != "comparison":
@@ -175,6 +198,8 @@ def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:
 
 
 def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, names: _Names) -> CardView:
+    if entry.kind == GENERATION:
+        return _of_generation(entry, job)
     cells = [one.cell for one in entry.cells]
     here = entry.node in (platform.node(), node_name())
     facts = {
@@ -189,6 +214,22 @@ def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, names: 
     }
     key = job.id if job else entry.id
     return CardView(key, entry.created_at, _title(workspace, entry, names), facts, entry, job)
+
+
+def _of_generation(entry: Entry, job: QueuedJob | None) -> CardView:
+    brief, name = entry.brief, given_name(entry)
+    here = entry.node in (platform.node(), node_name())
+    engines = " vs ".join(map(title, brief.get("engine", ()))) or entry.title
+    facts = {
+        "Engine": engines if name else "",
+        **_generation_facts({key: brief.get(key, ()) for key in _GENERATION_FACTS}),
+        "Machine": "" if here else entry.node,
+    }
+    return CardView(job.id if job else entry.id, entry.created_at, name or engines, facts, entry, job)
+
+
+def _generation_facts(values: Mapping[str, Iterable[int | None]]) -> dict[str, str]:
+    return {label: _numbers(values[name], "all") for name, label in _GENERATION_FACTS.items()}
 
 
 def _instructions_here() -> str:
@@ -231,6 +272,12 @@ def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
         name = f"{title(asked.labels[1])} vs {title(asked.labels[0])}"
         facts = _planned(asked.b) | {"Engine": _only_engine([*asked.a.engines, *asked.b.engines])}
         return CardView(job.id, job.created_at, name, facts, None, job)
+    if isinstance(asked, GenerationRequest):
+        plan = asked.plan
+        values = {"prompt_tokens": plan.prompt_tokens, "new_tokens": plan.new_tokens, "depth": plan.depths}
+        values |= {"batch_size": plan.batch_sizes, "num_cores": plan.num_cores}  # type: ignore[dict-item]
+        name = " vs ".join(map(title, plan.engines))
+        return CardView(job.id, job.created_at, name, _generation_facts(values), None, job)
     assert isinstance(asked, BenchmarkRequest)
     other = _entry(workspace, asked.against)
     against = f" vs {reference_to(other)}" if other else ""
@@ -280,6 +327,10 @@ class CardCache:
     async def card(self, entry_id: str, mark: tuple[object, ...]) -> Card:
         """All numbers of a card, without its samples; `mark` changes when there is more of it."""
         return (await self._off_loop(lambda: self._open(entry_id, mark))).without_samples()
+
+    async def generation(self, entry_id: str) -> GenerationCard:
+        """All numbers of a generation, without the tokens of several cells."""
+        return await self._off_loop(lambda: open_generation(self._workspace.store, entry_id))
 
     async def iterations(self, entry_id: str, mark: tuple[object, ...], arm: int, place: Place) -> Drawing | None:
         """Every batch of a cell, before those of the arm that it is compared with; None where there is none."""

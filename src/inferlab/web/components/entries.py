@@ -11,6 +11,7 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.store.entries import BENCHMARK, Entry
+from inferlab.store.formats import GENERATION
 from inferlab.units import shortened
 from inferlab.web import shell
 from inferlab.web.components.dialogs import ask_name, copy_command
@@ -22,6 +23,7 @@ _EXPORTS = {"json": "Export JSON", "csv": "Export CSV", "html": "Export HTML rep
 _RERUN = {
     BENCHMARK: "Re-run benchmark",
     "comparison": "Re-run benchmark",
+    GENERATION: "Re-run generation",
     "profile": "Re-run",
     "version": "Make again",
 }

@@ -35,9 +35,13 @@ class OptionFields:
     """Options as they are declared, folded away; those that have fields of their own are left out."""
 
     def __init__(
-        self, command: str, laid_out: Sequence[str], changed: Callable[[], Awaitable[None] | None]
+        self,
+        command: str,
+        laid_out: Sequence[str],
+        changed: Callable[[], Awaitable[None] | None],
+        known: Mapping[str, Option] = PLAN,
     ) -> None:
-        options = of_command(PLAN, command).items()
+        options = of_command(known, command).items()
         self._options = {name: one for name, one in options if one.remote and name not in laid_out}
         self._fields: dict[str, Any] = {}
         with ui.expansion("More options").classes("il-more-options").props('dense data-testid="more-options"'):

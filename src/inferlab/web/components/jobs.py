@@ -29,6 +29,7 @@ from inferlab.workspace.versions import Version
 _KINDS = {
     "benchmark": "Benchmark",
     "comparison": "Comparison",
+    "generation": "Generation",
     "profile": "Profile",
     "optimization": "Version",
     "install": "Installation",

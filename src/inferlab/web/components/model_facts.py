@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from inferlab.records import Dim, Model, TensorSpec
+from inferlab.records.generation import GenerativeModel
 from inferlab.settings import models_folder
-from inferlab.units import scaled, share, size
+from inferlab.units import plural, scaled, share, size
 
 _KINDS = {
     "onnx": "ONNX",
@@ -14,6 +15,7 @@ _KINDS = {
     "torch-export": "torch.export program",
     "torchscript": "TorchScript",
     "transformers": "Hugging Face folder",
+    "gguf": "GGUF",
 }
 # Chance makes some weights zero.
 _FEW = 1e-4
@@ -53,20 +55,36 @@ def tensor(spec: TensorSpec) -> str:
     return f"{spec.name}: {spec.dtype} {dims}"
 
 
-def facts(model: Model) -> list[tuple[str, str]]:
-    """What is known of a model that was just analysed."""
+def facts(model: Model, generative: GenerativeModel | None = None) -> list[tuple[str, str]]:
+    """What is known of a model that was just analysed, and what of it as one that generates tokens."""
+    only_generates = generative is not None and not model.inputs
     pairs = [
         ("Kind", kind(model)),
-        ("Inputs", "\n".join(map(tensor, model.inputs)) or "none"),
-        ("Outputs", "\n".join(map(tensor, model.outputs)) or "none"),
+        *(_generates(generative) if generative is not None else ()),
+        ("Inputs", "" if only_generates else "\n".join(map(tensor, model.inputs)) or "none"),
+        ("Outputs", "" if only_generates else "\n".join(map(tensor, model.outputs)) or "none"),
         ("Opset", "" if model.opset is None else str(model.opset)),
         ("Parameters", parameters(model)),
         ("Size", size(model.size_bytes)),
         ("Precision", precision(model)),
-        ("Zeros", f"{zeros(model)} of the weights"),
+        ("Zeros", "" if only_generates else f"{zeros(model)} of the weights"),
         ("Random", "the same inputs may give different outputs, which cannot be checked" if model.random else ""),
     ]
     return [(name, value) for name, value in pairs if value]
+
+
+def _generates(model: GenerativeModel) -> list[tuple[str, str]]:
+    """What a model is as one that generates tokens."""
+    context = "no limit" if model.context is None else f"{model.context} tokens"
+    return [
+        (
+            "Generates tokens",
+            f"{model.architecture}, {plural(model.layers, 'layer')}, "
+            f"{plural(model.heads, 'head')}, {plural(model.kv_heads, 'KV head')}",
+        ),
+        ("Context", f"{context}, vocabulary {model.vocabulary}"),
+        ("KV cache", f"{size(model.kv_bytes_per_token())} per token in 16 bits"),
+    ]
 
 
 def origin(model: Model) -> list[tuple[str, str]]:

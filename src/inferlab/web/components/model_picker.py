@@ -13,6 +13,7 @@ from nicegui.element import Element
 from inferlab.errors import InferlabError
 from inferlab.model import demo
 from inferlab.records import Event, Model
+from inferlab.records.generation import GenerativeModel
 from inferlab.views.events import event as prose
 from inferlab.web import faults, shell
 from inferlab.web.components import model_facts
@@ -66,6 +67,8 @@ class ModelPicker:
         self._desk, self._changed = desk, changed
         #: What was chosen and analysed.
         self.model: Model | None = None
+        #: What it is as one that generates tokens.
+        self.generative: GenerativeModel | None = None
         self._analysis: _Analysis | None = None
         way = _way(source)
         with ui.tabs().props("inline-label") as tabs:
@@ -90,13 +93,18 @@ class ModelPicker:
                         html.div(form).classes("il-mono")
                         html.div(meaning).classes("il-muted")
             with ui.tab_panel("demo"), html.div().classes("il-demos"):
-                for name, meaning in demo.NAMES.items():
+                for name, meaning in (demo.NAMES | demo.GENERATIVE).items():
                     self._demo(name, meaning)
         self._result: Element = html.div().props('data-testid="model"')
         tabs.on_value_change(self._forget_problem)
         ui.context.client.on_delete(self.leave)
         if source:
             ui.timer(0.0, lambda: self.analyse(source), once=True)
+
+    @property
+    def only_generates(self) -> bool:
+        """Whether the model cannot be run as one call."""
+        return self.model is not None and self.generative is not None and not self.model.inputs
 
     def keep(self) -> None:
         """A project was made of the model: its files stay."""
@@ -116,6 +124,7 @@ class ModelPicker:
         problem = ""
         try:
             found = await self._desk.analyse(source, job.listen)
+            generative = await asyncio.to_thread(self._desk.workspace.generative, found)
         except _GivenUp:
             return
         except Exception as error:
@@ -129,8 +138,8 @@ class ModelPicker:
             if problem:
                 shell.banner("warn", problem).props('data-testid="model-problem"')
                 return
-            self.model = found
-            _show_model(found)
+            self.model, self.generative = found, generative
+            _show_model(found, generative)
         self._changed()
 
     def _begin(self) -> None:
@@ -186,12 +195,12 @@ class ModelPicker:
             self._bar.set(None if whole else event.fraction)
 
 
-def _show_model(model: Model) -> None:
+def _show_model(model: Model, generative: GenerativeModel | None) -> None:
     with html.div().classes("il-model"):
         with html.div().classes("il-row"):
             ui.icon("check_circle").classes("il-done-icon")
             html.span(model_facts.source(model)).classes("il-strong il-cut").props["title"] = model.source
-        shell.facts(model_facts.facts(model))
+        shell.facts(model_facts.facts(model, generative))
 
 
 def _shown(source: str) -> str:

@@ -13,6 +13,7 @@ from inferlab.web.components.benchmark_dialog import open_dialog
 from inferlab.web.components.card import BenchmarkCard
 from inferlab.web.components.cards import CardCache, CardList, read_cards
 from inferlab.web.components.entries import EntryActions, name_in_lists, undo_bar
+from inferlab.web.components.generation_dialog import open_generation_dialog
 from inferlab.web.components.jobs import JobActions
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
@@ -23,8 +24,15 @@ _PAGE = 10
 # As many cards as a tall screen shows.
 _IN_SIGHT = 4
 _EMPTY = (
+    "No benchmarks yet",
     "A benchmark measures how fast the model really runs: on an engine, at the core counts and batch sizes of "
-    "your deployment, or on two engines interleaved. What the command line measures of it appears here too."
+    "your deployment, or on two engines interleaved. What the command line measures of it appears here too.",
+)
+_EMPTY_GENERATION = (
+    "No generations yet",
+    "A generation measures how fast the model generates tokens, on each engine that can run it, and whether the "
+    "tokens are right: time to the first token, time per output token, and what the cache takes. What the command "
+    "line measures of it appears here too.",
 )
 
 
@@ -52,12 +60,20 @@ class _Board:
         self._undo: Element | None = None
         self._jobs = JobActions(desk, self.refresh)
         self._actions = EntryActions(desk, self.refresh, self.refresh, self._removed, self._add)
+        generates, benchmarks = self._project.generative is not None, not self._project.only_generates
         with shell.titled("Benchmarks"):
-            ui.button("Add benchmark", icon="add", on_click=lambda: self._add()).props(
-                'data-testid="add-benchmark"'
-            )
-        with html.div() as self._empty, shell.empty("No benchmarks yet", _EMPTY):
-            ui.button("Add benchmark", on_click=lambda: self._add()).props("outline")
+            if generates:
+                button = ui.button("Add generation", icon="add", on_click=lambda: self._add_generation())
+                button.props('data-testid="add-generation"' + (" outline" if benchmarks else ""))
+            if benchmarks:
+                ui.button("Add benchmark", icon="add", on_click=lambda: self._add()).props(
+                    'data-testid="add-benchmark"'
+                )
+        with html.div() as self._empty, shell.empty(*(_EMPTY if benchmarks else _EMPTY_GENERATION)):
+            if generates:
+                ui.button("Add generation", on_click=lambda: self._add_generation()).props("outline")
+            if benchmarks:
+                ui.button("Add benchmark", on_click=lambda: self._add()).props("outline")
         self._list: Element = html.div().classes("il-column il-bench-list").props('data-testid="cards"')
         self._older = ui.button("Show older benchmarks", on_click=self._show_older).props(
             'flat data-testid="older"'
@@ -116,13 +132,17 @@ class _Board:
         await self.refresh()
 
     async def _add(self, against: str | None = None) -> None:
-        async def queued() -> None:
-            await self._desk.watch.refresh()
-            await self.refresh()
-
         # Not in the menu that was clicked: it is gone by then.
         with self._opened.frame.content:
-            await open_dialog(self._desk, self._project, queued, against)
+            await open_dialog(self._desk, self._project, self._queued, against)
+
+    async def _add_generation(self) -> None:
+        with self._opened.frame.content:
+            await open_generation_dialog(self._desk, self._project, self._queued)
+
+    async def _queued(self) -> None:
+        await self._desk.watch.refresh()
+        await self.refresh()
 
     async def _removed(self, entry: Entry) -> None:
         await self.refresh()

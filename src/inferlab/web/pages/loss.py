@@ -26,7 +26,15 @@ from inferlab.web.components.layers import LayerTable, content
 from inferlab.web.components.profile_summary import BudgetControl, estimate_text
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages, sentence
-from inferlab.web.sections import THEORY, Opened, approximated, losses, newest_profile, project_page
+from inferlab.web.sections import (
+    THEORY,
+    Opened,
+    approximated,
+    losses,
+    newest_profile,
+    only_generates,
+    project_page,
+)
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
 
@@ -40,6 +48,8 @@ def register(desk: Desk) -> None:
     @ui.page("/projects/{project_id}/loss/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, f"loss/{entry_id}") as opened:
+            if only_generates(opened):
+                return
             await offer_undo(desk, removed, f"/projects/{project_id}/loss", "the profile")
             if entry_id == THEORY["loss"]:
                 await _Losses(desk, opened, approximated(opened.own), measured=False).build()

@@ -185,6 +185,11 @@ class _NewProject:
     def _model(self) -> Model | None:
         return self._project.model if self._project else self._picker.model
 
+    @property
+    def _last(self) -> int:
+        """The last step: what only generates tokens has no profiles."""
+        return _LAST - 1 if self._project is None and self._picker.only_generates else _LAST
+
     def _model_changed(self) -> None:
         model = self._picker.model
         if model is not None:
@@ -196,12 +201,12 @@ class _NewProject:
 
     def _show(self) -> None:
         """Show the step that the page is at, and the buttons that lead on from it."""
-        last, state, job = self._step == _LAST, self._run.state, self._run.job
+        last, state, job = self._step == self._last, self._run.state, self._run.job
         alive, over = last and job is not None and job.alive, last and job is not None and not job.alive
         nothing = last and job is None and not (self._run.fields and self._run.fields.anything)
         self._header.clear()
         with self._header:
-            shell.steps(_STEPS, self._step + (over and state == "done"))
+            shell.steps(_STEPS[: self._last + 1], self._step + (over and state == "done"))
         for number, body in enumerate(self._bodies):
             body.set_visibility(number == self._step)
         self._problem.clear()
@@ -224,15 +229,21 @@ class _NewProject:
         if self._model is None:
             return
         if self._step == 1:
-            try:
-                checked_name(self._name.value or "", "project")
-            except InferlabError as error:
-                self._refuse(error)
+            if not self._named():
                 return
             self._run.offer(self._model)
         self._step += 1
         self._show()
         self._focus()
+
+    def _named(self) -> bool:
+        """Whether the project has a name that it can have; else it is said why not."""
+        try:
+            checked_name(self._name.value or "", "project")
+        except InferlabError as error:
+            self._refuse(error)
+            return False
+        return True
 
     async def _begin(self) -> None:
         """Make the project, once, and queue its profiles."""
@@ -260,7 +271,7 @@ class _NewProject:
     async def _finish(self) -> None:
         """Open the project; without any profile to measure it is made only now."""
         model = self._model
-        if self._busy or model is None:
+        if self._busy or model is None or not self._named():
             return
         self._work(self._complete, True)
         try:

@@ -21,7 +21,7 @@ from inferlab.web.components.version_editor import VersionEditor
 from inferlab.web.components.versions import VersionTable, ask_version
 from inferlab.web.desk import Desk
 from inferlab.web.pages.version import VersionPage
-from inferlab.web.sections import Opened, approximated, losses, measured, project_page
+from inferlab.web.sections import Opened, approximated, losses, measured, only_generates, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace.version_requests import SCHEMES, Basis, VersionRequest, add_version, free_name, read_basis
 from inferlab.workspace.versions import Version
@@ -33,6 +33,8 @@ def register(desk: Desk) -> None:
     @ui.page("/projects/{project_id}/optimization", response_timeout=PAGE_TIMEOUT_S)
     async def optimization(project_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, "optimization") as opened:
+            if only_generates(opened):
+                return
             await offer_undo(desk, removed, f"/projects/{project_id}/optimization", "the version")
             await _Overview(desk, opened).build()
 

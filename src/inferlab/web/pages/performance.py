@@ -27,7 +27,16 @@ from inferlab.web.components.profile_summary import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages, sentence
 from inferlab.web.live import aged
-from inferlab.web.sections import THEORY, Opened, approximated, losses, measured, newest_profile, project_page
+from inferlab.web.sections import (
+    THEORY,
+    Opened,
+    approximated,
+    losses,
+    measured,
+    newest_profile,
+    only_generates,
+    project_page,
+)
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
 
@@ -42,6 +51,8 @@ def register(desk: Desk) -> None:
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         here = f"performance/{entry_id}"
         async with project_page(desk, project_id, here) as opened:
+            if only_generates(opened):
+                return
             await offer_undo(desk, removed, f"/projects/{project_id}/performance", "the profile")
             if entry_id == THEORY["performance"]:
                 await _Theory(desk, opened).build()

@@ -6,7 +6,7 @@ import asyncio
 
 from nicegui import html, ui
 from nicegui.element import Element
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Project
@@ -21,7 +21,7 @@ from inferlab.web.faults import sentence
 from inferlab.web.sections import newest_profile, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
-_NOUNS = {"benchmark": "benchmark", "comparison": "comparison", "profile": "profile"}
+_NOUNS = {kind: kind for kind in ("benchmark", "comparison", "generation", "profile")}
 
 
 def register(desk: Desk) -> None:
@@ -29,6 +29,9 @@ def register(desk: Desk) -> None:
 
     @ui.page("/projects/{project_id}", response_timeout=PAGE_TIMEOUT_S)
     async def project(project_id: str) -> Response:
+        found = await asyncio.to_thread(desk.workspace.store.projects.get, project_id)
+        if found.only_generates:
+            return RedirectResponse(f"/projects/{project_id}/benchmarks")
         return await newest_profile(desk, project_id, "performance")
 
     @ui.page("/projects/{project_id}/settings", response_timeout=PAGE_TIMEOUT_S)
@@ -52,7 +55,9 @@ class _Naming:
             self._name.props('data-testid="project-name"')
             self._description = ui.textarea("Description", value=project.description).props("rows=5")
             self._description.props('data-testid="project-description"')
-            self._shapes = shapes_field(project.model, project.input_shapes, self._forget_problem)
+            self._shapes = None
+            if not project.only_generates:
+                self._shapes = shapes_field(project.model, project.input_shapes, self._forget_problem)
             self._problem: Element = html.div()
             ui.button("Save", on_click=self._save).props('data-testid="save"')
 
@@ -62,7 +67,7 @@ class _Naming:
 
     async def _save(self) -> None:
         self._problem.clear()
-        values = [field.value or "" for field in (self._name, self._description, self._shapes)]
+        values = [field.value or "" for field in (self._name, self._description, self._shapes) if field]
         try:
             await asyncio.to_thread(self._desk.workspace.change_project, self._id, *values)
         except InferlabError as error:
@@ -79,7 +84,11 @@ def _facts(project: Project) -> None:
     with shell.card(), html.div().props('data-testid="facts"').classes("il-column"):
         shell.section("Model")
         shell.facts(
-            (*model_facts.origin(model), *model_facts.facts(model), ("Project made", moment(project.created_at)))
+            (
+                *model_facts.origin(model),
+                *model_facts.facts(model, project.generative),
+                ("Project made", moment(project.created_at)),
+            )
         )
 
 

@@ -12,7 +12,7 @@ from nicegui.element import Element
 
 from inferlab import machine
 from inferlab.store.entries import CellEntry, ProjectLine, QueuedJob
-from inferlab.units import plural, size
+from inferlab.units import duration, plural, size
 from inferlab.version import __version__
 from inferlab.views import history
 from inferlab.web import shell
@@ -113,6 +113,8 @@ def _cell(label: str, text: str = "") -> Element:
 def _row(line: ProjectLine, changed: str) -> None:
     project, model = line.project, line.project.model
     reached, where = best(line.best, model.digest)
+    if not reached and line.tpot_ms is not None:
+        reached, where = f"TPOT {duration(line.tpot_ms / 1e3)}", "per output token"
     with html.tr().props(f'data-testid="project-{project.id}"'):
         with html.td().classes("il-project-name"):
             html.a(project.name, href=f"/projects/{project.id}").classes("il-row-link")
@@ -139,6 +141,7 @@ _DEMOS = (
     ("demo:resnet50", "ResNet-50"),
     ("demo:bert_3layer", "BERT, 3 layers"),
     ("demo:digits", "Digits, with data"),
+    ("demo:llama", "Llama, generates tokens"),
 )
 _EMPTY = (
     "A project is a model with its profiles and benchmarks. Start with your own model, or with one of these, "
