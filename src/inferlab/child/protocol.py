@@ -7,9 +7,7 @@ import struct
 from array import array
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence, Tuple
 
-# Version 1: the first. Parent and child are always of the same inferlab, so no older reader is kept.
-PROTOCOL_VERSION = 1
-
+# Parent and child are always of the same inferlab, so messages have no version.
 _HEAD = struct.Struct("<II")
 _SIZE = struct.Struct("<Q")
 

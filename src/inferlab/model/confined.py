@@ -52,7 +52,7 @@ _FIRST = (
     *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.onnx_file", "inferlab.model.describe"),
     "inferlab.model.structure",
 )
-_BESIDE = {"inferlab.model.flops.count": "onnx.reference"}
+_BESIDE = {"inferlab.model.flops.count": ("inferlab.model.flops.node_cost", "onnx.reference")}
 _NAME_BYTES = 128
 # poll's flag for an end that was closed, which not every system has.
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
@@ -433,7 +433,7 @@ def _import(module: str) -> None:
     """Import what a call needs before it has a process, so that the next ones have it too."""
     if module in sys.modules:
         return
-    for name in filter(None, (module, _BESIDE.get(module))):
+    for name in (module, *_BESIDE.get(module, ())):
         with contextlib.suppress(Exception):  # the process itself says what is wrong
             importlib.import_module(name)
     gc.freeze()  # what is there stays: collecting it in every fork would copy its pages

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
@@ -18,10 +19,12 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.model.confined import confined
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.inference import LightModel, NodeTrace, read_light, trace
-from inferlab.model.flops.node_cost import Costed, Place, node_cost
 from inferlab.model.flops.scope import Scope, refine
 from inferlab.model.onnx_graph import OnnxGraph, Tensor, all_nodes, attribute, subgraphs
 from inferlab.records import Model, Shape
+
+if TYPE_CHECKING:
+    from inferlab.model.flops.node_cost import Costed, Place
 
 _OTHER_BRANCH = "the other branch of its If counts, which costs at least as much"
 _ROUNDS = "it is in a loop whose number of iterations depends on the data"
@@ -53,6 +56,8 @@ def _counted(
     model: Model, shapes: Mapping[str, Shape], traced: Mapping[int, NodeTrace], no_trace: str, finish: bool
 ) -> Costs | None:
     """All nodes with their costs; None where a trace would show missing shapes, unless it is to finish."""
+    from inferlab.model.flops.node_cost import Place  # late: only a confined process needs the formulas
+
     light = read_light(model, shapes)
     scope = Scope(light.proto.graph, light)
     missing = _unknown(scope)
@@ -115,6 +120,8 @@ _NO_TENSORS = {"sequence", "optional", "map", "sparse_tensor"}
 
 def _graph(scope: Scope, place: Place, light: LightModel, number: list[int]) -> list[Costed]:
     """The costs of a graph's nodes and of those inside them, in order; `number` counts all nodes of the model."""
+    from inferlab.model.flops.node_cost import node_cost
+
     # First all that the run showed: a node's inputs may be known only from there.
     at = number[0]
     for node in scope.graph.node:
