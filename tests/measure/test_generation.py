@@ -10,7 +10,7 @@ import pytest
 from inferlab import machine
 from inferlab.errors import BadInput
 from inferlab.measure.generation.cells import generation_cells, needed_bytes
-from inferlab.measure.generation.process import random_tokens
+from inferlab.measure.generation.prompts import random_tokens
 from inferlab.measure.generation.reference import Reference, Score, agreement_of, compare_tokens
 from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
 from inferlab.model.generative import read_generative

@@ -187,6 +187,8 @@ def _complete(engine: Engine, requests: Requests, number: int, start_ns: int) ->
         requests.emit(number, token, time.perf_counter_ns() - start_ns)
 
     engine.complete(requests.prompts[number], requests.new_tokens, emit)
+    # One that ends early may tell so by ending.
+    requests.finished[number] = 1
 
 
 def force_batched(engine: Engine, depth: int, prompts: Any, tokens: Any) -> Any:

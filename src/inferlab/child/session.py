@@ -334,7 +334,7 @@ class Session:
         cpu_ns = time.process_time_ns() - cpu_ns
         noise = counters.difference(before, counters.read(message["watch"]))
         heads, out = protocol.pack_arrays(requests.arrays())
-        told = {"counters": noise, "canary_ns": counters.canary_ns(), "cpu_ns": cpu_ns, "settings": self._settings}
+        told = {"counters": noise, "canary_ns": counters.canary_ns(), "cpu_ns": cpu_ns}
         return {"arrays": heads, **told}, out
 
     def _force(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:

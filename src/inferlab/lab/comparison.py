@@ -14,6 +14,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.options.plan import COMPARISON, make_plan
 from inferlab.records import Event, Listener, Plan
 from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, SpreadPrior, Spreads
+from inferlab.records.generation import GenerationPlan
 from inferlab.store import Saver
 from inferlab.store.rows import own_name
 from inferlab.store.store import Store
@@ -41,13 +42,13 @@ def arm_plans(
     return arms[0], arms[1]
 
 
-def arm_labels(a: Plan, b: Plan) -> tuple[str, str]:
+def arm_labels(a: Plan | GenerationPlan, b: Plan | GenerationPlan) -> tuple[str, str]:
     """What tells the arms apart, or the model where nothing does."""
     told = []
     for one, other in ((a, b), (b, a)):
         differing = [
             _value(getattr(one, name)) if name in ("model", "engines") else f"{name}={_value(getattr(one, name))}"
-            for name in Plan.__slots__
+            for name in type(a).__slots__
             if getattr(one, name) != getattr(other, name)
         ]
         told.append(", ".join(differing) or one.model)

@@ -3,43 +3,77 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung
 from inferlab.lab.executor import WORTH_TELLING
 from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.measure.generation.process import measure_generation
-from inferlab.measure.generation.reference import make_generation_job
+from inferlab.measure.generation.prompt_files import read_prompts
+from inferlab.measure.generation.reference import Prompt, make_generation_job
+from inferlab.model.audio import read_clip
 from inferlab.model.generative import read_generative
 from inferlab.records import Event, Failure, Listener, Status
-from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep
+from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep, PromptSet
 from inferlab.store import Saver
 
 
-def plan_generation(plan: GenerationPlan, listener: Listener) -> GenerationSweep:
-    """The plan with its model and its cells, none of them measured."""
+@dataclass(frozen=True, slots=True)
+class PlannedGeneration:
+    """A sweep that is about to be measured, or to go on, and the prompts of the user's own, if any."""
+
+    sweep: GenerationSweep
+    prompts: tuple[Prompt, ...] = ()
+
+
+def plan_generation(plan: GenerationPlan, listener: Listener) -> PlannedGeneration:
+    """The plan with its model, its prompts and its cells, none of them measured."""
     validate_generation(plan)
     model = read_generative(plan.model, listener)
-    cells = generation_cells(plan, model)
-    whole = str(Path(plan.model).resolve()) if Path(plan.model).exists() else plan.model
-    return GenerationSweep(
-        replace(plan, model=whole), model, tuple(GenerationOutcome(cell, "pending") for cell in cells)
+    told: PromptSet | None = None
+    prompts: tuple[Prompt, ...] = ()
+    if plan.prompts_file is not None:
+        told, prompts = read_prompts(plan.prompts_file, model, listener)
+    clip = None
+    if plan.audio is not None:
+        clip = read_clip(Path(plan.audio), model.encoder, model.source)
+        prompts = (clip.input,)
+    cells = generation_cells(plan, model, told, clip)
+    return PlannedGeneration(
+        GenerationSweep(
+            with_whole_paths(plan), model, tuple(GenerationOutcome(cell, "pending") for cell in cells), told
+        ),
+        prompts,
     )
 
 
-def resumed(saved: GenerationSweep, listener: Listener) -> GenerationSweep:
-    """A saved sweep that can go on: its model is as it was, and this machine has its cells."""
+def with_whole_paths(plan: GenerationPlan) -> GenerationPlan:
+    """The plan as it can be measured again from another folder."""
+
+    def whole(path: str) -> str:
+        return str(Path(path).resolve()) if Path(path).exists() else path
+
+    file = None if plan.prompts_file is None else whole(plan.prompts_file)
+    audio = None if plan.audio is None else whole(plan.audio)
+    return replace(plan, model=whole(plan.model), prompts_file=file, audio=audio)
+
+
+def resumed(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
+    """A saved sweep that can go on: its model and prompts are as they were, and this machine has its cells."""
     now = plan_generation(saved.plan, listener)
-    if now.model.digest != saved.model.digest:
+    if now.sweep.model.digest != saved.model.digest:
         raise BadInput(f"The model {saved.model.source} has changed since it was measured. Measure it again.")
-    if {one.cell.id for one in now.outcomes} != {one.cell.id for one in saved.outcomes}:
+    if (now.sweep.prompts and now.sweep.prompts.digest) != (saved.prompts and saved.prompts.digest):
+        raise BadInput(f"The prompts {saved.plan.prompts_file} have changed since then. Measure it again.")
+    if {one.cell.id for one in now.sweep.outcomes} != {one.cell.id for one in saved.outcomes}:
         raise BadInput(f"{saved.id} was begun on a machine with other cores. Measure it again.")
-    return saved
+    return replace(now, sweep=saved)
 
 
-def run_generation(sweep: GenerationSweep, saver: Saver, listener: Listener) -> GenerationSweep:
+def run_generation(planned: PlannedGeneration, saver: Saver, listener: Listener) -> GenerationSweep:
     """Measure what is not done or failed yet, in random order; Ctrl-C leaves the rest pending."""
+    sweep = planned.sweep
     outcomes = {one.cell.id: one for one in sweep.outcomes}
     waiting = [one.cell for one in sweep.outcomes if one.status in ("pending", "cancelled")]
     # In random order, so that a machine that slows down with time does not slow down one end of the table.
@@ -61,7 +95,7 @@ def run_generation(sweep: GenerationSweep, saver: Saver, listener: Listener) -> 
         status: Status = "done"
         failure: Failure | None = None
         try:
-            job = make_generation_job(sweep.plan, sweep.model, cell)
+            job = make_generation_job(sweep.plan, sweep.model, cell, planned.prompts)
             for run in measure_generation(job, runs, tell):
                 runs.append(run)
                 outcomes[cell.id] = GenerationOutcome(cell, "pending", tuple(runs))

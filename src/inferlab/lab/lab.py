@@ -34,6 +34,12 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     )
     from inferlab.records.bisection import Bisection
     from inferlab.records.generation import GenerationPlan, GenerationSweep
+    from inferlab.records.generation_results import (
+        ComparedMetric,
+        GenerationCapacity,
+        GenerationComparison,
+        GenerationRecommendation,
+    )
     from inferlab.records.optimization import Front, Goal, Optimization, VersionOptions
     from inferlab.records.profile import Profile, ProfileOptions
     from inferlab.store.store import Store
@@ -371,13 +377,48 @@ class Lab:
 
         saved = self._lookup.generation(entry_id)
         with time_limit(saved.plan.patience_s):
-            sweep = plan_generation(saved.plan, listener)
-            if sweep.model.digest != saved.model.digest:
+            planned = plan_generation(saved.plan, listener)
+            if planned.sweep.model.digest != saved.model.digest:
                 raise BadInput(
                     f"The model {saved.model.source} has changed since {saved.id} was measured. Measure it as it "
                     f"is now: inferlab generate {saved.model.source}"
                 )
-            return run_generation(sweep, self.new_saver(listener), listener)
+            return run_generation(planned, self.new_saver(listener), listener)
+
+    def compare_generations(
+        self,
+        a: GenerationPlan,
+        b: GenerationPlan,
+        metric: ComparedMetric = "tpot",
+        time_s: float = 60.0,
+        margin: float = 0.01,
+        listener: Listener = ignore,
+        labels: tuple[str, str] | None = None,
+        fresh: bool = False,
+    ) -> GenerationComparison:
+        """Compare how plan B generates with plan A, each of one cell, behind the same prompts, interleaved."""
+        from inferlab.lab.generation_results import compare_plans
+
+        with time_limit(a.patience_s):
+            return compare_plans(self, (a, b), metric, time_s, margin, listener, labels, fresh)
+
+    def generation_capacity(
+        self, plan: GenerationPlan, attainment: float = 0.9, listener: Listener = ignore
+    ) -> GenerationCapacity:
+        """Find the highest rate of requests of which this share meets the plan's objective; one cell."""
+        from inferlab.lab.generation_results import search_capacity
+
+        with time_limit(plan.patience_s):
+            return search_capacity(self, plan, attainment, listener)
+
+    def recommend_generation(
+        self, plan: GenerationPlan, time_s: float = 120.0, listener: Listener = ignore
+    ) -> GenerationRecommendation:
+        """Find the engine, cores and batch size that generate most tokens per second within the plan's limits."""
+        from inferlab.lab.generation_results import recommend_generation
+
+        with time_limit(plan.patience_s):
+            return recommend_generation(self, plan, time_s, listener)
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""

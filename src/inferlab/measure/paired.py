@@ -261,10 +261,10 @@ class PairedComparison:
 
     def _variances(self) -> tuple[float, float]:
         """Of one double turn within its pair, and of pairs beyond what their turns explain."""
-        within = fmean(map(_variance, self._turns))
+        within = fmean(map(turn_variance, self._turns))
         if len(self.pairs) < 2:
             return within, 0.0
-        explained = fmean(_MEDIAN_OVER_MEAN * _variance(turns) / len(turns) for turns in self._turns)
+        explained = fmean(_MEDIAN_OVER_MEAN * turn_variance(turns) / len(turns) for turns in self._turns)
         return within, max(0.0, float(np.var(self._log_ratios(), ddof=1)) - explained)
 
 
@@ -432,7 +432,7 @@ def _log_ratios(turns: NDArray[np.float64]) -> NDArray[np.float64]:
     return ratios
 
 
-def _variance(turns: NDArray[np.float64]) -> float:
+def turn_variance(turns: NDArray[np.float64]) -> float:
     """Of the log ratios of double turns, by the quartiles: some turns meet a burst that others do not."""
     low, high = np.percentile(_log_ratios(turns), (25, 75))
     return float((high - low) / _QUARTILES) ** 2

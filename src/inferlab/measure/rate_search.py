@@ -15,7 +15,8 @@ from inferlab.measure import queueing
 from inferlab.measure.children import Children
 from inferlab.measure.queueing import highest_rate, meets, value_s
 from inferlab.measure.stats import latencies_ns, service_ns
-from inferlab.records import Objective, Reach, Run, Window
+from inferlab.records import Run, Window
+from inferlab.records.capacity import Objective, Reach
 
 #: The closest that the answer can come to saturation: beyond it the queue grows for as long as requests come.
 CEILING = 0.98
@@ -195,45 +196,21 @@ class Trial:
         return min(self.measured_rate * self.luck, CEILING * self.saturation_rate)
 
 
-class Prober:
-    """A process that is asked at one rate after another; Ctrl-C raises."""
+class RateLadder:
+    """A process that is asked at one rate after another, for the highest that meets an objective."""
 
-    def __init__(self, process: Children, objective: Objective, seed: int, tell: Callable[[float], None]) -> None:
-        self._process, self._objective, self._seed, self._tell = process, objective, seed, tell
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
         #: The rate of rung 0.
         self.start = 0.0
-        cell = process.prepared.job.cell
-        self._streams = cell.num_streams * cell.instances
-        self._services_s: NDArray[np.float64] = np.empty(0)
+        self.saturation_rate = 0.0
         self._requests = 0
         self._search: dict[int, Reading] = {}
         self._curve: list[Reading] = []
-        self.saturation_rate = 0.0
 
-    def saturate(self, seconds: float) -> None:
-        """Let all streams work without a pause."""
-        window = self._complete(self._process.measure(seconds))
-        self._services_s = _services_s(window)
-        self.saturation_rate = sum(
-            len(one) * 1e9 / (one.ends_ns[-1] - one.starts_ns[0]) for one in window.streams if len(one)
-        )
-
-    def predict(self) -> float:
-        """The highest rate that should meet the objective, by the service times known so far."""
-        services_s = without_stalls(self._services_s)
-        return queueing.highest_rate(services_s, self._streams, partial(meets, self._objective), self._seed)
-
-    @property
-    def lone_rate(self) -> float:
-        """A rate at which requests that come evenly do not meet."""
-        return 1.0 / (_APART * float(np.mean(self._services_s)))
-
-    def one_by_one(self, requests: int) -> NDArray[np.float64]:
-        """The service times of requests that do not meet; predictions are then made from them."""
-        arrivals_ns = (np.arange(requests) * 1e9 / self.lone_rate).astype(np.int64)
-        window = self._complete(self._process.serve(arrivals_ns, 2 * requests / self.lone_rate + 1.0))
-        self._services_s = _services_s(window)
-        return self._services_s
+    def _read(self, rate: float, requests: int) -> Reading:
+        """Measure so many requests at one rate."""
+        raise NotImplementedError
 
     def search(self, rungs: Sequence[int], requests: int, deadline: float) -> None:
         """Measure these rungs, then others until the limit is met or no time is left for one more."""
@@ -272,21 +249,21 @@ class Prober:
         """The rungs between which the limit is met."""
         return bracket(*self._tried(), self._objective.limit_s)
 
-    def trial(self, run: Run) -> Trial:
-        """The record of all that was asked; without a search, the record that no rate will do."""
-        if not self._search:
-            return Trial(run, (), self.saturation_rate, 0.0, 1.0, "none")
-        reach, factor, limit_s = self.reach, 1.0, self._objective.limit_s
-        readings = sorted([*self._search.values(), *self._curve], key=lambda one: one.rate)
-        rates = [one.rate for one in self._search.values()]
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """All that was measured, from the lowest rate up."""
+        return tuple(sorted([*self._search.values(), *self._curve], key=lambda one: one.rate))
+
+    @property
+    def measured_rate(self) -> float:
+        """The highest rate on this process's arrivals."""
+        rates, limit_s = [one.rate for one in self._search.values()], self._objective.limit_s
         found = crossing(rates, self._tried()[1], limit_s)
         if found is not None and self.near is not None:
-            services_s = np.concatenate([self._search[rung].services_s for rung in self.near])
-            factor = luck(self._objective, services_s, self._streams, self._seed, self._requests)
-        else:
-            keeps = keeps_all(self._tried()[1], limit_s)
-            found = max(rates) if keeps else 0.0 if reach == "none" else min(rates)
-        return Trial(run, tuple(readings), self.saturation_rate, found, factor, reach)
+            return found
+        if keeps_all(self._tried()[1], limit_s):
+            return max(rates)
+        return 0.0 if self.reach == "none" else min(rates)
 
     def _ends(self) -> tuple[int, int]:
         """The lowest and the highest rung that are worth trying."""
@@ -296,6 +273,52 @@ class Prober:
     def _tried(self) -> tuple[list[int], list[float]]:
         values = [value_s(self._objective, one.responses_s) for one in self._search.values()]
         return list(self._search), values
+
+
+class Prober(RateLadder):
+    """A process that is asked at one rate after another; Ctrl-C raises."""
+
+    def __init__(self, process: Children, objective: Objective, seed: int, tell: Callable[[float], None]) -> None:
+        super().__init__(objective)
+        self._process, self._seed, self._tell = process, seed, tell
+        cell = process.prepared.job.cell
+        self._streams = cell.num_streams * cell.instances
+        self._services_s: NDArray[np.float64] = np.empty(0)
+
+    def saturate(self, seconds: float) -> None:
+        """Let all streams work without a pause."""
+        window = self._complete(self._process.measure(seconds))
+        self._services_s = _services_s(window)
+        self.saturation_rate = sum(
+            len(one) * 1e9 / (one.ends_ns[-1] - one.starts_ns[0]) for one in window.streams if len(one)
+        )
+
+    def predict(self) -> float:
+        """The highest rate that should meet the objective, by the service times known so far."""
+        services_s = without_stalls(self._services_s)
+        return queueing.highest_rate(services_s, self._streams, partial(meets, self._objective), self._seed)
+
+    @property
+    def lone_rate(self) -> float:
+        """A rate at which requests that come evenly do not meet."""
+        return 1.0 / (_APART * float(np.mean(self._services_s)))
+
+    def one_by_one(self, requests: int) -> NDArray[np.float64]:
+        """The service times of requests that do not meet; predictions are then made from them."""
+        arrivals_ns = (np.arange(requests) * 1e9 / self.lone_rate).astype(np.int64)
+        window = self._complete(self._process.serve(arrivals_ns, 2 * requests / self.lone_rate + 1.0))
+        self._services_s = _services_s(window)
+        return self._services_s
+
+    def trial(self, run: Run) -> Trial:
+        """The record of all that was asked; without a search, the record that no rate will do."""
+        if not self._search:
+            return Trial(run, (), self.saturation_rate, 0.0, 1.0, "none")
+        factor = 1.0
+        if self.near is not None:
+            services_s = np.concatenate([self._search[rung].services_s for rung in self.near])
+            factor = luck(self._objective, services_s, self._streams, self._seed, self._requests)
+        return Trial(run, self.readings, self.saturation_rate, self.measured_rate, factor, self.reach)
 
     def _read(self, rate: float, requests: int) -> Reading:
         """Every rung replays the same arrivals, faster or slower: only the rate differs, not the luck."""

@@ -1,15 +1,80 @@
 """The options of a generation: those that it shares with a plan, and its own."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, get_args
 
-from inferlab.options.kinds import Whole
+from inferlab.errors import BadInput
+from inferlab.options.kinds import File, Kind, Share, Whole, Word, refusal
 from inferlab.options.option import Option, declared
-from inferlab.options.plan import PLAN, Count, Some
-from inferlab.records.generation import GenerationPlan
+from inferlab.options.plan import PLAN, Count, Some, StrPath
+from inferlab.records.generation import GenerationPlan, GenerationScenario, TokenLimit, TokenMetric
+from inferlab.records.generation_results import ComparedMetric
 
 _COMMAND = ("generate",)
+# Those that also measure models that generate.
+_ALL = ("generate", "compare", "capacity", "recommend")
+_LIMIT = re.compile(r"(?P<metric>ttft|tpot|e2e)(<=?|≤)(?P<number>\d+(\.\d+)?|\.\d+)(?P<unit>us|µs|μs|ms|s)")
+_UNITS_S = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
+_EXAMPLE = "Write it as ttft<500ms,tpot<50ms (also e2e), with us, ms or s, and quote it: the shell reads a bare <."
+
+
+class TokenLimits(Kind):
+    """An objective of generation: limits of what each request may take."""
+
+    name = "limits"
+    metavar = '"ttft<500ms,tpot<50ms"'
+    whole = True
+
+    def read(self, part: str) -> Sequence[TokenLimit]:
+        """One limit; spaces and capitals do not matter."""
+        plain = "".join(part.split()).lower()
+        found = _LIMIT.fullmatch(plain)
+        if not found:
+            raise ValueError(f"The objective '{part}' cannot be read. {_EXAMPLE}")
+        limit_s = float(found["number"]) * _UNITS_S[found["unit"]]
+        if not 0 < limit_s < math.inf:
+            raise ValueError(f"The objective '{part}' has a limit of 0, which no request can meet. {_EXAMPLE}")
+        metric = next(one for one in get_args(TokenMetric) if one == found["metric"])
+        return [TokenLimit(metric, limit_s, plain)]
+
+    def collect(self, values: Sequence[Any]) -> tuple[TokenLimit, ...]:
+        """One limit of each metric at most."""
+        metrics = [one.metric for one in values]
+        for metric in metrics:
+            if metrics.count(metric) > 1:
+                raise ValueError(f"The objective has two limits of {metric}. Give one.")
+        return tuple(values)
+
+    def check(self, name: str, value: Any) -> tuple[TokenLimit, ...]:
+        """Text as the command line takes it, or none."""
+        if value is None:
+            return ()
+        if isinstance(value, tuple) and all(isinstance(one, TokenLimit) for one in value):
+            return self.collect(value)
+        if not isinstance(value, str):
+            raise refusal(name, "text such as 'ttft<500ms,tpot<50ms'", value)
+        try:
+            return parse_limits(value)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+
+    def text(self, value: Any) -> str:
+        """As it was written."""
+        return str(value.text)
+
+
+def parse_limits(text: str) -> tuple[TokenLimit, ...]:
+    """An objective of generation; a ValueError says what is wrong with it."""
+    kind = TokenLimits()
+    return kind.collect([limit for part in text.split(",") for limit in kind.read(part)])
+
+
+def names_tokens(slo: str) -> bool:
+    """Whether an objective is one of generation: it speaks of tokens."""
+    return any(metric in slo.lower() for metric in get_args(TokenMetric))
 
 
 class GenerationKeywords(TypedDict, total=False):
@@ -27,6 +92,7 @@ class GenerationKeywords(TypedDict, total=False):
             label="prompt length",
             metavar="32,512",
             swept=True,
+            commands=_ALL,
         ),
     ]
     new: Annotated[
@@ -40,6 +106,7 @@ class GenerationKeywords(TypedDict, total=False):
             label="number of new tokens",
             metavar="32,128",
             swept=True,
+            commands=_ALL,
         ),
     ]
     depth: Annotated[
@@ -52,9 +119,68 @@ class GenerationKeywords(TypedDict, total=False):
             field="depths",
             metavar="0,2048",
             swept=True,
+            commands=_ALL,
         ),
     ]
-    batch_size: Some[int]
+    prompts: Annotated[
+        StrPath | None,
+        Option(
+            ("--prompts",),
+            File(),
+            "Model and inputs",
+            'Prompts of your own: one JSON object per line with "prompt", a text, or "token_ids".',
+            field="prompts_file",
+            unset="random token ids",
+            metavar="FILE.jsonl",
+            commands=("generate", "capacity"),
+            remote=False,
+        ),
+    ]
+    audio: Annotated[
+        StrPath | None,
+        Option(
+            ("--audio",),
+            File(),
+            "Model and inputs",
+            "The sound that an encoder hears: a WAV file, 16-bit PCM.",
+            metavar="FILE.wav",
+            remote=False,
+        ),
+    ]
+    scenario: Annotated[
+        str,
+        Option(
+            ("-s", "--scenario"),
+            Word(*get_args(GenerationScenario)),
+            "Where and how to run",
+            "sync: one batch after the other; server: requests arrive at a rate, whether or not the last is done.",
+        ),
+    ]
+    rate: Some[float | None]
+    slo: Annotated[
+        str | None,
+        Option(
+            ("--slo",),
+            TokenLimits(),
+            "Where and how to run",
+            "What a request must meet to count as good; without --rate the highest rate is searched at which "
+            "enough requests do.",
+            label="objective",
+            many="commas",
+        ),
+    ]
+    attainment: Annotated[
+        float,
+        Option(
+            ("--attainment",),
+            Share(),
+            "Where and how to run",
+            "The share of the requests that must meet the objective, where the highest rate is searched.",
+            commands=("generate", "capacity"),
+            default=0.9,
+        ),
+    ]
+    batch_size: Some[int | None]
     num_cores: Some[Count]
     thread_pinning: str
     cpu_list: Sequence[int]
@@ -69,11 +195,14 @@ class GenerationKeywords(TypedDict, total=False):
 # What is said of shared options here.
 _HELP = {
     "engine": "llamacpp, torch (see inferlab engines), or FILE.py:CLASS.",
-    "batch_size": "Sequences that are generated together.",
+    "batch_size": "Sequences that are generated together; with -s server at most so many.",
     "seed": "Seed of the token ids.",
     "verify": "Check the tokens against FP32 torch on the same weights.",
 }
-_UNSET = {"engine": "llamacpp for a GGUF file, torch for a folder", "batch_size": ""}
+_UNSET = {
+    "engine": "llamacpp for a GGUF file, torch for a folder",
+    "batch_size": "1; with -s server 8 where the engine batches",
+}
 
 
 def _shared(keyword: str) -> Option:
@@ -88,19 +217,46 @@ def _shared(keyword: str) -> Option:
     )
 
 
-_OWN = declared(GenerationKeywords, GenerationPlan(""), PLAN, _COMMAND)
+# Its scenarios are its own.
+_OF_PLAN = {keyword: option for keyword, option in PLAN.items() if keyword != "scenario"}
+_OWN = declared(GenerationKeywords, GenerationPlan(""), _OF_PLAN, _COMMAND)
 #: By keyword, in the order of the keywords.
 GENERATION: dict[str, Option] = {
     keyword: _OWN.get(keyword) or _shared(keyword) for keyword in GenerationKeywords.__annotations__
 }
 
 
+class MetricKeywords(TypedDict, total=False):
+    """What only comparisons of generation have."""
+
+    metric: Annotated[
+        str,
+        Option(
+            ("--metric",),
+            Word(*get_args(ComparedMetric)),
+            "Measuring",
+            "Of a model that generates, what is compared.",
+            default="tpot",
+        ),
+    ]
+
+
+#: Those that commands for other models have for models that generate, by keyword.
+ONLY_GENERATION: dict[str, Option] = {
+    **{keyword: option for keyword, option in _OWN.items() if keyword != "slo"},
+    **declared(MetricKeywords, None, PLAN, ("compare",)),
+}
+
+
 def make_generation_plan(model: str, values: Mapping[str, Any]) -> GenerationPlan:
-    """The plan with these values by keyword."""
-    return GenerationPlan(model, **{GENERATION[name].field: value for name, value in values.items()})
+    """The plan with these values by keyword; what is no option of a plan is passed over."""
+    fields = GenerationPlan.__dataclass_fields__
+    known = {GENERATION[name].field: value for name, value in values.items() if name in GENERATION}
+    return GenerationPlan(model, **{field: value for field, value in known.items() if field in fields})
 
 
 def validate_generation_values(plan: GenerationPlan) -> None:
     """Refuse a plan with a value that is beyond the limits of its option."""
     for option in GENERATION.values():
-        option.validate(getattr(plan, option.field))
+        if hasattr(plan, option.field):
+            option.validate(getattr(plan, option.field))

@@ -27,10 +27,27 @@ class TensorGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerativeModel:
-    """A decoder-only language model that was found and read."""
+class Encoder:
+    """The encoder of an encoder–decoder: what it takes, and with which tokens its decoder begins and ends."""
 
-    kind: Literal["gguf", "transformers"]
+    #: Token ids, samples of sound, or frames of its spectrum (log-mel features).
+    takes: Literal["tokens", "samples", "features"]
+    parameters: int
+    start_tokens: tuple[int, ...]
+    end_token: int | None = None
+    #: Layers of the encoder; None where neither graph nor configuration says.
+    layers: int | None = None
+    #: Of sound: samples per second, bands of the spectrum, seconds that it takes at most.
+    sampling_rate: int | None = None
+    bands: int | None = None
+    longest_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerativeModel:
+    """A model that generates tokens, found and read: a decoder alone, or behind an encoder."""
+
+    kind: Literal["gguf", "transformers", "onnx", "ort"]
     source: str
     path: str
     digest: str
@@ -42,16 +59,35 @@ class GenerativeModel:
     kv_heads: int
     #: Numbers that the cache of keys and values holds for each token, over all layers.
     kv_values_per_token: int
-    #: The most tokens of a sequence.
-    context: int
+    #: The most tokens of a sequence, of an encoder–decoder in either part; None where the model sets no limit.
+    context: int | None
     vocabulary: int
     #: The type of most parameters.
     precision: str
     tensors: tuple[TensorGroup, ...]
+    #: None for a decoder alone.
+    encoder: Encoder | None = None
+    #: ONNX graphs have the weights that PyTorch loads beside them, in the same folder.
+    torch_weights: bool = False
 
     def kv_bytes_per_token(self, bytes_per_value: float = 2.0) -> float:
         """What the cache should take for each token of a sequence; by default in 16 bits."""
         return self.kv_values_per_token * bytes_per_value
+
+
+#: sync: a batch at a time, as soon as the last is done; server: requests arrive by themselves, at a rate.
+GenerationScenario = Literal["sync", "server"]
+#: Time to the first token, time per output token after it, and the whole request, each counted from its arrival.
+TokenMetric = Literal["ttft", "tpot", "e2e"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimit:
+    """A part of an objective: what a request may take at most."""
+
+    metric: TokenMetric
+    limit_s: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +101,8 @@ class GenerationPlan:
     new_tokens: tuple[int, ...] = (64,)
     #: Tokens that the cache holds before the prompt.
     depths: tuple[int, ...] = (0,)
-    batch_sizes: tuple[int, ...] = (1,)
+    #: None stands for 1, in the scenario server for as many as the engine can compute together.
+    batch_sizes: tuple[int | None, ...] = (None,)
     #: None stands for all cores.
     num_cores: tuple[int | None, ...] = (None,)
     engine_options: tuple[tuple[str, str], ...] = ()
@@ -77,6 +114,15 @@ class GenerationPlan:
     seed: int = 0
     verify: bool = True
     patience_s: float | None = None
+    scenario: GenerationScenario = "sync"
+    #: Requests per second that arrive; the scenario server needs one, sync has none.
+    rates: tuple[float | None, ...] = (None,)
+    #: What a request must meet to be a good one.
+    slo: tuple[TokenLimit, ...] = ()
+    #: Prompts of the user's own, one JSON object per line; None: random token ids.
+    prompts_file: str | None = None
+    #: A WAV file with the sound that an encoder gets.
+    audio: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +143,13 @@ class GenerationCell:
     processes: int | None
     seed: int
     verify: bool
+    #: Requests per second that arrive by themselves; None: a batch is begun when the last is done.
+    rate: float | None = None
+    #: What tells prompts of the user's own from others; then `prompt_tokens` is the length of the longest.
+    prompts_digest: str = ""
+    #: What tells the sound that the encoder gets from others, and its length; then there are no prompt tokens.
+    audio_digest: str = ""
+    audio_s: float | None = None
 
     @property
     def id(self) -> str:
@@ -107,7 +160,7 @@ class GenerationCell:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One sequence: from its prompt to its last token. Times count from its submission."""
+    """One sequence: from its prompt to its last token. Times count from its submission, or scheduled arrival."""
 
     prompt_digest: str
     prompt_tokens: int
@@ -118,11 +171,23 @@ class Generation:
     token_ids: tuple[int, ...]
     #: "length": as many tokens as were asked for; "stop": the engine ended it before.
     finish_reason: Literal["length", "stop"]
+    #: When it was to arrive, after the first moment of the run; None where the next begins when the last is done.
+    scheduled_ns: int | None = None
+    #: How long after its arrival the engine began with it.
+    submitted_ns: int = 0
+    #: How much of that the engine was free: the dispatcher was late.
+    late_ns: int = 0
+    #: When the encoder was done; None for a decoder alone.
+    encoder_ns: int | None = None
+    #: How long the sound is that the encoder got; None where it got tokens.
+    audio_s: float | None = None
+    #: Which of the tokens was the first that ends a text; None where none of them did.
+    end_position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The sequences of one batch, generated together, and what the system said about that time."""
+    """The sequences of one batch, or all requests of a run, and what the system said about that time."""
 
     sequences: tuple[Generation, ...]
     #: CPU time of all threads until the first token, and from there to the last.
@@ -194,18 +259,27 @@ class GenerationRun:
     settings: Mapping[str, Any]
     machine: Machine
     pinned: bool
+    #: Requests that were to arrive, where they arrive by themselves; what is missing was not served in time.
+    arrivals: int | None = None
+    #: What the tokens of the first sequence say up to the end; empty where there is no tokenizer, or no sound.
+    transcript: str = ""
 
     @property
     def windows(self) -> tuple[Window, ...]:
         """The repetitions as windows, by which is told what disturbed them."""
         return tuple(
             Window(
-                (Samples(array("q", [0]), array("q", [max(one.token_ns[-1] for one in each.sequences)])),),
+                (Samples(array("q", [0]), array("q", [_end_ns(each)])),),
                 each.counters,
                 each.canary_ns,
             )
             for each in self.repetitions
+            if each.sequences
         )
+
+
+def _end_ns(repetition: Repetition) -> int:
+    return max((one.scheduled_ns or 0) + one.token_ns[-1] for one in repetition.sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +293,30 @@ class GenerationOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptSet:
+    """Prompts of the user's own, as token ids, and what it took to make them of text."""
+
+    #: Of all token ids.
+    digest: str
+    count: int
+    shortest_tokens: int
+    median_tokens: int
+    longest_tokens: int
+    #: Prompts that were text; the others were token ids already.
+    texts: int = 0
+    #: What made token ids of text, and how long it took for all of them together; apart from every other time.
+    tokenizer: str = ""
+    tokenize_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationSweep:
     """A GenerationPlan, its model, and what became of every cell."""
 
     plan: GenerationPlan
     model: GenerativeModel
     outcomes: tuple[GenerationOutcome, ...]
+    prompts: PromptSet | None = None
     #: Its name in the store; empty where it was not saved.
     id: str = ""
 
@@ -234,7 +326,8 @@ class GenerationSummary:
     """Derived from a cell's runs; None where N is too small for a number."""
 
     ttft_ms: Estimate
-    prefill_tokens_per_s: Estimate
+    #: None where the prompt is sound.
+    prefill_tokens_per_s: Estimate | None
     tpot_ms: Estimate | None
     decode_tokens_per_s: Estimate | None
     output_tokens_per_s: Estimate
@@ -245,3 +338,35 @@ class GenerationSummary:
     #: Of every gap between two tokens; None where too few samples carry one.
     itl_percentiles_ms: Mapping[float, float | None]
     sequences: int
+    #: What the encoder took of the time to the first token; None for a decoder alone.
+    encoder_ms: Estimate | None = None
+    #: The time to the end of the text over the length of the sound; below 1 it keeps up with who speaks.
+    real_time_factor: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSummary:
+    """Derived from runs whose requests arrive by themselves; times count from the scheduled arrival.
+
+    A request that was not served is later than every one that was: a percentile that reaches so far is unknown.
+    """
+
+    #: Requests that arrived, and the share of them that was not served in time.
+    requests: int
+    unserved_share: float
+    #: Requests per second that were served, and those of them that meet every limit; None without limits.
+    served_per_s: Estimate
+    goodput_per_s: Estimate | None
+    #: The share of the requests that meet every limit; None without limits.
+    attainment: float | None
+    #: By percent; None where too few requests carry one.
+    ttft_percentiles_ms: Mapping[float, float | None]
+    tpot_percentiles_ms: Mapping[float, float | None]
+    end_to_end_percentiles_ms: Mapping[float, float | None]
+    #: From the arrival to the beginning of the prefill.
+    queue_percentiles_ms: Mapping[float, float | None]
+    #: Sequences that the engine worked on at once, on average while it worked on any.
+    concurrency: float
+    #: The share of the requests that the dispatcher gave to a free engine late, and the longest such delay.
+    late_share: float
+    latest_ms: float

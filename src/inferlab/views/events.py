@@ -95,6 +95,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "trying": lambda d: f"Recipe {d['number']}: {d['label']}",
     "generation-cell": lambda d: f"Cell {d['number']} of {d['of']}: {generation_label(d['cell'])}",
     "generated": lambda d: f"    {_generated(d['outcome'])}",
+    "tokenizing": lambda d: f"Making token ids of {plural(d['prompts'], 'prompt')}",
     "generating": lambda d: f"Generating tokens for {d['seconds']:g} seconds",
     "rung": lambda d: f"Process {d['process']}: requests arrive at {d['rate']:.1f}/s",
 }

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from inferlab.codec import plain
 from inferlab.measure.findings import with_joint_noise
+from inferlab.measure.generation.load import summarize_load
 from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
 from inferlab.measure.stats import engine_version
 from inferlab.records import Estimate, Finding
 from inferlab.records.generation import (
     FORMAT,
     Agreement,
+    Encoder,
     GenerationCell,
     GenerationOutcome,
     GenerationSummary,
     GenerationSweep,
     GenerativeModel,
+    LoadSummary,
+    TokenLimit,
 )
 from inferlab.units import count, decimal, plural, scaled, share, size
 from inferlab.views import content as contents
 from inferlab.views import tables
 from inferlab.views.fields import BATCH_SIZE, ENGINE, NUM_CORES, Field, estimate, half_width_of
+from inferlab.views.generation_load import LOAD_FIELDS, load_blocks, load_content, prompts_pair
 from inferlab.views.intervals import half_width, rounded, useful
 from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import finding, generation_label
@@ -43,6 +48,8 @@ class Row:
     summary: GenerationSummary | None
     agreement: Agreement | None
     findings: tuple[Finding, ...]
+    #: Where requests arrive by themselves.
+    load: LoadSummary | None = None
 
 
 def rows(sweep: GenerationSweep) -> list[Row]:
@@ -55,6 +62,9 @@ def rows(sweep: GenerationSweep) -> list[Row]:
             summarize_generation(outcome.runs),
             worst_agreement(outcome.runs) if outcome.runs else None,
             findings,
+            summarize_load(outcome.cell, outcome.runs, sweep.plan.slo)
+            if outcome.cell.rate is not None and outcome.runs
+            else None,
         )
         for outcome, findings in zip(sweep.outcomes, found, strict=True)
     ]
@@ -111,6 +121,15 @@ OUTPUT = _of_summary(
     "output_tokens_per_s", "output tok/s", "output_tokens_per_s", count, title="Output throughput", unit="tokens/s"
 )
 END_TO_END = _of_summary("end_to_end_ms", "end to end ms", "end_to_end_ms", title="End-to-end time", unit="ms")
+#: Of models with an encoder, and of sound; shown only where they exist.
+ENCODER = _of_summary("encoder_ms", "encoder ms", "encoder_ms", title="Encoder time", unit="ms")
+REAL_TIME = _of_summary(
+    "real_time_factor",
+    "real-time factor",
+    "real_time_factor",
+    title="Real-time factor",
+    unit="of the sound's length",
+)
 #: What a chart can have along its x axis, and what along its y axis.
 CELL_FIELDS = (DEPTH, PROMPT, *map(_of_cell, (BATCH_SIZE, NUM_CORES)), RATE)
 CURVE_FIELDS = (TTFT, TPOT, PREFILL, DECODE, OUTPUT, END_TO_END)
@@ -123,23 +142,59 @@ FIELDS: tuple[Field, ...] = (
     Field("", "agreement", _agreeing),
     Field("status", "status", lambda row: row.outcome.status, left=True),
 )
+#: The same where requests arrive by themselves.
+SERVER_FIELDS: tuple[Field, ...] = (
+    *map(_of_cell, (ENGINE, NUM_CORES, BATCH_SIZE)),
+    *(PROMPT, NEW, DEPTH, replace(RATE, form="{:g}".format, label="rate/s"), *LOAD_FIELDS, OUTPUT),
+    Field("", "agreement", _agreeing),
+    Field("status", "status", lambda row: row.outcome.status, left=True),
+)
 _TOP1 = Field("top1", "agreement", lambda row: row.agreement and row.agreement.top1)
 _CHECK = Field("agreement", "check", lambda row: row.agreement and row.agreement.status)
 
 
 def table(sweep: GenerationSweep) -> Table:
     """A row for each cell, as files have it."""
-    return Table((*FIELDS, _TOP1, _CHECK), rows(sweep))
+    shown = rows(sweep)
+    served = any(row.cell.rate is not None for row in shown)
+    return Table((*(SERVER_FIELDS if served else sync_fields(shown)), _TOP1, _CHECK), shown)
+
+
+def sync_fields(shown: Sequence[Row]) -> tuple[Field, ...]:
+    """The columns of batches that follow each other, with those of an encoder where there is one."""
+    known = [row.summary for row in shown if row.summary is not None]
+    more = [ENCODER] * any(one.encoder_ms for one in known) + [REAL_TIME] * any(
+        one.real_time_factor for one in known
+    )
+    place = FIELDS.index(TTFT)
+    return (*FIELDS[:place], *more, *FIELDS[place:])
 
 
 def blocks(sweep: GenerationSweep) -> list[Block]:
     """The model, the table or the only cell, and what must be known about each."""
     shown = rows(sweep)
     parts: list[Block] = list(model_blocks(sweep.model))
+    if sweep.prompts is not None:
+        parts.append(prompts_pair(sweep.prompts))
     if len(shown) == 1:
         parts += ["", *_cell_blocks(sweep, shown[0])]
         return parts
-    return [*parts, "", Table(FIELDS, shown), *notes(shown)]
+    if any(row.cell.rate is not None for row in shown):
+        if sweep.plan.slo:
+            parts.append(Pair("SLO", slo_text(sweep.plan.slo)))
+        return [*parts, "", Table(_with_slo(sweep), shown), *notes(shown)]
+    return [*parts, "", Table(sync_fields(shown), shown), *notes(shown)]
+
+
+def slo_text(slo: Sequence[TokenLimit]) -> str:
+    """The limits of an objective."""
+    return ", ".join(limit.text for limit in slo)
+
+
+def _with_slo(sweep: GenerationSweep) -> list[Field]:
+    """The columns of requests that arrive by themselves; without limits none is met or missed."""
+    without = () if sweep.plan.slo else ("attainment", "goodput_per_s")
+    return [field for field in SERVER_FIELDS if field.key not in without]
 
 
 def model_blocks(model: GenerativeModel) -> list[Pair]:
@@ -147,16 +202,42 @@ def model_blocks(model: GenerativeModel) -> list[Pair]:
     types = ", ".join(
         f"{group.type} {scaled(group.parameters)} in {plural(group.tensors, 'tensor')}" for group in model.tensors
     )
+    context = "no limit of context" if model.context is None else f"context {model.context}"
     return [
         Pair("Model", model.source),
         Pair(
             "Architecture",
             f"{model.architecture}, {plural(model.layers, 'layer')}, {plural(model.heads, 'head')}, "
-            f"{plural(model.kv_heads, 'KV head')}, context {model.context}, vocabulary {model.vocabulary}",
+            f"{plural(model.kv_heads, 'KV head')}, {context}, vocabulary {model.vocabulary}",
         ),
+        *([] if model.encoder is None else [Pair("Encoder", encoder_text(model.encoder))]),
         Pair("Parameters", f"{scaled(model.parameters)} ({types}), {size(model.size_bytes)}"),
         Pair("Expected KV cache", f"{size(model.kv_bytes_per_token())} per token in 16 bits"),
     ]
+
+
+def encoder_text(encoder: Encoder) -> str:
+    """What is known of an encoder before it is loaded."""
+    takes = {
+        "tokens": "takes tokens",
+        "samples": f"takes sound, {encoder.sampling_rate} samples per second",
+        "features": f"takes sound, {encoder.bands} bands of its spectrum",
+    }
+    layers = "" if encoder.layers is None else f", {plural(encoder.layers, 'layer')}"
+    longest = "" if encoder.longest_s is None else f", at most {encoder.longest_s:g} s"
+    return f"{takes[encoder.takes]}{longest}{layers}, {scaled(encoder.parameters)} parameters"
+
+
+def _encoder_blocks(row: Row, summary: GenerationSummary) -> list[Pair]:
+    found = []
+    if summary.encoder_ms is not None:
+        found.append(Pair("Encoder", _told(summary.encoder_ms, "ms"), True))
+    if summary.real_time_factor is not None:
+        sound = f"of {row.cell.audio_s:.3g} s of sound"
+        found.append(Pair("Real-time factor", _told(summary.real_time_factor, sound, "{:.4f}".format), True))
+    if row.outcome.runs[0].transcript:
+        found.append(Pair("Transcript", row.outcome.runs[0].transcript))
+    return found
 
 
 def _cell_blocks(sweep: GenerationSweep, row: Row) -> list[Block]:
@@ -165,14 +246,28 @@ def _cell_blocks(sweep: GenerationSweep, row: Row) -> list[Block]:
     if summary is None:
         return [*found, *notes([row])]
     runs = row.outcome.runs
+    if row.load is not None:
+        found += load_blocks(row.load, slo_text(sweep.plan.slo), str(runs[0].settings.get("serving", "")))
+        found += [
+            Pair("Inter-token latency", _percentiles(summary)),
+            Pair("Output", _told(summary.output_tokens_per_s, "tokens/s", count)),
+        ]
+    else:
+        found += [
+            Pair("Time to first token", _told(summary.ttft_ms, "ms"), True),
+            *_encoder_blocks(row, summary),
+            *(
+                [Pair("Prefill", _told(summary.prefill_tokens_per_s, "tokens/s", count))]
+                if summary.prefill_tokens_per_s
+                else []
+            ),
+            Pair("Time per output token", _told(summary.tpot_ms, "ms"), True),
+            Pair("Decode", _told(summary.decode_tokens_per_s, "tokens/s", count)),
+            Pair("Inter-token latency", _percentiles(summary)),
+            Pair("End to end", _told(summary.end_to_end_ms, "ms")),
+            Pair("CPU time per output token", _told(_in_ms(summary.cpu_s_per_token), "ms")),
+        ]
     found += [
-        Pair("Time to first token", _told(summary.ttft_ms, "ms"), True),
-        Pair("Prefill", _told(summary.prefill_tokens_per_s, "tokens/s", count)),
-        Pair("Time per output token", _told(summary.tpot_ms, "ms"), True),
-        Pair("Decode", _told(summary.decode_tokens_per_s, "tokens/s", count)),
-        Pair("Inter-token latency", _percentiles(summary)),
-        Pair("End to end", _told(summary.end_to_end_ms, "ms")),
-        Pair("CPU time per output token", _told(_in_ms(summary.cpu_s_per_token), "ms")),
         Pair("Load", _told(summary.load_s, "s")),
         Pair("First generation", _told(summary.first_generation_ms, "ms")),
         Pair("Memory", _memory(row)),
@@ -274,7 +369,7 @@ def short_labels(cells: Sequence[GenerationCell]) -> list[str]:
 
 _NUMBERS = (
     *("ttft_ms", "tpot_ms", "prefill_tokens_per_s", "decode_tokens_per_s", "output_tokens_per_s", "end_to_end_ms"),
-    *("cpu_s_per_token", "load_s", "first_generation_ms"),
+    *("cpu_s_per_token", "load_s", "first_generation_ms", "encoder_ms", "real_time_factor"),
 )
 
 
@@ -284,6 +379,8 @@ def content(sweep: GenerationSweep) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "model": {**model, "kv_bytes_per_token_16_bits": sweep.model.kv_bytes_per_token()},
+        "slo": [limit.text for limit in sweep.plan.slo],
+        "prompts": sweep.prompts and plain(sweep.prompts),
         "results": [_result(row) for row in rows(sweep)],
     }
 
@@ -298,6 +395,8 @@ def _result(row: Row) -> dict[str, Any]:
         "depth": cell.depth,
         "batch_size": cell.batch_size,
         "num_cores": cell.num_cores,
+        "rate": cell.rate,
+        "load": load_content(row.load),
         "status": row.outcome.status,
         "failure": row.outcome.failure,
     }
@@ -313,6 +412,8 @@ def _result(row: Row) -> dict[str, Any]:
         "kv_bytes_per_token_formula": _first_cache(row, "formula_bytes"),
         "kv_bytes_per_token_measured": _first_cache(row, "measured_bytes"),
         "kv_dtype": _first_cache(row, "dtype"),
+        "audio_s": cell.audio_s,
+        "transcript": runs[0].transcript if runs else "",
         **{
             name: most(row, name)
             for name in (

@@ -10,7 +10,7 @@ from inferlab.options.plan import COLUMNS
 from inferlab.records import Cell, Estimate, Finding, Machine, Model, OutputCheck, engine_name
 from inferlab.records.generation import GenerationCell
 from inferlab.records.profile import Gain
-from inferlab.units import duration, plural, scaled, share, size
+from inferlab.units import decimal, duration, plural, scaled, share, size
 from inferlab.views.fields import CELL
 from inferlab.views.intervals import QUIETER, between, half_width, useful
 
@@ -192,6 +192,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 _ONE_PROCESS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "asked": lambda d: "",
     "interrupted": lambda d: "",
+    "requests": lambda d: ": fewer than 40 requests arrive in this time. Give more time, or ask for 5 processes",
     "loading": lambda d: (
         f": loading takes {duration(d['ready_s'])}, as long as measuring. Give more time, or ask for 5 processes"
     ),
@@ -276,9 +277,26 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"a prompt that was seen before took {share(d['share'])} of the time to its first token: the engine "
         "caches prefixes. Its numbers are of new prompts."
     ),
+    "late-dispatch": lambda d: (
+        f"{share(d['share'])} of the requests were given to a free engine late, by up to "
+        f"{decimal(d['latest_ms'], 3)} ms: something kept the dispatcher from running, and these times are not "
+        "the engine's. Stop other programs and repeat."
+    ),
     "dequantized": lambda d: (
-        f"torch runs the {d['precision']} weights of this file in 32 bits: the same file, but not the same "
-        "precision as engines that compute with it as it is."
+        f"{d.get('engine', 'torch')} runs the {d['precision']} weights of this model as {d.get('weights', 'fp32')}: "
+        "the same file, but not the same precision as engines that compute with it as it is."
+    ),
+    "requantized": lambda d: (
+        f"{d['engine']} runs weights that were quantised to {d['weights']} from those of this model "
+        f"({d['precision']}): not the same weights, nor the same precision, as engines that run it as it is."
+    ),
+    "context-computed": lambda d: (
+        f"This engine cannot keep the {d['depth']:,} tokens before the prompt: it computes them with every prompt, so "
+        "TTFT and prefill count them. TPOT is at the depth that was asked for."
+    ),
+    "remote-server": lambda d: (
+        f"{d['address']} is a server whose process is not ours: its times include the protocol, its threads and CPUs "
+        "are as it was started, and its memory and CPU time are not known."
     ),
 }
 
@@ -286,9 +304,16 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 def generation_label(cell: GenerationCell) -> str:
     """How a cell of a generation is told from others."""
     return (
-        f"{cell.engine}, {plural(cell.num_cores, 'core')}, batch {cell.batch_size}, prompt {cell.prompt_tokens}, "
-        f"{cell.new_tokens} new, depth {cell.depth}"
+        f"{cell.engine}, {plural(cell.num_cores, 'core')}, batch {cell.batch_size}, "
+        f"{_prompt_label(cell)}, {cell.new_tokens} new, depth {cell.depth}"
+        f"{'' if cell.rate is None else f', {cell.rate:g} requests/s'}"
     )
+
+
+def _prompt_label(cell: GenerationCell) -> str:
+    if cell.audio_s is not None:
+        return f"{cell.audio_s:.3g} s of sound"
+    return f"prompt {'up to ' if cell.prompts_digest else ''}{cell.prompt_tokens}"
 
 
 def _far_off(data: Mapping[str, Any]) -> str:

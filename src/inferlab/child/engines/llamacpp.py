@@ -20,6 +20,7 @@ _CACHE_LINE = re.compile(r"size = +([\d.]+) MiB \( *(\d+) cells.*K \((\w+)\).*V 
 _ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _FLASH = re.compile(r"flash_attn += (\w+)|Flash Attention was auto, set to (\w+)")
 _MOST_LINES = 2000
+_NO_VOCABULARY = 0
 _ERROR = 4
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -237,6 +238,32 @@ class LlamaCpp(Engine):
         return told
 
 
+class Vocabulary:
+    """The tokenizer that a GGUF file has within."""
+
+    def __init__(self, model: str) -> None:
+        self._lib = lib = _open_library()
+        self._listener = _LOG(lambda level, text, _: None)
+        lib.llama_log_set(self._listener, None)
+        lib.llama_backend_init()
+        self._model = lib.llama_model_load_from_file(os.fsencode(model), lib.llama_model_default_params())
+        if not self._model:
+            raise BadOption("llama.cpp cannot load {}".format(os.path.basename(model)))
+        self._vocabulary = lib.llama_model_get_vocab(self._model)
+        if lib.llama_vocab_type(self._vocabulary) == _NO_VOCABULARY:
+            raise BadOption("{} has no tokenizer".format(os.path.basename(model)))
+
+    def tokenize(self, text: str) -> List[int]:
+        """The ids of a text, with those that the model wants at its beginning."""
+        content = text.encode("utf-8")
+        most = len(content) + 16
+        ids = (ctypes.c_int32 * most)()
+        count = self._lib.llama_tokenize(self._vocabulary, content, len(content), ids, most, True, False)
+        if count < 0:
+            raise BadOption("llama.cpp cannot tokenise a text of {} bytes".format(len(content)))
+        return list(ids[:count])
+
+
 def _resident() -> Optional[int]:
     from ..counters import memory_bytes
 
@@ -262,6 +289,11 @@ def _open_library() -> Any:
         "llama_init_from_model": (pointer, [pointer, _Parameters]),
         "llama_model_get_vocab": (pointer, [pointer]),
         "llama_vocab_n_tokens": (integer, [pointer]),
+        "llama_vocab_type": (integer, [pointer]),
+        "llama_tokenize": (
+            integer,
+            [pointer, ctypes.c_char_p, integer, pointer, integer, ctypes.c_bool, ctypes.c_bool],
+        ),
         "llama_set_n_threads": (None, [pointer, integer, integer]),
         "llama_n_threads": (integer, [pointer]),
         "llama_n_batch": (number, [pointer]),

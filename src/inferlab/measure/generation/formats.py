@@ -1,4 +1,4 @@
-"""What an engine loads of a model that generates: the model itself, its weights in 32 bits, or a conversion of it."""
+"""What an engine loads of a model that generates: the model, its weights in 32 bits, or a conversion of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from inferlab.engines import registry
 from inferlab.measure.conversion import Conversion, converted
 from inferlab.measure.generation.reference import GenerationJob, dequantized
-from inferlab.measure.generation.weights import REFERENCE, is_converted, is_unpacked
+from inferlab.measure.generation.weights import REFERENCE, is_converted, is_unpacked, runs_torch_weights
 from inferlab.records import Listener
 
 # The engine's options that decide what is written; others only how it is loaded.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +20,21 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import EngineFailed
 from inferlab.measure.cell import measuring_alone
-from inferlab.measure.generation.cells import REFERENCE
+from inferlab.measure.generation.cells import generation_processes, serving_of
+from inferlab.measure.generation.encoders import decoder_tokens, end_position, transcript_of
+from inferlab.measure.generation.formats import engine_files
+from inferlab.measure.generation.prompts import (
+    CONTEXT,
+    PROMPT,
+    batch_of_prompts,
+    random_tokens,
+    request_prompts,
+)
 from inferlab.measure.generation.reference import (
     CHECK_POSITIONS,
     CHECK_PROMPT,
     GenerationJob,
+    Prompt,
     Reference,
     Score,
     Tokens,
@@ -30,27 +42,22 @@ from inferlab.measure.generation.reference import (
     ask,
     check_prompt,
     compare_tokens,
-    dequantized,
     digest,
     generate,
     load_request,
     reference_for,
 )
-from inferlab.measure.stats import processes_for
+from inferlab.measure.queueing import poisson_arrivals
 from inferlab.records import Event, Listener
-from inferlab.records.generation import CacheSize, Generation, GenerationCell, GenerationRun, Repetition
+from inferlab.records.generation import Agreement, CacheSize, Generation, GenerationRun, Repetition
 from inferlab.version import __version__
-from inferlab.worker import Launch, Worker
+from inferlab.worker import Launch, Reply, Worker
 
-# Numbers of the streams of random tokens.
-_CONTEXT, _PROMPT = 1, 2
 _BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-
-
-def random_tokens(cell: GenerationCell, vocabulary: int, stream: int, *numbers: int, length: int) -> Tokens:
-    """Token ids [sequence, position]; the same for every engine, other ones for other numbers."""
-    generator = np.random.default_rng([cell.seed, stream, *numbers])
-    return generator.integers(0, vocabulary, (cell.batch_size, length), np.int64)
+# A server gets this much longer than its requests take to arrive, and time for a few more; what is left then is
+# given up.
+_OVERTIME = 1.25
+_OVERTIME_REQUESTS = 4
 
 
 def measure_generation(
@@ -60,16 +67,30 @@ def measure_generation(
     cell = job.cell
     runs = list(before)
     label = f"generation of {job.model.source} on {cell.engine}"
-    with measuring_alone(label, listener), _prepared(job, listener) as prepared:
-        while not runs or len(runs) < processes_for(cell, runs[0].ready_s):
+    with measuring_alone(label, listener), prepare_generation(job, listener) as prepared:
+        while not runs or len(runs) < generation_processes(cell, runs[0].ready_s):
             listener(Event("loading", {"engine": cell.engine, "process": len(runs) + 1}))
-            share_s = cell.time_s / (processes_for(cell, runs[0].ready_s) if runs else 1)
-            runs.append(_Process(prepared, len(runs)).run(share_s, first=not runs, listener=listener))
+            with Process(prepared, len(runs)) as process:
+                first = not runs
+                if first:
+                    listener(Event("engine", process.settings()))
+                process.check(0)
+                share_s = cell.time_s / generation_processes(cell, (process if first else runs[0]).ready_s)
+                if first:
+                    listener(Event("generating", {"seconds": cell.time_s}))
+                process.warm_up()
+                if cell.rate is None:
+                    process.repeat(share_s)
+                else:
+                    process.serve_for(share_s, cell.rate)
+                process.check_cached_prefix()
+                process.check(1)
+                runs.append(process.run())
             yield runs[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class PreparedGeneration:
     """A job that is ready to be measured in as many fresh processes as wanted."""
 
     job: GenerationJob
@@ -81,83 +102,273 @@ class _Prepared:
 
 
 @contextmanager
-def _prepared(job: GenerationJob, listener: Listener) -> Iterator[_Prepared]:
-    cell, model = job.cell, job.model
+def prepare_generation(job: GenerationJob, listener: Listener) -> Iterator[PreparedGeneration]:
+    """Make ready what a job needs once: the reference's tokens, and the file that the engine gets."""
+    cell = job.cell
     with ExitStack() as stack:
         reference = Reference("", reason="--no-verify was given")
         if cell.verify:
             reference = reference_for(job, listener)
         launch = registry.launch_generator(cell.engine)
-        path, kind = Path(model.path), str(model.kind)
-        if cell.engine == REFERENCE and model.kind == "gguf":
-            path, kind = stack.enter_context(dequantized(job, listener)), "transformers"
+        path, kind = stack.enter_context(engine_files(job, listener))
         listener(Event("pinning", {"mode": cell.thread_pinning}))
-        yield _Prepared(job, launch, path, kind, reference)
+        yield PreparedGeneration(job, launch, path, kind, reference)
 
 
-class _Process:
-    """One fresh process: loaded, checked, warmed up, measured repetition by repetition, and checked again."""
+class Process:
+    """One fresh process with the model loaded: checked, warmed up, measured, and checked again."""
 
-    def __init__(self, prepared: _Prepared, number: int) -> None:
+    def __init__(self, prepared: PreparedGeneration, number: int) -> None:
         self._prepared, self._number = prepared, number
+        self._job = prepared.job
         self._cell, self._model = prepared.job.cell, prepared.job.model
-        self._cpus = machine.choose_cpus(self._cell.num_cores, self._cell.thread_pinning, self._cell.cpu_list)
+        # Beside a server's own threads, the client is not bound to their CPUs.
+        self._cpus = (
+            []
+            if registry.is_server(self._cell.engine)
+            else machine.choose_cpus(self._cell.num_cores, self._cell.thread_pinning, self._cell.cpu_list)
+        )
+        self._serving = serving_of(self._cell)
+        self._started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         self._scores: list[Score] = []
-
-    def run(self, share_s: float, first: bool, listener: Listener) -> GenerationRun:
-        """Measure for a while; of a first process the share is not known before it is ready."""
-        cell = self._cell
-        started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        self._repetitions: list[Repetition] = []
+        self._warm_up: Reply | None = None
+        #: Generations so far, the warm-up among them: each gets prompts of its own.
+        self._generations = 0
+        self._requests = 0
+        self._arrivals: int | None = None
+        self._repeated_ttft_ns: int | None = None
+        self._before_bytes: int | None = None
         began = time.monotonic()
-        empty = np.zeros((cell.batch_size, 0), np.int64)
-        with Worker(self._prepared.launch, self._cpus, self._prepared.job.patience_s) as worker:
-            loaded = worker.ask("load", model=str(self._prepared.path), **self._request()).data
-            ready_s = time.monotonic() - began
-            if first:
-                share_s = cell.time_s / processes_for(cell, ready_s)
-                listener(Event("engine", self._settings(loaded)))
-            loaded_bytes = ask(worker, "context", {"context": empty}).data["memory_bytes"]
-            self._check(worker, 0)
-            before = ask(worker, "context", {"context": empty}).data["memory_bytes"]
-            if cell.depth:
-                context = random_tokens(cell, self._model.vocabulary, _CONTEXT, length=cell.depth)
-                ask(worker, "context", {"context": context})
-            if first:
-                listener(Event("generating", {"seconds": cell.time_s}))
-            warm_up = generate(worker, self._prompts(0), cell.new_tokens, self._cpus, memory=True)
-            repetitions = self._repeat(worker, share_s)
-            # Seen before: soon answered only where prefixes are cached.
-            again = generate(worker, self._prompts(len(repetitions)), 1)
-            if self._prepared.reference.checks:
-                ask(worker, "context", {"context": empty})
-                self._check(worker, 1)
-            pinned = worker.pinned
-        settings = dict(warm_up.data["settings"])
+        self._worker = Worker(prepared.launch, self._cpus, prepared.job.patience_s)
+        try:
+            self._loaded = self._worker.ask("load", model=str(prepared.path), **self._request()).data
+            self.ready_s = time.monotonic() - began
+            self._loaded_bytes = self._empty()
+        except BaseException:
+            self._worker.kill()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._worker.kill()
+        self._worker.close()
+
+    def pause(self) -> None:
+        """Stop it, so that it leaves the CPUs to others."""
+        self._worker.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._worker.resume()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of all packages that take part."""
+        return {"inferlab": __version__, "python": sys.version.split()[0], **self._loaded["versions"]}
+
+    @property
+    def repetitions(self) -> tuple[Repetition, ...]:
+        """All that was measured."""
+        return tuple(self._repetitions)
+
+    def settings(self) -> dict[str, Any]:
+        """What is in force, for the log."""
+        version = next(iter(self._loaded["versions"].values()), "")
+        return {"engine": self._cell.engine, "version": version, **self._loaded["settings"]}
+
+    def check(self, number: int) -> None:
+        """Compare free generations and forced tokens with the reference's, in every sequence of a batch.
+
+        Sequences beside each other have other prompts: tokens of one that are given for another do not pass.
+        """
+        checks, rows = self._prepared.reference.checks, self._cell.batch_size
+        if not checks:
+            return
+        self._empty()
+        numbers = [(number + row) % len(checks) for row in range(rows)]
+        expected = {name: np.stack([checks[each][name] for each in numbers]) for name in ("tokens", "margins")}
+        prompts = np.concatenate([check_prompt(self._job, each) for each in numbers])
+        free = generate(self._worker, prompts, expected["tokens"].shape[1]).arrays()["token_ids"]
+        forced = {"prompts": prompts, "tokens": expected["tokens"]}
+        # Requests that are batched continuously are checked as they are computed: at positions of their own.
+        batched = self._cell.rate is not None and self._serving == "continuous batching"
+        chosen = ask(self._worker, "force", forced, margins=False, batched=batched).arrays()["token_ids"]
+        self._scores.append(compare_tokens(free, chosen, expected))
+
+    def agreement(self) -> Agreement:
+        """What all checks so far say together."""
+        return agreement_of(self._prepared.reference, self._scores)
+
+    def warm_up(self) -> float:
+        """Fill the cache to its depth, and generate once; the seconds that this took."""
+        cell = self._cell
+        self._before_bytes = self._empty()
+        if cell.depth:
+            context = random_tokens(cell, self._model.vocabulary, CONTEXT, length=cell.depth)
+            ask(self._worker, "context", {"context": context})
+        # Requests may have prompts of any lengths, which do not make a batch.
+        prompts = (
+            self._next_prompts()
+            if cell.rate is None
+            else random_tokens(cell, self._model.vocabulary, PROMPT, self._number, length=cell.prompt_tokens)
+        )
+        self._warm_up = generate(self._worker, prompts, cell.new_tokens, self._cpus, memory=True)
+        return self._first_generation_s
+
+    @property
+    def _first_generation_s(self) -> float:
+        assert self._warm_up is not None, "a process is warmed up before it is measured"
+        return float(self._warm_up.arrays()["token_ns"].max()) / 1e9
+
+    @property
+    def _cached_tokens(self) -> int:
+        assert self._warm_up is not None, "a process is warmed up before it is measured"
+        return int(self._warm_up.data["cached_tokens"])
+
+    def repeat(self, share_s: float) -> None:
+        """Generate behind new prompts until the share of the time is over, once at least."""
+        end = time.monotonic() + share_s
+        while True:
+            self.generate_once(self._next_prompts())
+            if time.monotonic() >= end:
+                return
+
+    def wake(self) -> None:
+        """Compute a few tokens, untimed: after a pause threads wake up and caches fill."""
+        few = np.zeros((self._cell.batch_size, 4), np.int64)
+        generate(self._worker, self._next_prompts() if self._cell.audio_digest else few, 1)
+
+    def generate_once(self, prompts: Tokens) -> Repetition:
+        """Generate one batch, timed."""
+        cell = self._cell
+        reply = generate(self._worker, prompts, cell.new_tokens, self._cpus)
+        arrays = reply.arrays()
+        times, ids = arrays["token_ns"], arrays["token_ids"]
+        if ids.shape != (cell.batch_size, cell.new_tokens):
+            raise EngineFailed(
+                f"Engine '{cell.engine}' generated tokens of shape {list(ids.shape)} where "
+                f"{[cell.batch_size, cell.new_tokens]} were asked for."
+            )
+        repetition = Repetition(
+            tuple(
+                self._sequence(prompts[row], times[row], ids[row], reply.data["encoder_ns"])
+                for row in range(len(ids))
+            ),
+            int(reply.data["prefill_cpu_ns"]),
+            int(reply.data["decode_cpu_ns"]),
+            reply.data["counters"],
+            int(reply.data["canary_ns"]),
+        )
+        self._repetitions.append(repetition)
+        return repetition
+
+    def serve_for(self, seconds: float, rate: float) -> None:
+        """Serve the requests that arrive in so many seconds, the same for every engine."""
+        # Every process gets arrivals of its own, the same ones each time the cell is measured.
+        arrivals = poisson_arrivals(rate, seconds, self._cell.seed * 1000 + self._number)
+        most_s = _OVERTIME * seconds + _OVERTIME_REQUESTS * self._first_generation_s
+        self.serve(arrivals, most_s)
+
+    def serve(self, arrivals_ns: NDArray[np.int64], most_s: float) -> Repetition:
+        """Serve requests that arrive at these moments; what is not done after `most_s` is given up."""
+        prompts = request_prompts(self._job, self._number, self._requests, len(arrivals_ns))
+        self._requests += len(prompts)
+        self._arrivals = (self._arrivals or 0) + len(prompts)
+        if not prompts:
+            return Repetition((), 0, 0, {}, 0)
+        reply = self._answer(prompts, arrivals_ns, self._cell.new_tokens, most_s)
+        arrays = reply.arrays()
+        served: list[int] = np.flatnonzero(arrays["finished"]).tolist()
+        sequences = tuple(
+            self._request_sequence(prompts[number], int(arrivals_ns[number]), arrays, number) for number in served
+        )
+        repetition = Repetition(
+            sequences, 0, int(reply.data["cpu_ns"]), reply.data["counters"], int(reply.data["canary_ns"])
+        )
+        self._repetitions.append(repetition)
+        return repetition
+
+    def _answer(
+        self, prompts: Sequence[Tokens], arrivals_ns: NDArray[np.int64], new_tokens: int, most_s: float
+    ) -> Reply:
+        """Let the child answer requests; until then this process sleeps."""
+        return ask(
+            self._worker,
+            "answer",
+            {
+                "tokens": np.concatenate(prompts),
+                "lengths": np.array([len(one) for one in prompts], np.int64),
+                "arrivals_ns": arrivals_ns,
+            },
+            work_s=most_s,
+            new_tokens=new_tokens,
+            sequences=self._cell.batch_size,
+            seconds=most_s,
+            watch=self._cpus,
+        )
+
+    def check_cached_prefix(self) -> None:
+        """Ask the last prompt once more: it is answered soon only where prefixes are cached.
+
+        A sound is the same each time, so that nothing can be told by it.
+        """
+        if self._cell.audio_digest:
+            return
+        if self._cell.rate is None:
+            prompts = batch_of_prompts(self._job, self._number, self._generations - 1)
+            again = generate(self._worker, prompts, 1).arrays()["token_ns"][:, 0].max()
+        elif self._requests:
+            last = request_prompts(self._job, self._number, self._requests - 1, 1)
+            reply = self._answer(last, np.zeros(1, np.int64), 1, _OVERTIME_REQUESTS * self._first_generation_s + 1)
+            again = reply.arrays()["token_ns"][0, 0]
+        else:
+            return
+        self._repeated_ttft_ns = int(again) if again > 0 else None
+
+    def run(self) -> GenerationRun:
+        """The record of all that was measured."""
+        assert self._warm_up is not None, "a process is warmed up before it is measured"
+        told = self._warm_up.data
+        settings = {**told["settings"], **({} if self._cell.rate is None else {"serving": self._serving})}
         return GenerationRun(
-            cell_id=cell.id,
-            started_at=started_at,
-            repetitions=repetitions,
-            ready_s=ready_s,
-            load_s=loaded["load_s"],
-            first_generation_s=float(warm_up.arrays()["token_ns"].max()) / 1e9,
-            baseline_memory_bytes=loaded["baseline_memory_bytes"],
-            loaded_memory_bytes=loaded_bytes,
-            prefilled_memory_bytes=warm_up.data["prefilled_memory_bytes"],
-            decoded_memory_bytes=warm_up.data["decoded_memory_bytes"],
-            cache=self._cache(settings, warm_up.data, before),
-            repeated_ttft_ns=int(again.arrays()["token_ns"][:, 0].max()),
-            agreement=agreement_of(self._prepared.reference, self._scores),
-            versions={"inferlab": __version__, "python": sys.version.split()[0], **loaded["versions"]},
+            cell_id=self._cell.id,
+            started_at=self._started_at,
+            repetitions=self.repetitions,
+            ready_s=self.ready_s,
+            load_s=self._loaded["load_s"],
+            first_generation_s=self._first_generation_s,
+            baseline_memory_bytes=self._loaded["baseline_memory_bytes"],
+            loaded_memory_bytes=self._loaded_bytes,
+            prefilled_memory_bytes=told["prefilled_memory_bytes"],
+            decoded_memory_bytes=told["decoded_memory_bytes"],
+            cache=self._cache(settings, told),
+            repeated_ttft_ns=self._repeated_ttft_ns,
+            agreement=self.agreement(),
+            versions=self.versions,
             settings=settings,
             machine=machine.describe(),
-            pinned=pinned,
+            pinned=self._worker.pinned,
+            arrivals=self._arrivals,
+            transcript=transcript_of(self._model, self._repetitions[0].sequences[0]) if self._cell.audio_s else "",
         )
+
+    def _empty(self) -> int | None:
+        """Empty the cache; what is resident then."""
+        empty = np.zeros((self._cell.batch_size, 0), np.int64)
+        resident: int | None = ask(self._worker, "context", {"context": empty}).data["memory_bytes"]
+        return resident
 
     def _request(self) -> dict[str, Any]:
         cell = self._cell
         capacity = max(
             cell.depth + cell.prompt_tokens + cell.new_tokens,
-            min(CHECK_PROMPT + CHECK_POSITIONS, self._model.context),
+            min(CHECK_PROMPT + CHECK_POSITIONS, self._model.context or math.inf),
         )
         return load_request(
             self._prepared.kind,
@@ -165,86 +376,62 @@ class _Process:
             self._cpus,
             cell.thread_pinning,
             cell.batch_size,
-            capacity,
+            int(capacity),
             dict(cell.engine_options),
+            () if self._model.encoder is None else self._model.encoder.start_tokens,
         )
 
-    def _settings(self, loaded: Mapping[str, Any]) -> dict[str, Any]:
-        version = next(iter(loaded["versions"].values()), "")
-        return {"engine": self._cell.engine, "version": version, **loaded["settings"]}
+    def _next_prompts(self) -> Tokens:
+        prompts = batch_of_prompts(self._job, self._number, self._generations)
+        self._generations += 1
+        return prompts
 
-    def _prompts(self, repetition: int) -> Tokens:
-        cell = self._cell
-        return random_tokens(
-            cell, self._model.vocabulary, _PROMPT, self._number, repetition, length=cell.prompt_tokens
-        )
-
-    def _repeat(self, worker: Worker, share_s: float) -> tuple[Repetition, ...]:
-        """Generate behind new prompts until the share of the time is over, once at least."""
-        end = time.monotonic() + share_s
-        repetitions: list[Repetition] = []
-        while not repetitions or time.monotonic() < end:
-            prompts = self._prompts(len(repetitions) + 1)
-            reply = generate(worker, prompts, self._cell.new_tokens, self._cpus)
-            arrays = reply.arrays()
-            times, ids = arrays["token_ns"], arrays["token_ids"]
-            if ids.shape != (self._cell.batch_size, self._cell.new_tokens):
-                raise EngineFailed(
-                    f"Engine '{self._cell.engine}' generated tokens of shape {list(ids.shape)} where "
-                    f"{[self._cell.batch_size, self._cell.new_tokens]} were asked for."
-                )
-            repetitions.append(
-                Repetition(
-                    tuple(
-                        self._sequence(prompts[row], times[row], ids[row], reply.data["cached_tokens"])
-                        for row in range(len(ids))
-                    ),
-                    int(reply.data["prefill_cpu_ns"]),
-                    int(reply.data["decode_cpu_ns"]),
-                    reply.data["counters"],
-                    int(reply.data["canary_ns"]),
-                )
-            )
-        return tuple(repetitions)
-
-    def _sequence(self, prompt: Tokens, times: NDArray[Any], ids: NDArray[Any], cached: int) -> Generation:
+    def _sequence(
+        self, prompt: Prompt, times: NDArray[Any], ids: NDArray[Any], encoder_ns: int | None = None
+    ) -> Generation:
         """A sequence with the tokens that were really emitted, of which there is one at least."""
         ended = np.flatnonzero(ids < 0)
         count = int(ended[0]) if len(ended) else len(ids)
         if count == 0:
             raise EngineFailed(f"Engine '{self._cell.engine}' generated no token behind a prompt.")
+        token_ids = tuple(int(one) for one in ids[:count])
+        sound = self._cell.audio_s is not None
         return Generation(
             prompt_digest=digest(prompt),
             # What of the depth an engine cannot keep it computes with the prompt.
-            prompt_tokens=len(prompt) + self._cell.depth - cached,
-            cached_tokens=cached,
+            prompt_tokens=0 if sound else len(prompt) + self._cell.depth - self._cached_tokens,
+            cached_tokens=self._cached_tokens,
             token_ns=tuple(int(one) for one in times[:count]),
-            token_ids=tuple(int(one) for one in ids[:count]),
+            token_ids=token_ids,
             finish_reason="length" if count == len(ids) else "stop",
+            encoder_ns=encoder_ns,
+            audio_s=self._cell.audio_s,
+            end_position=end_position(self._model, token_ids),
         )
 
-    def _check(self, worker: Worker, number: int) -> None:
-        """Compare a free generation and forced tokens with the reference's, in every sequence of a batch."""
-        if not self._prepared.reference.checks:
-            return
-        expected, rows = self._prepared.reference.checks[number], self._cell.batch_size
-        tokens = expected["tokens"]
-        prompts = np.repeat(check_prompt(self._prepared.job, number), rows, axis=0)
-        free = generate(worker, prompts, len(tokens)).arrays()["token_ids"]
-        forced = np.repeat(tokens[None], rows, axis=0)
-        chosen = ask(worker, "force", {"prompts": prompts, "tokens": forced}, margins=False).arrays()["token_ids"]
-        self._scores.append(compare_tokens(free, chosen, expected))
+    def _request_sequence(
+        self, prompt: Tokens, arrival_ns: int, arrays: Mapping[str, NDArray[Any]], number: int
+    ) -> Generation:
+        """A request that was served; its times count from its scheduled arrival."""
+        return replace(
+            self._sequence(prompt, arrays["token_ns"][number] - arrival_ns, arrays["token_ids"][number]),
+            scheduled_ns=arrival_ns,
+            submitted_ns=int(arrays["submitted_ns"][number]) - arrival_ns,
+            late_ns=int(arrays["late_ns"][number]),
+        )
 
-    def _cache(self, settings: Mapping[str, Any], told: Mapping[str, Any], before: int | None) -> CacheSize:
+    def _cache(self, settings: Mapping[str, Any], told: Mapping[str, Any]) -> CacheSize:
         cell, dtype = self._cell, str(settings.get("kv_dtype", ""))
         # The last token is chosen but not computed.
-        tokens = cell.batch_size * (cell.depth + cell.prompt_tokens + cell.new_tokens - 1)
+        tokens = cell.batch_size * (decoder_tokens(cell, self._model) - 1)
         formula = self._model.kv_bytes_per_token(_BYTES[dtype]) if dtype in _BYTES else None
         engine = None if told["cache_bytes"] is None else told["cache_bytes"] / tokens
         measured: float | None = None
         if settings.get("kv_allocated_tokens"):
             # All of it is made when the model is loaded.
             measured = settings.get("kv_allocated_bytes", 0) / settings["kv_allocated_tokens"] or None
-        elif before is not None and told["decoded_memory_bytes"] is not None:
-            measured = max(0, told["decoded_memory_bytes"] - before) / tokens
+        elif self._model.encoder is not None:
+            pass  # what the encoder takes cannot be told from the cache by what the process grew
+        elif self._before_bytes is not None and told["decoded_memory_bytes"] is not None:
+            measured = max(0, told["decoded_memory_bytes"] - self._before_bytes) / tokens
         return CacheSize(formula, engine, measured, dtype)

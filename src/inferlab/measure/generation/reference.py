@@ -21,12 +21,14 @@ from inferlab.measure.check import Arrays
 from inferlab.measure.conversion import Conversion, converted
 from inferlab.measure.generation.cells import REFERENCE
 from inferlab.measure.prepare import cache_outputs, read_cached
-from inferlab.records import Event, Listener
+from inferlab.records import Event, Listener, engine_name
 from inferlab.records.generation import Agreement, GenerationCell, GenerationPlan, GenerativeModel
 from inferlab.settings import cache_folder
 from inferlab.worker import DEFAULT_S, Launch, Reply, Worker
 
 Tokens = NDArray[np.int64]
+#: Token ids, or sound for an encoder.
+Prompt = NDArray[Any]
 
 # Of the check: two prompts of so many tokens, and so many positions behind each.
 CHECK_PROMPT = 16
@@ -37,6 +39,9 @@ TIE = 0.1
 #: With fewer positions that agree or are close the tokens are wrong.
 LEAST_AGREEMENT = 0.9
 _STREAM = 3
+# Computes the reference of graphs that have no weights for torch beside them.
+_PLAIN = "onnxruntime"
+_UNQUANTIZED = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,15 @@ class GenerationJob:
     cell: GenerationCell
     model: GenerativeModel
     patience_s: float
+    #: Those of the user's own, each [position], or sound as the encoder takes it; none: random ones.
+    prompts: tuple[Prompt, ...] = ()
 
 
-def make_generation_job(plan: GenerationPlan, model: GenerativeModel, cell: GenerationCell) -> GenerationJob:
+def make_generation_job(
+    plan: GenerationPlan, model: GenerativeModel, cell: GenerationCell, prompts: Sequence[Prompt] = ()
+) -> GenerationJob:
     """One of the plan's cells."""
-    return GenerationJob(cell, model, plan.patience_s or DEFAULT_S)
+    return GenerationJob(cell, model, plan.patience_s or DEFAULT_S, tuple(prompts))
 
 
 @contextmanager
@@ -82,41 +91,69 @@ class Reference:
 def reference_for(job: GenerationJob, listener: Listener) -> Reference:
     """The reference tokens of a model; never raises for the model's or the engine's faults."""
     try:
-        launch = registry.launch_generator(REFERENCE)
-        label = f"torch {metadata.version('torch')}, transformers {metadata.version('transformers')}, FP32"
+        maker = _maker(job.model)
     except (BadInput, metadata.PackageNotFoundError):
         reason = "the reference needs PyTorch and transformers (pip install 'inferlab[transformers]')"
         return Reference("", reason=reason)
+    label = maker.label
+    # An engine that is compared with itself is told so.
+    told = f"{label}; the same engine" if maker.launch.name == engine_name(job.cell.engine) else label
     prompts = [check_prompt(job, number) for number in range(_CHECKS)]
     positions = _check_positions(job.model)
     key = "\n".join([label, job.model.digest, str(positions), *(digest(one) for one in prompts)])
     path = cache_folder() / "references" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
     cached = read_cached(path, _CHECKS)
     if cached is not None:
-        return Reference(label, cached)
+        return Reference(told, cached)
     listener(Event("reference", {"label": label}))
     try:
-        checks = tuple(_reference_checks(job, launch, prompts, positions, listener))
+        checks = tuple(_reference_checks(job, maker, prompts, positions, listener))
     except InferlabError as error:
-        return Reference(label, reason=f"no reference could be made: {error}")
+        return Reference(told, reason=f"no reference could be made: {error}")
     cache_outputs(path, checks)
-    return Reference(label, checks)
+    return Reference(told, checks)
+
+
+class _Maker(NamedTuple):
+    """What makes the reference tokens of a model."""
+
+    launch: Launch
+    label: str
+    kind: str
+    options: Mapping[str, str]
+
+
+def _maker(model: GenerativeModel) -> _Maker:
+    """FP32 torch on the same weights; of graphs without them, the plain graph without a cache."""
+    graphs = model.kind in ("onnx", "ort")
+    torch_runs = not graphs or (model.torch_weights and model.precision in _UNQUANTIZED)
+    try:
+        if torch_runs:
+            label = f"torch {metadata.version('torch')}, transformers {metadata.version('transformers')}, FP32"
+            return _Maker(registry.launch_generator(REFERENCE), label, "transformers", {"dtype": "fp32"})
+    except (BadInput, metadata.PackageNotFoundError):
+        if not graphs:
+            raise
+    label = f"{_PLAIN} {metadata.version(_PLAIN)}, plain graph without a cache (no torch weights of it)"
+    options = {"graph_optimization": "disabled", "spinning": "0", "cache": "0"}
+    return _Maker(registry.launch_generator(_PLAIN), label, model.kind, options)
 
 
 def _reference_checks(
-    job: GenerationJob, launch: Launch, prompts: Sequence[Tokens], positions: int, listener: Listener
+    job: GenerationJob, maker: _Maker, prompts: Sequence[Prompt], positions: int, listener: Listener
 ) -> Iterator[Arrays]:
     with ExitStack() as stack:
         path = Path(job.model.path)
         if job.model.kind == "gguf":
             path = stack.enter_context(dequantized(job, listener))
         # Threads that wait for each other asleep: beside other work, those that spin take minutes.
-        asleep = replace(launch, environment={**launch.environment, "OMP_WAIT_POLICY": "PASSIVE"})
+        environment = {**maker.launch.environment, "OMP_WAIT_POLICY": "PASSIVE"}
+        asleep = replace(maker.launch, environment=environment)
         worker = stack.enter_context(Worker(asleep, patience_s=job.patience_s))
         cores = machine.usable_cores()
-        worker.ask(
-            "load", model=str(path), **load_request("transformers", cores, [], "none", 1, 64, {"dtype": "fp32"})
-        )
+        start = () if job.model.encoder is None else job.model.encoder.start_tokens
+        request = load_request(maker.kind, cores, [], "none", 1, 64, maker.options, start)
+        worker.ask("load", model=str(path), **request)
         ask(worker, "context", {"context": np.zeros((1, 0), np.int64)})
         for prompt in prompts:
             chosen = generate(worker, prompt, positions).arrays()["token_ids"]
@@ -135,13 +172,17 @@ class Score(NamedTuple):
 
 
 def compare_tokens(free: Tokens, chosen: Tokens, expected: Arrays) -> Score:
-    """Compare tokens [sequence, position] of a free generation, and those chosen behind the reference's own."""
+    """Compare tokens [sequence, position] of a free generation, and those chosen behind the reference's own.
+
+    What is expected is the same for all sequences, [position], or of each its own.
+    """
     tokens, margins = expected["tokens"], expected["margins"]
     same = chosen == tokens
     ties = ~same & (margins < TIE)
     different = np.any(free != tokens, axis=0)
-    prefix = int(np.argmax(different)) if different.any() else len(tokens)
-    return Score(int(same.sum()), int(ties.sum()), same.size, prefix, len(tokens))
+    positions = tokens.shape[-1]
+    prefix = int(np.argmax(different)) if different.any() else positions
+    return Score(int(same.sum()), int(ties.sum()), same.size, prefix, positions)
 
 
 def agreement_of(reference: Reference, scores: Sequence[Score]) -> Agreement:
@@ -160,20 +201,23 @@ def agreement_of(reference: Reference, scores: Sequence[Score]) -> Agreement:
     )
 
 
-def check_prompt(job: GenerationJob, number: int) -> Tokens:
-    """The prompt of a check [1, position]."""
+def check_prompt(job: GenerationJob, number: int) -> Prompt:
+    """The prompt of a check [1, position], or the sound that is measured."""
+    if job.cell.audio_digest:
+        return job.prompts[0][None]
     generator = np.random.default_rng([job.cell.seed, _STREAM, number])
-    length = min(CHECK_PROMPT, job.model.context // 2)
+    length = min(CHECK_PROMPT, (job.model.context or 2 * CHECK_PROMPT) // 2)
     return generator.integers(0, job.model.vocabulary, (1, length), np.int64)
 
 
 def _check_positions(model: GenerativeModel) -> int:
-    return min(CHECK_POSITIONS, model.context // 2)
+    return min(CHECK_POSITIONS, (model.context or 2 * CHECK_POSITIONS) // 2)
 
 
-def digest(tokens: Tokens) -> str:
+def digest(prompt: Prompt) -> str:
     """What tells prompts apart."""
-    return hashlib.sha256(np.ascontiguousarray(tokens, "<i8").tobytes()).hexdigest()[:16]
+    kind = "<i8" if prompt.dtype.kind == "i" else "<f4"
+    return hashlib.sha256(np.ascontiguousarray(prompt, kind).tobytes()).hexdigest()[:16]
 
 
 def load_request(
@@ -184,6 +228,7 @@ def load_request(
     batch_size: int,
     capacity: int,
     options: Mapping[str, str],
+    start_tokens: Sequence[int] = (),
 ) -> dict[str, Any]:
     """How an engine is asked to load a model that generates."""
     return {
@@ -198,6 +243,7 @@ def load_request(
         "shapes": {"tokens": [batch_size, capacity]},
         "options": dict(options),
         "outputs": [],
+        "start_tokens": list(start_tokens),
     }
 
 
@@ -208,7 +254,7 @@ def ask(worker: Worker, do: str, arrays: Arrays, **data: Any) -> Reply:
 
 
 def generate(
-    worker: Worker, prompts: Tokens, new_tokens: int, watch: Sequence[int] = (), memory: bool = False
+    worker: Worker, prompts: Prompt, new_tokens: int, watch: Sequence[int] = (), memory: bool = False
 ) -> Reply:
     """Let a child generate tokens behind prompts [sequence, position]."""
     return ask(worker, "generate", {"prompts": prompts}, new_tokens=new_tokens, watch=list(watch), memory=memory)

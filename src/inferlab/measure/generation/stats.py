@@ -7,7 +7,11 @@ from statistics import median
 
 import numpy as np
 
+from inferlab.engines import registry
 from inferlab.measure.findings import noise
+from inferlab.measure.generation.cells import generation_processes
+from inferlab.measure.generation.load import load_findings
+from inferlab.measure.generation.weights import precision_findings
 from inferlab.measure.intervals import student
 from inferlab.measure.stats import PERCENTILES, percentile, processes_for
 from inferlab.records import Estimate, Finding
@@ -28,8 +32,10 @@ _CACHED_SHARE = 0.5
 
 def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | None:
     """The numbers of a cell; each estimate is the typical process's, with its interval between processes."""
+    runs = [run for run in runs if _sequences(run)]
     if not runs:
         return None
+    served = runs[0].arrivals is not None
     gaps = [np.diff(one.token_ns) for run in runs for one in _sequences(run)]
     itl_ms = np.concatenate(gaps) / 1e6
     decoded = all(_decoded_tokens(run) for run in runs)
@@ -39,16 +45,27 @@ def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | N
 
     return GenerationSummary(
         ttft_ms=estimate(lambda run: median(one.token_ns[0] for one in _sequences(run)) / 1e6),
-        prefill_tokens_per_s=estimate(lambda run: median(map(_prefill_rate, run.repetitions))),
+        prefill_tokens_per_s=None
+        if any(one.audio_s is not None for one in _sequences(runs[0]))
+        else estimate(
+            (lambda run: median(map(_request_prefill_rate, _sequences(run))))
+            if served
+            else (lambda run: median(map(_prefill_rate, run.repetitions)))
+        ),
         tpot_ms=estimate(_tpot_ms) if decoded else None,
-        decode_tokens_per_s=estimate(_decode_rate) if decoded else None,
+        # Of requests that overlap, no time is that of decoding alone.
+        decode_tokens_per_s=estimate(_decode_rate) if decoded and not served else None,
         output_tokens_per_s=estimate(_output_rate),
         end_to_end_ms=estimate(lambda run: median(one.token_ns[-1] for one in _sequences(run)) / 1e6),
-        cpu_s_per_token=estimate(_cpu_s_per_token) if decoded and min(map(_cpu_s_per_token, runs)) > 0 else None,
+        cpu_s_per_token=(
+            estimate(_cpu_s_per_token) if decoded and not served and min(map(_cpu_s_per_token, runs)) > 0 else None
+        ),
         load_s=estimate(lambda run: run.load_s),
         first_generation_ms=estimate(lambda run: run.first_generation_s * 1e3),
         itl_percentiles_ms={p: percentile(itl_ms, p) if len(itl_ms) else None for p in PERCENTILES},
         sequences=len(gaps),
+        encoder_ms=_encoder_ms(runs),
+        real_time_factor=_real_time_factor(runs),
     )
 
 
@@ -56,10 +73,34 @@ def _sequences(run: GenerationRun) -> list[Generation]:
     return [one for each in run.repetitions for one in each.sequences]
 
 
+def _encoder_ms(runs: Sequence[GenerationRun]) -> Estimate | None:
+    """What the encoder took, of models that have one."""
+    if any(one.encoder_ns is None for run in runs for one in _sequences(run)):
+        return None
+    return student([median(one.encoder_ns or 0 for one in _sequences(run)) / 1e6 for run in runs])
+
+
+def _real_time_factor(runs: Sequence[GenerationRun]) -> Estimate | None:
+    """The time to the token that ends the text, or to the last, over the length of the sound."""
+    if any(one.audio_s is None for run in runs for one in _sequences(run)):
+        return None
+    return student([median(map(_time_over_sound, _sequences(run))) for run in runs])
+
+
+def _time_over_sound(one: Generation) -> float:
+    end = len(one.token_ns) - 1 if one.end_position is None else one.end_position
+    return one.token_ns[end] / 1e9 / (one.audio_s or 1.0)
+
+
 def _prefill_rate(repetition: Repetition) -> float:
     """Prompt tokens that were not in the cache, of the whole batch, until all first tokens were there."""
     first_ns = max(one.token_ns[0] for one in repetition.sequences)
     return sum(one.prompt_tokens for one in repetition.sequences) / (first_ns / 1e9)
+
+
+def _request_prefill_rate(one: Generation) -> float:
+    """Prompt tokens until the first token of one request, from when the engine began with it."""
+    return one.prompt_tokens / (max(1, one.token_ns[0] - one.submitted_ns) / 1e9)
 
 
 def _tpot_ms(run: GenerationRun) -> float:
@@ -86,8 +127,13 @@ def _decode_rate(run: GenerationRun) -> float:
 
 
 def _output_rate(run: GenerationRun) -> float:
-    """Emitted tokens over the whole time from submission to the last."""
-    spans_ns = (max(one.token_ns[-1] for one in each.sequences) for each in run.repetitions)
+    """Emitted tokens over the whole time from submission, or the first arrival, to the last."""
+    spans_ns = (
+        max((one.scheduled_ns or 0) + one.token_ns[-1] for one in each.sequences)
+        - min(one.scheduled_ns or 0 for one in each.sequences)
+        for each in run.repetitions
+        if each.sequences
+    )
     return sum(len(one.token_ns) for one in _sequences(run)) / (sum(spans_ns) / 1e9)
 
 
@@ -107,21 +153,27 @@ def generation_findings(model: GenerativeModel, outcome: GenerationOutcome) -> t
     if not runs:
         return ()
     found = [*_of_tokens(cell, runs)]
-    if cell.engine == "torch" and model.kind == "gguf" and model.precision != "F32":
-        found.append(Finding("dequantized", {"precision": model.precision}))
-    if cell.thread_pinning != "none" and not all(run.pinned for run in runs):
+    found += precision_findings(cell, model)
+    held = [one.cached_tokens for run in runs for one in _sequences(run)]
+    if held and min(held) < cell.depth:
+        found.append(Finding("context-computed", {"depth": cell.depth}))
+    server = registry.is_server(cell.engine)
+    if server:
+        found.append(Finding("remote-server", {"address": cell.engine}))
+    if not server and cell.thread_pinning != "none" and not all(run.pinned for run in runs):
         found.append(Finding("not-pinned", {}))
     quota = runs[0].machine.cpu_quota
-    if quota is not None and quota < cell.num_cores:
+    if not server and quota is not None and quota < cell.num_cores:
         found.append(Finding("quota-below-cores", {"quota": quota, "num_cores": cell.num_cores}))
     if len(runs) == 1:
         ready_s = runs[0].ready_s
-        alone = processes_for(cell, ready_s) == 1
-        why = "asked" if cell.processes == 1 else "loading" if alone else "interrupted"
+        few = generation_processes(cell, ready_s) < processes_for(cell, ready_s)
+        alone = generation_processes(cell, ready_s) == 1
+        why = "asked" if cell.processes == 1 else "interrupted" if not alone else "requests" if few else "loading"
         found.append(Finding("one-process", {"why": why, "ready_s": ready_s}))
     if outcome.status == "failed":
         found.append(Finding("failed-later", {"processes": len(runs)}))
-    return (*found, *noise(runs, cell.num_cores))
+    return (*found, *load_findings(cell, runs), *noise(runs, cell.num_cores))
 
 
 def _of_tokens(cell: GenerationCell, runs: Sequence[GenerationRun]) -> list[Finding]:
@@ -151,9 +203,9 @@ def _of_tokens(cell: GenerationCell, runs: Sequence[GenerationRun]) -> list[Find
         )
     # Against the soonest of new prompts: a disturbed one is late, but none comes before it is computed.
     shares = [
-        run.repeated_ttft_ns / min(one.token_ns[0] for one in _sequences(run))
+        run.repeated_ttft_ns / min(one.token_ns[0] - one.submitted_ns for one in _sequences(run))
         for run in runs
-        if run.repeated_ttft_ns is not None
+        if run.repeated_ttft_ns is not None and _sequences(run)
     ]
     if shares and median(shares) < _CACHED_SHARE:
         found.append(Finding("prefix-cached", {"share": median(shares)}))

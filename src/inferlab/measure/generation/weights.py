@@ -15,7 +15,13 @@ _BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.1, "int4": 0.6}
 _QUANTIZED = frozenset({"int8", "int4"})
 _SAME = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 # Bytes of a number in the cache, where it is not 16 bits.
-_CACHE_BYTES = {REFERENCE: 4.0, "onnxruntime": 4.0, "openvino": 4.0, "onnxruntime-genai": 4.0, "openvino-genai": 1.2}
+_CACHE_BYTES = {
+    REFERENCE: 4.0,
+    "onnxruntime": 4.0,
+    "openvino": 4.0,
+    "onnxruntime-genai": 4.0,
+    "openvino-genai": 1.2,
+}
 
 
 def is_unpacked(cell: GenerationCell, model: GenerativeModel) -> bool:
