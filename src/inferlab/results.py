@@ -67,6 +67,7 @@ R = TypeVar(
     GenerationSweep,
 )
 _TABLES = (".json", ".csv", ".md")
+S = TypeVar("S", Benchmark, GenerationSweep)
 
 
 class RecordResult(Generic[R]):
@@ -124,11 +125,25 @@ class _Charted(RecordResult[R]):
             charts.save(self.plot(), target)
 
 
-class BenchmarkResult(_Charted[Benchmark]):
-    """What was measured: one cell or many; each cell on its own is `result[0]`, `result[1]`, …"""
+class _Sweep(RecordResult[S]):
+    """What became of every cell of a plan."""
 
     def __len__(self) -> int:
         return len(self.record.outcomes)
+
+    @property
+    def status(self) -> Status:
+        """What became of the whole: failed, cancelled or pending where a cell is, else done."""
+        return min((one.status for one in self.record.outcomes), key=PRECEDENCE.index)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why cells failed; empty where none did."""
+        return tuple(one.failure.message for one in self.record.outcomes if one.failure)
+
+
+class BenchmarkResult(_Charted[Benchmark], _Sweep[Benchmark]):
+    """What was measured: one cell or many; each cell on its own is `result[0]`, `result[1]`, …"""
 
     def __getitem__(self, index: int) -> BenchmarkResult:
         return BenchmarkResult(replace(self.record, outcomes=(self.record.outcomes[operator.index(index)],)))
@@ -141,16 +156,6 @@ class BenchmarkResult(_Charted[Benchmark]):
             return f"<BenchmarkResult of {self.record.model.source}: {len(self)} cells, {self.status}>"
         (outcome,) = self.record.outcomes
         return f"<BenchmarkResult of {self.record.model.source}: {text.cell_label(outcome.cell)}, {self.status}>"
-
-    @property
-    def status(self) -> Status:
-        """What became of the whole: failed, cancelled or pending where a cell is, else done."""
-        return min((one.status for one in self.record.outcomes), key=PRECEDENCE.index)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Why cells failed; empty where none did."""
-        return tuple(one.failure.message for one in self.record.outcomes if one.failure)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -318,24 +323,11 @@ class ComparisonSweepResult(RecordResult[ComparisonSweep], Sequence[ComparisonRe
         return frame(self.rows(), ["cell", "ratio", "low", "high", "verdict"])
 
 
-class GenerationResult(RecordResult[GenerationSweep]):
+class GenerationResult(_Sweep[GenerationSweep]):
     """How fast a language model generated tokens: one cell or many."""
-
-    def __len__(self) -> int:
-        return len(self.record.outcomes)
 
     def __repr__(self) -> str:
         return f"<GenerationResult of {self.record.model.source}: {len(self)} cells, {self.status}>"
-
-    @property
-    def status(self) -> Status:
-        """What became of the whole: failed, cancelled or pending where a cell is, else done."""
-        return min((one.status for one in self.record.outcomes), key=PRECEDENCE.index)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Why cells failed; empty where none did."""
-        return tuple(one.failure.message for one in self.record.outcomes if one.failure)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

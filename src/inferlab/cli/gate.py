@@ -11,7 +11,7 @@ from inferlab.cli.command import MODELS, Command, DeclaredValue, Work, measures,
 from inferlab.cli.compare import exit_code
 from inferlab.errors import BadInput
 from inferlab.options.plan import COMPARISON
-from inferlab.records import ComparisonSweep
+from inferlab.records.comparison import ComparisonSweep
 
 _HELP = f"""Did a change make a model slower? Exits with 1 where it did, so that a pipeline stops.
 

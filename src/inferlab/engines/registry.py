@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from inferlab import machine
 from inferlab.engines import environments
 from inferlab.engines.specs import BUILTIN, SPECS, has_environment, plugin_reference, plugins, spec_of
 from inferlab.errors import BadInput, InferlabError
 from inferlab.files import whole_file
+from inferlab.machine import describe as describe_machine
 from inferlab.records import EngineInfo, engine_name, is_release
 from inferlab.settings import cache_folder, offers_fake_engine
 from inferlab.version import __version__
@@ -201,7 +201,7 @@ def abilities(launch: Launch, patience_s: float = _PATIENCE_S) -> Abilities:
 
 def _safe_options(name: str) -> Mapping[str, str]:
     """Options with which an engine does without AMX, where oneDNN would choose it by itself."""
-    amx = "amx_tile" in machine.describe().instruction_sets and "ONEDNN_MAX_CPU_ISA" not in os.environ
+    amx = "amx_tile" in describe_machine().instruction_sets and "ONEDNN_MAX_CPU_ISA" not in os.environ
     return _WITHOUT_AMX if name == "openvino" and amx else {}
 
 

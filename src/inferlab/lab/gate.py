@@ -12,7 +12,8 @@ from inferlab.lab.bundles import open_bundle
 from inferlab.lab.lab import Lab
 from inferlab.lab.lookup import Lookup, read_unchanged_model
 from inferlab.measure.unpaired import SavedResult, saved_result
-from inferlab.records import ComparisonSweep, Listener, Plan, ignore
+from inferlab.records import Listener, Plan, ignore
+from inferlab.records.comparison import ComparisonSweep
 from inferlab.store.store import Store
 
 #: What the arms are called.

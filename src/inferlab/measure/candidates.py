@@ -9,7 +9,7 @@ from statistics import fmean, variance
 
 import numpy as np
 
-from inferlab.records import Candidate
+from inferlab.records.recommendation import Candidate
 from inferlab.units import plural
 
 BATCH_SIZES = (1, 2, 4, 8, 16)

@@ -20,19 +20,8 @@ from inferlab.measure.children import Children
 from inferlab.measure.queueing import carried, meets, samples_needed, value_s
 from inferlab.measure.rate_search import Prober, Reading, Trial
 from inferlab.measure.stats import PROCESSES
-from inferlab.records import (
-    Capacity,
-    CapacityProcess,
-    Cell,
-    Estimate,
-    Event,
-    Finding,
-    Listener,
-    LoneRequest,
-    Model,
-    Objective,
-    RatePoint,
-)
+from inferlab.records import Cell, Estimate, Event, Finding, Listener, Model
+from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint
 from inferlab.units import duration
 
 STATISTICS = ("mean", "median", "p90", "p95", "p99")

@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineDied, EngineRefused, InferlabError
+from inferlab.machine import available_memory_bytes, describe, node_name
 from inferlab.measure.cells import Job, Layout, choose_mode, cpus_of, lay_out
 from inferlab.measure.check import Reference, reference_for
 from inferlab.measure.children import Children
@@ -250,7 +250,7 @@ def _converted(alone: PreparedCell, listener: Listener) -> AbstractContextManage
 
 
 def _conversion(job: Job, launch: Launch, source: Path, threads: int) -> Conversion:
-    here = machine.describe()
+    here = describe()
     return Conversion(
         launch=launch,
         source=source,
@@ -301,7 +301,7 @@ def _probed_mode(alone: PreparedCell, able: Collection[str]) -> str:
         if probe.interrupted:
             raise KeyboardInterrupt
     cell = alone.job.cell
-    memory_bytes, available_bytes = probe.peak_memory_bytes(), machine.available_memory_bytes()
+    memory_bytes, available_bytes = probe.peak_memory_bytes(), available_memory_bytes()
     return choose_mode(probe.call_s or 0.0, memory_bytes, available_bytes, cell.num_streams * cell.instances, able)
 
 
@@ -337,7 +337,7 @@ def measuring_alone(label: str, listener: Listener = ignore) -> Iterator[None]:
 
 def lock_file() -> Path:
     """The lock's path, named by node: in the user's runtime folder, or else in a folder of the user's own."""
-    node = re.sub(r"[^\w.-]", "_", machine.node_name())
+    node = re.sub(r"[^\w.-]", "_", node_name())
     return _folder() / f"inferlab-{node}.lock"
 
 

@@ -22,18 +22,10 @@ from inferlab.measure.findings import WORTH_A_WORD
 from inferlab.measure.headline import ms_per_item
 from inferlab.measure.queueing import samples_needed, value_s
 from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, seconds
-from inferlab.records import (
-    Candidate,
-    Event,
-    Listener,
-    Model,
-    Objective,
-    OutputCheck,
-    Plan,
-    Run,
-    Spreads,
-    StreamMode,
-)
+from inferlab.records import Event, Listener, Model, OutputCheck, Plan, Run, StreamMode
+from inferlab.records.capacity import Objective
+from inferlab.records.comparison import Spreads
+from inferlab.records.recommendation import Candidate
 
 # Of the whole time: when the first round must end, and when the others must.
 _FIRST_ROUND, _ROUNDS = 0.5, 0.65

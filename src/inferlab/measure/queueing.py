@@ -137,7 +137,7 @@ def carried(times_s: NDArray[np.float64], statistic: str) -> float | None:
 
 def parse_objective(text: str) -> Objective:
     """Read an objective; spaces and capitals do not matter."""
-    from inferlab.records import Objective  # late: a benchmark at a rate has none
+    from inferlab.records.capacity import Objective
 
     plain = "".join(text.split()).lower()
     found = _FORM.fullmatch(plain)

@@ -24,21 +24,17 @@ from inferlab.measure.paired import ComparisonJob
 from inferlab.measure.queueing import value_s
 from inferlab.measure.stats import items_per_sec, median_ms
 from inferlab.model.shapes import batch_axis, fixed_batch
-from inferlab.records import (
+from inferlab.records import EngineInfo, Estimate, Event, Listener, Run
+from inferlab.records.capacity import Objective
+from inferlab.records.comparison import Comparison
+from inferlab.records.recommendation import (
     Candidate,
-    Comparison,
     Contender,
     Deployment,
-    EngineInfo,
-    Estimate,
-    Event,
     Figures,
-    Listener,
-    Objective,
     PairedRatio,
     Recommendation,
     Round,
-    Run,
     Standing,
 )
 from inferlab.worker import Worker

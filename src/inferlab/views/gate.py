@@ -6,7 +6,7 @@ import statistics
 import xml.etree.ElementTree as ET
 from collections.abc import Collection
 
-from inferlab.records import Comparison, ComparisonSweep
+from inferlab.records.comparison import Comparison, ComparisonSweep
 from inferlab.units import decimal, one_line, share
 from inferlab.views import results, tables
 from inferlab.views.comparison import said

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.records import Comparison
+from inferlab.records.comparison import Comparison
 from inferlab.units import plural, share
 from inferlab.views.charts import frame
 from inferlab.views.intervals import interval_text, rounded, useful
