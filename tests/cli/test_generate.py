@@ -204,5 +204,5 @@ def test_python_gets_the_same_result(tmp_path: Path) -> None:
     assert repr(result) == "<GenerationResult of demo:llama_tiny: 2 cells, done>"
     result.save(tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text())["results"] == json.loads(json.dumps(result.rows()))
-    with pytest.raises(BadInput, match="has no argument 'scenario'"):
-        inferlab.generate("demo:llama_tiny", scenario="sync")  # type: ignore[call-arg]
+    with pytest.raises(BadInput, match="has no argument 'num_streams'"):
+        inferlab.generate("demo:llama_tiny", num_streams=2)  # type: ignore[call-arg]

@@ -90,12 +90,9 @@ def test_a_cluster_that_asks_for_a_token_says_so(tmp_path: Path) -> None:
                 text=True,
             )
         finally:
-            os.killpg(head.pid, signal.SIGTERM)
-            try:
-                head.wait(30)
-            except subprocess.TimeoutExpired:  # Ray does not always end by itself on a busy machine
-                os.killpg(head.pid, signal.SIGKILL)
-                head.wait(30)
+            # A head that is asked to end waits half a minute for its work to end, and has none.
+            os.killpg(head.pid, signal.SIGKILL)
+            head.wait(30)
     assert done.returncode == 2
     assert f"The Ray cluster at '127.0.0.1:{port}' asks for a token" in done.stderr
     assert "set RAY_AUTH_MODE=token" in done.stderr

@@ -15,6 +15,9 @@ from inferlab.worker import ForkPool, Host, Launch
 
 # What an engine's process does not look at.
 _OURS = ("INFERLAB_", "PYTEST_", "COLUMNS")
+# Nor do those of ours but PyTorch, which has none here. Importing scikit-learn, Ray or PyTorch sets some of them
+# for good: every later test of a worker would be without forks.
+_OTHERS = ("KMP_", "RAY_", "TORCHINDUCTOR_")
 # Not PyTorch: only its own tests use it, and compile models.
 _ENGINES = ("fake", "onnxruntime", "openvino")
 # What tasks on ONNX models import: it takes longer than the tasks on small ones.
@@ -25,8 +28,8 @@ _MODULES = {
 
 def _surroundings() -> tuple[Path, dict[str, str]]:
     """The folder and the environment that a process would be started with."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-    return Path.cwd(), environment
+    seen = {name: value for name, value in os.environ.items() if not name.startswith((*_OURS, *_OTHERS))}
+    return Path.cwd(), seen
 
 
 class Pool:
@@ -40,7 +43,8 @@ class Pool:
         """None for a test's own engine or environment, and in a thread: its children end with it."""
         ours = launch.reference.get("builtin") in _ENGINES and launch.interpreter == sys.executable
         here = threading.current_thread() is threading.main_thread()
-        if not ours or launch.environment or not here or _surroundings() != self._usual:
+        own = any(not name.startswith(_OTHERS) for name in launch.environment)
+        if not ours or own or not here or _surroundings() != self._usual:
             return None
         return self._warm.lend(launch, cpus, confined)
 

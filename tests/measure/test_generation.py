@@ -9,10 +9,11 @@ import pytest
 
 from inferlab import machine
 from inferlab.errors import BadInput
-from inferlab.measure.generation.cells import generation_cells, needed_bytes
+from inferlab.measure.generation.cells import generation_cells
 from inferlab.measure.generation.prompts import random_tokens
 from inferlab.measure.generation.reference import Reference, Score, agreement_of, compare_tokens
 from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
+from inferlab.measure.generation.weights import needed_bytes
 from inferlab.model.generative import read_generative
 from inferlab.records import Finding
 from inferlab.records.generation import (
@@ -106,7 +107,9 @@ def test_numbers_follow_their_definitions() -> None:
     summary = summarize_generation([run(batch), run(batch)])
     assert summary is not None
     assert summary.ttft_ms.value == pytest.approx(10.0)
-    assert summary.prefill_tokens_per_s.value == pytest.approx(20 / 0.010)
+    assert summary.prefill_tokens_per_s is not None and summary.prefill_tokens_per_s.value == pytest.approx(
+        20 / 0.010
+    )
     assert summary.tpot_ms is not None and summary.tpot_ms.value == pytest.approx(3.0)
     assert summary.decode_tokens_per_s is not None and summary.decode_tokens_per_s.value == pytest.approx(
         4 / 0.006

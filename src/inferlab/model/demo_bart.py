@@ -203,11 +203,11 @@ class _Graph:
         inner = self.add("Relu", self.linear(f"{home}.fc1", value))
         return self.norm(f"{home}.final_layer_norm", self.add("Add", value, self.linear(f"{home}.fc2", inner)))
 
-    def embed(self, part: str, ids: str, begin: str) -> str:
-        """Tokens with their positions."""
+    def embed(self, part: str, ids: str, begin: str, told: str = "") -> str:
+        """Tokens with their positions: those told, or from a first one on."""
         tokens = self.add("Gather", self.weight(f"model.{part}.embed_tokens.weight"), ids, axis=0)
-        first = self.add("Add", begin, self.constant(np.int64(_OFFSET)))
-        places = self.span(first, self.add("Add", first, self.size(ids, 1)))
+        first = self.add("Add", told or begin, self.constant(np.int64(_OFFSET)))
+        places = first if told else self.span(first, self.add("Add", first, self.size(ids, 1)))
         positions = self.add("Gather", self.weight(f"model.{part}.embed_positions.weight"), places, axis=0)
         return self.norm(f"model.{part}.layernorm_embedding", self.add("Add", tokens, positions))
 
@@ -250,8 +250,13 @@ def encoder(weights: Weights, shape: Shape) -> ModelProto:
     return graph.model("encoder")
 
 
-def decoder(weights: Weights, shape: Shape, *, cross: bool, cache: Cache) -> ModelProto:
-    """The graph of the decoder; without cross attention it is a language model of its own."""
+def decoder(
+    weights: Weights, shape: Shape, *, cross: bool, cache: Cache, told_positions: bool = False
+) -> ModelProto:
+    """The graph of the decoder; without cross attention it is a language model of its own.
+
+    Some exporters leave it to the caller to tell which tokens there are and where (`told_positions`).
+    """
     graph = _Graph(weights, shape)
     ids = graph.port("input_ids", "INT64", ["batch_size", "sequence_length"])
     hidden = ""
@@ -264,8 +269,11 @@ def decoder(weights: Weights, shape: Shape, *, cross: bool, cache: Cache) -> Mod
         for one in ("key", "value"):
             own[layer, one] = _past(graph, f"{layer}.decoder.{one}" if cross else f"{layer}.{one}", cache)
     begin = graph.size(own[0, "key"], 2) if cache != "none" else graph.constant(np.int64(0))
-    value = graph.embed("decoder", ids, begin)
+    places = graph.port("position_ids", "INT64", ["batch_size", "sequence_length"]) if told_positions else ""
+    value = graph.embed("decoder", ids, begin, places)
     mask = _causal_mask(graph, begin, ids)
+    if told_positions:
+        mask = _told_mask(graph, mask)
     for layer in range(shape.layers):
         home = f"model.decoder.layers.{layer}"
         middle = "decoder." if cross else ""
@@ -327,3 +335,11 @@ def _causal_mask(graph: _Graph, begin: str, ids: str) -> str:
     )
     allowed = graph.add("LessOrEqual", columns, rows)
     return graph.add("Where", allowed, graph.constant(np.float32(0)), graph.constant(np.float32(-1e9)))
+
+
+def _told_mask(graph: _Graph, mask: str) -> str:
+    """The mask, and what the caller says that is no token."""
+    told = graph.port("attention_mask", "INT64", ["batch_size", "total_sequence_length"])
+    hidden = graph.add("Equal", told, graph.constant(np.int64(0)))
+    far = graph.add("Where", hidden, graph.constant(np.float32(-1e9)), graph.constant(np.float32(0)))
+    return graph.add("Add", mask, graph.add("Unsqueeze", far, graph.constant(np.array([1, 2], np.int64))))

@@ -18,6 +18,11 @@ from inferlab.records import Outcome
 from inferlab.records.capacity import Capacity
 from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, Pair
 from inferlab.records.generation import GenerationSweep
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.optimization import FORMAT as OPTIMIZATION
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import FORMAT as PROFILE
@@ -36,6 +41,9 @@ Record = (
     | Optimization
     | Front
     | GenerationSweep
+    | GenerationComparison
+    | GenerationCapacity
+    | GenerationRecommendation
 )
 
 COMPARISON = "inferlab-comparison/2"
@@ -52,6 +60,9 @@ _FORMATS: dict[type, str] = {
     FleetRecommendation: FLEET_RECOMMENDATION,
     Front: SEARCH,
     GenerationSweep: GENERATION_RUNS,
+    GenerationComparison: "inferlab-generation-comparison/1",
+    GenerationCapacity: "inferlab-generation-capacity/1",
+    GenerationRecommendation: "inferlab-generation-recommendation/1",
     Profile: PROFILE,
     Optimization: OPTIMIZATION,
 }
@@ -64,6 +75,9 @@ _KINDS: dict[type, str] = {
     FleetRecommendation: "recommendation",
     Front: "search",
     GenerationSweep: GENERATION,
+    GenerationComparison: "generation-comparison",
+    GenerationCapacity: "generation-capacity",
+    GenerationRecommendation: "generation-recommendation",
     Profile: "profile",
     Optimization: "version",
 }

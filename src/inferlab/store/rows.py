@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -311,15 +311,18 @@ def _numbers(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 def brief_of(kind: str, content: Content) -> str:
     """The brief of an entry as JSON; empty where lists need nothing beside its title and cells."""
-    make = {
+    makers: dict[str, Callable[[Content], dict[str, Any]]] = {
         "profile": _profile,
         "comparison": _comparison,
         "benchmark": _benchmark,
         "version": _version,
         "generation": _generation,
-    }.get(kind)
+        "generation-comparison": lambda found: _generation_cells(found["arms"], found["interrupted"]),
+        "generation-capacity": lambda found: _generation_cells([found["cell"]], found["interrupted"]),
+        "generation-recommendation": lambda found: _generation(found["sweep"]),
+    }
     try:
-        brief = make(content) if make else {}
+        brief = makers[kind](content) if kind in makers else {}
     except (AttributeError, KeyError, TypeError, ValueError, IndexError):
         # Made by another version, by hand, or has no result yet: it is listed by its name or title.
         brief = {}
@@ -391,6 +394,14 @@ def _pairs(comparison: Content) -> dict[str, Any]:
     if len(logs) < 2 or not cells or comparison["ratio"]["method"] != "moderated":
         return {}
     return {"pairs": len(logs), "pair_sd": statistics.stdev(logs), "num_cores": cells[0]["num_cores"]}
+
+
+def _generation_cells(cells: Sequence[Content], interrupted: bool) -> dict[str, Any]:
+    return {
+        **{name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION},
+        "statuses": ["cancelled" if interrupted else "done"],
+        "wrong": [False],
+    }
 
 
 def _generation(content: Content) -> dict[str, Any]:

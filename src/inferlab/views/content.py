@@ -36,6 +36,11 @@ from inferlab.records.capacity import Capacity, RatePoint
 from inferlab.records.comparison import Comparison, ComparisonSweep
 from inferlab.records.event import Finding
 from inferlab.records.generation import GenerationSweep
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.recommendation import (
     Contender,
     FleetRecommendation,
@@ -96,6 +101,14 @@ def content_of(record: Result) -> Content:
         from inferlab.views.generation import content
 
         return _object(content(record))
+    if isinstance(record, GenerationComparison | GenerationCapacity | GenerationRecommendation):
+        from inferlab.views import generation_results as shown
+
+        if isinstance(record, GenerationComparison):
+            return _object(shown.comparison_content(record))
+        if isinstance(record, GenerationCapacity):
+            return _object(shown.capacity_content(record))
+        return _object(shown.recommendation_content(record))
     if isinstance(record, FleetRecommendation):
         return _object(_fleet_recommendation(record))
     return formats.content_of(record)

@@ -60,6 +60,11 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "saturation": lambda d: (
         f"Saturated at {d['rate']:.1f} requests/s; {d['slo']} should be met up to {d['predicted']:.1f} requests/s"
     ),
+    "token-saturation": lambda d: (
+        f"At most {d['rate']:.3g} requests/s are served; searching the highest rate that meets {d['slo']}"
+        if d["predicted"]
+        else f"At most {d['rate']:.3g} requests/s are served; a request alone misses {d['slo']}"
+    ),
     "counting": lambda d: "Counting operations and parameters",
     "layers": lambda d: f"Asking {d['engine']} what its layers take, process {d['process']}",
     "pruned-copy": lambda d: f"Measuring a copy with {d['level']:g} of the weights zero",

@@ -13,6 +13,11 @@ from inferlab.records import Benchmark, Machine, Outcome
 from inferlab.records.capacity import Capacity
 from inferlab.records.comparison import Comparison, ComparisonSweep
 from inferlab.records.generation import GenerationSweep
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import Profile
 from inferlab.records.recommendation import FleetRecommendation, Recommendation
@@ -34,11 +39,24 @@ Result = (
     | Optimization
     | Front
     | GenerationSweep
+    | GenerationComparison
+    | GenerationCapacity
+    | GenerationRecommendation
 )
 
 # What a record of a newer version, or one that was written by hand, raises wherever it is taken apart.
 _UNKNOWN = (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-R = TypeVar("R", Capacity, Recommendation, FleetRecommendation, Front, Optimization, GenerationSweep)
+R = TypeVar(
+    "R",
+    Capacity,
+    Recommendation,
+    FleetRecommendation,
+    Front,
+    Optimization,
+    GenerationSweep,
+    GenerationCapacity,
+    GenerationRecommendation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +137,8 @@ def view_of(record: Result) -> View:
         return _view("recommendation", record, recommendation.fleet_blocks, recommendation.fleet_table)
     if isinstance(record, GenerationSweep):
         return _generation(record)
+    if isinstance(record, GenerationComparison | GenerationCapacity | GenerationRecommendation):
+        return _of_generations(record)
     from inferlab.views import optimization
 
     if isinstance(record, Front):
@@ -154,6 +174,19 @@ def _comparisons(record: ComparisonSweep) -> View:
     )
 
 
+def _of_generations(record: GenerationComparison | GenerationCapacity | GenerationRecommendation) -> View:
+    from inferlab.views import generation_results as shown
+
+    if isinstance(record, GenerationComparison):
+        title, found = " / ".join(record.labels), record
+        return View(
+            title, lambda: shown.comparison_blocks(found), lambda: tables.to_csv(shown.comparison_table(found))
+        )
+    if isinstance(record, GenerationCapacity):
+        return _view("capacity", record, shown.capacity_blocks, shown.curve)
+    return _view("recommendation", record, shown.recommendation_blocks, shown.recommendation_table)
+
+
 def _generation(record: GenerationSweep) -> View:
     from inferlab.views import generation
 
@@ -186,7 +219,15 @@ def _view(what: str, record: R, blocks: Callable[[R], list[Block]], table: Calla
 
 
 def _name(
-    record: Capacity | Recommendation | FleetRecommendation | Front | Optimization | Profile | GenerationSweep,
+    record: Capacity
+    | Recommendation
+    | FleetRecommendation
+    | Front
+    | Optimization
+    | Profile
+    | GenerationSweep
+    | GenerationCapacity
+    | GenerationRecommendation,
 ) -> str:
     source = record.model if isinstance(record, Front) else record.model.source
     return PurePath(source).name or source
@@ -244,6 +285,10 @@ def _origins(record: Record) -> tuple[list[Machine], list[Mapping[str, str]]]:
         parts = list(record.measured)
     elif isinstance(record, GenerationSweep):
         parts = [run for outcome in record.outcomes for run in outcome.runs]
+    elif isinstance(record, GenerationRecommendation):
+        parts = [run for outcome in record.sweep.outcomes for run in outcome.runs]
+    elif isinstance(record, GenerationComparison):
+        return [record.machine], list(record.versions)
     elif isinstance(record, FleetRecommendation):
         parts = [machine.recommendation for machine in record.machines]
     else:

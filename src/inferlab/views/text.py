@@ -283,20 +283,21 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "the engine's. Stop other programs and repeat."
     ),
     "dequantized": lambda d: (
-        f"{d.get('engine', 'torch')} runs the {d['precision']} weights of this model as {d.get('weights', 'fp32')}: "
-        "the same file, but not the same precision as engines that compute with it as it is."
+        f"{d.get('engine', 'torch')} runs the {d['precision']} weights of this model as "
+        f"{d.get('weights', 'fp32')}: the same file, but not the same precision as engines that compute with it as "
+        "it is."
     ),
     "requantized": lambda d: (
         f"{d['engine']} runs weights that were quantised to {d['weights']} from those of this model "
         f"({d['precision']}): not the same weights, nor the same precision, as engines that run it as it is."
     ),
     "context-computed": lambda d: (
-        f"This engine cannot keep the {d['depth']:,} tokens before the prompt: it computes them with every prompt, so "
-        "TTFT and prefill count them. TPOT is at the depth that was asked for."
+        f"This engine cannot keep the {d['depth']:,} tokens before the prompt: it computes them with every "
+        "prompt, so TTFT and prefill count them. TPOT is at the depth that was asked for."
     ),
     "remote-server": lambda d: (
-        f"{d['address']} is a server whose process is not ours: its times include the protocol, its threads and CPUs "
-        "are as it was started, and its memory and CPU time are not known."
+        f"{d['address']} is a server whose process is not ours: its times include the protocol, its threads and "
+        "CPUs are as it was started, and its memory and CPU time are not known."
     ),
 }
 

@@ -178,8 +178,8 @@ def segment_table(series: Series) -> Table:
         Field("labels", "Labels", lambda one: label_text(dict(one.points[0].labels)), left=True, longest=40),
     ]
     found = segment_list(series)
-    unsaid = () if series.changes else ("change", "change_interval", "confidence", "before")
-    unsaid += () if any(one.points[0].labels for one in found) else ("labels",)
+    unsaid = [] if series.changes else ["change", "change_interval", "confidence", "before"]
+    unsaid += [] if any(one.points[0].labels for one in found) else ["labels"]
     return Table([field for field in shown if field.key not in unsaid], found)
 
 

@@ -44,6 +44,7 @@ class Engine:
     #: "process_streams": a process loads one model and serves one stream, so each stream gets its own.
     #: "layer_times": it tells what its layers take. "imposed_sparsity": also as if weights were pruned.
     #: "generation": it generates tokens; load gets the shape of `tokens`: sequences, and tokens of each.
+    #: "encoder": also behind an encoder, which gets the prompts; the decoder begins with `start_tokens`.
     #: "whole_sequences": it generates sequences to their end (`generate`), not token by token (`prefill`, `step`).
     #: "remote": it computes in a process that is not ours, so nothing is known of its memory, threads and CPUs.
     #: "continuous_batching": it computes sequences together, each at its own position (`advance`).
@@ -130,7 +131,7 @@ class Engine:
         raise BadOption("it does not generate tokens")
 
     def encoded_ns(self) -> Optional[int]:
-        """When the encoder was done in the last prefill, whose prompts are its inputs; None for a decoder alone."""
+        """When the encoder was done in the last prefill, whose prompts are its inputs; None without one."""
         return None
 
     def generate(self, prompts: Any, new_tokens: int, emit: Callable[[int, int], None]) -> None:

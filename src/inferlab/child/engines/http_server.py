@@ -19,7 +19,7 @@ ADDRESS = "INFERLAB_SERVER"
 _TIMEOUT_S = 300.0
 _LONGEST_ANSWER = 1 << 20
 _DONE = "[DONE]"
-# Beyond the protocol: vLLM and llama-server take the first, the others one of them each. An end-of-sequence token does
+# Beyond the protocol: vLLM and llama-server take the first, one of them each other. An end-of-sequence token does
 # not end a sequence, no prefix is taken from a cache, and token ids are told.
 _EXTENSIONS = {"ignore_eos": True, "cache_prompt": False, "return_token_ids": True}
 _TRIAL = (1, 2, 3)

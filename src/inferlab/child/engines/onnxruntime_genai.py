@@ -75,8 +75,8 @@ class OnnxRuntimeGenai(Engine):
         config = _read_config(model)
         decoder = config["model"]["decoder"]
         vocabulary = int(config["model"]["vocab_size"])
-        # A sequence must not end, nor may tokens of a prompt be taken for padding: the end is a token that is never
-        # chosen, the last one, because it must be one of the vocabulary.
+        # A sequence must not end, nor may tokens of a prompt be taken for padding. The end must be a token of the
+        # vocabulary: it is the last one, which is then never chosen.
         config["model"].update(eos_token_id=[vocabulary - 1], pad_token_id=-1)
         decoder.setdefault("session_options", {}).update(
             {
@@ -162,7 +162,7 @@ class OnnxRuntimeGenai(Engine):
         return self._generator.get_logits()[:, -1]
 
     def cache_bytes(self) -> Optional[int]:
-        """What the tensors of keys and values take for the tokens in them; they have room for the whole context."""
+        """What the tensors of keys and values take for the tokens in them; there is room for the context."""
         if not all(self._names) or not self._layers:
             return None
         each = 0.0

@@ -136,7 +136,9 @@ def _refuse_misfit(cell: GenerationCell, model: GenerativeModel) -> None:
     refuse_long(cell, model)
     abilities = registry.abilities(registry.launch_generator(cell.engine))
     if "generation" not in abilities.capabilities:
-        raise BadInput(f"Engine '{cell.engine}' does not generate tokens. Those that do: {', '.join(registry.generators())}.")
+        raise BadInput(
+            f"Engine '{cell.engine}' does not generate tokens. Those that do: {', '.join(registry.generators())}."
+        )
     if model.kind not in abilities.kinds and not runs_torch_weights(cell, model):
         raise BadInput(
             f"Engine '{cell.engine}' does not run models of kind {model.kind}; it runs "

@@ -14,7 +14,7 @@ from inferlab.records.generation import GenerationPlan, GenerativeModel
 from inferlab.store.entries import Project
 from inferlab.units import plural
 from inferlab.web.components.dialogs import Foot, dialog
-from inferlab.web.components.fields import NumberChips, OptionFields, number
+from inferlab.web.components.fields import NumberChips, OptionFields, ReasonSelect, number
 from inferlab.web.components.jobs import duration
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
@@ -29,8 +29,8 @@ _MOST_CHIPS = 16
 #: The options that have fields of their own; others are shown as they are declared.
 _LAID_OUT = ("engine", "prompt", "new", "depth", "batch_size", "num_cores", "time", "scenario", "rate", "slo")
 _SCENARIOS = {
-    "sync": "sync: one batch after the other",
-    "server": "server: requests arrive at a rate",
+    "sync": "one batch after the other",
+    "server": "requests arrive at a rate, whether or not the last is done",
 }
 
 
@@ -94,8 +94,9 @@ class GenerationDialog:
         with html.div().classes("il-fields-3"):
             self._time = number("Time (s)", "time", self._changed, value=GenerationPlan("").time_s)
             self._time.props["hint"] = "For each combination"
-            self._scenario = ui.select(_SCENARIOS, label="Scenario", value="sync", on_change=self._changed)
-            self._scenario.props('data-testid="scenario"')
+            names = {name: name for name in _SCENARIOS}
+            self._scenario = ReasonSelect("scenario", "Scenario", names, "sync", {}, _SCENARIOS)
+            self._scenario.props('data-testid="scenario"').on_value_change(self._changed)
             self._rate = number("Requests per second", "rate", self._changed)
         with html.div() as self._slo_row:
             self._slo = ui.input("Objective (optional)", on_change=self._changed)
@@ -131,6 +132,7 @@ class GenerationDialog:
 
     async def _changed(self) -> None:
         serves = self._scenario.value == "server"
+        self._scenario.props["hint"] = _SCENARIOS[self._scenario.value]
         self._rate.set_enabled(serves)
         self._rate.props["hint"] = "" if serves else "server only"
         self._slo_row.set_visibility(serves)

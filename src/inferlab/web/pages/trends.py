@@ -144,7 +144,8 @@ class _Trends:
         if before.stamp == now.stamp:
             return
         shown = self._found.series if self._found else ()
-        metric, across = ("time", "") if not shown else (self._metric.value, self._across.value)
+        metric: SeriesMetric = self._metric.value if shown else "time"
+        across: str = self._across.value if shown else ""
         chosen = self._series.value if shown else None
         await asyncio.to_thread(self._read, metric, across)
         if self._found is not None and self._found.series != shown and not self._body.is_deleted:

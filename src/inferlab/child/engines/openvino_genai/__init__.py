@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import shutil
+import tempfile
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -31,6 +34,11 @@ class OpenVinoGenai(Engine):
     def prepare(self) -> None:
         """Import openvino_genai."""
         _import()
+
+    def prepare_for(self, model: Optional[str], kind: str) -> None:
+        """Copy a GGUF file: OpenVINO opens it for writing too, and a confined process may not write the user's."""
+        if model is not None and kind == "gguf":
+            shutil.copyfile(model, _copy_of(model))
 
     def convert(self, model: str, folder: str, options: Dict[str, str]) -> List[Dict[str, Any]]:
         """Convert a Hugging Face folder. Options: weights (fp32, fp16)."""
@@ -60,6 +68,8 @@ class OpenVinoGenai(Engine):
         if limit:
             os.environ[_MAX_ISA] = limit  # oneDNN reads it once, before the first model
         self._openvino, self._module = _import()
+        if os.path.isfile(_copy_of(model)):
+            model = _copy_of(model)
         # Each sequence has one more block, or the scheduler would have to drop one that is not done.
         self._blocks = blocks = self._batch_size * (-(-capacity // _BLOCK_TOKENS) + 1)
         scheduling = self._module.SchedulerConfig()
@@ -109,7 +119,7 @@ class OpenVinoGenai(Engine):
     def generate(self, prompts: Any, new_tokens: int, emit: Callable[[int, int], None]) -> None:
         """All sequences at once; after every step of the pipeline each of them tells its tokens."""
         for row, prompt in enumerate(prompts):
-            self._add(self._behind_context(prompt, row), new_tokens, lambda token, row=row: emit(row, token))
+            self._add(self._behind_context(prompt, row), new_tokens, functools.partial(emit, row))
         while self._active:
             self._step()
 
@@ -169,6 +179,10 @@ def _import() -> Tuple[Any, Any]:
     import openvino_genai
 
     return openvino, openvino_genai
+
+
+def _copy_of(model: str) -> str:
+    return os.path.join(tempfile.gettempdir(), os.path.basename(model))
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Hugging Face folders of causal language models as OpenVINO models that keep their cache themselves.
 
-What OpenVINO GenAI loads is a graph with the inputs `input_ids`, `attention_mask`, `position_ids` and `beam_idx`, the
-output `logits`, and a state for the keys and the values of each layer.
+What OpenVINO GenAI loads is a graph with the inputs `input_ids`, `attention_mask`, `position_ids` and `beam_idx`,
+the output `logits`, and a state for the keys and the values of each layer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _wrapped(module: Any) -> Any:
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
-    class WithCache(torch.nn.Module):
+    class WithCache(torch.nn.Module):  # type: ignore[misc]  # nothing is known of its types
         def __init__(self) -> None:
             super().__init__()
             self.module = module
