@@ -284,8 +284,8 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "dequantized": lambda d: (
         f"{d.get('engine', 'torch')} runs the {d['precision']} weights of this model as "
-        f"{d.get('weights', 'fp32')}: the same file, but not the same precision as engines that compute with it as "
-        "it is."
+        f"{d.get('weights', 'fp32')}: the same file, but not the same precision as engines that computes with it as "
+        "as it is."
     ),
     "requantized": lambda d: (
         f"{d['engine']} runs weights that were quantised to {d['weights']} from those of this model "
