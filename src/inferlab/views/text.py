@@ -284,7 +284,7 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "dequantized": lambda d: (
         f"{d.get('engine', 'torch')} runs the {d['precision']} weights of this model as "
-        f"{d.get('weights', 'fp32')}: the same file, but not the same precision as engines that computes with it as "
+        f"{d.get('weights', 'fp32')}: the same file, but not the same precision as engines that compute with it "
         "as it is."
     ),
     "requantized": lambda d: (
