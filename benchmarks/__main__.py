@@ -17,7 +17,7 @@ _PARTS = ("__init__", "__main__", "bare", "side_by_side", "slowed")
 def programs() -> dict[str, str]:
     """Every program and what it answers."""
     files = sorted(one for one in Path(__file__).parent.glob("*.py") if one.stem not in _PARTS)
-    found = {one.stem: ast.get_docstring(ast.parse(one.read_text())) or "" for one in files}
+    found = {file.stem: ast.get_docstring(ast.parse(file.read_text())) or "" for file in files}
     return {name: told.splitlines()[0] for name, told in found.items()}
 
 

@@ -64,7 +64,7 @@ def _ratio(setup: PreparedCell) -> float:
 def _median_s(window: Window) -> float:
     """The first call of each stream meets the caches that the other process left, and is dropped."""
     calls = [latencies_ns(stream) for stream in window.streams]
-    times_ns = np.concatenate([one[1:] if len(one) > 1 else one for one in calls])
+    times_ns = np.concatenate([call[1:] if len(call) > 1 else call for call in calls])
     return float(np.median(times_ns)) / 1e9 if len(times_ns) else math.nan
 
 

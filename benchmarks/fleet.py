@@ -118,8 +118,8 @@ def many(address: str, cells: int) -> dict[str, float]:
         taken, cpu = time.monotonic() - began, time.process_time() - before_cpu
         grown = _memory_bytes() - before_bytes
     count = len(found.outcomes)
-    done = sum(one.status == "done" for one in found.outcomes)
-    sent = [sum(map(len, packed(run))) for one in found.outcomes for run in one.runs]
+    done = sum(outcome.status == "done" for outcome in found.outcomes)
+    sent = [sum(map(len, packed(run))) for outcome in found.outcomes for run in outcome.runs]
     print(
         f"{done} of {count} cells over 3 nodes in {taken:.1f} s: {3 * taken / count:.3f} s a cell and node; "
         f"the driver computes {cpu / count * 1e3:.1f} ms a cell (scheduling, unpacking, saving); its memory grew "

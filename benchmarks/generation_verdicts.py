@@ -40,7 +40,7 @@ def line(metric: ComparedMetric, num_cores: int, time_s: float) -> dict[str, Any
         "verdict": done.verdict,
         "ratio": [ratio.value, ratio.low, ratio.high],
         "seconds": round(done.seconds, 2),
-        "pairs": [round(one, 6) for one in done.log_ratios],
+        "pairs": [round(log_ratio, 6) for log_ratio in done.log_ratios],
         "spread": [done.spread.within, done.spread.between],
         "tokens_alike": done.tokens.agreeing / done.tokens.tokens,
         "median_ms": [sorted(times)[len(times) // 2] for times in done.times_ms],
@@ -78,7 +78,7 @@ def main() -> None:
     lines = [json.loads(text) for text in given.log.read_text().splitlines()] if given.log.exists() else []
     while time.monotonic() + given.time < end:
         counts = Counter(one["metric"] for one in lines)
-        metric = min(METRICS, key=lambda one: counts[one])
+        metric = min(METRICS, key=lambda metric: counts[metric])
         if counts[metric] >= given.count:
             break
         lines.append(line(metric, given.num_cores, given.time))

@@ -203,9 +203,10 @@ def main(*names: str) -> None:
         f"loss profile, a session each / inferlab: median {statistics.median(ratios):.2f}, each {_listed(results)}"
     )
     print(
-        f"loss profile, largest difference of a loss: {max(one[1] for one in results.values()):.1e} (at most 1e-4)"
+        "loss profile, largest difference of a loss: "
+        f"{max(result[1] for result in results.values()):.1e} (at most 1e-4)"
     )
-    print(f"networks with the same decisions: {sum(one[2] for one in results.values())} of {len(results)}")
+    print(f"networks with the same decisions: {sum(result[2] for result in results.values())} of {len(results)}")
 
 
 def _listed(results: Mapping[str, tuple[float, float, bool]]) -> str:

@@ -200,7 +200,7 @@ def _like_mnist(path: Path) -> str:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    large = [np.pad(np.clip(zoom(one.reshape(8, 8), 2.5, order=1), 0, 16), 4) for one in images[:500]]
+    large = [np.pad(np.clip(zoom(image.reshape(8, 8), 2.5, order=1), 0, 16), 4) for image in images[:500]]
     np.savez(
         path, Input3=np.stack(large)[:, None].astype(np.float32) * 255 / 16, labels=labels[:500].astype(np.int64)
     )

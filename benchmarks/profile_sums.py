@@ -36,9 +36,9 @@ def _row(source: str, engine: str, cores: int, processes: int) -> str:
     job = next(iter(jobs(plan, model)))
     passes = measure_passes(job, TIME_S, (), ignore, processes)
     ratios = sorted(
-        sum(layer.ns for layer in read_layers(one.layers.data["layers"])) / 1e6 / one.clean_ms
-        for one in passes
-        if one.layers is not None
+        sum(layer.ns for layer in read_layers(pass_.layers.data["layers"])) / 1e6 / pass_.clean_ms
+        for pass_ in passes
+        if pass_.layers is not None
     )
     found = measure(job, costs(model, dict(job.cell.shapes)), TIME_S / 4, "sums", (), ignore, 3)
     name, middle = source.removeprefix("demo:"), statistics.median(ratios)

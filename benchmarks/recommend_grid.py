@@ -44,7 +44,7 @@ def main(
             continue
         chosen = found.recommended.candidate
         began = time.monotonic()
-        best, rate = _grid_best(plan, [one.candidate for one in found.contenders], cell_s)
+        best, rate = _grid_best(plan, [contender.candidate for contender in found.contenders], cell_s)
         grid_took_s = time.monotonic() - began
         print(f"{source}: recommended {label(chosen)}; the grid's best {label(best)} ({rate:.4g} items/s)")
         print(
@@ -65,7 +65,7 @@ def _grid_best(plan: Plan, grid: Sequence[Candidate], cell_s: float) -> tuple[Ca
         summary = summarize(outcome.cell, outcome.runs)
         if summary and outcome.status == "done" and _right(outcome.runs):
             rates[one] = summary.items_per_sec.value
-    best = max(rates, key=lambda one: rates[one])
+    best = max(rates, key=lambda rate: rates[rate])
     return best, rates[best]
 
 

@@ -80,7 +80,7 @@ MEAN = "their mean over the levels"
 TRUTHS: dict[str, Callable[[list[int]], float]] = {
     MEAN: lambda counts: sum(counts[1:]) / len(LEVELS),
     "the area under their curve": lambda counts: (
-        counts[0] + known(curve_area(LEVELS, [one - counts[0] for one in counts[1:]]))
+        counts[0] + known(curve_area(LEVELS, [count - counts[0] for count in counts[1:]]))
     ),
 }
 
@@ -106,7 +106,7 @@ def main(seeds: int = 6, first: int = 1) -> None:
     for truth, pairs in found.items():
         print(f"\n## errors: {truth}; pairs of equal errors have no order and are left out")
         for make in ARCHITECTURES:
-            show(make.__name__, [one for one in pairs if one.architecture == make.__name__])
+            show(make.__name__, [pair for pair in pairs if pair.architecture == make.__name__])
         show(f"all {seeds * len(ARCHITECTURES)} networks", pairs)
         for chosen, what in ((pairs, "all pairs"), (apart(pairs), "those clearly apart")):
             only_capped = sum(CAPPED in one.right and PLAIN not in one.right for one in chosen)
@@ -121,7 +121,7 @@ def compare(make: Callable[[], nn.Module], seed: int, folder: Path) -> dict[str,
     profile = measure(model, counted, data)
     scores = judged(model, counted, data, profile)
     counts = {weight: errors(model, data, weight, folder / "pruned") for weight in scores[CAPPED]}
-    wrong = {truth: {weight: mean(one) for weight, one in counts.items()} for truth, mean in TRUTHS.items()}
+    wrong = {truth: {weight: mean(count) for weight, count in counts.items()} for truth, mean in TRUTHS.items()}
     shown = (
         f"{wrong[MEAN][one]:.1f} ({scores[CAPPED][one]:.3f}, {scores[PLAIN][one]:.3f})" for one in wrong[MEAN]
     )
@@ -181,7 +181,7 @@ def trained(make: Callable[[], nn.Module], seed: int, folder: Path) -> tuple[Mod
 def judged(model: Model, counted: Costs, data: Data, profile: LossProfile) -> dict[str, dict[str, float]]:
     """What each way says of each weight: the less, the better it can be pruned."""
     assert not profile.left_out, profile.left_out
-    plain = {one.weight: known(curve_area(LEVELS, one.losses.values())) for one in profile.layers}
+    plain = {layer.weight: known(curve_area(LEVELS, layer.losses.values())) for layer in profile.layers}
     return {
         CAPPED: sensitivities(profile),
         PLAIN: plain,
@@ -192,7 +192,7 @@ def judged(model: Model, counted: Costs, data: Data, profile: LossProfile) -> di
 
 def sensitivities(profile: LossProfile) -> dict[str, float]:
     """The sensitivity of each weight."""
-    return {one.weight: known(one.sensitivity) for one in profile.layers}
+    return {layer.weight: known(layer.sensitivity) for layer in profile.layers}
 
 
 def known(value: float | None) -> float:
@@ -218,7 +218,7 @@ def errors(model: Model, data: Data, weight: str, folder: Path) -> list[int]:
 
 def apart(pairs: Iterable[Pair]) -> list[Pair]:
     """Those whose errors are clearly apart."""
-    return [one for one in pairs if one.ratio > APART]
+    return [pair for pair in pairs if pair.ratio > APART]
 
 
 def show(what: str, pairs: list[Pair]) -> None:

@@ -86,12 +86,12 @@ def _ratios(runs: Sequence[Run], turns: Sequence[Turn]) -> list[float]:
     """The median with the page open over that with it closed, for two turns after each other in one process."""
     found = []
     for run in runs:
-        samples = [one for window in run.windows for one in window.streams]
-        start_ns = np.concatenate([np.asarray(one.starts_ns) for one in samples])
-        taken_ns = np.concatenate([np.asarray(one.ends_ns) for one in samples]) - start_ns
+        samples = [stream for window in run.windows for stream in window.streams]
+        start_ns = np.concatenate([np.asarray(sample.starts_ns) for sample in samples])
+        taken_ns = np.concatenate([np.asarray(sample.ends_ns) for sample in samples]) - start_ns
         # Turns are paired as they were taken: the first with the second, the third with the fourth.
-        for one, other in zip(turns[::2], turns[1::2], strict=False):
-            medians = {each.opened: _median(start_ns, taken_ns, each) for each in (one, other)}
+        for turn, other in zip(turns[::2], turns[1::2], strict=False):
+            medians = {each.opened: _median(start_ns, taken_ns, each) for each in (turn, other)}
             if all(medians.values()):
                 found.append(medians[True] / medians[False])
     return found

@@ -109,7 +109,7 @@ def _load(browser: WebDriver, url: str, element: str) -> dict[str, float]:
 
 def _report(name: str, aim_s: float, loads: list[dict[str, float]]) -> None:
     for what in loads[0]:
-        times = [one[what] for one in loads]
+        times = [load[what] for load in loads]
         print(
             f"{name:24} {what:12} {statistics.median(times):.2f} s, slowest {max(times):.2f} s  (aim: {aim_s:g})"
         )
@@ -123,7 +123,7 @@ def _scroll(browser: WebDriver) -> None:
     while not browser.execute_script(_INTO_VIEW, area) and time.monotonic() < end:
         time.sleep(0.2)
     frames: list[float] = browser.execute_async_script(_SCROLL, area)
-    slow = sum(one > 50 for one in frames)
+    slow = sum(frame > 50 for frame in frames)
     median = statistics.median(frames)
     told = f"frame {median:.1f} ms, slowest {max(frames):.0f} ms, above 50 ms: {slow} of {len(frames)}"
     print(f"{f'scrolling {_LAYERS} rows':24} {told}")

@@ -50,9 +50,9 @@ def sweep(heard: list[tuple[float | None, str]], tmp_path_factory: pytest.TempPa
 
 
 def test_lists_make_a_sweep_that_is_measured(sweep: BenchmarkResult) -> None:
-    assert [one.cell.batch_size for one in sweep.record.outcomes] == [1, 2]
+    assert [outcome.cell.batch_size for outcome in sweep.record.outcomes] == [1, 2]
     assert sweep.status == "done"
-    assert [len(one.runs) for one in sweep.record.outcomes] == [2, 2]
+    assert [len(outcome.runs) for outcome in sweep.record.outcomes] == [2, 2]
     assert all(one.median_ms is not None and one.median_ms >= 1 for one in sweep)
     assert sweep.record.plan.engine_options == (("latency_us", "1000"), ("spin", "0"))
 
@@ -129,7 +129,7 @@ def test_results_that_were_measured_before_are_compared_as_objects_files_and_ids
     sweep.save(tmp_path / "sweep.json")
     found = inferlab.compare(sweep[0], tmp_path / "sweep.json#2", store=False)
     assert found.record.pairs == () and found.record.times_ms[1] == pytest.approx(
-        [one / 2 for one in _medians(sweep[1])]
+        [median / 2 for median in _medians(sweep[1])]
     )
     assert found.record.labels[0] == "demo:digits, fake, sync, 1 core, batch 1"
 
@@ -149,9 +149,9 @@ def test_several_results_go_into_one_chart(sweep: BenchmarkResult, tmp_path: Pat
 def test_every_option_of_the_command_line_is_an_argument_or_documented_as_something_else() -> None:
     for command, function in ((benchmark_command, inferlab.benchmark), (compare_command, inferlab.compare)):
         flags = {
-            max(one.opts, key=lambda flag: (flag.startswith("--"), -len(flag))).lstrip("-").replace("-", "_")
-            for one in command.params
-            if one.param_type_name == "option"
+            max(param.opts, key=lambda flag: (flag.startswith("--"), -len(flag))).lstrip("-").replace("-", "_")
+            for param in command.params
+            if param.param_type_name == "option"
         }
         arguments = set(inspect.signature(function).parameters)
         expected = {"no_verify": "verify", "a": "a_options", "b": "b_options"}
@@ -164,12 +164,12 @@ def test_the_defaults_are_those_of_a_plan_and_of_the_command_line() -> None:
     assert make_plan("m", check_keywords("benchmark", PLAN, _defaults(inferlab.benchmark))) == Plan("m")
     for function, command in ((inferlab.benchmark, benchmark_command), (inferlab.compare, compare_command)):
         for name in ("time", "timeout", "seed"):
-            (option,) = [one for one in command.params if f"--{name}" in one.opts]
+            (option,) = [param for param in command.params if f"--{name}" in param.opts]
             assert _defaults(function)[name] == option.default
 
 
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    return {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
 def refused() -> dict[str, Callable[[], Any]]:
@@ -246,7 +246,7 @@ def test_shapes_and_inputs_are_lists_dictionaries_and_arrays(a_net: Any) -> None
     size = a_net.graph.input[0].type.tensor_type.shape.dim[1].dim_value
     options: dict[str, Any] = {"scenario": "sync", "time": 0.1, "processes": 1, "num_cores": 1, "store": False}
     shapes: list[Any] = [[[2, size]], [2, size], {name: (2, size)}, f"[2,{size}]"]
-    found = [inferlab.benchmark(a_net, input_shapes=one, **options) for one in shapes]
+    found = [inferlab.benchmark(a_net, input_shapes=shape, **options) for shape in shapes]
     assert {one.record.outcomes[0].cell.shapes for one in found} == {((name, (2, size)),)}
     rows = np.arange(3 * size, dtype=np.float32).reshape(3, size) / size
     given = inferlab.benchmark(a_net, input={name: rows}, **options)

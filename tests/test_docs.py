@@ -18,7 +18,7 @@ ENGINES = (ROOT / "docs/engines.md").read_text()
 
 
 def test_every_option_of_benchmark_is_documented_and_no_other() -> None:
-    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    real = {name for param in command.params if param.param_type_name == "option" for name in param.opts}
     documented = set(re.findall(r"`(-{1,2}[\w-]+)`", "\n".join(re.findall(r"^\| (`-.*?) \|", BENCHMARK, re.M))))
     assert documented == real
 
@@ -28,8 +28,8 @@ def test_every_option_of_profile_is_documented_and_no_other() -> None:
 
     page = (ROOT / "docs/profiles.md").read_text()
     # Earlier spellings still work and are not documented.
-    options = [one for one in profile.params if isinstance(one, click.Option) and not one.hidden]
-    real = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+    options = [param for param in profile.params if isinstance(param, click.Option) and not param.hidden]
+    real = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     rows = re.findall(r"^\| (`-.*?) \|", page, re.M)
     assert {name for row in rows for name in re.findall(r"`(-{1,2}[\w-]+)`", row)} == real
 
@@ -38,10 +38,10 @@ def test_every_option_of_optimize_is_documented_and_no_other() -> None:
     from inferlab.cli.optimize import command as optimize
 
     page = (ROOT / "docs/optimize.md").read_text()
-    options = [one for one in optimize.params if one.param_type_name == "option"]
+    options = [param for param in optimize.params if param.param_type_name == "option"]
     (table,) = re.findall(r"^\| option \| meaning \|\n(.*?)\n\n", page, re.M | re.S)
     rows = re.findall(r"^\| (`-.*?) \|", table, re.M)
-    real = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+    real = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     assert {name for row in rows for name in re.findall(r"`(-{1,2}[\w-]+)`", row)} == real
 
 

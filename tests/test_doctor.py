@@ -424,7 +424,7 @@ def test_lines_wrap_under_their_sentence_but_not_at_hyphens(look: Look) -> None:
 
 def test_every_fact_and_option_is_documented_and_no_other() -> None:
     assert re.findall(r"^\| `([a-z][a-z-]+)` \|", DOCUMENTATION, re.M) == list(PROSE)
-    options = {name for one in command.params for name in one.opts}
+    options = {name for param in command.params for name in param.opts}
     assert (
         set(re.findall(r"`(-{1,2}\w+)`", "\n".join(re.findall(r"^\| (`-.*?) \|", DOCUMENTATION, re.M)))) == options
     )

@@ -34,7 +34,7 @@ def test_every_field_of_a_plan_but_its_model_is_one_option() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.keyword)
 def test_an_option_has_its_flags_and_its_default_on_the_command_line(option: Option) -> None:
-    (declared,) = [one for one in command.params if one.name == option.keyword]
+    (declared,) = [param for param in command.params if param.name == option.keyword]
     assert tuple(declared.opts) == option.flags
     with command.make_context("benchmark", ["model.onnx"]) as context:
         assert context.params[option.keyword] == option.default

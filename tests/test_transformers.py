@@ -184,7 +184,7 @@ def test_a_module_of_transformers_travels_without_its_head() -> None:
     assert [(one.name, one.dims, one.below) for one in model.inputs] == [
         ("input_ids", dims, 1000), ("attention_mask", dims, None), ("token_type_ids", dims, 2)
     ]  # fmt: skip
-    assert [one.name for one in model.outputs] == ["last_hidden_state", "pooler_output"]
+    assert [output.name for output in model.outputs] == ["last_hidden_state", "pooler_output"]
 
 
 def test_a_model_that_is_only_configured_gets_random_weights() -> None:
@@ -302,14 +302,14 @@ def test_every_cell_has_processes_of_its_own_and_the_engine_is_imported_once_for
     counted.mkdir()
     monkeypatch.setenv("COUNTED", str(counted))
     args = ExecutorBenchmarkArguments(
-        models=[str(one) for one in berts.onnx_files()], batch_sizes=[1, 2], sequence_lengths=[8, 16], repeat=2,
+        models=[str(file) for file in berts.onnx_files()], batch_sizes=[1, 2], sequence_lengths=[8, 16], repeat=2,
         time_s=0.1, verify=False, engine=f"{tmp_path / 'counting.py'}:Counting",
     )  # fmt: skip
     results = ExecutorBenchmark(args).run()
     assert results.missing == ()
     assert {len(cell.process_times_s) for cell in cells_of(results)} == {2}
     names = [one.name for one in counted.iterdir()]
-    loaded = [re.fullmatch(r"loaded-(\d+)-by-(\d+)-(.*)", one) for one in names if one.startswith("loaded")]
+    loaded = [re.fullmatch(r"loaded-(\d+)-by-(\d+)-(.*)", name) for name in names if name.startswith("loaded")]
     forks = {one[1]: (one[3], one[2]) for one in loaded if one}
     # Two models of four cells in two processes each; no two processes of a cell come from the same one.
     assert len(forks) == len(loaded) == 16
@@ -317,7 +317,7 @@ def test_every_cell_has_processes_of_its_own_and_the_engine_is_imported_once_for
     parents = sorted({parent for _, parent in forks.values()})
     assert Counter(forks.values()) == {(shape, parent): 2 for shape in shapes for parent in parents}
     # One for each of a cell's processes, and one for what is not measured.
-    imported = {one.removeprefix("imported-") for one in names if one.startswith("imported")} - forks.keys()
+    imported = {name.removeprefix("imported-") for name in names if name.startswith("imported")} - forks.keys()
     assert (len(parents), len(imported)) == (2, 3)
     assert imported >= set(parents)
     assert not any(Path(f"/proc/{one}").exists() for one in [*imported, *forks])

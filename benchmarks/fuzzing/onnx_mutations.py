@@ -126,8 +126,13 @@ def _pick(model: ModelProto, rng: random.Random, kind: type | None = None) -> An
 
 
 def _names(model: ModelProto) -> list[str]:
-    names = {name for one in _messages(model) if isinstance(one, NodeProto) for name in (*one.input, *one.output)}
-    names |= {one.name for one in _messages(model) if isinstance(one, TensorProto)}
+    names = {
+        name
+        for message in _messages(model)
+        if isinstance(message, NodeProto)
+        for name in (*message.input, *message.output)
+    }
+    names |= {message.name for message in _messages(model) if isinstance(message, TensorProto)}
     return sorted(name for name in names if isinstance(name, str))
 
 
@@ -143,7 +148,7 @@ def _value(field: Any, model: ModelProto, rng: random.Random) -> Any:
     if field.type == _BOOL:
         return rng.random() < 0.5
     if field.type == _ENUM:
-        return rng.choice([one.number for one in field.enum_type.values])
+        return rng.choice([value.number for value in field.enum_type.values])
     number = rng.choice(_NUMBERS)
     if field.cpp_type in (1, 3):  # of 32 bits
         number = rng.choice((number % 32, (number + 2**31) % 2**32 - 2**31))

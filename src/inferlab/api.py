@@ -114,7 +114,7 @@ def compare(
                 raise BadInput(f"Results that were measured before are compared as they are: leave out {name}.")
             return ComparisonResult(compare_saved(_saved(a, call.lab), _saved(b, call.lab), margin))
         models = [call.model(one) for one in (a, b) if one is not None]
-        plans = arm_plans(models, call.values, [_own(*one) for one in own.items()])
+        plans = arm_plans(models, call.values, [_own(*item) for item in own.items()])
         fresh = call.values["fresh"]
         return ComparisonResult(call.lab.compare(*plans, call.values["time"], margin, call.listener, fresh=fresh))
 
@@ -319,7 +319,7 @@ def _saved_cells(thing: Any, lab: Lab) -> list[SavedResult]:
         return flat.load_all(name) if flat.is_file(name) else lab.saved_results(name)
     record = thing.record if isinstance(thing, BenchmarkResult) else thing
     cells = [saved_result(record.model.source, record, one) for one in record.outcomes]
-    return [one for one in cells if one is not None]
+    return [cell for cell in cells if cell is not None]
 
 
 def _saved(thing: Any, lab: Lab) -> SavedResult:
@@ -398,7 +398,11 @@ _ARGUMENTS = {
 def _describe(function: Callable[..., Any], known: Mapping[str, Option]) -> list[str]:
     """Give a function the signature and the documentation of its declared options; returns its other arguments."""
     name = function.__name__
-    own = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    own = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     declared = of_command(known, name)
     options = [
         inspect.Parameter(
@@ -417,9 +421,12 @@ def _describe(function: Callable[..., Any], known: Mapping[str, Option]) -> list
     }
     told = [
         textwrap.fill(
-            f"{one.name}: {meanings[one.name]}", 100, initial_indent="    ", subsequent_indent="        "
+            f"{parameter.name}: {meanings[parameter.name]}",
+            100,
+            initial_indent="    ",
+            subsequent_indent="        ",
         )
-        for one in parameters
+        for parameter in parameters
     ]
     lists = "" if function is not benchmark else "\n\nLists of values make a sweep of all combinations."
     function.__doc__ = "\n".join([f"{inspect.getdoc(function)}{lists}", "", "Arguments:", *told])

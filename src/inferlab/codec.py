@@ -167,11 +167,11 @@ def _json_decoder(hint: Any) -> _JsonDecoder:
     if is_dataclass(hint):
         return _record(hint)
     if origin in (Union, types.UnionType):
-        return _either([_json_decoder(one) for one in arguments])
+        return _either([_json_decoder(argument) for argument in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
         return _many(_json_decoder(arguments[0]))
     if origin is tuple:
-        return _fixed([_json_decoder(one) for one in arguments])
+        return _fixed([_json_decoder(argument) for argument in arguments])
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(_json_decoder(arguments[1]))
     return _scalar(hint)
@@ -186,8 +186,12 @@ def _sample(value: Any, samples: Sequence[Samples]) -> Samples:
 def _record(kind: Any) -> _JsonDecoder:
     hints = get_type_hints(kind)
     known = [
-        (one.name, _json_decoder(hints[one.name]), one.default is MISSING and one.default_factory is MISSING)
-        for one in fields(kind)
+        (
+            field.name,
+            _json_decoder(hints[field.name]),
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(kind)
     ]
 
     def decode(value: Any, samples: Sequence[Samples]) -> Any:
@@ -212,9 +216,9 @@ def _either(inner: Sequence[_JsonDecoder]) -> _JsonDecoder:
     def decode(value: Any, samples: Sequence[Samples]) -> Any:
         if value is None and optional:
             return None
-        for index, one in enumerate(others):
+        for index, other in enumerate(others):
             try:
-                return one(value, samples)
+                return other(value, samples)
             except ValueError:
                 if index == len(others) - 1:
                     raise

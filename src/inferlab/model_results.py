@@ -57,7 +57,7 @@ class ProfileResult(RecordResult[Profile]):
                 {
                     **row,
                     **{f"loss_{level}": loss for level, loss in losses.items()},
-                    **{f"accuracy_{level}": one for level, one in accuracies.items()},
+                    **{f"accuracy_{level}": accuracy for level, accuracy in accuracies.items()},
                 }
             )
         return rows

@@ -53,7 +53,7 @@ def plot(
         raise BadInput(
             "Nothing was named to plot. Give a result, a file that inferlab wrote, or an id in the store."
         )
-    held = [_held(one, store) for one in results]
+    held = [_held(result, store) for result in results]
     compared = [one.ratios for one in held if one.ratios is not None]
     searched = [one.front for one in held if one.front is not None]
     generated = [one for one in held if one.generated is not None]

@@ -134,12 +134,12 @@ class _Sweep(RecordResult[S]):
     @property
     def status(self) -> Status:
         """What became of the whole: failed, cancelled or pending where a cell is, else done."""
-        return min((one.status for one in self.record.outcomes), key=PRECEDENCE.index)
+        return min((outcome.status for outcome in self.record.outcomes), key=PRECEDENCE.index)
 
     @property
     def failures(self) -> tuple[str, ...]:
         """Why cells failed; empty where none did."""
-        return tuple(one.failure.message for one in self.record.outcomes if one.failure)
+        return tuple(outcome.failure.message for outcome in self.record.outcomes if outcome.failure)
 
 
 class BenchmarkResult(_Charted[Benchmark], _Sweep[Benchmark]):
@@ -210,7 +210,7 @@ class BenchmarkResult(_Charted[Benchmark], _Sweep[Benchmark]):
 
     def table(self, *baseline: str) -> str:
         """What the command line prints; speed-ups refer to the first cell, or to that with all of OPTION=VALUE."""
-        view.check_baseline([one.cell for one in self.record.outcomes], baseline)
+        view.check_baseline([outcome.cell for outcome in self.record.outcomes], baseline)
         return "\n".join(results.lines(self.record, view.find_baseline(self.record, baseline)))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -309,13 +309,13 @@ class ComparisonSweepResult(RecordResult[ComparisonSweep], Sequence[ComparisonRe
         """One row a cell."""
         return [
             {
-                "cell": one.place,
-                "ratio": one.ratio.value,
-                "low": one.ratio.low,
-                "high": one.ratio.high,
-                "verdict": one.verdict,
+                "cell": result.place,
+                "ratio": result.ratio.value,
+                "low": result.ratio.low,
+                "high": result.ratio.high,
+                "verdict": result.verdict,
             }
-            for one in self.record.results
+            for result in self.record.results
         ]
 
     def to_frame(self) -> Any:
@@ -333,7 +333,9 @@ class GenerationResult(_Sweep[GenerationSweep]):
     def findings(self) -> tuple[Finding, ...]:
         """What a reader of the numbers must know, of all cells, as data."""
         return tuple(
-            one for outcome in self.record.outcomes for one in generation_findings(self.record.model, outcome)
+            generation_finding
+            for outcome in self.record.outcomes
+            for generation_finding in generation_findings(self.record.model, outcome)
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -434,7 +436,7 @@ class DoctorResult:
     @property
     def fit(self) -> bool:
         """Whether nothing that could be read disturbs measurements here."""
-        return not any(one.state == "warn" for one in self.facts)
+        return not any(fact.state == "warn" for fact in self.facts)
 
     @property
     def verdict(self) -> str:

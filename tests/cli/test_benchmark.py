@@ -403,18 +403,18 @@ def test_five_processes_share_the_time_and_give_an_interval(
     ]
     result = json.loads(out.read_text())
     numbers, processes = result["benchmark_result"], result["processes"]
-    assert len(processes) == 5 and len({one["started_at"] for one in processes}) == 5
-    medians = [one["median"] for one in processes]
+    assert len(processes) == 5 and len({process["started_at"] for process in processes}) == 5
+    medians = [process["median"] for process in processes]
     assert numbers["median"] == pytest.approx(np.exp(np.mean(np.log(medians))))
     low, high = numbers["interval"]["median"]
     assert min(medians) <= numbers["median"] <= max(medians) and low <= numbers["median"] <= high
     assert numbers["interval"]["level"] == 0.95
     assert numbers["items_per_sec"] == pytest.approx(
-        np.exp(np.mean(np.log([one["items_per_sec"] for one in processes])))
+        np.exp(np.mean(np.log([process["items_per_sec"] for process in processes])))
     )
-    windows = [window for one in processes for window in one["windows"]]
+    windows = [window for process in processes for window in process["windows"]]
     # A second for each process, in windows of half a second.
-    assert [len(one["windows"]) for one in processes] == [2] * 5
+    assert [len(process["windows"]) for process in processes] == [2] * 5
     assert numbers["iterations"] == sum(window["iterations"] for window in windows)
     assert numbers["seconds_ran"] == pytest.approx(sum(window["seconds"] for window in windows))
     for window in windows:

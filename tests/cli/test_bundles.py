@@ -89,7 +89,9 @@ def test_it_is_measured_again_elsewhere_and_compared(home: Home, elsewhere: Run,
     assert isinstance(before, Stored) and isinstance(after, Stored)
     assert imported.id == home.id and after.against == home.id
     # The model and the inputs are the same, at places of this machine.
-    assert [one.cell.id for one in before.benchmark.outcomes] == [one.cell.id for one in after.benchmark.outcomes]
+    assert [outcome.cell.id for outcome in before.benchmark.outcomes] == [
+        outcome.cell.id for outcome in after.benchmark.outcomes
+    ]
     assert Path(after.benchmark.plan.model).is_relative_to(tmp_path / "cache")
     assert f"A: {home.id}\nB: {new.id}\n" in done.stdout
     assert "saved results were not measured interleaved" in done.stdout

@@ -174,7 +174,7 @@ def test_interrupting_keeps_the_processes_that_are_complete(
 
 
 def test_every_option_is_documented_and_no_other() -> None:
-    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    real = {name for param in command.params if param.param_type_name == "option" for name in param.opts}
     documented = set(re.findall(r"`(-{1,2}[\w-]+)`", "\n".join(re.findall(r"^\| (`-.*?) \|", DOCUMENT, re.M))))
     assert documented == real
 

@@ -214,7 +214,7 @@ def test_bad_input_gets_one_sentence(
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "foreign.json").write_text('{"format": "somebody else"}')
     names = {"MODEL": linear, "BROKEN": tmp_path / "broken.json", "FOREIGN": tmp_path / "foreign.json"}
-    done = inferlab_here("compare", *[names.get(one, one) for one in arguments])
+    done = inferlab_here("compare", *[names.get(argument, argument) for argument in arguments])
     assert done.returncode == 2, done.stdout
     assert sentence in done.stderr and "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -252,7 +252,7 @@ def test_ctrl_c_keeps_the_pairs_that_are_complete(
 
 
 def test_every_option_of_compare_is_documented_and_no_other() -> None:
-    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    real = {name for param in command.params if param.param_type_name == "option" for name in param.opts}
     rows = "\n".join(re.findall(r"^\| (`-.*?) \|", DOCUMENTATION, re.M))
     documented = set(re.findall(r"`(-{1,2}[\w-]+)`", rows))
     common = {name for name in real if f"`{name}`" in (DOCUMENTATION.split("as in [benchmark]")[0])}

@@ -103,7 +103,7 @@ def test_the_list_is_part_of_the_cell_and_of_every_file(tmp_path: Path) -> None:
     del content["cpu_list"]
     (tmp_path / "older.json").write_text(json.dumps(content))
     assert flat.read(tmp_path / "older.json")[0]["cpu_list"] is None
-    (cell_blocks,) = [view.cell_blocks(result.record, one) for one in result.record.outcomes]
+    (cell_blocks,) = [view.cell_blocks(result.record, outcome) for outcome in result.record.outcomes]
     assert f"CPUs: {LAST}" in tables.text(cell_blocks)
     with pytest.raises(BadInput, match="cpu_list is a whole number, not 'x'"):
         inferlab.benchmark("demo:mlp", cpu_list=["x"], store=False)  # type: ignore[list-item]

@@ -74,7 +74,7 @@ def test_the_two_uses_of_export_are_not_mixed_up(
 ) -> None:
     (tmp_path / "dir.jsonl").mkdir()
     before = sorted(tmp_path.iterdir())
-    given = [one.replace("FOLDER", str(tmp_path)).replace("ID", ids[0]) for one in arguments]
+    given = [argument.replace("FOLDER", str(tmp_path)).replace("ID", ids[0]) for argument in arguments]
     done = inferlab_here("export", *given, INFERLAB_STORE=str(path))
     assert (done.returncode, done.stdout) == (2, "")
     assert said.replace("ID", ids[0]) in done.stderr and "Traceback" not in done.stderr
@@ -110,7 +110,7 @@ def test_what_is_removed_is_named_and_a_wrong_id_removes_nothing(
 def test_without_a_terminal_nothing_goes_unless_it_was_agreed_to(
     inferlab_here: Run, path: Path, ids: list[str], arguments: tuple[str, ...]
 ) -> None:
-    done = inferlab_here(*(ids[0] if one == "ID" else one for one in arguments), "--store", path)
+    done = inferlab_here(*(ids[0] if argument == "ID" else argument for argument in arguments), "--store", path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no terminal to ask on. Agree to it with: --yes" in done.stderr
     assert left(path) == ids

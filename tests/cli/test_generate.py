@@ -26,7 +26,7 @@ UNCHECKED = (*FAKE, "--no-verify")
 
 
 def test_every_option_is_documented_and_no_other() -> None:
-    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    real = {name for param in command.params if param.param_type_name == "option" for name in param.opts}
     rows = re.findall(r"^\| (`-.*?) \|", DOCUMENT, re.M)
     assert {name for row in rows for name in re.findall(r"`(-{1,2}[\w-]+)`", row)} == real
 
@@ -200,7 +200,7 @@ def test_python_gets_the_same_result(tmp_path: Path) -> None:
     )
     assert (len(result), result.status, result.failures) == (2, "done", ())
     assert [row["prompt_tokens"] for row in result.rows()] == [8, 16]
-    assert {one.code for one in result.findings} >= {"unchecked"}
+    assert {finding.code for finding in result.findings} >= {"unchecked"}
     assert repr(result) == "<GenerationResult of demo:llama_tiny: 2 cells, done>"
     result.save(tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text())["results"] == json.loads(json.dumps(result.rows()))

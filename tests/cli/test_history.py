@@ -201,7 +201,7 @@ def test_a_store_on_postgresql_is_listed_and_shown_by_its_url(inferlab_here: Run
 def test_every_option_of_the_store_is_documented_and_no_other(name: str) -> None:
     module = importlib.import_module(f"inferlab.cli.{'import_' if name == 'import' else name}")
     command: click.Command = module.command
-    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    real = {name for param in command.params if param.param_type_name == "option" for name in param.opts}
     (section,) = re.findall(rf"^## `inferlab {name}.*?\n(.*?)(?=^## |\Z)", DOCUMENTATION, re.M | re.S)
     rows = "\n".join(re.findall(r"^\| (`-.*?) \|", section, re.M))
     assert set(re.findall(r"`(-{1,2}[\w-]+)`", rows)) == real

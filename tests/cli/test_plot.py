@@ -121,7 +121,7 @@ def test_bad_input_gets_one_sentence(
     inferlab_here: Run, saved: Path, tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
     done = inferlab_here(
-        "plot", *[one.replace("SAVED", str(saved)).replace("OUT", str(tmp_path)) for one in arguments]
+        "plot", *[argument.replace("SAVED", str(saved)).replace("OUT", str(tmp_path)) for argument in arguments]
     )
     assert done.returncode == 2, done.stdout
     assert sentence in done.stderr and "Traceback" not in done.stderr
@@ -129,7 +129,7 @@ def test_bad_input_gets_one_sentence(
 
 
 def test_every_option_of_plot_is_documented_and_no_other() -> None:
-    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    real = {name for param in command.params if param.param_type_name == "option" for name in param.opts}
     assert (
         set(re.findall(r"`(-{1,2}[\w-]+)`", "\n".join(re.findall(r"^\| (`-.*?) \|", DOCUMENTATION, re.M)))) == real
     )

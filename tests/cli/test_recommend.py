@@ -255,6 +255,6 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 
 def test_every_option_is_documented_and_no_other() -> None:
     page = PAGE.read_text()
-    real = {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    real = {name for param in command.params if param.param_type_name == "option" for name in param.opts}
     documented = set(re.findall(r"`(-{1,2}[\w-]+)`", "\n".join(re.findall(r"^\| (`-.*?) \|", page, re.M))))
     assert documented == real

@@ -160,9 +160,9 @@ def test_a_plan_file_has_the_options_and_the_command_line_goes_before_it(
     done = inferlab_here("benchmark", "--plan", plan, "--processes", "2")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "out.json").read_text())["results"]
-    assert [one["batch_size"] for one in results] == [1, 2, 4]
-    assert {one["engine_options"]["latency_us"] for one in results} == {"500"}
-    assert {len(one["processes"]) for one in results} == {2}
+    assert [result["batch_size"] for result in results] == [1, 2, 4]
+    assert {result["engine_options"]["latency_us"] for result in results} == {"500"}
+    assert {len(result["processes"]) for result in results} == {2}
     assert "Saved as" not in done.stderr
     assert inferlab_here("benchmark", "--plan", plan, "-b", "8", "--dry-run").stdout.startswith(
         "1. fake, sync, 1 core, batch 8"

@@ -83,7 +83,7 @@ def _export(path: Path, family: str, head: str, opset: int, changes: Mapping[str
     config = getattr(transformers, f"{family}Config")(**{**sizes, **changes}, attn_implementation="eager")
     module = getattr(transformers, f"{family}{head}")(config).eval()
     taken = [name for name in inspect.signature(module.forward).parameters if name in arrays(1, 1)]
-    example = {name: torch.tensor(one) for name, one in arrays(2, 12).items() if name in taken}
+    example = {name: torch.tensor(array) for name, array in arrays(2, 12).items() if name in taken}
     outputs = list(module(**example))
     axes = {name: {0: "batch", 1: "sequence"} for name in taken}
     torch.onnx.export(
@@ -387,5 +387,8 @@ def test_it_is_measured_beside_onnx_runtime_with_right_outputs(
         processes=1,
     )  # fmt: skip
     outcomes = Lab().benchmark(plan).outcomes
-    assert [(one.cell.engine, one.status) for one in outcomes] == [("executor", "done"), ("onnxruntime", "done")]
-    assert [run.check.status for one in outcomes for run in one.runs] == ["match", "match"]
+    assert [(outcome.cell.engine, outcome.status) for outcome in outcomes] == [
+        ("executor", "done"),
+        ("onnxruntime", "done"),
+    ]
+    assert [run.check.status for outcome in outcomes for run in outcome.runs] == ["match", "match"]

@@ -37,7 +37,7 @@ def sweep() -> GenerationSweep:
 
 
 def of(sweep: GenerationSweep, engine: str) -> GenerationOutcome:
-    return next(one for one in sweep.outcomes if one.cell.engine == engine)
+    return next(outcome for outcome in sweep.outcomes if outcome.cell.engine == engine)
 
 
 @pytest.mark.parametrize("engine", ["llamacpp", "torch"])
@@ -56,7 +56,7 @@ def test_both_engines_get_the_same_prompts_and_generate_the_same_tokens_behind_a
     sweep: GenerationSweep,
 ) -> None:
     first, second = (
-        [one for each in of(sweep, engine).runs[0].repetitions[:1] for one in each.sequences]
+        [sequence for each in of(sweep, engine).runs[0].repetitions[:1] for sequence in each.sequences]
         for engine in ("llamacpp", "torch")
     )
     assert len(first) == 2
@@ -92,8 +92,8 @@ def test_an_architecture_that_no_engine_knows_is_refused_in_one_sentence(tmp_pat
     with file.open("wb") as out:
         write_gguf(out, metadata, {"token_embd.weight": np.ones((8, 4), np.float32)})
     plan = replace(PLAN, model=str(file), depths=(0,), batch_sizes=(1,), verify=False)
-    messages = {one.cell.engine: one.failure for one in Lab().generate(plan).outcomes}
-    assert {name: one and one.code for name, one in messages.items()} == {
+    messages = {outcome.cell.engine: outcome.failure for outcome in Lab().generate(plan).outcomes}
+    assert {name: message and message.code for name, message in messages.items()} == {
         "llamacpp": "refused",
         "torch": "refused",
     }

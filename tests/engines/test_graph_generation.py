@@ -95,7 +95,7 @@ def test_without_a_cache_all_tokens_are_computed_again(tmp_path: Path) -> None:
 
 
 def of(sweep: GenerationSweep, engine: str) -> GenerationOutcome:
-    return next(one for one in sweep.outcomes if one.cell.engine == engine)
+    return next(outcome for outcome in sweep.outcomes if outcome.cell.engine == engine)
 
 
 def test_a_graph_without_torch_weights_is_held_to_the_plain_graph_and_the_same_engine_is_told(
@@ -110,7 +110,7 @@ def test_a_graph_without_torch_weights_is_held_to_the_plain_graph_and_the_same_e
         assert (run.agreement.status, run.agreement.agreeing, run.agreement.positions) == ("match", 128, 128)
         assert run.cache.formula_bytes == run.cache.engine_bytes == 2 * SHAPE.layers * SHAPE.hidden * 4
         assert (run.cache.dtype, run.settings["cache"]) == ("f32", "past and present")
-        assert all(one.encoder_ns is None for each in run.repetitions for one in each.sequences)
+        assert all(sequence.encoder_ns is None for each in run.repetitions for sequence in each.sequences)
 
 
 def test_an_encoder_decoder_gives_the_same_tokens_on_torch_onnxruntime_and_openvino() -> None:
@@ -126,9 +126,9 @@ def test_an_encoder_decoder_gives_the_same_tokens_on_torch_onnxruntime_and_openv
         assert run.cache.formula_bytes == run.cache.engine_bytes == 1024.0
         assert run.cache.measured_bytes is None
         sequences = run.repetitions[0].sequences
-        assert all(0 < (one.encoder_ns or 0) < one.token_ns[0] for one in sequences)
-        assert all(one.prompt_tokens == PROMPT and one.audio_s is None for one in sequences)
-        found.append([one.token_ids for one in sequences])
+        assert all(0 < (sequence.encoder_ns or 0) < sequence.token_ns[0] for sequence in sequences)
+        assert all(sequence.prompt_tokens == PROMPT and sequence.audio_s is None for sequence in sequences)
+        found.append([sequence.token_ids for sequence in sequences])
     assert found[0] == found[1] == found[2]
     assert len(set(found[0][0])) > 1
 

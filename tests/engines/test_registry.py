@@ -271,7 +271,7 @@ def _run_on_a_terminal() -> str:
 
 def test_the_scripted_engine_is_named_to_nobody_but_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INFERLAB_FAKE_ENGINE")
-    assert "fake" not in [one.name for one in registry.list_engines()]
+    assert "fake" not in [engine.name for engine in registry.list_engines()]
     with pytest.raises(BadInput) as caught:
         registry.launch("fakes")
     assert "fake," not in str(caught.value) and "Did you mean" not in str(caught.value)

@@ -124,7 +124,9 @@ def test_a_folder_is_inspected() -> None:
         TensorSpec("token_type_ids", "int64", dims, below=2),
     )
     assert model.outputs == (TensorSpec("logits", "float32", ("batch", 3)),)
-    parameters = sum(one.numel() for one in transformers.AutoModel.from_pretrained(berts.fp32()).parameters())
+    parameters = sum(
+        parameter.numel() for parameter in transformers.AutoModel.from_pretrained(berts.fp32()).parameters()
+    )
     assert model.parameters == parameters + 3 * 128 + 3
     assert (model.kind, model.precision) == ("transformers", "FP32")
     assert model.size_bytes == (berts.fp32() / "model.safetensors").stat().st_size

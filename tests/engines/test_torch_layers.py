@@ -46,10 +46,12 @@ class Told:
 
     def check(self) -> None:
         """Every operator is a layer of its own, in the order of execution, with the name that the costs have."""
-        assert [one["covers"] for one in self.operators] == [[one["id"]] for one in self.costs]
-        assert [one["type"] for one in self.operators] == [one["type"] for one in self.costs]
-        assert [one["name"] for one in self.operators] == [one["name"] or one["id"] for one in self.costs]
-        assert all(one["ns"] >= 0 and one["fallback"] is False for one in self.operators)
+        assert [operator["covers"] for operator in self.operators] == [[cost["id"]] for cost in self.costs]
+        assert [operator["type"] for operator in self.operators] == [cost["type"] for cost in self.costs]
+        assert [operator["name"] for operator in self.operators] == [
+            cost["name"] or cost["id"] for cost in self.costs
+        ]
+        assert all(operator["ns"] >= 0 and operator["fallback"] is False for operator in self.operators)
         assert self.times["iterations"] >= 3
 
 
@@ -65,7 +67,7 @@ def test_the_layers_of_a_program_are_the_nodes_of_its_graph(program: Path) -> No
     assert (first["name"], first["type"], first["kernel"]) == ("stem", "conv2d", "aten.conv2d.default")
     # Nothing lies between the layers, so that all of them together are the inference but for its end.
     assert told.operators == told.times["layers"]
-    assert sum(one["ns"] for one in told.operators) <= told.times["wall_ns"]
+    assert sum(operator["ns"] for operator in told.operators) <= told.times["wall_ns"]
 
 
 def test_the_layers_of_torchscript_are_the_operators_that_it_calls(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_the_layers_of_a_folder_are_the_operators_that_it_calls() -> None:
     pytest.importorskip("transformers")
     told = Told(berts.fp32(), "transformers", IDS)
     told.check()
-    names = [one["name"] for one in told.operators if one["type"] == "linear"]
+    names = [operator["name"] for operator in told.operators if operator["type"] == "linear"]
     assert names[0] == "bert.encoder.layer.0.attention.self.query"
     assert names[-1] == "classifier"
     assert len(names) == 2 * 6 + 2
@@ -99,7 +101,7 @@ def test_a_program_that_changes_its_buffers_is_timed_as_it_runs(tmp_path: Path) 
     torch.export.save(torch.export.export(Counter(), (torch.zeros(3),)), path)
     told = Told(path, "torch-export", {"x": np.zeros(3, np.float32)})
     told.check()
-    assert [one["type"] for one in told.operators] == ["add", "add"]
+    assert [operator["type"] for operator in told.operators] == ["add", "add"]
 
 
 @pytest.mark.parametrize(

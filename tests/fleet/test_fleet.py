@@ -61,15 +61,15 @@ def runs_of(found: Benchmark, node: str | None = None) -> set[tuple[str, str, st
     """Every run that was saved, by its cell, its node and when it began."""
     return {
         (run.cell_id, run.machine.node, run.started_at)
-        for one in found.outcomes
-        for run in one.runs
+        for outcome in found.outcomes
+        for run in outcome.runs
         if node is None or run.machine.node == node
     }
 
 
 def spans_ns(found: Benchmark, node: str) -> list[tuple[int, int]]:
     """From its first call to its last, of every run of a node; all nodes here have the same clock."""
-    runs = [run for one in found.outcomes for run in one.runs if run.machine.node == node]
+    runs = [run for outcome in found.outcomes for run in outcome.runs if run.machine.node == node]
     return sorted((run.windows[0].streams[0].starts_ns[0], run.windows[-1].streams[0].ends_ns[-1]) for run in runs)
 
 
@@ -78,22 +78,25 @@ def test_every_cell_is_measured_on_every_machine_type_and_saved_with_its_machine
 ) -> None:
     events: list[Event] = []
     found = Lab(store).benchmark(a_plan(model, fleet, 1, 2, 3, 4), events.append, live=True)
-    assert [(one.cell.machine_type, one.cell.batch_size) for one in found.outcomes] == [
+    assert [(outcome.cell.machine_type, outcome.cell.batch_size) for outcome in found.outcomes] == [
         (kind, batch) for kind in TYPES for batch in (1, 2, 3, 4)
     ]
-    assert {one.status for one in found.outcomes} == {"done"}
-    assert all(len(one.runs) == 2 for one in found.outcomes)
-    for one in found.outcomes:
-        assert {run.machine.node for run in one.runs} == {fleet.name(one.cell.machine_type or "")}
-        assert {run.cell_id for run in one.runs} == {one.cell.id}
+    assert {outcome.status for outcome in found.outcomes} == {"done"}
+    assert all(len(outcome.runs) == 2 for outcome in found.outcomes)
+    for outcome in found.outcomes:
+        assert {run.machine.node for run in outcome.runs} == {fleet.name(outcome.cell.machine_type or "")}
+        assert {run.cell_id for run in outcome.runs} == {outcome.cell.id}
     assert runs_of(stored(store, found.id)) == runs_of(found)
     # The model travelled to each node once, and was measured there.
     for kind in TYPES:
         (copy,) = fleet.cache(kind).glob("fleet/*/linear.onnx")
         assert copy.read_bytes() == model.read_bytes()
-        assert {run.model_path for one in found.outcomes for run in one.runs if one.cell.machine_type == kind} == {
-            str(copy)
-        }
+        assert {
+            run.model_path
+            for outcome in found.outcomes
+            for run in outcome.runs
+            if outcome.cell.machine_type == kind
+        } == {str(copy)}
     # Cells of one node do not overlap in time; nodes work side by side.
     for kind in TYPES:
         spans = spans_ns(found, fleet.name(kind))
@@ -101,7 +104,7 @@ def test_every_cell_is_measured_on_every_machine_type_and_saved_with_its_machine
         assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(spans))
     whole = [(spans[0][0], spans[-1][1]) for kind in TYPES if (spans := spans_ns(found, fleet.name(kind)))]
     assert max(begin for begin, _ in whole) < min(end for _, end in whole)
-    told = [one for one in events if one.code == "on-node"]
+    told = [event for event in events if event.code == "on-node"]
     assert {one.data["node"] for one in told} == {fleet.name(kind) for kind in TYPES}
     assert sum(one.data["event"].code == "measured" for one in told) == 12
 
@@ -129,12 +132,12 @@ def test_a_driver_that_is_killed_loses_nothing_and_measures_nothing_twice(
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
     cut = stored(store)
-    assert {one.status for one in cut.outcomes} >= {"pending"}
+    assert {outcome.status for outcome in cut.outcomes} >= {"pending"}
     done = resumed(url)
     assert done.returncode == 0, done.stderr
     found = stored(store)
-    assert {one.status for one in found.outcomes} == {"done"}
-    assert [len(one.runs) for one in found.outcomes] == [2] * 12
+    assert {outcome.status for outcome in found.outcomes} == {"done"}
+    assert [len(outcome.runs) for outcome in found.outcomes] == [2] * 12
     assert before <= runs_of(cut) <= runs_of(found)
     for kind in TYPES:
         spans = spans_ns(found, fleet.name(kind))
@@ -160,7 +163,7 @@ def test_the_cells_of_a_node_that_is_killed_go_to_another_one_of_its_type(
     assert driver.returncode == 0, err
     assert f"The node {fleet.name(gone)} was lost" in err and "raylet" not in out
     found = stored(store)
-    assert [(one.cell.machine_type, one.status, len(one.runs)) for one in found.outcomes] == [
+    assert [(outcome.cell.machine_type, outcome.status, len(outcome.runs)) for outcome in found.outcomes] == [
         (kind, "done", 2) for kind in ("d", "a") for _ in range(4)
     ]
     assert runs_of(cut) <= runs_of(found)
@@ -177,11 +180,11 @@ def test_cells_whose_node_is_lost_for_good_say_so_and_are_measured_when_one_is_b
     _, err = driver.communicate(timeout=120)
     assert driver.returncode == 3, err
     found = stored(store)
-    lost = [one for one in found.outcomes if one.status == "failed"]
+    lost = [outcome for outcome in found.outcomes if outcome.status == "failed"]
     assert 1 <= len(lost) <= 3 and {one.cell.machine_type for one in lost} == {"e"}
     assert {one.failure.code for one in lost if one.failure} == {"lost"}
     assert all("No other node of e was free" in one.failure.message for one in lost if one.failure)
-    assert [one.status for one in found.outcomes if one.cell.machine_type == "b"] == ["done"] * 4
+    assert [outcome.status for outcome in found.outcomes if outcome.cell.machine_type == "b"] == ["done"] * 4
     refused = resumed(url)
     assert refused.returncode == 2 and "offers e" in refused.stderr
     back = fleet.add("e")
@@ -190,7 +193,7 @@ def test_cells_whose_node_is_lost_for_good_say_so_and_are_measured_when_one_is_b
     finally:
         fleet.cluster.remove_node(back)
     assert done.returncode == 0, done.stderr
-    assert [len(one.runs) for one in stored(store).outcomes] == [2] * 8
+    assert [len(outcome.runs) for outcome in stored(store).outcomes] == [2] * 8
     assert runs_of(cut) <= runs_of(found) <= runs_of(stored(store))
 
 
@@ -204,11 +207,11 @@ def test_ctrl_c_reaches_all_nodes_and_keeps_what_was_measured(
     assert driver.returncode == 130, err
     found = stored(store)
     assert runs_of(cut) <= runs_of(found)
-    states = [one.status for one in found.outcomes]
+    states = [outcome.status for outcome in found.outcomes]
     assert 0 < states.count("cancelled") <= 3 and "pending" in states
     assert _measuring(fleet) == []
     assert resumed(url).returncode == 0
-    assert [len(one.runs) for one in stored(store).outcomes] == [2] * 15
+    assert [len(outcome.runs) for outcome in stored(store).outcomes] == [2] * 15
 
 
 def _measuring(fleet: Fleet) -> list[str]:
@@ -227,8 +230,10 @@ def _measuring(fleet: Fleet) -> list[str]:
 def test_an_engine_that_dies_on_one_node_costs_its_cell_and_no_other(fleet: Fleet, model: Path) -> None:
     plan = a_plan(model, fleet, 1, engine_options=(("fail", "abort"),), on=("a", "b"))
     found = Lab().benchmark(plan)
-    assert [one.failure.code for one in found.outcomes if one.failure] == ["died", "died"]
-    assert all("assertion failed, as ordered" in one.failure.message for one in found.outcomes if one.failure)
+    assert [outcome.failure.code for outcome in found.outcomes if outcome.failure] == ["died", "died"]
+    assert all(
+        "assertion failed, as ordered" in outcome.failure.message for outcome in found.outcomes if outcome.failure
+    )
 
 
 def test_results_of_two_machine_types_are_compared_unpaired_and_say_what_differs(
@@ -257,7 +262,9 @@ def test_several_machines_of_a_type_give_an_interval_that_holds_for_the_type(
         found = Lab(store).benchmark(a_plan(model, fleet, 1, on=("c",), nodes=2))
     finally:
         fleet.cluster.remove_node(spare)
-    assert [(one.cell.machine_number, {run.machine.node for run in one.runs}) for one in found.outcomes] == [
+    assert [
+        (outcome.cell.machine_number, {run.machine.node for run in outcome.runs}) for outcome in found.outcomes
+    ] == [
         (1, {fleet.name("c")}),
         (2, {fleet.name("c2")}),
     ]
@@ -300,7 +307,7 @@ def test_a_node_that_is_started_only_when_it_is_asked_for_is_waited_for(
         driver.kill()
         fleet.cluster.remove_node(node)
     assert driver.returncode == 0, err
-    assert [(one.cell.machine_type, one.status) for one in stored(store).outcomes] == [
+    assert [(outcome.cell.machine_type, outcome.status) for outcome in stored(store).outcomes] == [
         ("w", "done"),
         ("a", "done"),
     ]

@@ -128,4 +128,4 @@ def test_the_cluster_file_of_the_documentation_is_one_that_ray_takes() -> None:
     workers = {name: one for name, one in found["available_node_types"].items() if name != "head"}
     # Each type is asked for by its name, is started when it is, and measures one thing at a time.
     assert sorted(workers) == ["c7g", "c7i", "m7a"]
-    assert {(one["resources"][name], one["min_workers"]) for name, one in workers.items()} == {(1, 0)}
+    assert {(worker["resources"][name], worker["min_workers"]) for name, worker in workers.items()} == {(1, 0)}

@@ -30,7 +30,7 @@ def test_a_model_with_weights_in_other_files_arrives_as_it_was(tmp_path: Path, n
     onnx.save(proto, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     model = read_model(str(path))
     packed = pack_model(model)
-    assert [one.name for one in packed.parcel.files] == ["external.onnx", "weights.bin"]
+    assert [file.name for file in packed.parcel.files] == ["external.onnx", "weights.bin"]
     assert find(packed.parcel) is None
     pieces = packed.pieces()
     there = unpack(packed.parcel, partial(next, pieces))

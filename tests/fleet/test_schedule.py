@@ -74,7 +74,7 @@ def a_slot(name: str, *batches: int) -> Slot:
 
 
 def told(outcomes: Sequence[Outcome]) -> list[tuple[int, str, int]]:
-    return [(one.cell.batch_size, one.status, len(one.runs)) for one in outcomes]
+    return [(outcome.cell.batch_size, outcome.status, len(outcome.runs)) for outcome in outcomes]
 
 
 def test_a_lost_nodes_cell_goes_on_where_it_was_on_a_node_that_is_alike() -> None:
@@ -89,7 +89,7 @@ def test_without_another_node_all_its_cells_are_marked_with_the_cause() -> None:
     outcomes = run(nodes, a_slot("n1", 1, 2), a_slot("n2", 4))
     # In random order, the cell of two came first.
     assert told(outcomes) == [(1, "failed", 0), (2, "failed", 0), (4, "done", 2)]
-    failures = {one.failure for one in outcomes if one.failure}
+    failures = {outcome.failure for outcome in outcomes if outcome.failure}
     assert failures == {Failure("lost", "The node was lost. No other node of a was free. (Node n1.)")}
 
 
@@ -131,7 +131,10 @@ def test_ctrl_c_leaves_what_was_not_begun_pending() -> None:
     nodes = Scripted(script={("n1", 1): [measured], ("n1", 2): [measured]})
     nodes.interrupt = True
     outcomes = run(nodes, a_slot("n1", 1, 2))
-    assert sorted((one.status, len(one.runs)) for one in outcomes) == [("cancelled", 1), ("pending", 0)]
+    assert sorted((outcome.status, len(outcome.runs)) for outcome in outcomes) == [
+        ("cancelled", 1),
+        ("pending", 0),
+    ]
 
 
 def test_a_cell_whose_last_run_was_cut_short_is_cancelled() -> None:
@@ -167,6 +170,6 @@ def test_progress_is_of_all_nodes_together() -> None:
     events: list[Event] = []
     nodes = Scripted(script={("n1", 1): [half, measured, measured, lambda name: Ended(name, None)]})
     run(nodes, a_slot("n1", 1), a_slot("n2", 2), listener=events.append)
-    (progress,) = [one for one in events if one.fraction is not None]
+    (progress,) = [event for event in events if event.fraction is not None]
     assert progress.fraction == pytest.approx(0.25)
     assert progress.data["nodes"]["n1"] == ("measuring", 0.5)

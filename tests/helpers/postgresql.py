@@ -50,7 +50,7 @@ def postgresql() -> Iterator[str]:
                 programs / "postgres",
                 "-D",
                 data,
-                *[part for one in settings for part in ("-c", one)],
+                *[part for setting in settings for part in ("-c", setting)],
             ]
             server = subprocess.Popen(command, stderr=log, **quiet)
         _await(server, folder)

@@ -126,16 +126,16 @@ def a_flops_profile() -> FlopsProfile:
                 zero_fraction=0.0 if weight else None,
             )
         )
-    flops, macs = sum(one.flops or 0 for one in layers), sum(one.macs or 0 for one in layers)
-    weight_bytes = sum(one.weight_bytes for one in layers)
-    moved_bytes = sum((one.read_bytes or 0) + (one.write_bytes or 0) for one in layers)
+    flops, macs = sum(layer.flops or 0 for layer in layers), sum(layer.macs or 0 for layer in layers)
+    weight_bytes = sum(layer.weight_bytes for layer in layers)
+    moved_bytes = sum((layer.read_bytes or 0) + (layer.write_bytes or 0) for layer in layers)
     return FlopsProfile(
         batch_size=1,
         shapes={"input": (1, 3, 224, 224)},
         flops=flops,
         macs=macs,
         by_dtype={"float32": Work(flops, macs)},
-        params=sum(one.params for one in layers),
+        params=sum(layer.params for layer in layers),
         weight_bytes=weight_bytes,
         activation_bytes=moved_bytes,
         intensity=flops / (moved_bytes + weight_bytes),
@@ -182,14 +182,14 @@ def _layers() -> list[Layer]:
                 of_limit=0.9 if groups > 1 else 0.7,
             )
         )
-    total = sum(one.ms for one in rows)
-    return [replace(one, share=one.ms / total) for one in rows]
+    total = sum(row.ms for row in rows)
+    return [replace(row, share=row.ms / total) for row in rows]
 
 
 def a_performance_profile(**changes: Any) -> PerformanceProfile:
     """Measured on DeepSparse, with every level imposed, INT8 and ceilings."""
     layers = _layers()
-    ms = sum(one.ms for one in layers)
+    ms = sum(layer.ms for layer in layers)
     found = PerformanceProfile(
         name="baseline",
         engine="deepsparse",
@@ -213,8 +213,8 @@ def a_performance_profile(**changes: Any) -> PerformanceProfile:
         findings=(Finding("waited-for-cpu", {"share": 0.04, "touched": 2, "windows": 12}),),
         layers=tuple(layers),
         pruning="imposed",
-        pruned={level_key(one): sum(layer.pruned[level_key(one)] for layer in layers) for one in LEVELS},
-        int8_ms_per_batch=sum(one.int8_ms or 0.0 for one in layers),
+        pruned={level_key(level): sum(layer.pruned[level_key(level)] for layer in layers) for level in LEVELS},
+        int8_ms_per_batch=sum(layer.int8_ms or 0.0 for layer in layers),
         ceilings=Ceilings(2, 110.0, 400.0, 14.0),
     )
     return replace(found, **changes)
@@ -227,7 +227,7 @@ def a_loss_profile(**changes: Any) -> LossProfile:
         if not weight:
             continue
         scale = (3.0 if groups > 1 else 0.6) / (1 + 0.15 * len(layers))
-        losses: dict[str, float | None] = {level_key(one): round(scale * one**3, 8) for one in LEVELS}
+        losses: dict[str, float | None] = {level_key(level): round(scale * level**3, 8) for level in LEVELS}
         if not layers:
             losses["0.99"] = None
         layers.append(
@@ -250,9 +250,9 @@ def a_loss_profile(**changes: Any) -> LossProfile:
         items=8,
         dense_loss=None,
         dense_accuracy=None,
-        params=sum(one.params for one in layers),
-        prunable_params=sum(one.params for one in layers if one.groups == 1),
-        average_sensitivity=math.fsum(one.sensitivity or 0.0 for one in layers) / len(layers),
+        params=sum(layer.params for layer in layers),
+        prunable_params=sum(layer.params for layer in layers if layer.groups == 1),
+        average_sensitivity=math.fsum(layer.sensitivity or 0.0 for layer in layers) / len(layers),
         layers=tuple(layers),
         left_out={"features.0.1.running_mean": "it is no weight of a layer"},
         seconds=7.5,
@@ -262,9 +262,13 @@ def a_loss_profile(**changes: Any) -> LossProfile:
 
 def an_estimate(performance: PerformanceProfile, **changes: Any) -> PruningEstimate:
     """Plain convolutions but the first at 0.8, verified."""
-    levels = {one.weight: 0.8 for one in performance.layers if one.prunable and one.groups == 1 and one.index}
-    after = {one.index: one.pruned["0.8"] if one.weight in levels else one.ms for one in performance.layers}
-    types = sorted({one.type for one in performance.layers})
+    levels = {
+        layer.weight: 0.8 for layer in performance.layers if layer.prunable and layer.groups == 1 and layer.index
+    }
+    after = {
+        layer.index: layer.pruned["0.8"] if layer.weight in levels else layer.ms for layer in performance.layers
+    }
+    types = sorted({layer.type for layer in performance.layers})
     total = sum(after.values())
     found = PruningEstimate(
         budget=_BUDGET,
@@ -277,8 +281,8 @@ def an_estimate(performance: PerformanceProfile, **changes: Any) -> PruningEstim
         by_type=tuple(
             TypeGain(
                 kind,
-                sum(one.ms for one in performance.layers if one.type == kind),
-                sum(after[one.index] for one in performance.layers if one.type == kind),
+                sum(layer.ms for layer in performance.layers if layer.type == kind),
+                sum(after[layer.index] for layer in performance.layers if layer.type == kind),
             )
             for kind in types
         ),
@@ -322,7 +326,7 @@ def a_profile(**changes: Any) -> Profile:
 def with_copies(profile: Profile, budget: float = 0.1) -> Profile:
     """The same profile with copies in INT8, half as slow, without 25 % and 50 % of the channels, and with both."""
     assert profile.performance is not None
-    layers = tuple(replace(one, pruned={}, int8_ms=0.5 * one.ms) for one in profile.performance.layers)
+    layers = tuple(replace(layer, pruned={}, int8_ms=0.5 * layer.ms) for layer in profile.performance.layers)
     int8 = Recipe(quantization=Quantization("static", calibration_items=8))
     recipes = [(int8, 0.5, 0.01), *((_without_channels(share), (1 - share) ** 2, share) for share in (0.25, 0.5))]
     recipes.append((replace(int8, pruning=_without_channels(0.5).pruning), 0.125, 0.51))
@@ -330,7 +334,7 @@ def with_copies(profile: Profile, budget: float = 0.1) -> Profile:
         ChangedCopy(
             recipe,
             part * profile.performance.ms_per_batch,
-            {one.id: part * one.ms for one in layers},
+            {layer.id: part * layer.ms for layer in layers},
             Distance(loss, 8, generated=True),
         )
         for recipe, part, loss in recipes
@@ -363,30 +367,30 @@ def repeated(profile: Profile, times: int) -> Profile:
             profile,
             [
                 replace(
-                    one,
-                    index=again * len(layers) + one.index,
-                    weight=name(one.weight, again),
-                    id=f"{one.id}_{again}",
-                    share=one.share / times,
+                    layer,
+                    index=again * len(layers) + layer.index,
+                    weight=name(layer.weight, again),
+                    id=f"{layer.id}_{again}",
+                    share=layer.share / times,
                 )
                 for again in range(times)
-                for one in layers
+                for layer in layers
             ],
         ),
         flops=replace(
             profile.flops,
             layers=tuple(
-                replace(one, index=again * len(layers) + one.index, weight=name(one.weight, again))
+                replace(layer, index=again * len(layers) + layer.index, weight=name(layer.weight, again))
                 for again in range(times)
-                for one in profile.flops.layers
+                for layer in profile.flops.layers
             ),
         ),
         loss=replace(
             profile.loss,
             layers=tuple(
-                replace(one, index=again * len(layers) + one.index, weight=name(one.weight, again))
+                replace(layer, index=again * len(layers) + layer.index, weight=name(layer.weight, again))
                 for again in range(times)
-                for one in profile.loss.layers
+                for layer in profile.loss.layers
             ),
         ),
     )

@@ -37,7 +37,7 @@ def a_sweep(*outcomes: Outcome, model: str = MODEL.source, **more: Any) -> Bench
 
 def a_comparison(*ratios: float, labels: tuple[str, str] = ("onnxruntime", "openvino"), **more: Any) -> Comparison:
     """A comparison with a pair for each ratio; A takes 2 ms."""
-    pairs = tuple(Pair(steady_run(2.0), steady_run(2.0 * one), math.log(one)) for one in ratios)
+    pairs = tuple(Pair(steady_run(2.0), steady_run(2.0 * ratio), math.log(ratio)) for ratio in ratios)
     found = Comparison(
         labels=labels,
         ratio=Estimate(1.5, 1.25, 1.75, 0.98, "signed-rank"),
@@ -52,7 +52,7 @@ def a_comparison(*ratios: float, labels: tuple[str, str] = ("onnxruntime", "open
         cells=(a_cell(), a_cell()),
         models=(MODEL, MODEL),
         pairs=pairs,
-        times_ms=(tuple(2.0 for _ in ratios), tuple(2.0 * one for one in ratios)),
+        times_ms=(tuple(2.0 for _ in ratios), tuple(2.0 * ratio for ratio in ratios)),
     )
     return replace(found, **more)
 

@@ -244,7 +244,7 @@ def _target(text: str, *arguments: Any) -> Callable[[Files, Path], bytes]:
         node = _graph(data)["nodes"][0]
         node["target"] = text
         if arguments:
-            given = [json.loads(json.dumps(one).replace("MARKER", str(marker))) for one in arguments]
+            given = [json.loads(json.dumps(argument).replace("MARKER", str(marker))) for argument in arguments]
             node["inputs"] = [{"name": "", "arg": one, "kind": 1} for one in given]
 
     return _program(change)
@@ -397,7 +397,7 @@ PROGRAMS: dict[str, Callable[[Files, Path], bytes]] = {
 def _forward(body: str, state: str = "") -> Callable[[Files, Path], bytes]:
     def make(files: Files, marker: Path) -> bytes:
         changed = dict(files)
-        name = next(one for one in files if one.startswith("code/") and one.endswith(".py"))
+        name = next(file for file in files if file.startswith("code/") and file.endswith(".py"))
         text = files[name].decode()
         head, _, _ = text.partition("    return")
         added = "".join(f"    {line}\n" for line in body.replace("MARKER", str(marker)).splitlines())

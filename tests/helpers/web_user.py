@@ -157,7 +157,7 @@ class Reader(User):
 
     def _shown(self, name: str) -> list[WebElement]:
         path = " ".join(f'[data-testid="{part}"]' for part in name.split("/"))
-        return [one for one in self.browser.find_elements(By.CSS_SELECTOR, path) if one.is_displayed()]
+        return [element for element in self.browser.find_elements(By.CSS_SELECTOR, path) if element.is_displayed()]
 
     def cards(self) -> list[str]:
         """What the cards are called, from the top."""
@@ -180,7 +180,7 @@ class Reader(User):
         def chosen() -> bool:
             self._unfold(name)
             options = self.browser.find_elements(By.CSS_SELECTOR, ".q-menu .q-item:not(.disabled)")
-            wanted = [one for one in options if one.is_displayed() and one.text.split("\n")[0] == text]
+            wanted = [option for option in options if option.is_displayed() and option.text.split("\n")[0] == text]
             if wanted:
                 wanted[0].click()
             return bool(wanted)
@@ -213,7 +213,11 @@ class Reader(User):
 
     def _lists(self) -> list[WebElement]:
         found = self._still(
-            lambda: [one for one in self.browser.find_elements(By.CLASS_NAME, "q-menu") if one.is_displayed()]
+            lambda: [
+                element
+                for element in self.browser.find_elements(By.CLASS_NAME, "q-menu")
+                if element.is_displayed()
+            ]
         )
         return found or []
 
@@ -238,7 +242,7 @@ def newest(reader: Reader, before: list[str]) -> str:
     def found() -> str | None:
         if reader.sees("progress"):
             return None
-        fresh = [one for one in reader.cards() if one not in before]
+        fresh = [card for card in reader.cards() if card not in before]
         return fresh[0] if fresh and reader.sees(f"card-{fresh[0]}/menu") else None
 
     return until(found, "no new benchmark was measured")

@@ -68,13 +68,13 @@ def stored(store: Store, entry_id: str) -> Benchmark:
 
 
 def states(benchmark: Benchmark) -> list[str]:
-    return [one.status for one in benchmark.outcomes]
+    return [outcome.status for outcome in benchmark.outcomes]
 
 
 def test_cells_are_measured_by_lot_and_shown_in_the_plans_order(model: Path) -> None:
     executor, again = Scripted(), Scripted()
     found = Lab(executor=executor).benchmark(a_plan(model, *range(1, 9)))
-    assert [one.cell.batch_size for one in found.outcomes] == list(range(1, 9))
+    assert [outcome.cell.batch_size for outcome in found.outcomes] == list(range(1, 9))
     assert executor.order != list(range(1, 9)) and sorted(executor.order) == list(range(1, 9))
     Lab(executor=again).benchmark(a_plan(model, *range(1, 9)))
     assert again.order == executor.order
@@ -88,13 +88,13 @@ def test_a_cell_that_fails_does_not_touch_the_others_and_keeps_its_runs(model: P
     }
     found = Lab(store, Scripted(script)).benchmark(a_plan(model, 1, 2, 3, 4, 5))
     assert states(found) == ["done", "failed", "failed", "failed", "done"]
-    failures = [one.failure for one in found.outcomes if one.failure]
-    assert [(one.code, one.message) for one in failures] == [
+    failures = [outcome.failure for outcome in found.outcomes if outcome.failure]
+    assert [(failure.code, failure.message) for failure in failures] == [
         ("died", "It died."),
         ("hung", "It hung."),
         ("refused", "No."),
     ]
-    assert [len(one.runs) for one in found.outcomes] == [2, 0, 1, 0, 2]
+    assert [len(outcome.runs) for outcome in found.outcomes] == [2, 0, 1, 0, 2]
     assert stored(store, found.id).outcomes == found.outcomes
 
 
@@ -156,7 +156,7 @@ def test_a_rerun_has_the_same_conditions_and_is_a_new_entry(model: Path, store: 
     first = Lab(store, Scripted()).benchmark(a_plan(model, 1, 2, time_s=3.0))
     second = Lab(store, Scripted()).rerun(first.id)
     assert second.id != first.id and second.plan == first.plan
-    assert [one.cell.id for one in second.outcomes] == [one.cell.id for one in first.outcomes]
+    assert [outcome.cell.id for outcome in second.outcomes] == [outcome.cell.id for outcome in first.outcomes]
 
 
 def test_what_is_no_benchmark_cannot_be_measured_again(store: Store) -> None:
@@ -174,8 +174,10 @@ def test_a_store_that_fails_costs_the_saving_and_not_the_measuring(
     monkeypatch.setattr(store, "add_run", full)
     events: list[Event] = []
     found = Lab(store, Scripted()).benchmark(a_plan(model, 1, 2), events.append)
-    assert states(found) == ["done", "done"] and [len(one.runs) for one in found.outcomes] == [2, 2]
-    assert [one.data for one in events if one.code == "unsaved"] == [{"reason": "The disk of the store is full."}]
+    assert states(found) == ["done", "done"] and [len(outcome.runs) for outcome in found.outcomes] == [2, 2]
+    assert [event.data for event in events if event.code == "unsaved"] == [
+        {"reason": "The disk of the store is full."}
+    ]
 
 
 def test_a_sweep_tells_of_its_cells_and_how_much_of_the_whole_is_done(model: Path) -> None:
@@ -187,8 +189,8 @@ def test_a_sweep_tells_of_its_cells_and_how_much_of_the_whole_is_done(model: Pat
 
     events: list[Event] = []
     Lab(executor=Live()).benchmark(a_plan(model, 1, 2), events.append, live=True)
-    assert [one.code for one in events] == ["cell", "measuring", "measured"] * 2
-    assert [one.fraction for one in events if one.code == "measuring"] == [0.25, 0.75]
+    assert [event.code for event in events] == ["cell", "measuring", "measured"] * 2
+    assert [event.fraction for event in events if event.code == "measuring"] == [0.25, 0.75]
 
 
 def test_cells_that_come_out_alike_are_measured_once(model: Path) -> None:
@@ -198,7 +200,7 @@ def test_cells_that_come_out_alike_are_measured_once(model: Path) -> None:
 
 def test_of_several_scenarios_each_takes_what_concerns_it(model: Path) -> None:
     plan = replace(a_plan(model, 1), scenarios=("sync", "async", "server"), rates=(50.0,), num_streams=(1, 2))
-    found = [(one.scenario, one.num_streams, one.rate) for one in Lab().cells(plan)]
+    found = [(cell.scenario, cell.num_streams, cell.rate) for cell in Lab().cells(plan)]
     assert found == [
         ("sync", 1, None),
         ("async", 1, None),

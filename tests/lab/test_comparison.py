@@ -83,7 +83,7 @@ def test_both_arms_are_split_in_the_same_way() -> None:
 def _interrupted(store: Store, entry_id: str) -> list[bool]:
     sweep = record_of(_document(store, entry_id))
     assert isinstance(sweep, ComparisonSweep)
-    return [one.interrupted for one in sweep.results]
+    return [result.interrupted for result in sweep.results]
 
 
 def test_every_comparison_is_kept_with_its_cells_in_one_entry(store: Store) -> None:
@@ -91,8 +91,8 @@ def test_every_comparison_is_kept_with_its_cells_in_one_entry(store: Store) -> N
     found = _document(store, series.id)
     sweep = record_of(found)
     assert replace(series, id=found.id) == sweep
-    assert [one.cells[0].batch_size for one in series.results if one.cells] == [1, 4]
-    assert [(one.cell.engine, one.cell.batch_size) for one in found.outcomes] == [
+    assert [result.cells[0].batch_size for result in series.results if result.cells] == [1, 4]
+    assert [(outcome.cell.engine, outcome.cell.batch_size) for outcome in found.outcomes] == [
         ("onnxruntime", 1),
         ("openvino", 1),
         ("onnxruntime", 4),
@@ -157,7 +157,7 @@ def test_a_store_with_odd_content_is_no_reason_not_to_compare(store: Store, brie
 
 def test_an_engine_that_fails_at_one_place_does_not_touch_the_others(store: Store) -> None:
     series = Lab(store, Scripted(batch_1=EngineFailed("It died."))).compare_all(A, B)
-    assert [one.cells[0].batch_size for one in series.results if one.cells] == [4]
+    assert [result.cells[0].batch_size for result in series.results if result.cells] == [4]
     assert series.failures == (ComparisonFailure(1, 1, "It died."),)
     assert record_of(_document(store, series.id)) == series
 
@@ -187,7 +187,7 @@ def test_one_core_and_all_cores_are_both_compared(
     first = Scripted()
     series = Lab(store, first).compare_all(a, b)
     assert first.cores == wanted
-    assert [one.cells[0].num_cores for one in series.results if one.cells] == wanted
+    assert [result.cells[0].num_cores for result in series.results if result.cells] == wanted
     # Both are known when it goes on, and a third one is not.
     second = Scripted()
     a, b = (replace(plan, num_cores=(*num_cores, 2)) for plan in (a, b))

@@ -79,7 +79,12 @@ def reached(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Front, Any,
 
 def test_the_cheapest_recipe_that_reaches_the_goal_is_made(reached: tuple[Path, Front, Any, Scripted]) -> None:
     folder, found, (version, _), _ = reached
-    assert [one.label for one in found.candidates] == ["FP16", "INT8 weights", "INT8 dynamic", "INT8 static"]
+    assert [candidate.label for candidate in found.candidates] == [
+        "FP16",
+        "INT8 weights",
+        "INT8 dynamic",
+        "INT8 static",
+    ]
     assert found.chosen == 3
     chosen = found.candidates[3]
     assert chosen.speedup == pytest.approx(3.0)
@@ -97,9 +102,9 @@ def test_with_labels_a_loss_is_the_drop_of_the_accuracy(reached: tuple[Path, Fro
     found = reached[1]
     assert (found.metric, found.items, found.generated) == ("accuracy", 540, False)
     assert found.original_accuracy == pytest.approx(536 / 540)
-    for one in found.candidates:
-        assert one.accuracy is not None
-        assert one.loss == pytest.approx(536 / 540 - one.accuracy)
+    for candidate in found.candidates:
+        assert candidate.accuracy is not None
+        assert candidate.loss == pytest.approx(536 / 540 - candidate.accuracy)
 
 
 def test_the_chosen_one_is_measured_anew_and_a_comparison_ends_early_only_past_the_goal(
@@ -137,7 +142,7 @@ def test_what_comes_nearest_to_a_goal_out_of_reach_is_made_where_that_is_asked(t
     found, version = Lab(executor=Scripted(speed)).reach(PLAN, asked(tmp_path, "9x faster"), nearest=True)
     assert found.complete
     assert (found.chosen, found.nearest) == (None, 3)
-    assert [one.label for one in found.candidates[4:6]] == ["pruned", "10% of the channels cut"]
+    assert [candidate.label for candidate in found.candidates[4:6]] == ["pruned", "10% of the channels cut"]
     text = " ".join(render.goal_verdict(found))
     assert (
         "Not reached: no recipe is certainly 9 times as fast within a loss of 1 %; all candidates were tried"

@@ -90,8 +90,8 @@ def test_every_engine_is_measured_and_one_that_fails_costs_the_others_nothing(
         Finding("zeros-no-faster", {"engine": "openvino", "verdict": "same", "zeros": zeros}),
     )
     assert not found.interrupted
-    assert [one.a.inputs[0]["x"].tolist() for one in executor.contests] == [
-        one.b.inputs[0]["x"].tolist() for one in executor.contests
+    assert [contest.a.inputs[0]["x"].tolist() for contest in executor.contests] == [
+        contest.b.inputs[0]["x"].tolist() for contest in executor.contests
     ]
 
 
@@ -117,7 +117,7 @@ def test_wrong_outputs_in_one_pair_of_several_are_told(optimise: Callable[..., O
 
 def test_a_verdict_that_is_open_is_told_as_open(optimise: Callable[..., Optimization]) -> None:
     found = optimise(lab=Lab(executor=Timed({"onnxruntime": 0.99}, spread=1.05)), engines=("onnxruntime",))
-    assert [one.code for one in found.measured[0].findings] == ["zeros-no-faster"]
+    assert [finding.code for finding in found.measured[0].findings] == ["zeros-no-faster"]
     wide = optimise(lab=Lab(executor=Timed({"onnxruntime": 0.99}, spread=1.5)), engines=("onnxruntime",))
     assert "it is not settled whether the optimised model is faster (1.01x in 1 pair of processes)" in "\n".join(
         results.lines(wide)
@@ -258,8 +258,8 @@ def test_layers_that_lose_most_by_quantising_keep_their_precision(tmp_path: Path
     )
     found = Lab().optimize(Plan(model.path), asked)
     assert found.recipe.quantization is not None and found.recipe.quantization.exclude == ("middle",)
-    assert {one.weight: one.precision for one in found.layers}["middle"] == "FP32"
-    (kept,) = [one for one in found.findings if one.code == "kept-sensitive"]
+    assert {layer.weight: layer.precision for layer in found.layers}["middle"] == "FP32"
+    (kept,) = [finding for finding in found.findings if finding.code == "kept-sensitive"]
     assert (kept.data["layers"], kept.data["tried"], kept.data["of"]) == (["middle"], 4, 4)
     again = Lab().optimize(Plan(model.path), replace(asked, recipe=found.recipe, out=str(tmp_path / "b.onnx")))
     assert again.optimized.digest == found.optimized.digest
@@ -272,10 +272,10 @@ def test_layers_that_are_left_out_anyway_do_not_count_as_sensitive(tmp_path: Pat
     quantization = Quantization("dynamic", per_channel=False, exclude=("two",), keep_sensitive=1)
     asked = VersionOptions(Recipe(quantization=quantization), str(tmp_path / "out.onnx"), engines=())
     found = Lab().optimize(Plan(model.path), asked)
-    (kept,) = [one for one in found.findings if one.code == "kept-sensitive"]
+    (kept,) = [finding for finding in found.findings if finding.code == "kept-sensitive"]
     assert "middle" not in kept.data["layers"]
     assert (len(kept.data["layers"]), kept.data["of"]) == (1, 3)
-    precisions = {one.weight: one.precision for one in found.layers}
+    precisions = {layer.weight: layer.precision for layer in found.layers}
     assert [precisions["middle"], precisions[kept.data["layers"][0]]] == ["FP32", "FP32"]
 
 

@@ -198,7 +198,7 @@ def test_an_objective_that_a_short_queue_never_breaks_is_kept_to_saturation(line
     (trial,) = found.processes
     assert trial.reach == "saturation"
     assert trial.rate == pytest.approx(0.98 * trial.saturation_rate)
-    (said,) = [one for one in found.findings if one.code == "kept-to-saturation"]
+    (said,) = [finding for finding in found.findings if finding.code == "kept-to-saturation"]
     tried = max(rung.load for rung in found.curve)
     assert said.data == {"processes": 1, "of": 1, "tried": pytest.approx(tried)} and tried > rate_search.CEILING
     lines = results.lines(found)

@@ -382,7 +382,7 @@ def test_the_interval_is_wider_than_one_that_takes_processes_for_machines_and_co
     covered, trials = 0, 400
     for _ in range(trials):
         machines = rng.normal(0.0, 0.05, 4)
-        found = across([list(np.exp(rng.normal(one, 0.02, 5))) for one in machines])
+        found = across([list(np.exp(rng.normal(machine, 0.02, 5))) for machine in machines])
         low, high = found.typical.ends or (0.0, 0.0)
         covered += low <= 1.0 <= high
     assert 0.92 < covered / trials < 0.98

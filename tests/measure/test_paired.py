@@ -41,7 +41,7 @@ MS = 1_000_000
 
 def window(*starts_ms: int) -> Window:
     starts = array("q", [one * MS for one in starts_ms])
-    return Window((Samples(starts, array("q", [one + MS for one in starts])),), {}, 50_000)
+    return Window((Samples(starts, array("q", [start + MS for start in starts])),), {}, 50_000)
 
 
 def test_the_first_call_of_a_turn_and_what_began_in_two_milliseconds_is_dropped() -> None:
@@ -61,7 +61,7 @@ def test_the_last_call_always_stays() -> None:
 def test_settling_keeps_a_tail_of_the_calls(starts: list[int]) -> None:
     (stream,) = settled(window(*starts)).streams
     assert len(stream) >= 1
-    assert list(stream.starts_ns) == [one * MS for one in starts][-len(stream) :]
+    assert list(stream.starts_ns) == [start * MS for start in starts][-len(stream) :]
 
 
 def turns(*spans_ms: tuple[int, float], streams: int = 1) -> Run:
@@ -353,12 +353,12 @@ def test_a_stored_comparison_is_computed_again_from_its_record_to_the_last_bit(
     (again,) = sweep.results
     pairs = [(pair.a, pair.b) for pair in again.pairs]
     turns = [double_turns(*pair, again.metric) for pair in pairs]
-    times = [times_ms(one) for one in turns]
+    times = [times_ms(turn) for turn in turns]
     log_ratios = [math.log(of_b / of_a) for of_a, of_b in times]
     assert log_ratios == [pair.log_ratio for pair in measured.pairs] == [pair.log_ratio for pair in again.pairs]
     assert again.spread is not None and again.spread == measured.spread
-    precision = weights([len(one) for one in turns], again.spread.within**2, again.spread.between**2)
-    prior = intervals.at_least(again.spread.prior, turns_sd([len(one) for one in turns], again.spread.within**2))
+    precision = weights([len(turn) for turn in turns], again.spread.within**2, again.spread.between**2)
+    prior = intervals.at_least(again.spread.prior, turns_sd([len(turn) for turn in turns], again.spread.within**2))
     ratio = intervals.moderated(log_ratios, again.ratio.level, prior, precision)
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((again.ratio.value, *(again.ratio.ends or ())))
     assert measured.ratio == again.ratio

@@ -452,7 +452,7 @@ def loop_body() -> onnx.GraphProto:
         made,
         "body",
         [helper.make_tensor_value_info(*one) for one in inputs],
-        [helper.make_tensor_value_info(*one) for one in outputs],
+        [helper.make_tensor_value_info(*output) for output in outputs],
     )
 
 

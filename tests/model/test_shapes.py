@@ -207,7 +207,7 @@ def test_a_batch_size_for_a_model_without_a_batch_is_refused() -> None:
 
 def tried(*inputs: TensorSpec) -> list[tuple[int, ...]]:
     """The shapes of the first input that are tried, in their order."""
-    return [one[inputs[0].name] for one in candidates(inputs)]
+    return [candidate[inputs[0].name] for candidate in candidates(inputs)]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_usual_shapes_are_tried_in_the_order_of_what_is_likely(
 
 def test_a_channel_that_is_open_is_tried_as_colour_first() -> None:
     shapes = tried(spec("x", "batch", None, 32, 32))
-    assert [one[1] for one in shapes] == [3, 1, 4]
+    assert [shape[1] for shape in shapes] == [3, 1, 4]
 
 
 def test_a_state_of_a_fixed_batch_of_one_is_no_batch_of_its_layers() -> None:

@@ -127,7 +127,9 @@ def test_weights_bytes_and_groups_are_told(program: Costs) -> None:
 
 def test_torchscript_costs_what_the_program_costs(program: Costs, script: Costs) -> None:
     def told(costs: Costs) -> list[Any]:
-        return [(one.flops, one.macs, one.params, one.weight, one.groups, one.read_bytes) for one in costs.nodes]
+        return [
+            (node.flops, node.macs, node.params, node.weight, node.groups, node.read_bytes) for node in costs.nodes
+        ]
 
     assert told(script) == told(program)
     assert script.nodes[0].id == "convolution"
@@ -138,7 +140,7 @@ def test_a_frozen_module_has_constants_for_weights(ask: Ask, tmp_path: Path) -> 
     frozen = torch.jit.freeze(torch.jit.load(torch_nets.scripted(tmp_path)).eval())
     frozen.save(tmp_path / "frozen.pt")
     found = ask(tmp_path / "frozen.pt", "torchscript", torch_nets.INPUTS)
-    assert {one.weight_shape for one in found.nodes if one.weight} >= {(8, 3, 3, 3), (8, 1, 3, 3)}
+    assert {node.weight_shape for node in found.nodes if node.weight} >= {(8, 3, 3, 3), (8, 1, 3, 3)}
 
 
 def test_a_weight_is_found_behind_a_view_and_recurrent_layers_are_counted(ask: Ask, tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_a_folder_has_all_its_weights(folder: Costs) -> None:
     wanted = {name for name, one in module.named_parameters() if one.dim() == 2}
     assert wanted <= {node.weight for node in folder.nodes}
     # Every parameter is read by exactly one operator.
-    assert sum(node.params for node in folder.nodes) == sum(one.numel() for one in module.parameters())
+    assert sum(node.params for node in folder.nodes) == sum(parameter.numel() for parameter in module.parameters())
     assert [node.uncounted for node in folder.nodes if node.uncounted] == []
 
 
@@ -175,7 +177,7 @@ def test_a_folder_is_counted_exactly(folder: Costs) -> None:
     linear = layers * words * (4 * hidden * hidden + 2 * hidden * inner) + 2 * (hidden * hidden + 3 * hidden)
     attention = layers * 2 * words * 16 * hidden
     assert sum(node.macs or 0 for node in folder.nodes) == linear + attention
-    query = next(one for one in folder.nodes if one.name == "bert.encoder.layer.0.attention.self.query")
+    query = next(node for node in folder.nodes if node.name == "bert.encoder.layer.0.attention.self.query")
     assert (query.type, query.flops) == ("linear", 2 * words * hidden * hidden)
 
 
@@ -184,7 +186,7 @@ def test_an_int8_folder_computes_in_int8(ask: Ask, folder: Costs) -> None:
     linear = [node for node in found.nodes if node.type == "linear_dynamic"]
     assert {node.dtype for node in linear} == {"int8"}
     assert [(one.weight, one.macs, one.params) for one in linear] == [
-        (one.weight, one.macs, one.params) for one in folder.nodes if one.type == "linear"
+        (node.weight, node.macs, node.params) for node in folder.nodes if node.type == "linear"
     ]
     assert linear[0].weight_bytes == 128 * 128 + 4 * 128
 

@@ -55,7 +55,9 @@ def test_the_smallest_weights_are_zero_and_all_else_is_as_it_was(tmp_path: Path)
 def test_the_recipe_stands_beside_the_model_and_in_its_metadata(tmp_path: Path) -> None:
     made = optimised(perceptron(tmp_path / "model"), tmp_path, Recipe(pruning=Pruning(0.5)))
     beside = (tmp_path / "out.recipe.yaml").read_text()
-    inside = {one.key: one.value for one in onnx.load(made.model.path).metadata_props}
+    inside = {
+        metadata_prop.key: metadata_prop.value for metadata_prop in onnx.load(made.model.path).metadata_props
+    }
     assert inside == {METADATA_KEY: beside}
     assert recipe_yaml.loads(beside, "recipe") == made.recipe
 
@@ -88,7 +90,7 @@ def test_the_same_recipe_and_model_give_the_same_bytes(name: str, tmp_path: Path
 def test_both_keep_the_zeros_of_pruning_in_int8(tmp_path: Path) -> None:
     made = optimised(perceptron(tmp_path / "model"), tmp_path, RECIPES["both"])
     assert made.model.precision == "INT8" and made.model.quantization == "QDQ"
-    middle = next(one for one in made.layers if one.weight == "middle")
+    middle = next(layer for layer in made.layers if layer.weight == "middle")
     assert (middle.zeros_after, middle.precision) == (0.5, "INT8")
     quantised = next(value for name, value in weights(made.model.path).items() if name.startswith("middle_quant"))
     assert ((quantised == 0) >= (np.abs(MIDDLE) < 1.85)).all()
@@ -97,14 +99,14 @@ def test_both_keep_the_zeros_of_pruning_in_int8(tmp_path: Path) -> None:
 def test_zeros_of_a_version_are_those_that_it_has_after_rounding_to_int8(tmp_path: Path) -> None:
     tiny = np.where(np.abs(MIDDLE) > 1.85, MIDDLE, MIDDLE * 1e-6).astype(np.float32)
     made = optimised(perceptron(tmp_path / "model", middle=tiny), tmp_path, RECIPES["static"])
-    middle = next(one for one in made.layers if one.weight == "middle")
+    middle = next(layer for layer in made.layers if layer.weight == "middle")
     assert (middle.zeros_before, middle.zeros_by_pruning, middle.zeros_after) == (0.0, 0.0, 0.5)
 
 
 def test_layers_that_are_excluded_stay_in_their_precision(tmp_path: Path) -> None:
     recipe = Recipe(quantization=Quantization("dynamic", exclude=("middle", "relu_one")))
     made = optimised(perceptron(tmp_path / "model"), tmp_path, recipe)
-    assert {one.weight: one.precision for one in made.layers} == {
+    assert {layer.weight: layer.precision for layer in made.layers} == {
         **dict.fromkeys(("first", "late", "last"), "INT8"),
         "middle": "FP32",
     }

@@ -80,15 +80,15 @@ ALL: dict[str, Answer] = {
 
 
 def reasons(found: SearchState) -> dict[str, str]:
-    return {one.label: one.reason for one in found.candidates}
+    return {candidate.label: candidate.reason for candidate in found.candidates}
 
 
 def test_it_stops_at_the_first_that_reaches_the_goal() -> None:
     table = Table(ALL)
     found = run(table, Goal(2.0))
     assert table.made == ["fp168k0", "weights8k0", "dynamic8k0", "static8k0"]
-    assert [one.reaches for one in found.candidates] == [False, False, False, True]
-    assert [one.efficient for one in found.candidates] == [True, True, False, True]
+    assert [candidate.reaches for candidate in found.candidates] == [False, False, False, True]
+    assert [candidate.efficient for candidate in found.candidates] == [True, True, False, True]
     assert not table.kept - {"static8k0"}
 
 
@@ -104,7 +104,11 @@ def test_where_nothing_reaches_the_goal_the_lossy_ones_are_timed_in_the_end_leas
     found = run(table, Goal(3.0))
     assert [path for path, _ in table.timed] == ["fp168k0", "weights8k0", "static8k0", "dynamic8k0"]
     assert found.complete
-    assert [one.label for one in found.candidates if one.efficient] == ["FP16", "INT8 weights", "INT8 static"]
+    assert [candidate.label for candidate in found.candidates if candidate.efficient] == [
+        "FP16",
+        "INT8 weights",
+        "INT8 static",
+    ]
 
 
 def test_sensitive_layers_are_kept_one_by_one_until_the_loss_is() -> None:
@@ -131,7 +135,7 @@ def test_what_seems_to_reach_the_goal_is_measured_longest_and_what_seems_to_miss
         *(("fp168k0", 10.0), ("fp168k0", 40.0), ("weights8k0", 10.0), ("weights8k0", 40.0)),
         ("weights8k0", 160.0 - 102.0),
     ]
-    assert [one.reaches for one in found.candidates] == [False, False]
+    assert [candidate.reaches for candidate in found.candidates] == [False, False]
     assert not found.complete
 
 
@@ -186,7 +190,12 @@ def test_it_ends_when_the_time_is_over_and_says_so() -> None:
     found = run(table, Goal(9.0), time_s=4.0)
     assert not found.complete
     assert not found.interrupted
-    assert [one.label for one in found.candidates] == ["FP16", "INT8 weights", "INT8 dynamic", "INT8 static"]
+    assert [candidate.label for candidate in found.candidates] == [
+        "FP16",
+        "INT8 weights",
+        "INT8 dynamic",
+        "INT8 static",
+    ]
     assert found.candidates[-1].reason == "time ran out"
     assert found.candidates[-1].loss == 0.002
 
@@ -196,14 +205,14 @@ def test_the_first_recipe_is_made_however_short_the_time() -> None:
     # Each look at the clock takes a second.
     ticks = itertools.count()
     (found,) = search(space, ORIGINAL, Table(ALL), 0.5, ignore, lambda: float(next(ticks)))
-    assert [(one.label, one.reason) for one in found.candidates] == [("FP16", "time ran out")]
+    assert [(candidate.label, candidate.reason) for candidate in found.candidates] == [("FP16", "time ran out")]
 
 
 def test_ctrl_c_keeps_what_there_is() -> None:
     table = Table({**ALL, "dynamic8k0": (0.0, -1.0, 255)})
     found = run(table, Goal(9.0))
     assert found.interrupted
-    assert [(one.label, one.speedup) for one in found.candidates] == [
+    assert [(candidate.label, candidate.speedup) for candidate in found.candidates] == [
         *(("FP16", 0.9), ("INT8 weights", 1.0), ("INT8 dynamic", None))
     ]
 
@@ -231,7 +240,7 @@ def test_wrong_outputs_make_a_speed_worthless() -> None:
             return Speed(None, None, reason="its outputs on this engine are wrong")
 
     found = run(Wrong(ALL), Goal(2.0))
-    assert not any(one.reaches or one.efficient for one in found.candidates)
+    assert not any(candidate.reaches or candidate.efficient for candidate in found.candidates)
     fastest: Candidate = found.candidates[3]
     assert fastest.speedup is None
     assert fastest.reason == "its outputs on this engine are wrong"

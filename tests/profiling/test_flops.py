@@ -37,8 +37,8 @@ def test_totals_by_type_of_arithmetic_and_what_is_not_counted_are_exact() -> Non
 
 def test_each_node_is_a_layer_with_its_intensity() -> None:
     layers = flops_profile(Costs(NODES), 1, {}).layers
-    assert [one.intensity for one in layers] == [8.0, 0.25, 4.0, None, None, None, None]
-    assert [one.nodes for one in layers[:2]] == [("out0",), ("out1",)]
+    assert [layer.intensity for layer in layers] == [8.0, 0.25, 4.0, None, None, None, None]
+    assert [layer.nodes for layer in layers[:2]] == [("out0",), ("out1",)]
     assert layers[4].flops is None
 
 

@@ -186,7 +186,7 @@ def test_blocked_convolutions_cover_the_addition_and_the_activation_that_they_to
     layers, seeds = optimised_seeds(traced, content, model)
     joined = join(layers, model, seeds=seeds)
     assert ids(joined, model) == [[], ["c1", "r1"], ["c3"], ["c2", "s", "r2"], ["c4"], ["y"], []]
-    assert {one.kernel for one in layers[1:5]} == {"com.microsoft.nchwc.Conv"}
+    assert {layer.kernel for layer in layers[1:5]} == {"com.microsoft.nchwc.Conv"}
 
 
 def test_a_fused_node_covers_all_that_leads_to_its_output() -> None:

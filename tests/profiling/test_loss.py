@@ -77,7 +77,7 @@ def rows(*counts: int) -> Data:
 
 
 def losses_of(profile: LossProfile, weight: str) -> list[float | None]:
-    return list(next(one for one in profile.layers if one.weight == weight).losses.values())
+    return list(next(layer for layer in profile.layers if layer.weight == weight).losses.values())
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_the_approximated_loss_is_the_energy_that_pruning_removes(tmp_path: Path
     expected = [sum(squares[: round(16 * level)]) / sum(squares) for level in LEVELS]
     assert losses_of(profile, "w") == pytest.approx(expected, rel=1e-12)
     assert losses_of(profile, "nan") == [None] * len(LEVELS)
-    assert [(one.code, dict(one.data)) for one in profile.findings] == [
+    assert [(finding.code, dict(finding.data)) for finding in profile.findings] == [
         ("nan-weights", {"weight": "nan", "count": 1})
     ]
     assert (profile.method, profile.metric, profile.prunable_params) == ("approximated", "relative power", 32)
@@ -142,8 +142,8 @@ def test_the_loss_without_labels_is_the_mean_relative_power_of_the_change(tmp_pa
         assert of_w == pytest.approx(last / 2, rel=1e-4, abs=1e-9)
     assert (profile.method, profile.metric, profile.items) == ("one-shot", "relative power", 6)
     assert profile.dense_loss is None
-    weights = [one.sensitivity for one in profile.layers]
-    assert profile.average_sensitivity == pytest.approx(sum(one or 0 for one in weights) / 2)
+    weights = [layer.sensitivity for layer in profile.layers]
+    assert profile.average_sensitivity == pytest.approx(sum(weight or 0 for weight in weights) / 2)
 
 
 def test_every_layer_and_level_agrees_with_a_really_pruned_model(
@@ -187,9 +187,9 @@ def test_the_order_of_sensitivities_agrees_with_counting_the_errors_of_pruned_mo
         tensor.raw_data = kept
         return float(curve_area(LEVELS, [count - counts[0] for count in counts[1:]]) or 0)
 
-    by_errors = sorted(with_labels.layers, key=lambda one: errors(one.weight))
-    by_sensitivity = sorted(with_labels.layers, key=lambda one: one.sensitivity or 0)
-    assert [one.id for one in by_sensitivity] == [one.id for one in by_errors]
+    by_errors = sorted(with_labels.layers, key=lambda layer: errors(layer.weight))
+    by_sensitivity = sorted(with_labels.layers, key=lambda layer: layer.sensitivity or 0)
+    assert [one.id for one in by_sensitivity] == [error.id for error in by_errors]
 
 
 def test_labels_give_cross_entropy_and_accuracy(
@@ -228,9 +228,9 @@ def test_portions_and_sets_of_other_sizes_add_up_to_the_same(
     )
     large = measure(model, counts, whole)
     assert small.items == large.items == sum(some.rows)
-    for one, other in zip(small.layers, large.layers, strict=True):
-        assert one.losses == pytest.approx(other.losses, abs=1e-6)
-        assert one.accuracies == other.accuracies
+    for layer, other in zip(small.layers, large.layers, strict=True):
+        assert layer.losses == pytest.approx(other.losses, abs=1e-6)
+        assert layer.accuracies == other.accuracies
 
 
 def test_branches_shared_weights_constants_and_subgraphs_are_tried_right(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_weights_and_outputs_that_are_not_numbers_are_reported(tmp_path: Path) -
     nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "nan"], ["y"])]
     model = a_model(tmp_path, nodes, {"v": matrix(), "nan": broken}, {"y": ["n", 4], "a": ["n", 4]})
     profile = measure(model, counted(model, "v", "nan"), rows(2))
-    assert [(one.code, dict(one.data)) for one in profile.findings] == [
+    assert [(finding.code, dict(finding.data)) for finding in profile.findings] == [
         ("nan-weights", {"weight": "nan"}),
         ("nan-outputs", {"outputs": ["y"]}),
     ]
@@ -326,7 +326,7 @@ def test_a_level_whose_outputs_are_no_numbers_has_no_loss(tmp_path: Path) -> Non
     profile = measure(model, counted(model, "w"), rows(2))
     assert losses_of(profile, "w") == [None] * len(LEVELS)
     assert profile.layers[0].sensitivity is None and profile.average_sensitivity is None
-    assert [one.code for one in profile.findings] == ["loss-unknown"]
+    assert [finding.code for finding in profile.findings] == ["loss-unknown"]
 
 
 def test_time_that_is_over_leaves_layers_out_and_says_so(digits: tuple[Model, Costs, Data]) -> None:
@@ -344,7 +344,7 @@ def test_progress_is_told_layer_by_layer(digits: tuple[Model, Costs, Data]) -> N
     assert data.items == 8 and (profile.method, profile.items) == ("one-shot", 8)
     assert [event.fraction for event in events] == [None, 0.25, 0.5, 0.75, 1]
     assert prose(events[0]) == "Pruning 4 layers one by one, on 8 items"
-    assert {event.data.get("layer") for event in events[1:]} == {one.id for one in profile.layers}
+    assert {event.data.get("layer") for event in events[1:]} == {layer.id for layer in profile.layers}
 
 
 def test_probabilities_tokens_and_ignored_labels_are_scored(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_models_that_cannot_be_judged_are_refused(digits: tuple[Model, Costs, Da
     with pytest.raises(BadInput, match="no layer with weights"):
         measure(model, Costs(()), data)
     with pytest.raises(BadInput, match="no output has classes for the labels"):
-        measure(model, counts, replace(data, labels=tuple(one + 10 for one in data.labels or ())))
+        measure(model, counts, replace(data, labels=tuple(label + 10 for label in data.labels or ())))
 
 
 def test_labels_that_do_not_fit_are_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_child_that_dies_costs_only_the_layer_it_was_at(digits: tuple[Model, C
             me = threading.get_native_id()
             children = Path(f"/proc/self/task/{me}/children").read_text().split()
             # Other tests of this process may have left a server or one that is not collected yet.
-            ours = [one for one in children if b"child/main.py" in Path(f"/proc/{one}/cmdline").read_bytes()]
+            ours = [child for child in children if b"child/main.py" in Path(f"/proc/{child}/cmdline").read_bytes()]
             killed.append(int(ours[-1]))
             os.kill(killed[0], signal.SIGKILL)
 

@@ -135,7 +135,11 @@ def test_a_crafted_script_runs_nothing(attack: str, script_files: Files, marker:
 
 @pytest.mark.parametrize(
     "attack",
-    [one for one in torch_attacks.ARCHIVES if one not in ("program of the older format", "second program")],
+    [
+        archive
+        for archive in torch_attacks.ARCHIVES
+        if archive not in ("program of the older format", "second program")
+    ],
 )
 def test_a_crafted_archive_is_no_script(attack: str, script_files: Files, marker: Path, tmp_path: Path) -> None:
     files = {**script_files, torch_attacks.PROGRAM: b'{"guards_code": []}'}

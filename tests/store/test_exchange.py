@@ -40,7 +40,7 @@ def test_what_was_exported_is_imported_as_it_was_on_another_database(
 
 def test_labels_travel_and_find_their_entries(store: Store, other_url: str, tmp_path: Path) -> None:
     benchmark = a_benchmark()
-    cells = [one.cell for one in benchmark.outcomes]
+    cells = [outcome.cell for outcome in benchmark.outcomes]
     odd = (("branch", 'fea"t%re/_'), ("commit", "abc"))
     marked = store.begin(benchmark.plan, benchmark.model, cells, labels=odd)
     main = store.add_document("capacity", "m", {}, labels=(("branch", "main"),))

@@ -134,7 +134,7 @@ def test_the_wrong_outputs_that_version_1_kept_only_in_its_runs_are_found(url: s
     wrong = replace(steady_run(1.0), check=OutputCheck("mismatch", 0.5, "max", 1e-3, "a reference", "y"))
     right = replace(steady_run(1.0), settings={"said": '"check":{"status":"mismatch"'})
     runs = ((wrong, right), (right, wrong), (right,), ())
-    outcomes = [Outcome(a_cell(seed=seed), "done", one) for seed, one in enumerate(runs)]
+    outcomes = [Outcome(a_cell(seed=seed), "done", run) for seed, run in enumerate(runs)]
     with open_store(url) as store:
         save(store, Benchmark(PLAN, MODEL, (*outcomes, Outcome(a_cell(seed=9), "pending", (wrong,)))))
         before = store.history()

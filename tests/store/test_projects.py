@@ -132,7 +132,7 @@ def test_a_comparison_keeps_its_cells_and_their_runs(store: Store) -> None:
     kept = store.get(entry_id)
     assert not isinstance(kept, Stored)
     assert kept.outcomes == outcomes
-    assert [len(one.runs) for one in kept.outcomes] == [2, 2]
+    assert [len(outcome.runs) for outcome in kept.outcomes] == [2, 2]
     assert store.entry(entry_id).cells[0].median_ms == pytest.approx(2.0)
     assert store.entry(entry_id).brief["labels"] == ["onnxruntime", "openvino"]
     store.replace_document(entry_id, kept.content, outcomes[:1], keep=1)

@@ -146,7 +146,7 @@ def test_a_partner_that_is_not_to_lose_any_keeps_the_whole_group(tmp_path: Path)
     weights = {"u": random(4, 2, 1, 1), "w": random(4, 2, 1, 1, seed=1), "o": random(2, 4, 1, 1)}
     _, copy = made(tmp_path, nodes, weights, [1, 2, 6, 6], w=0.5)
     assert copy.left_alone == {"w": "its channels meet those of 'u', which keeps all of them"}
-    assert copy.model.parameters == sum(one.size for one in weights.values())
+    assert copy.model.parameters == sum(weight.size for weight in weights.values())
 
 
 def test_flattened_channels_take_all_their_places_with_them(tmp_path: Path) -> None:

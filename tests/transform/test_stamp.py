@@ -20,7 +20,7 @@ def test_notes_replace_older_ones_of_the_same_name_and_nothing_else_changes(tmp_
     made = stamp(model, tmp_path / "b", {"inferlab.recipe": "new: ü\n"})
     stamp(model, tmp_path / "c", {"inferlab.recipe": "new: ü\n"})
     assert digests(tmp_path / "b") == digests(tmp_path / "c")
-    notes = [(one.key, one.value) for one in onnx.load(made.path).metadata_props]
+    notes = [(metadata_prop.key, metadata_prop.value) for metadata_prop in onnx.load(made.path).metadata_props]
     assert notes == [("author", "me"), ("inferlab.recipe", "new: ü\n")]
     changed = onnx.load(made.path)
     del changed.metadata_props[:]

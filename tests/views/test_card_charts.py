@@ -22,11 +22,11 @@ def points(*outcomes: Outcome) -> list[charts.Point]:
 
 
 def texts(figure: Any) -> list[str]:
-    return [one.text for one in figure.layout.annotations]
+    return [annotation.text for annotation in figure.layout.annotations]
 
 
 def shapes(figure: Any, kind: str) -> list[Any]:
-    return [one for one in figure.layout.shapes if one.type == kind]
+    return [shape for shape in figure.layout.shapes if shape.type == kind]
 
 
 def calm() -> Outcome:
@@ -71,7 +71,7 @@ def test_the_first_of_two_arms_has_the_colour_and_lies_above_and_both_are_named(
     assert (other.name, other.marker.color) == ("onnxruntime", frame.INK)
     assert figure.layout.showlegend and figure.layout.legend.traceorder == "reversed"
     assert texts(figure) == ["median 2 ms", "median 4 ms"]
-    assert [one.font.color for one in figure.layout.annotations] == [frame.ACCENT, frame.INK]
+    assert [annotation.font.color for annotation in figure.layout.annotations] == [frame.ACCENT, frame.INK]
     assert figure.layout.margin.t == 30
 
 
@@ -80,17 +80,17 @@ def test_processes_of_two_arms_begin_together_where_the_longer_one_before_ended(
     longer, shorter = figure.data
     assert list(longer.x) == pytest.approx([0, 0.001, 0.010, 0.013, 0.015])
     assert list(shorter.x) == pytest.approx([0, 0.013, 0.017])
-    (wall,) = [one for one in shapes(figure, "line") if one.line.dash == "dot"]
+    (wall,) = [shape for shape in shapes(figure, "line") if shape.line.dash == "dot"]
     assert wall.x0 == pytest.approx(0.013)
     assert list(figure.layout.xaxis.range) == pytest.approx([0, 0.021])
 
 
 def test_medians_that_lie_together_have_labels_that_do_not_overlap() -> None:
     figure = cards.iterations([("a", disturbed(4.0, 4.0)), ("b", disturbed(4.1, 4.1))])
-    lower, upper = (one.y for one in figure.layout.annotations)
+    lower, upper = (annotation.y for annotation in figure.layout.annotations)
     top = figure.layout.yaxis.range[1]
     assert (upper - lower) * (280 - 30 - 50) / top >= 18 - 1e-9
-    assert [one.y0 for one in shapes(figure, "line")[-2:]] == pytest.approx([4.0, 4.1])
+    assert [shape.y0 for shape in shapes(figure, "line")[-2:]] == pytest.approx([4.0, 4.1])
 
 
 def test_what_disturbed_is_said_below_the_chart_and_at_each_dot() -> None:
@@ -198,7 +198,7 @@ def test_batch_scaling_is_ms_per_item_at_one_core_count() -> None:
 
 
 def test_arms_of_scaling_are_named_and_the_first_has_the_colour() -> None:
-    other = [replace(one, engine="openvino") for one in CORES]
+    other = [replace(core, engine="openvino") for core in CORES]
     figure = cards.core_scaling([("new", other), ("old", CORES)], 2)
     _, old, new = figure.data  # the last lies above the others
     assert [(one.name, one.line.color) for one in (new, old)] == [("new", frame.ACCENT), ("old", frame.INK)]
@@ -208,7 +208,7 @@ def test_arms_of_scaling_are_named_and_the_first_has_the_colour() -> None:
 
 
 def test_what_else_varies_in_an_arm_makes_lines_of_their_own() -> None:
-    lengths = [replace(one, sequence_length=length) for length in (32, 128) for one in CORES]
+    lengths = [replace(core, sequence_length=length) for length in (32, 128) for core in CORES]
     _, second, first = cards.core_scaling([("a", lengths)], 2).data
     assert (first.name, second.name) == ("a, sequence 32", "a, sequence 128")
 
@@ -223,7 +223,7 @@ def test_wrong_failed_and_cut_off_cells_are_never_the_best_nor_the_worst() -> No
     )
     ends = cards.best_and_worst(found)
     assert ends is not None
-    assert [one.num_cores for one in ends] == [2, 1]
+    assert [end.num_cores for end in ends] == [2, 1]
     ring, line = cards.core_scaling([("a", found)], 1).data
     assert (line.name, list(ring.x)) == ("a (outputs WRONG)", [2])
     assert list(line.marker.symbol) == ["circle", "circle", "circle", "x"]

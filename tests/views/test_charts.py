@@ -28,7 +28,9 @@ from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
 def points(*benchmarks: Benchmark) -> list[charts.Point]:
     return [
-        charts.from_row(row, f"file{number}") for number, one in enumerate(benchmarks) for row in flat.rows(one)
+        charts.from_row(row, f"file{number}")
+        for number, benchmark in enumerate(benchmarks)
+        for row in flat.rows(benchmark)
     ]
 
 
@@ -38,7 +40,7 @@ def a_point(**changes: Any) -> charts.Point:
 
 
 def texts(figure: Any) -> list[str]:
-    return [one.text for one in figure.layout.annotations]
+    return [annotation.text for annotation in figure.layout.annotations]
 
 
 TWO_ENGINES = a_sweep(
@@ -98,7 +100,7 @@ def test_the_axis_is_what_varies_most_and_batch_size_of_equals() -> None:
 def test_streams_that_follow_the_cores_make_no_lines_of_their_own() -> None:
     follow = [a_point(scenario="async", num_cores=n, num_streams=n) for n in (1, 2, 4)]
     (line,) = series(follow, "num_cores")
-    assert (line.label, [one.num_cores for one in line.points]) == ("", [1, 2, 4])
+    assert (line.label, [point.num_cores for point in line.points]) == ("", [1, 2, 4])
     chosen = [*follow, a_point(scenario="async", num_cores=4, num_streams=1)]
     assert [one.label for one in series(chosen, "num_cores")] == ["1 stream", "2 streams", "4 streams"]
 
@@ -218,7 +220,7 @@ def test_every_iteration_is_drawn_over_time_process_after_process() -> None:
 
 def test_disturbed_windows_are_shaded_and_the_cause_is_said() -> None:
     figure = charts.iterations(disturbed())
-    (shade,) = [one for one in figure.layout.shapes if one.type == "rect"]
+    (shade,) = [shape for shape in figure.layout.shapes if shape.type == "rect"]
     assert (shade.x0, shade.x1) == (pytest.approx(0.013), pytest.approx(0.021))
     assert "disturbed by time taken by the hypervisor" in figure.layout.title.text
 
@@ -246,7 +248,7 @@ def test_a_comparison_is_the_ratio_of_each_pair_with_interval_and_margin() -> No
     assert list(dots.x) == [1, 2, 3]
     assert (list(figure.layout.xaxis.range), figure.layout.xaxis.dtick) == ([0.5, 3.5], 1)
     assert list(dots.y) == pytest.approx([1.25, 1.5, 1.75])
-    margin, interval = [one for one in figure.layout.shapes if one.type == "rect"]
+    margin, interval = [shape for shape in figure.layout.shapes if shape.type == "rect"]
     assert (margin.y0, margin.y1) == (pytest.approx(1 / 1.01), pytest.approx(1.01))
     assert (interval.y0, interval.y1) == (1.25, 1.75)
     assert texts(figure) == ["ratio 1.50", "1: no difference"]
@@ -257,7 +259,7 @@ def test_an_interval_that_says_nothing_is_neither_drawn_nor_written() -> None:
     made = a_comparison(0.01, 1.5, 200.0)
     wide = replace(made, ratio=replace(made.ratio, value=1.5, low=0.0000010992, high=103323.0))
     figure = charts.ratios(charts.of_comparison(wide))
-    (margin,) = [one for one in figure.layout.shapes if one.type == "rect"]
+    (margin,) = [shape for shape in figure.layout.shapes if shape.type == "rect"]
     assert margin.y1 == pytest.approx(1.01)
     title = figure.layout.title.text
     assert title.startswith("B takes 1.5000 of A's time")

@@ -90,7 +90,7 @@ def default_or(values: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[d
 
 
 def listed(values: dict[str, st.SearchStrategy[Any]]) -> dict[str, st.SearchStrategy[Any]]:
-    return {name: some(one) for name, one in values.items()}
+    return {name: some(value) for name, value in values.items()}
 
 
 def alone(values: dict[str, st.SearchStrategy[Any]]) -> dict[str, st.SearchStrategy[Any]]:

@@ -157,10 +157,10 @@ def test_of_two_sweeps_all_cells_that_both_have_are_compared_in_one_table(tmp_pa
     a, b = (flat.load_all(str(tmp_path / name)) for name in ("a.csv", "b.json"))
     found = Lab.compare_saved(a, b)
     # Each of two intervals has half of the error.
-    assert [one.ratio.level for one in found.results] == [0.99, 0.99]
-    told = [(one.place, str(one.verdict)) for one in found.results]
+    assert [result.ratio.level for result in found.results] == [0.99, 0.99]
+    told = [(result.place, str(result.verdict)) for result in found.results]
     assert told == [("batch size 1", "faster"), ("batch size 8", "same")]
-    assert [one.batch_size for one in found.failures] == [32, 64]
+    assert [failure.batch_size for failure in found.failures] == [32, 64]
     lines = results.lines(found)
     assert lines[:2] == [f"A: {tmp_path}/a.csv", f"B: {tmp_path}/b.json"]
     assert [line.split()[2] for line in lines if line.startswith("batch size")] == ["1", "8"]

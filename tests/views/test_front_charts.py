@@ -83,7 +83,7 @@ def test_the_goal_is_a_region_and_the_chosen_one_has_a_ring() -> None:
     assert (region.y0, region.x1) == (2.0, pytest.approx(-2.0))
     (ring,) = traces(figure)[-1]
     assert list(ring.y) == [3.0]
-    assert [one.text for one in figure.layout.annotations] == [
+    assert [annotation.text for annotation in figure.layout.annotations] == [
         "1  FP16",
         "3  INT8 static, chosen",
         "4  90% pruned",

@@ -53,13 +53,13 @@ def hover(figure: Any, index: int) -> list[str]:
 
 
 def total(kind: str, profile: Profile = PROFILE) -> float:
-    return sum(one.ms for one in measured(profile).layers if one.type == kind)
+    return sum(layer.ms for layer in measured(profile).layers if layer.type == kind)
 
 
 def test_the_example_is_a_mobilenet() -> None:
     assert PROFILE.flops is not None
     assert (len(measured().layers), PROFILE.flops.macs) == (66, 300_774_272)
-    assert sum(one.ms for one in measured().layers) == pytest.approx(measured().ms_per_batch)
+    assert sum(layer.ms for layer in measured().layers) == pytest.approx(measured().ms_per_batch)
 
 
 def test_what_can_be_chosen_is_what_was_measured() -> None:
@@ -68,7 +68,7 @@ def test_what_can_be_chosen_is_what_was_measured() -> None:
     assert charts.summaries(PROFILE)["0.9"] == "Pruned 0.9 ms"
     assert list(charts.summaries(MODELLED)) == ["flops", "params", "bytes"]
     assert charts.summaries(BARE) == {}
-    plain = [replace(one, pruned={}, int8_ms=None) for one in measured().layers]
+    plain = [replace(layer, pruned={}, int8_ms=None) for layer in measured().layers]
     assert list(charts.summaries(with_layers(replace(PROFILE, estimate=None), plain)))[:2] == ["baseline", "flops"]
     assert PROFILE.estimate is not None
     by_parameters = replace(PROFILE.estimate, gained="parameters", estimated_ms_per_batch=None)
@@ -81,7 +81,7 @@ def test_copies_with_fewer_channels_can_be_chosen_and_the_estimate_follows_the_b
     assert list(known)[:4] == ["baseline", "int8", "channels-0.25", "channels-0.5"]
     assert list(known)[4:7] == ["int8-channels-0.5", "estimated", "speedup"]
     assert known["channels-0.25"] == "25 % of channels removed ms"
-    before = {one.index: one.ms for one in measured().layers}
+    before = {layer.index: layer.ms for layer in measured().layers}
     halved = by_index(charts.layer_results(profile, "channels-0.5"))
     assert halved == pytest.approx({index: 0.25 * ms for index, ms in before.items()})
     estimated = charts.layer_results(profile, "estimated")
@@ -118,8 +118,8 @@ def test_percentages_are_shares_of_the_whole_and_a_logarithm_is_an_axis() -> Non
 
 def test_levels_int8_and_the_estimate_have_values_of_their_own() -> None:
     layers = measured().layers
-    assert by_index(charts.layer_results(PROFILE, "0.9")) == {one.index: one.pruned["0.9"] for one in layers}
-    assert by_index(charts.layer_results(PROFILE, "int8")) == {one.index: one.int8_ms for one in layers}
+    assert by_index(charts.layer_results(PROFILE, "0.9")) == {layer.index: layer.pruned["0.9"] for layer in layers}
+    assert by_index(charts.layer_results(PROFILE, "int8")) == {layer.index: layer.int8_ms for layer in layers}
     estimated = by_index(charts.layer_results(PROFILE, "estimated"))
     assert estimated[0] == layers[0].ms  # the first layer stays as it is
     assert estimated[2] == layers[2].pruned["0.8"]
@@ -144,10 +144,10 @@ def test_layers_without_a_time_at_a_level_have_no_bar_but_count_as_they_are_in_t
 def test_every_layer_is_a_bar_in_its_place_with_its_spread() -> None:
     figure = charts.layer_results(PROFILE)
     layers = measured().layers
-    assert by_index(figure) == {one.index: one.ms for one in layers}
+    assert by_index(figure) == {layer.index: layer.ms for layer in layers}
     convs, others, fallbacks = figure.data
-    assert {one.type for one in layers if one.index in convs.x} == {"Conv"}
-    assert list(convs.error_y.array) == [one.spread_ms for one in layers if one.type == "Conv"]
+    assert {layer.type for layer in layers if layer.index in convs.x} == {"Conv"}
+    assert list(convs.error_y.array) == [layer.spread_ms for layer in layers if layer.type == "Conv"]
     assert list(fallbacks.x) == [63, 65] and fallbacks.marker.color == "rgba(0,0,0,0)"
     assert (convs.marker.color, others.marker.color) == ("#2f7fd6", "#777b80")
     assert len({trace.width for trace in figure.data}) == 1
@@ -178,7 +178,7 @@ def test_without_times_the_architecture_is_drawn() -> None:
     assert MODELLED.flops is not None
     figure = charts.layer_results(MODELLED)
     assert figure.layout.title.text.startswith("FLOPs by layer<br>")
-    assert by_index(figure) == {one.index: one.flops for one in MODELLED.flops.layers}
+    assert by_index(figure) == {layer.index: layer.flops for layer in MODELLED.flops.layers}
     assert (
         "from the architecture alone" in figure.layout.title.text
         and "1 without a value" in figure.layout.title.text
@@ -214,16 +214,16 @@ def test_the_roofline_has_its_ceilings_and_a_point_for_each_layer_with_work() ->
     assert list(fp32.y)[1:] == [110.0, 110.0] and fp32.x[1] == pytest.approx(110 / 14)
     assert fp32.y[0] == pytest.approx(14 * fp32.x[0])
     assert int8.x[1] == pytest.approx(400 / 14) and int8.y[-1] == 400
-    assert [one.name for one in points] == ["Conv", "Gemm", "Add", "GlobalAveragePool"]
+    assert [point.name for point in points] == ["Conv", "Gemm", "Add", "GlobalAveragePool"]
     layer = measured().layers[0]
     assert layer.flops and layer.bytes
     assert points[0].x[0] == layer.flops / layer.bytes and points[0].y[0] == layer.gflops_per_second
     assert points[0].marker.color != points[1].marker.color
-    assert sum(len(one.x) for one in points) == 64
+    assert sum(len(point.x) for point in points) == 64
     assert "2 layers without counted work left out" in figure.layout.title.text
-    names = [one.text for one in figure.layout.annotations]
+    names = [annotation.text for annotation in figure.layout.annotations]
     assert names == ["FP32 110 GFLOP/s", "INT8 400 GOP/s", "memory 14 GB/s"]
-    assert [one.yanchor for one in figure.layout.annotations] == ["bottom"] * 3
+    assert [annotation.yanchor for annotation in figure.layout.annotations] == ["bottom"] * 3
 
 
 def test_ceilings_that_are_close_are_named_on_either_side() -> None:
@@ -237,7 +237,7 @@ def test_ceilings_that_are_close_are_named_on_either_side() -> None:
 def test_a_roofline_without_ceilings_says_so_and_one_without_points_is_refused() -> None:
     figure = charts.roofline(replace(PROFILE, performance=a_performance_profile(ceilings=None)))
     assert len(figure.data) == 4 and "--roofline" in figure.layout.title.text
-    for profile in (MODELLED, with_layers(PROFILE, [replace(one, flops=None) for one in measured().layers])):
+    for profile in (MODELLED, with_layers(PROFILE, [replace(layer, flops=None) for layer in measured().layers])):
         with pytest.raises(BadInput, match="There is no roofline"):
             charts.roofline(profile)
 
@@ -245,12 +245,12 @@ def test_a_roofline_without_ceilings_says_so_and_one_without_points_is_refused()
 def test_sensitivities_and_parameters_stand_in_the_order_of_execution() -> None:
     assert PROFILE.loss is not None
     figure = charts.loss_sensitivities(PROFILE)
-    assert list(figure.data[0].y) == [one.sensitivity for one in PROFILE.loss.layers]
+    assert list(figure.data[0].y) == [layer.sensitivity for layer in PROFILE.loss.layers]
     first = figure.data[0].hovertext[0].split("<br>")
     assert first[:5] == ["layer 0", "id: 300", "type: Conv", "weight: features.0.0.weight", "parameters: 896"]
     assert first[5] == "at 0.2: 0.0048" and first[-1] == "at 0.99: not a number"
     counts = charts.parameter_counts(PROFILE)
-    assert list(counts.data[0].y) == [one.params for one in PROFILE.loss.layers]
+    assert list(counts.data[0].y) == [layer.params for layer in PROFILE.loss.layers]
     assert counts.data[0].customdata[-1] == "1,281,000"
     assert sum(charts.parameter_counts(PROFILE, "percent").data[0].y) == pytest.approx(100, abs=1e-4)
     assert charts.loss_sensitivities(PROFILE, "log").layout.yaxis.type == "log"
@@ -277,13 +277,16 @@ def test_losses_that_are_no_numbers_are_told_and_leave_a_gap() -> None:
 def test_loss_curves_are_those_of_the_most_sensitive_layers() -> None:
     assert PROFILE.loss is not None
     figure = charts.loss_curves(PROFILE, most=3)
-    worst = sorted(PROFILE.loss.layers, key=lambda one: -(one.sensitivity or 0))[:3]
-    assert [one.text for one in figure.layout.annotations] == [one.weight for one in worst]
+    worst = sorted(PROFILE.loss.layers, key=lambda layer: -(layer.sensitivity or 0))[:3]
+    assert [annotation.text for annotation in figure.layout.annotations] == [one.weight for one in worst]
     assert list(figure.data[-1].x) == [0.0, *map(float, LEVELS)]
     assert list(figure.data[-1].y) == [0.0, *(worst[0].losses[key] for key in LEVELS)]
     assert len(charts.loss_curves(PROFILE).data) == 8
     # What lies beyond the axis would not be drawn.
-    assert max(one.y for one in charts.loss_curves(PROFILE).layout.annotations) < figure.layout.yaxis.range[1]
+    assert (
+        max(annotation.y for annotation in charts.loss_curves(PROFILE).layout.annotations)
+        < figure.layout.yaxis.range[1]
+    )
 
 
 def test_pruning_shows_every_level_with_the_baseline_and_its_interval() -> None:
@@ -292,7 +295,11 @@ def test_pruning_shows_every_level_with_the_baseline_and_its_interval() -> None:
     assert list(line.x) == [0.0, *map(float, LEVELS)]
     assert list(line.y) == [measured().ms_per_batch, *(measured().pruned[key] for key in LEVELS)]
     assert figure.layout.title.text.startswith("At best 2.14 × as fast, with 0.99 of the weights zero<br>")
-    assert [one.text.partition(":")[0] for one in figure.layout.annotations] == ["as it is", "INT8", "estimated"]
+    assert [annotation.text.partition(":")[0] for annotation in figure.layout.annotations] == [
+        "as it is",
+        "INT8",
+        "estimated",
+    ]
     band = figure.layout.shapes[0]
     assert (band.y0, band.y1) == measured().ms_interval
 
@@ -312,7 +319,9 @@ def test_an_engine_that_gains_nothing_is_said_to_gain_nothing() -> None:
 
 def test_names_of_a_model_are_no_markup() -> None:
     odd = "<script>alert(1)</script>"
-    layers = [replace(one, type=odd, weight=odd, id=odd, kernel=odd, nodes=(odd,)) for one in measured().layers]
+    layers = [
+        replace(layer, type=odd, weight=odd, id=odd, kernel=odd, nodes=(odd,)) for layer in measured().layers
+    ]
     profile = with_layers(replace(PROFILE, model=replace(PROFILE.model, source=odd)), layers)
     for draw in (charts.layer_summaries, charts.layer_results, charts.roofline):
         assert "<script" not in str(draw(profile).to_plotly_json())
@@ -335,9 +344,9 @@ def test_of_thousands_of_bars_the_outline_is_drawn_and_each_can_still_be_pointed
     figure = charts.layer_results(deep)
     convs, others, fallbacks, places = figure.data
     assert {trace.type for trace in figure.data} == {"scatter"} and figure.layout.hovermode == "x"
-    assert list(convs.y) == [one.ms if one.type == "Conv" else 0.0 for one in layers]
+    assert list(convs.y) == [layer.ms if layer.type == "Conv" else 0.0 for layer in layers]
     assert [trace.hoverinfo for trace in (convs, others, fallbacks)] == ["skip"] * 3
-    assert list(places.y) == [one.ms for one in layers]
+    assert list(places.y) == [layer.ms for layer in layers]
     assert places.hovertext[68].startswith("layer 68<br>id: 302_1<br>type: Conv")
     log = charts.layer_results(deep, "baseline", "log")
     assert min(log.data[0].y) == pytest.approx(10 ** (log.layout.yaxis.range[0] - 1))
@@ -350,7 +359,7 @@ def test_of_thousands_of_layers_the_roofline_shows_those_that_take_most_time() -
     deep = repeated(PROFILE, 16)
     figure = charts.roofline(deep)
     shown = [text for trace in figure.data if trace.mode == "markers" for text in trace.hovertext]
-    worked = sorted((one for one in measured(deep).layers if one.flops), key=lambda one: -one.ms)
+    worked = sorted((layer for layer in measured(deep).layers if layer.flops), key=lambda one: -one.ms)
     assert len(shown) == 1000 and len(worked) == 1024
     assert sum(text.startswith("layer") for text in shown) == 1000
     assert "24 layers that take less time left out" in figure.layout.title.text
@@ -359,8 +368,10 @@ def test_of_thousands_of_layers_the_roofline_shows_those_that_take_most_time() -
 def other_engine() -> Profile:
     """The same model where the Gemm takes half the time, and nothing else differs."""
     layers = [
-        replace(one, ms=one.ms / 2, times_ms=tuple(ms / 2 for ms in one.times_ms)) if one.type == "Gemm" else one
-        for one in measured().layers
+        replace(layer, ms=layer.ms / 2, times_ms=tuple(ms / 2 for ms in layer.times_ms))
+        if layer.type == "Gemm"
+        else layer
+        for layer in measured().layers
     ]
     return replace(PROFILE, performance=a_performance_profile(engine="openvino", layers=tuple(layers)))
 
@@ -383,6 +394,6 @@ def test_the_layer_that_differs_most_stands_at_the_top_of_a_diff() -> None:
 
 def test_a_layer_of_one_profile_alone_says_so() -> None:
     found = diff(PROFILE, with_layers(PROFILE, measured().layers[:-1]))
-    assert "only in A" in [one.text for one in charts.layer_diff(found, most=100).layout.annotations]
+    assert "only in A" in [annotation.text for annotation in charts.layer_diff(found, most=100).layout.annotations]
     with pytest.raises(BadInput, match="neither profile has a layer"):
         charts.layer_diff(replace(found, rows=()))

@@ -133,8 +133,8 @@ def test_every_choice_has_its_values_and_values_are_kept_once(text: str) -> None
         assert list(views) == keys
     results = data["charts"]["results"]
     trace = results["0.9|values"]["traces"][0]
-    convs = [one for one in measured().layers if one.type == "Conv"]
-    assert data["pool"][trace["y"]] == pytest.approx([one.pruned["0.9"] for one in convs], rel=1e-6)
+    convs = [layer for layer in measured().layers if layer.type == "Conv"]
+    assert data["pool"][trace["y"]] == pytest.approx([conv.pruned["0.9"] for conv in convs], rel=1e-6)
     assert trace == results["0.9|log"]["traces"][0]  # only the axis differs
     assert trace["hovertext"] == results["baseline|percent"]["traces"][0]["hovertext"]
 
@@ -154,7 +154,8 @@ def test_names_of_a_model_do_not_run() -> None:
     odd = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
     assert PROFILE.loss is not None and PROFILE.flops is not None
     layers = [
-        replace(one, id=odd, type=odd, weight=odd, kernel=odd, nodes=(odd,), name=odd) for one in measured().layers
+        replace(layer, id=odd, type=odd, weight=odd, kernel=odd, nodes=(odd,), name=odd)
+        for layer in measured().layers
     ]
     profile = replace(
         with_layers(PROFILE, layers),
@@ -163,12 +164,14 @@ def test_names_of_a_model_do_not_run() -> None:
             PROFILE.loss,
             name=odd,
             left_out={odd: odd},
-            layers=tuple(replace(one, weight=odd, id=odd, type=odd) for one in PROFILE.loss.layers),
+            layers=tuple(replace(layer, weight=odd, id=odd, type=odd) for layer in PROFILE.loss.layers),
         ),
         flops=replace(
             PROFILE.flops,
             shapes={odd: (1,)},
-            layers=tuple(replace(one, weight=odd, id=odd, type=odd, dtype=odd) for one in PROFILE.flops.layers),
+            layers=tuple(
+                replace(layer, weight=odd, id=odd, type=odd, dtype=odd) for layer in PROFILE.flops.layers
+            ),
         ),
         problems=(odd,),
     )
@@ -293,7 +296,9 @@ def with_one_layer() -> Profile:
 
 def without_numbers() -> Profile:
     assert PROFILE.loss is not None
-    layers = tuple(replace(one, sensitivity=None, losses=dict.fromkeys(one.losses)) for one in PROFILE.loss.layers)
+    layers = tuple(
+        replace(layer, sensitivity=None, losses=dict.fromkeys(layer.losses)) for layer in PROFILE.loss.layers
+    )
     return replace(PROFILE, loss=replace(PROFILE.loss, layers=layers, average_sensitivity=None))
 
 
@@ -310,7 +315,7 @@ CASES: Mapping[str, Profile] = {
             int8_ms_per_batch=None,
             ms_interval=None,
             items_interval=None,
-            layers=tuple(replace(one, pruned={}, int8_ms=None, bound=None) for one in measured().layers),
+            layers=tuple(replace(layer, pruned={}, int8_ms=None, bound=None) for layer in measured().layers),
         ),
         estimate=None,
     ),
@@ -382,19 +387,22 @@ def test_selectors_sorting_and_filters_work_in_a_browser(text: str, tmp_path: Pa
     found = found_in(text, SCRIPT, tmp_path)
     layers = measured().layers
     pruned = {
-        kind: sum(one.pruned["0.9"] for one in layers if one.type == kind) for kind in {one.type for one in layers}
+        kind: sum(layer.pruned["0.9"] for layer in layers if layer.type == kind)
+        for kind in {layer.type for layer in layers}
     }
-    times = sorted((sum(one.ms for one in layers if one.type == kind) for kind in pruned), reverse=True)
+    times = sorted((sum(layer.ms for layer in layers if layer.type == kind) for kind in pruned), reverse=True)
     assert found["charts"] >= 9
     assert found["first"] == pytest.approx(times, rel=1e-6)
     assert found["pruned"] == pytest.approx(sorted(pruned.values(), reverse=True), rel=1e-6)
     assert sum(found["percent"]) == pytest.approx(100, rel=1e-5)
     assert found["axis"] == "log"
-    ranked = sorted(layers, key=lambda one: -one.ms)
+    ranked = sorted(layers, key=lambda layer: -layer.ms)
     assert found["slowest"] == [str(one.index) for one in ranked[:3]]
     assert found["fastest"] == [str(one.index) for one in ranked[:-3:-1]]
     assert found["gemms"] == ["64"]
-    expected = [str(one.index) for one in layers if "features.4.conv" in one.weight and one.kernel == "dw_avx512"]
+    expected = [
+        str(layer.index) for layer in layers if "features.4.conv" in layer.weight and layer.kernel == "dw_avx512"
+    ]
     assert (found["words"], found["told"]) == (expected, "1 of 66 layers")
     assert found["budgets"] == ["0.2"]
     assert found["requests"] == 0

@@ -60,7 +60,7 @@ def test_only_what_varies_is_shown_beside_engine_cores_and_batch() -> None:
     ]
     shown = view.traits([one.cell for one in many])
     assert [one.label for one in shown] == ["engine", "cores", "rate/s", "batch", "sequence"]
-    assert [one.label for one in view.traits([SLOW.cell])] == ["engine", "cores", "batch"]
+    assert [trait.label for trait in view.traits([SLOW.cell])] == ["engine", "cores", "batch"]
 
 
 def test_the_baseline_is_the_first_that_was_measured_or_the_one_asked_for() -> None:
@@ -97,7 +97,7 @@ def test_an_interval_that_says_nothing_is_not_printed() -> None:
 def test_noise_that_several_cells_met_is_told_once() -> None:
     def disturbed(outcome: Outcome, wait_s: float) -> Outcome:
         windows = [
-            (a_window(*one.windows[0].streams, counters={"run_queue_wait_s": wait_s}),) for one in outcome.runs
+            (a_window(*run.windows[0].streams, counters={"run_queue_wait_s": wait_s}),) for run in outcome.runs
         ]
         return replace(
             outcome, runs=tuple(replace(a, windows=b) for a, b in zip(outcome.runs, windows, strict=True))

@@ -151,7 +151,10 @@ def test_nothing_vanishes_and_nothing_is_cut_off_in_a_narrow_window(user: User, 
         _open(user, places, page)
         assert (page, user.browser.execute_script(wider)) == (page, 0)
     _open(user, places, "performance/{profile}")
-    items = [one.text.split("\n")[0] for one in user.browser.find_elements(By.CSS_SELECTOR, ".il-items .il-item")]
+    items = [
+        element.text.split("\n")[0]
+        for element in user.browser.find_elements(By.CSS_SELECTOR, ".il-items .il-item")
+    ]
     assert items == ["baseline", "FLOPS"]
     user.see("add-profile")
     _open(user, places, "/")

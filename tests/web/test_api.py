@@ -266,7 +266,7 @@ def test_every_iteration_of_a_cell_can_be_had(http: httpx.Client, entry: str) ->
     cells = http.get(f"/benchmarks/{entry}").json()["arms"][0]["cells"]
     address = f"/benchmarks/{entry}/iterations"
     found = http.get(address, params={"num_cores": 2, "batch_size": 1}).json()
-    numbers = next(one for one in cells if one["num_cores"] == 2)["numbers"]
+    numbers = next(cell for cell in cells if cell["num_cores"] == 2)["numbers"]
     assert len(found["latencies_ms"]) == len(found["begins_s"]) == numbers["iterations"]
     assert found["median_ms"] == numbers["ms_per_batch"]["value"]
     for wrong in ({"num_cores": 3, "batch_size": 1}, {"num_cores": 2, "batch_size": 1, "arm": 1}):

@@ -203,4 +203,6 @@ def test_the_browser_itself_blocks_requests_to_other_hosts(faulty: Faulty, brows
 
 
 def _is_notified(words: str, browser: webdriver.Chrome) -> bool:
-    return any(words in one.text for one in browser.find_elements(By.CLASS_NAME, "q-notification__message"))
+    return any(
+        words in element.text for element in browser.find_elements(By.CLASS_NAME, "q-notification__message")
+    )

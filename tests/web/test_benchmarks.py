@@ -220,10 +220,10 @@ def test_a_job_is_cancelled_resumed_and_seen_in_two_tabs(reader: Reader, project
 
 
 def _ended(reader: Reader, status: str, but: str = "") -> str | None:
-    for one in reader.cards():
-        if one != but and reader.sees(f"card-{one}/ended"):
-            so = reader.asked(f"card-{one}/ended", "data-status") == status
-            return one if so and reader.sees(f"card-{one}/menu") else None
+    for card in reader.cards():
+        if card != but and reader.sees(f"card-{card}/ended"):
+            so = reader.asked(f"card-{card}/ended", "data-status") == status
+            return card if so and reader.sees(f"card-{card}/menu") else None
     return None
 
 
@@ -275,7 +275,11 @@ def test_a_benchmark_is_exported_and_its_command_line_copied(
     assert "<html" in texts["html"]
     reader.from_menu(entry, "copy-command")
     said = until(
-        lambda: [one.text for one in reader.browser.find_elements(By.CLASS_NAME, "q-notification") if one.text],
+        lambda: [
+            element.text
+            for element in reader.browser.find_elements(By.CLASS_NAME, "q-notification")
+            if element.text
+        ],
         "nothing was said",
     )
     assert f"inferlab benchmark {SOURCE} -e fake" in said[0].replace("\n", " ")

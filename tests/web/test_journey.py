@@ -91,7 +91,7 @@ def _add_and_cancel(reader: Reader, running: str) -> None:
     reader.click("add-benchmark")
     reader.see("estimate", "about")
     reader.click("run")
-    waiting = until(lambda: next((one for one in reader.cards() if one != running), None), "no second card")
+    waiting = until(lambda: next((card for card in reader.cards() if card != running), None), "no second card")
     reader.see(f"card-{waiting}/left", "1 job before it in the queue")
     reader.click(f"card-{waiting}/cancel")
     reader.see(f"card-{waiting}/ended", "Cancelled")

@@ -48,8 +48,8 @@ def slower(factor: float) -> PerformanceProfile:
         pruned=dict.fromkeys(found.pruned, factor * found.ms_per_batch),
         pruning="zeroed",
         layers=tuple(
-            replace(one, ms=factor * one.ms, times_ms=tuple(factor * ms for ms in one.times_ms))
-            for one in found.layers
+            replace(layer, ms=factor * layer.ms, times_ms=tuple(factor * ms for ms in layer.times_ms))
+            for layer in found.layers
         ),
     )
 
@@ -96,7 +96,9 @@ class Reader(User):
         self.click(name)
         (found,) = until(
             lambda: [
-                one for one in self.browser.find_elements(By.CSS_SELECTOR, options) if one.text.startswith(text)
+                element
+                for element in self.browser.find_elements(By.CSS_SELECTOR, options)
+                if element.text.startswith(text)
             ],
             f"{name} offers no {text}",
         )
@@ -141,9 +143,9 @@ class Reader(User):
         heads = self.browser.find_elements(By.CSS_SELECTOR, '[data-testid="layer-table"] th')
         script = "arguments[0].scrollIntoView({block: 'center', inline: 'center'}); arguments[0].click()"
         (found,) = [
-            one
-            for one in heads
-            if str(one.get_attribute("textContent")).replace("arrow_upward", "").strip() == title
+            head
+            for head in heads
+            if str(head.get_attribute("textContent")).replace("arrow_upward", "").strip() == title
         ]
         self.browser.execute_script(script, found)
 
@@ -158,9 +160,9 @@ def _bars(chart: Any) -> dict[Any, float]:
 
 def by_type(times: dict[int, float]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for one in LAYERS:
-        name = f"{one.type} (fallback)" if one.fallback else one.type
-        found[name] = found.get(name, 0.0) + times[one.index]
+    for layer in LAYERS:
+        name = f"{layer.type} (fallback)" if layer.fallback else layer.type
+        found[name] = found.get(name, 0.0) + times[layer.index]
     return found
 
 
@@ -250,7 +252,9 @@ def test_the_estimate_goes_by_another_loss_profile(reader: Reader, shelf: Shelf,
     reader.see("estimated-ms")
     gentle = a_loss_profile(
         name="gentle",
-        layers=tuple(replace(one, losses=dict.fromkeys(one.losses, 1e-06)) for one in a_loss_profile().layers),
+        layers=tuple(
+            replace(layer, losses=dict.fromkeys(layer.losses, 1e-06)) for layer in a_loss_profile().layers
+        ),
     )
     shelf.add(replace(PROFILE, performance=None, estimate=None, loss=gentle))
     reader.open(page)
@@ -292,13 +296,13 @@ def test_wrong_outputs_cannot_be_missed(reader: Reader, shelf: Shelf) -> None:
 
 def test_summary_type_and_value_display_change_the_charts(reader: Reader, page: str) -> None:
     reader.open(page)
-    now = {one.index: one.ms for one in LAYERS}
+    now = {layer.index: layer.ms for layer in LAYERS}
     reader.drawn("summaries-chart", by_type(now))
     reader.drawn("results-chart", dict(now))
     reader.choose("results-summary-type", "Pruned 0.9 ms")
-    reader.drawn("results-chart", {one.index: one.pruned["0.9"] for one in LAYERS})
+    reader.drawn("results-chart", {layer.index: layer.pruned["0.9"] for layer in LAYERS})
     reader.choose("results-summary-type", "INT8 ms")
-    reader.drawn("results-chart", {one.index: one.int8_ms for one in LAYERS})
+    reader.drawn("results-chart", {layer.index: layer.int8_ms for layer in LAYERS})
     reader.choose("results-value-display", "logarithm")
     until(lambda: reader.chart("results-chart")["layout"]["yaxis"]["type"] == "log", "the axis is not logarithmic")
     reader.choose("summaries-value-display", "percent")
@@ -451,9 +455,9 @@ def test_the_flops_page_tells_what_the_architecture_needs(reader: Reader, shelf:
     assert reader.stat("params") == ["Parameters", "3.49 M", "13.3 MiB"]
     assert reader.stat("intensity")[1] == f"{PROFILE.flops.intensity:.3g}"
     assert "Not counted: 1 × Softmax: its cost depends" in reader.read("uncounted")
-    reader.drawn("results-chart", {one.index: one.flops for one in PROFILE.flops.layers})
+    reader.drawn("results-chart", {layer.index: layer.flops for layer in PROFILE.flops.layers})
     reader.choose("results-summary-type", "Parameters")
-    reader.drawn("results-chart", {one.index: one.params for one in PROFILE.flops.layers})
+    reader.drawn("results-chart", {layer.index: layer.params for layer in PROFILE.flops.layers})
     reader.near("layer-table")
     reader.see("layer-table-count", "66 nodes")
     assert reader.rows()[0][:6] == ["0", "300", "Conv", "features.0.0.weight", "float32", "21,676,032"]
@@ -480,7 +484,7 @@ def test_the_loss_page_tells_what_pruning_costs(reader: Reader, shelf: Shelf) ->
     assert shown() == estimated(0.1)
     reader.type("budget", "1")
     until(lambda: shown() == estimated(1.0), "the estimate does not follow the budget")
-    sensitivities = {place: one.sensitivity for place, one in enumerate(loss.layers)}
+    sensitivities = {place: layer.sensitivity for place, layer in enumerate(loss.layers)}
     bars = until(lambda: _indexed(reader.chart("sensitivities-chart")), "no sensitivities")
     assert bars == pytest.approx(sensitivities)
     reader.choose("sensitivities-value-display", "logarithm")
@@ -490,7 +494,7 @@ def test_the_loss_page_tells_what_pruning_costs(reader: Reader, shelf: Shelf) ->
     )
     assert len(reader.chart("curves-chart")["data"]) == 8
     assert _indexed(reader.chart("parameters-chart")) == {
-        place: one.params for place, one in enumerate(loss.layers)
+        place: layer.params for place, layer in enumerate(loss.layers)
     }
     reader.near("layer-table")
     reader.see("layer-table-count", "53 layers")
@@ -549,7 +553,7 @@ def test_a_dialog_queues_a_profile_whose_failure_is_told_with_its_log(reader: Re
     # The model of a profile made by hand is nowhere.
     assert "mobilenet_v2.onnx" in reader.read(f"job-{job.id}", "failed")
     reader.click(f"log-{job.id}")
-    until(lambda: [one for one in logs(reader) if "mobilenet_v2.onnx" in one], "the log was not shown")
+    until(lambda: [log for log in logs(reader) if "mobilenet_v2.onnx" in log], "the log was not shown")
     reader.browser.find_element(By.CSS_SELECTOR, "body").send_keys(Keys.ESCAPE)
     until(lambda: not logs(reader), "the log stays open")
     reader.click(f"dismiss-{job.id}")

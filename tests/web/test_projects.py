@@ -374,7 +374,7 @@ def test_profiling_is_found_again_and_cancelled_and_run_again_in_one_project(use
     user.see("complete")
     user.miss("run")
     with open_store(str(own.store)) as store:
-        assert [one.project.name for one in store.projects.lines()].count("mlp_medium") == 1
+        assert [line.project.name for line in store.projects.lines()].count("mlp_medium") == 1
 
 
 def test_a_failure_shows_its_cause_and_its_log_and_the_project_is_there(user: User, own: Server) -> None:

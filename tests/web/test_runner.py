@@ -77,7 +77,7 @@ def _await(store: Store, job: QueuedJob, *states: JobStatus, saved: bool = False
 def _statuses(store: Store, job: QueuedJob) -> list[str]:
     found = store.get(str(job.entry_id))
     assert isinstance(found, Stored)
-    return [one.status for one in found.benchmark.outcomes]
+    return [outcome.status for outcome in found.benchmark.outcomes]
 
 
 def test_a_benchmark_is_measured_and_belongs_to_its_project(store: Store) -> None:

@@ -52,13 +52,13 @@ class Maker(CardReader):
             share(found.recovery or 0.0),
         ]
         names = ("estimated-ms", "estimated-speedup", "estimated-zeros", "estimated-recovery")
-        until(lambda: [self.number(one) for one in names] == expected, f"never predicted {expected}")
+        until(lambda: [self.number(name) for name in names] == expected, f"never predicted {expected}")
 
     def at_layer(self, weight: str, what: str) -> str:
         """The name of what belongs to a layer, brought into sight by searching for it."""
         self.type("editor-search", weight)
         self.see("editor-count", "1 of")
-        place = next(index for index, one in enumerate(LAYERS) if one.weight == weight)
+        place = next(index for index, layer in enumerate(LAYERS) if layer.weight == weight)
         return f"{what}-{place}"
 
     def steps(self, name: str, key: str, times: int) -> None:
@@ -239,7 +239,7 @@ def test_layers_that_were_not_measured_are_shown_and_approximated_brings_them_ba
 ) -> None:
     assert PROFILE.loss is not None
     layers = PROFILE.loss.layers
-    left_out = {one.id: "the time was up" for one in layers[5:]}
+    left_out = {layer.id: "the time was up" for layer in layers[5:]}
     cut = replace(PROFILE, loss=replace(PROFILE.loss, layers=layers[:5], left_out=left_out))
     rough = replace(PROFILE.loss, method="approximated", name="rough")
     theory = replace(PROFILE, performance=None, estimate=None, loss=rough)
@@ -282,7 +282,7 @@ def test_without_weights_to_prune_the_precision_can_be_changed(
 
 def _untimed(profile: Profile) -> Profile:
     assert profile.performance is not None
-    layers = tuple(replace(one, pruned={}) for one in profile.performance.layers)
+    layers = tuple(replace(layer, pruned={}) for layer in profile.performance.layers)
     return replace(profile, performance=replace(profile.performance, pruned={}, pruning="", layers=layers))
 
 

@@ -110,7 +110,7 @@ def test_machines_of_a_cluster_are_arms_of_their_own_and_can_be_told_apart(store
         for kind, number in (("c7i", None), ("c7g", 1), ("c7g", 2))
         for engine in ("onnxruntime", "openvino")
     ]
-    card = _card(store, *(an_outcome(**one) for one in cells))
+    card = _card(store, *(an_outcome(**cell) for cell in cells))
     assert card.machines == ["c7i", "c7g 1", "c7g 2"]
     assert [(arm.label, arm.machine) for arm in card.arms[:4]] == [
         ("ONNX Runtime, c7i", "c7i"),

@@ -31,8 +31,8 @@ def sources(allowed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 async def _pieces(*pieces: bytes) -> AsyncIterator[bytes]:
-    for one in pieces:
-        yield one
+    for piece in pieces:
+        yield piece
 
 
 def _receive(sources: Sources, upload_id: str, name: str, *pieces: bytes, size: int | None = None) -> Path:

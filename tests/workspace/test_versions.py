@@ -156,7 +156,7 @@ def test_the_same_engine_compares_a_version_with_the_original(place: Place) -> N
     assert (asked.a.model, asked.b.model) == ("demo:digits", version.path)
     entry = str(place.worked(job).entry_id)
     card = open_card(place.workspace.store, entry)
-    assert [one.label for one in card.arms] == ["Half", "original"]
+    assert [arm.label for arm in card.arms] == ["Half", "original"]
     assert place.workspace.store.entry(entry).project_id == place.project
     assert version.path in place.workspace.command(entry)
 
@@ -303,10 +303,10 @@ def predicted(place: Place) -> Place:
 def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(predicted: Place) -> None:
     basis = read_basis(predicted.workspace, predicted.project)
     levels = levels_of(asked_version("a", sparsity=0.8), basis)
-    spared = [one for one in basis.loss.layers if one.weight not in levels]
+    spared = [layer for layer in basis.loss.layers if layer.weight not in levels]
     ends = (basis.loss.layers[0], basis.loss.layers[-1])
     assert {one.weight for one in spared} == {
-        one.weight for one in basis.loss.layers if one in ends or one.groups > 1
+        layer.weight for layer in basis.loss.layers if layer in ends or layer.groups > 1
     }
     first = basis.loss.layers[0].weight
     assert levels_of(asked_version("a", levels={first: 0.3}), basis) == {first: 0.3}
@@ -355,7 +355,7 @@ def cut_short(count: int) -> Profile:
     """A profile whose losses were measured of its first layers only."""
     profile = a_profile()
     assert profile.loss is not None
-    left_out = {one.id: "the time was up" for one in profile.loss.layers[count:]}
+    left_out = {layer.id: "the time was up" for layer in profile.loss.layers[count:]}
     return replace(profile, loss=replace(profile.loss, layers=profile.loss.layers[:count], left_out=left_out))
 
 
@@ -368,12 +368,14 @@ def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place)
         workspace.store.add_document("profile", "m", content_of(one), project_id=project)
     basis = read_basis(workspace, project)
     assert basis.loss.method == "one-shot"
-    assert [one.weight for one in basis.loss.layers] == [one.weight for one in whole.loss.layers]
-    unmeasured = [one.weight for one in whole.loss.layers[5:]]
+    assert [layer.weight for layer in basis.loss.layers] == [layer.weight for layer in whole.loss.layers]
+    unmeasured = [layer.weight for layer in whole.loss.layers[5:]]
     assert basis.unmeasured() == unmeasured
     last = unmeasured[-1]
     assert basis.unmeasured({last: 0.5, whole.loss.layers[1].weight: 0.5}) == [last]
-    assert not set(basis.within(10.0, [one.weight for one in basis.loss.layers])) & set(unmeasured)
+    assert not set(basis.within(10.0, [layer.weight for layer in basis.loss.layers])) & set(unmeasured)
     assert basis.predicted({last: 0.5}).parameter_reduction > 0
-    theory = next(one.id for one in workspace.profiles(project) if one.brief["loss"]["method"] == "approximated")
+    theory = next(
+        profile.id for profile in workspace.profiles(project) if profile.brief["loss"]["method"] == "approximated"
+    )
     assert read_basis(workspace, project, None, theory).unmeasured() == []

@@ -72,7 +72,10 @@ def test_only_known_engines_can_be_named(workspace: Workspace, engine: str) -> N
 
 def test_an_engine_that_cannot_says_why(workspace: Workspace) -> None:
     choices = workspace.engines.choices(MODEL, profiling=True)
-    assert [(one.name, one.reason) for one in choices] == [("onnxruntime", ""), ("deepsparse", "not there")]
+    assert [(choice.name, choice.reason) for choice in choices] == [
+        ("onnxruntime", ""),
+        ("deepsparse", "not there"),
+    ]
     with pytest.raises(BadInput, match="DeepSparse cannot be chosen: not there"):
         workspace.add_benchmark(
             workspace.store.projects.add("p", "", MODEL).id, asked_benchmark(engine="deepsparse")

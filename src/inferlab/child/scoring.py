@@ -17,7 +17,7 @@ Sums = Optional[Dict[str, float]]
 
 def powers(outputs: Sequence[Outputs]) -> Dict[str, float]:
     """The sum of squares of every output of real numbers; NaN where one of its elements is not finite."""
-    found = {name: sum(_power(one[name]) for one in outputs) for name in _floats(outputs[0])}
+    found = {name: sum(_power(output[name]) for output in outputs) for name in _floats(outputs[0])}
     return {name: value if math.isfinite(value) else math.nan for name, value in found.items()}
 
 
@@ -46,7 +46,7 @@ class Classes:
     def __init__(self, outputs: Sequence[Outputs], labels: Sequence[Any]) -> None:
         import numpy
 
-        most = max(int(one.max()) for one in labels)
+        most = max(int(label.max()) for label in labels)
         fitting = [
             name
             for name in _floats(outputs[0])
@@ -69,8 +69,8 @@ class Classes:
         import numpy
 
         total = {"entropy": 0.0, "right": 0, "count": 0}
-        for one, truth in zip(outputs, labels):
-            rows = _rows(one[self.name], truth)
+        for output, truth in zip(outputs, labels):
+            rows = _rows(output[self.name], truth)
             if rows is None or not numpy.isfinite(rows).all():
                 return None
             counted = truth.reshape(-1) != IGNORED

@@ -112,12 +112,12 @@ def show(benchmark: Benchmark, work: Work, strict: bool = False, baseline: tuple
         click.echo(f"inferlab: {problem}", err=True)
     if code or not strict:
         return code
-    return strict_code(worst([run.check for one in outcomes for run in one.runs]))
+    return strict_code(worst([run.check for outcome in outcomes for run in outcome.runs]))
 
 
 def _exit_code(outcomes: Sequence[Outcome]) -> tuple[int, str]:
     """The exit code, and why it is not 0."""
-    states = [one.status for one in outcomes]
+    states = [outcome.status for outcome in outcomes]
     first = outcomes[0]
     if len(outcomes) == 1 and first.failure:
         return 2 if first.failure.code == "refused" else 3, first.failure.message
@@ -134,7 +134,7 @@ def _exit_code(outcomes: Sequence[Outcome]) -> tuple[int, str]:
 def _suggestion(benchmark: Benchmark) -> str:
     """What one would ask next: whether another engine is faster, or the other scenario; or to go on."""
     model, cell = benchmark.plan.model, benchmark.outcomes[0].cell
-    if any(one.status in ("cancelled", "pending") for one in benchmark.outcomes):
+    if any(outcome.status in ("cancelled", "pending") for outcome in benchmark.outcomes):
         return f"inferlab benchmark --resume {benchmark.id}" if benchmark.id else ""
     if len(benchmark.outcomes) > 1:
         return f"inferlab recommend {model}"

@@ -137,7 +137,7 @@ def declared_options(command: str, known: Mapping[str, Option]) -> Decorator:
 
 def given_options(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
     """The names of the options that the command line gives, but for these."""
-    sources = {str(one.name): ctx.get_parameter_source(str(one.name)) for one in ctx.command.params}
+    sources = {str(param.name): ctx.get_parameter_source(str(param.name)) for param in ctx.command.params}
     return [name for name, source in sources.items()
             if name not in without and source is not None and source.name == "COMMANDLINE"]  # fmt: skip
 

@@ -138,7 +138,7 @@ def exit_code(compared: Comparison | ComparisonSweep, fail_if: str | None, stric
     results = [compared] if isinstance(compared, Comparison) else compared.results
     if compared.interrupted:
         return 130
-    if strict and any(one.outputs_match is not True for one in results):
+    if strict and any(result.outputs_match is not True for result in results):
         return 5
-    verdicts = {one.verdict for one in results} if fail_if else set()
+    verdicts = {result.verdict for result in results} if fail_if else set()
     return 1 if "slower" in verdicts else 4 if "inconclusive" in verdicts else 0

@@ -154,7 +154,7 @@ def _json(engines: list[EngineInfo], there: list[InstalledEnvironment]) -> str:
     import json
     from dataclasses import asdict
 
-    content: dict[str, object] = {"format": JSON_FORMAT, "engines": [asdict(one) for one in engines]}
+    content: dict[str, object] = {"format": JSON_FORMAT, "engines": [asdict(engine) for engine in engines]}
     if there:
         content["environments"] = [
             {"engine": one.engine, "folder": str(one.folder), "size_bytes": one.size_bytes} for one in there
@@ -171,9 +171,9 @@ def _cells(one: EngineInfo) -> tuple[str, ...]:
 def _troubles(engines: list[EngineInfo]) -> list[str]:
     """A line for each engine that cannot run: why, and what mends it."""
     return [
-        f"{one.name}: {one.problem}." + (f" To fix it: {one.remedy}" if one.remedy else "")
-        for one in engines
-        if one.state != "ready"
+        f"{engine.name}: {engine.problem}." + (f" To fix it: {engine.remedy}" if engine.remedy else "")
+        for engine in engines
+        if engine.state != "ready"
     ]
 
 
@@ -196,9 +196,9 @@ def _print_table(engines: list[EngineInfo]) -> None:
 
     table = Table(*_HEADINGS, box=None, header_style="bold", pad_edge=False)
     colours = {"ready": "green", "missing": "yellow", "broken": "red"}
-    for one in engines:
-        cells = map(one_line, _cells(one))
-        table.add_row(*(Text(cell, colours[one.state] if cell == one.state else "") for cell in cells))
+    for engine in engines:
+        cells = map(one_line, _cells(engine))
+        table.add_row(*(Text(cell, colours[engine.state] if cell == engine.state else "") for cell in cells))
     console = Console(file=unescaped(sys.stdout), highlight=False)
     console.print(table)
     for line in _troubles(engines):

@@ -100,7 +100,7 @@ def _exit_code(sweep: GenerationSweep, strict: bool) -> tuple[int, str]:
     from inferlab.measure.generation.stats import worst_agreement
     from inferlab.views.generation import agreement_text
 
-    states = [one.status for one in sweep.outcomes]
+    states = [outcome.status for outcome in sweep.outcomes]
     first = sweep.outcomes[0]
     if len(states) == 1 and first.failure:
         return 2 if first.failure.code == "refused" else 3, first.failure.message
@@ -109,7 +109,7 @@ def _exit_code(sweep: GenerationSweep, strict: bool) -> tuple[int, str]:
         return 130, f"interrupted after {done} of {len(states)} cells" if len(states) > 1 else ""
     if "failed" in states:
         return 3, f"{states.count('failed')} of {len(states)} cells failed"
-    worst = worst_agreement([run for one in sweep.outcomes for run in one.runs])
+    worst = worst_agreement([run for outcome in sweep.outcomes for run in outcome.runs])
     if strict and worst.status != "match":
         return 5, f"strict: the agreement is {agreement_text(worst)}"
     return 0, ""

@@ -76,7 +76,7 @@ def _draw(front: Front, path: Path, log: Log) -> None:
     from inferlab.views import charts
     from inferlab.views.charts import fronts
 
-    if any(one.speedup is not None for one in front.candidates):
+    if any(candidate.speedup is not None for candidate in front.candidates):
         charts.save(fronts.front(front), path)
         log.say(f"Chart written to {path}")
     else:
@@ -94,7 +94,7 @@ def _exit_code(front: Front | None, found: Optimization | None, strict: bool) ->
         return 1
     if found and found.problems:
         return 3
-    far_off = found is not None and any(one.code == FAR_OFF for one in found.findings)
+    far_off = found is not None and any(finding.code == FAR_OFF for finding in found.findings)
     wrong = found is not None and any(one.output_check.status == "mismatch" for one in found.measured)
     if strict and (far_off or wrong):
         return 5

@@ -73,7 +73,7 @@ def _read(lab: Lab, name: str) -> Profile:
 
     ctx = click.get_current_context()
     for given in given_options(ctx, _OF_SAVED):
-        flags = next(one.opts for one in ctx.command.params if one.name == given)
+        flags = next(param.opts for param in ctx.command.params if param.name == given)
         raise BadInput(
             f"{name} is a profile that was made before; {max(flags, key=len)} would need a new one. "
             "Name the model to make it."

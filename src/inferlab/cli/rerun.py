@@ -66,7 +66,7 @@ def command(
             work.need_engines(plan.engines)
             before = store.get(bundle.entry)
             benchmark = lab.benchmark(plan, work.log, live=work.log.live, against=before.id)
-            if all(one.status == "done" for one in benchmark.outcomes) and benchmark.id:
+            if all(outcome.status == "done" for outcome in benchmark.outcomes) and benchmark.id:
                 compared = lab.compare_saved(lab.saved_results(before.id), lab.saved_results(benchmark.id))
         else:
             before = store.get(name)
@@ -81,7 +81,7 @@ def command(
         work.show_more(compared)
     work.say_saved(benchmark.id)
     if benchmark.id and work.log.all_saved:
-        if any(one.status in ("cancelled", "pending") for one in benchmark.outcomes):
+        if any(outcome.status in ("cancelled", "pending") for outcome in benchmark.outcomes):
             work.log.say(f"Next: inferlab benchmark --resume {benchmark.id}")
         elif code == 0 and compared is None and len(benchmark.outcomes) == 1:
             work.log.say(f"Next: inferlab compare {before.id} {benchmark.id}")
@@ -94,11 +94,11 @@ def _generation(before: Document, lab: Lab, work: Work, strict: bool) -> int:
     sweep = lab.rerun_generation(before.id, work.log)
     code = show_generation(sweep, strict, work)
     if {one["cell"]["num_cores"] for one in before.content["outcomes"]} != {
-        one.cell.num_cores for one in sweep.outcomes
+        outcome.cell.num_cores for outcome in sweep.outcomes
     }:
         work.log.say(f"Not all conditions are those of {before.id}: the cores differ here.")
     return code
 
 
 def _cells(benchmark: Benchmark) -> set[str]:
-    return {one.cell.id for one in benchmark.outcomes}
+    return {outcome.cell.id for outcome in benchmark.outcomes}

@@ -128,6 +128,11 @@ def generators() -> list[str]:
     return [name for name in BUILTIN if name in _ONLY_GENERATE or (name in _GENERATORS and name != FAKE)]
 
 
+def only_generates(name: str) -> bool:
+    """Whether an engine generates tokens and can do nothing else."""
+    return engine_name(name) in _ONLY_GENERATE or is_server(name)
+
+
 def refuse_extra(name: str) -> None:
     """Refuse to make an environment for an engine whose package is an extra of ours."""
     if name in _EXTRAS:

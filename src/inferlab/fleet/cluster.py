@@ -50,7 +50,7 @@ class Cluster:
 
     def listed(self) -> list[Listed]:
         """The nodes that are alive, as far as is known: the cluster itself may notice later what was lost."""
-        return [_listed(one) for one in self._ray.nodes() if one["Alive"] and one["NodeID"] not in self._gone]
+        return [_listed(node) for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in self._gone]
 
     def ask(self, listed: Sequence[Listed], listener: Listener) -> list[Node]:
         """What these nodes are, by name; one that does not answer is left out, and told of."""
@@ -81,13 +81,16 @@ class Cluster:
 
         # Places on nodes of their own: tasks would all have their turn on one that is there. All types at once,
         # held until all are there: otherwise those that come first are stopped for being idle.
-        places = [placement_group([{one: 1}] * count, strategy="STRICT_SPREAD") for one in machine_types]
-        asked = {one.ready(): name for name, one in zip(machine_types, places, strict=True)}
+        places = [
+            placement_group([{machine_type: 1}] * count, strategy="STRICT_SPREAD")
+            for machine_type in machine_types
+        ]
+        asked = {place.ready(): name for name, place in zip(machine_types, places, strict=True)}
         try:
             _, missing = self._ray.wait(list(asked), num_returns=len(asked), timeout=wait_s)
         finally:
-            for one in places:
-                remove_placement_group(one)
+            for place in places:
+                remove_placement_group(place)
         if missing:
             name = asked[missing[0]]
             raise BadInput(

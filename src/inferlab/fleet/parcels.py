@@ -40,13 +40,13 @@ class Parcel:
     @property
     def digest(self) -> str:
         """The hash of all that is in it."""
-        text = "\n".join(f"{one.name}\0{one.size_bytes}\0{one.sha256}" for one in self.files)
+        text = "\n".join(f"{file.name}\0{file.size_bytes}\0{file.sha256}" for file in self.files)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
     @property
     def size_bytes(self) -> int:
         """What travels."""
-        return sum(one.size_bytes for one in self.files)
+        return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def place(parcel: Parcel) -> Path:
 def find(parcel: Parcel) -> Path | None:
     """The path that a user would name, if the whole parcel is here and is what it should be."""
     folder = place(parcel)
-    whole = all(_is(folder / one.name, one) for one in parcel.files)
+    whole = all(_is(folder / file.name, file) for file in parcel.files)
     return folder / parcel.main if whole else None
 
 
@@ -127,8 +127,8 @@ def unpack(parcel: Parcel, next_piece: Callable[[], bytes]) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
         try:
-            for one in parcel.files:
-                _write(_inside(part, one.name), one, next_piece)
+            for file in parcel.files:
+                _write(_inside(part, file.name), file, next_piece)
             _put(part, parcel)
         finally:
             shutil.rmtree(part, ignore_errors=True)

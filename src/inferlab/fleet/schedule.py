@@ -216,7 +216,7 @@ class Schedule:
 
     @property
     def _done(self) -> int:
-        return sum(one.status in ("done", "failed") for one in self.outcomes.values())
+        return sum(outcome.status in ("done", "failed") for outcome in self.outcomes.values())
 
     def _hear(self, message: Heard) -> None:
         slot = next((one for one in self._slots.values() if one.node.name == message.node), None)

@@ -28,7 +28,9 @@ class Site:
         self._plan, self._cluster, self._listen = plan, cluster, listener
         self.parcels = [pack_model(model), *([pack_file(plan.input_file)] if plan.input_file else [])]
         # A licence that was agreed to here holds for the user's other machines.
-        agreed = [one for one in plan.engines if has_environment(one) and environments.interpreter_of(one)]
+        agreed = [
+            engine for engine in plan.engines if has_environment(engine) and environments.interpreter_of(engine)
+        ]
         data = self.parcels[1].parcel if plan.input_file else None
         self.luggage = Luggage(self.parcels[0].parcel, data, tuple(agreed))
 
@@ -114,9 +116,9 @@ class FleetSweep:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
         outcomes = {one.cell.id: one for one in before}
         waiting: dict[tuple[str | None, int | None], list[Cell]] = {}
-        for one in cells:
-            if outcomes[one.id].status in ("pending", "cancelled"):
-                waiting.setdefault((one.machine_type, one.machine_number), []).append(one)
+        for cell in cells:
+            if outcomes[cell.id].status in ("pending", "cancelled"):
+                waiting.setdefault((cell.machine_type, cell.machine_number), []).append(cell)
         slots = [slot for kind in self._types for slot in self._slots(kind, waiting, outcomes)]
         schedule = Schedule(self, self._saver, self._listen, self._plan.seed)
         return Benchmark(self._plan, self._model, schedule.run(slots, before), self._saver.id)
@@ -131,7 +133,7 @@ class FleetSweep:
         free = list(kind.nodes)
         for (name, _), cells in waiting.items():
             if name == kind.name:
-                begun = {run.machine.node for one in cells for run in outcomes[one.id].runs}
+                begun = {run.machine.node for cell in cells for run in outcomes[cell.id].runs}
                 node = next((one for one in free if one.name in begun), free[0])
                 free.remove(node)
                 yield Slot(kind.name, node, deque(cells))

@@ -90,7 +90,7 @@ def write_bundle(
         packed[_MODEL].parcel if _MODEL in packed else None,
         packed[_INPUTS].parcel if _INPUTS in packed else None,
         locks,
-        tuple(dict.fromkeys(run.machine for one in stored.benchmark.outcomes for run in one.runs)),
+        tuple(dict.fromkeys(run.machine for outcome in stored.benchmark.outcomes for run in outcome.runs)),
     )
     try:
         with whole_file(path.resolve()) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -136,7 +136,7 @@ class Comparing:
     ) -> None:
         self._title, self._saver, self._listener = title, saver, listener
         #: What was cut short is measured again.
-        self._results = [one for one in before.results if not one.interrupted] if before else []
+        self._results = [result for result in before.results if not result.interrupted] if before else []
         self._failures: list[ComparisonFailure] = []
         self._of = 1
 

@@ -1,4 +1,4 @@
-"""A candidate against a baseline: interleaved where that can be measured again, else against its numbers."""
+"""A candidate against a baseline: interleaved where that can be measured again, else against its series or numbers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.lab.bundles import open_bundle
+from inferlab.lab.bundles import open_bundle, release_of
 from inferlab.lab.lab import Lab
 from inferlab.lab.lookup import Lookup, read_unchanged_model
-from inferlab.measure.unpaired import SavedResult, saved_result
-from inferlab.records import Listener, Plan, ignore
-from inferlab.records.comparison import ComparisonSweep
+from inferlab.lab.tracking import branch_entries, cell_key, latest_segments
+from inferlab.measure import intervals
+from inferlab.measure.change_points import LEAST_POINTS
+from inferlab.measure.unpaired import SavedResult, compare_with_series, saved_result
+from inferlab.records import Benchmark, Event, Listener, Plan, ignore
+from inferlab.records.comparison import Comparison, ComparisonSweep
+from inferlab.store.entries import Entry
 from inferlab.store.store import Store
 
 #: What the arms are called.
 LABELS = ("baseline", "candidate")
 # A baseline has one of each; core counts and batch sizes may be several.
+_TITLES_SHOWN = 5
 _ONE_OF_EACH = ("engines", "scenarios", "num_streams", "instances", "rates", "sequence_lengths")
 
 
@@ -32,29 +37,63 @@ class Baseline:
     results: Sequence[SavedResult]
     #: Why the baseline cannot be measured again; empty where it can.
     only_saved: str = ""
+    #: Its entry in the store, where its series may be; None where it came as a file.
+    entry: Entry | None = None
 
 
 def baseline_of_bundle(store: Store, path: Path, listener: Listener = ignore) -> Baseline:
     """The baseline that a bundle holds, with its model."""
     bundle, plan = open_bundle(store, path, listener=listener)
-    return Baseline(_single(plan, str(path)), Lookup(store).results(bundle.entry))
+    results = Lookup(store).results(bundle.entry)
+    return _measurable(Baseline(_single(plan, str(path)), results))
 
 
 def baseline_of_entry(store: Store, entry_id: str, listener: Listener = ignore) -> Baseline:
     """A benchmark of the store; its model may be another one by now."""
-    benchmark = Lookup(store).benchmark(entry_id).benchmark
-    only_saved = ""
+    lookup = Lookup(store)
+    benchmark = lookup.benchmark(entry_id).benchmark
+    held = Baseline(_single(benchmark.plan, entry_id), lookup.results(entry_id), entry=store.entry(entry_id))
     try:
         read_unchanged_model(benchmark, listener)
     except BadInput as error:
-        only_saved = str(error)
-    return Baseline(_single(benchmark.plan, entry_id), Lookup(store).results(entry_id), only_saved)
+        return replace(held, only_saved=str(error))
+    return _measurable(held)
+
+
+def baseline_of_branch(store: Store, branch: str, model: str, listener: Listener = ignore) -> Baseline | None:
+    """The newest benchmark of a model that is labelled with a branch; None where the branch has no benchmarks."""
+    entries = branch_entries(store, branch)
+    if not entries:
+        return None
+    path = Path(model)
+    whole = str(path.resolve()) if path.exists() else model
+    entry = next((entry for entry in entries if entry.title == whole), None) or next(
+        (entry for entry in entries if path.name and Path(entry.title).name == path.name), None
+    )
+    if entry is None:
+        titles = ", ".join(dict.fromkeys(entry.title for entry in entries[:_TITLES_SHOWN]))
+        raise BadInput(
+            f"The branch {branch} has no finished benchmark of {model}; it has those of {titles}. Name one by its "
+            "id: --baseline ID"
+        )
+    listener(Event("baseline", {"branch": branch, "entry": entry.id, "created_at": entry.created_at.isoformat()}))
+    return baseline_of_entry(store, entry.id, listener)
+
+
+def _measurable(held: Baseline) -> Baseline:
+    """The baseline with the release of its engine that it was measured with; as it is where that cannot be had."""
+    (engine,) = held.plan.engines
+    version = str(held.results[0].conditions.get("version") or "") if held.results else ""
+    try:
+        return replace(held, plan=replace(held.plan, engines=(release_of(engine, version),)))
+    except BadInput as error:
+        return replace(held, only_saved=f"it was measured with {engine} {version}, which is not here: {error}")
 
 
 def baseline_of_results(results: Sequence[SavedResult], name: str) -> Baseline:
     """Numbers of a file, which holds no model."""
-    conditions = [one.conditions for one in results]
-    if any(one.get("rate") for one in conditions):
+    conditions = [result.conditions for result in results]
+    if any(condition.get("rate") for condition in conditions):
         raise BadInput(f"{name} has response times of the scenario server. Name a bundle of it (inferlab export).")
     plan = Plan(
         results[0].model_source,
@@ -69,7 +108,7 @@ def baseline_of_results(results: Sequence[SavedResult], name: str) -> Baseline:
 
 
 def _values(conditions: Sequence[Mapping[str, Any]], name: str, default: Any = None) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(one.get(name) or default for one in conditions))
+    return tuple(dict.fromkeys(condition.get(name) or default for condition in conditions))
 
 
 def _single(plan: Plan, name: str) -> Plan:
@@ -93,13 +132,47 @@ def against_baseline(
     listener: Listener = ignore,
 ) -> ComparisonSweep:
     """The candidate against the baseline, at each of its core counts and batch sizes."""
-    candidate = replace(baseline.plan, model=model, engines=(engine,) if engine else baseline.plan.engines)
+    candidate = replace(baseline.plan, model=model, engines=(engine or baseline.engine,))
     if not baseline.only_saved:
         return lab.compare_all(baseline.plan, candidate, time_s, margin, listener, LABELS)
-    benchmark = lab.benchmark(replace(candidate, time_s=time_s, precision=None), listener)
+    # Only the same cell belongs to a series: with its own time, which -t limits.
+    series = _series(lab.store, baseline) if candidate.time_s <= time_s else {}
+    benchmark = lab.benchmark(candidate if series else replace(candidate, time_s=time_s, precision=None), listener)
+    if series and (compared := _with_series(benchmark, series, margin)) is not None:
+        return replace(compared, id=benchmark.id)
     measured = [saved_result(LABELS[1], benchmark, outcome) for outcome in benchmark.outcomes]
     failures = [outcome.failure.message for outcome in benchmark.outcomes if outcome.failure]
     if failures:
         raise EngineFailed(failures[0])
     sweep = lab.compare_saved(baseline.results, [one for one in measured if one is not None], margin)
-    return replace(sweep, interrupted=any(one.status != "done" for one in benchmark.outcomes), id=benchmark.id)
+    return replace(
+        sweep, interrupted=any(outcome.status != "done" for outcome in benchmark.outcomes), id=benchmark.id
+    )
+
+
+_Points = tuple[float, ...]
+
+
+def _series(store: Store, baseline: Baseline) -> dict[tuple[str, ...], _Points]:
+    """What the baseline's series took since it changed last, where it has enough points, by what points share."""
+    if baseline.entry is None:
+        return {}
+    segments = latest_segments(store, baseline.entry)
+    return {key: points for key, points in segments.items() if len(points) >= LEAST_POINTS}
+
+
+def _with_series(
+    benchmark: Benchmark, series: Mapping[tuple[str, ...], _Points], margin: float
+) -> ComparisonSweep | None:
+    """Every cell against its series; None where one has none, or was not measured."""
+    measured = [(outcome, saved_result(LABELS[1], benchmark, outcome)) for outcome in benchmark.outcomes]
+    alpha = intervals.ALPHA / max(1, len(measured))
+    compared: list[Comparison] = []
+    for outcome, result in measured:
+        if result is None or outcome.status != "done":
+            return None
+        points = series.get(cell_key(outcome.cell, outcome.runs[0]))
+        if points is None:
+            return None
+        compared.append(compare_with_series(LABELS[0], points, result, margin, alpha))
+    return ComparisonSweep(tuple(compared))

@@ -66,7 +66,7 @@ def resumed(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
         raise BadInput(f"The model {saved.model.source} has changed since it was measured. Measure it again.")
     if (now.sweep.prompts and now.sweep.prompts.digest) != (saved.prompts and saved.prompts.digest):
         raise BadInput(f"The prompts {saved.plan.prompts_file} have changed since then. Measure it again.")
-    if {one.cell.id for one in now.sweep.outcomes} != {one.cell.id for one in saved.outcomes}:
+    if {outcome.cell.id for outcome in now.sweep.outcomes} != {outcome.cell.id for outcome in saved.outcomes}:
         raise BadInput(f"{saved.id} was begun on a machine with other cores. Measure it again.")
     return replace(now, sweep=saved)
 
@@ -74,8 +74,8 @@ def resumed(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
 def run_generation(planned: PlannedGeneration, saver: Saver, listener: Listener) -> GenerationSweep:
     """Measure what is not done or failed yet, in random order; Ctrl-C leaves the rest pending."""
     sweep = planned.sweep
-    outcomes = {one.cell.id: one for one in sweep.outcomes}
-    waiting = [one.cell for one in sweep.outcomes if one.status in ("pending", "cancelled")]
+    outcomes = {outcome.cell.id: outcome for outcome in sweep.outcomes}
+    waiting = [outcome.cell for outcome in sweep.outcomes if outcome.status in ("pending", "cancelled")]
     # In random order, so that a machine that slows down with time does not slow down one end of the table.
     random.Random(sweep.plan.seed).shuffle(waiting)  # noqa: S311  for fairness, no secret
     done = len(outcomes) - len(waiting)

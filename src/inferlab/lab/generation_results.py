@@ -16,7 +16,14 @@ from inferlab.measure.generation.capacity import find_generation_capacity
 from inferlab.measure.generation.comparison import GenerationComparisonJob, compare_generations
 from inferlab.measure.generation.recommendation import choose
 from inferlab.measure.generation.reference import GenerationJob, make_generation_job
-from inferlab.options.generation import GENERATION, make_generation_plan
+from inferlab.model.generative import names_generative, read_generative
+from inferlab.options.generation import (
+    GENERATION,
+    ONLY_GENERATION,
+    generation_values,
+    make_generation_plan,
+    names_tokens,
+)
 from inferlab.records import Event, Listener
 from inferlab.records.generation import GenerationCell, GenerationOutcome, GenerationPlan, GenerationSweep
 from inferlab.records.generation_results import (
@@ -39,6 +46,23 @@ _CLOSE = 1.1
 _LEAST_FINAL_S = 5.0
 
 
+def concerns_tokens(models: Sequence[str], given: Mapping[str, Any], slo: str = "") -> bool:
+    """Whether a request is about generating tokens: by its models, or by the engines, options or objective given.
+
+    Refuses options and objectives of generation for a model that does not generate.
+    """
+    if any(map(names_generative, models)) or any(map(registry.only_generates, given.get("engine", ()))):
+        return True
+    named = [f"The option {name}" for name in given if name in ONLY_GENERATION]
+    named += [f"The objective '{slo}'"] if names_tokens(slo) else []
+    for model in models if named else ():
+        try:
+            read_generative(model)
+        except BadInput as error:
+            raise BadInput(f"{named[0]} is for models that generate tokens. {error}") from error
+    return bool(named)
+
+
 def generation_arms(
     models: Sequence[str], values: Mapping[str, Any], own: Sequence[Mapping[str, Any]]
 ) -> tuple[GenerationPlan, GenerationPlan]:
@@ -50,10 +74,9 @@ def generation_arms(
         raise BadInput(f"Two engines are compared, not {len(engines)}: {', '.join(engines)}.")
     plans = []
     for index, settings in enumerate(own):
+        generation_values("compare", {name: value for name, value in settings.items() if name != "model"})
         arm = {**values, **({"engine": (engines[min(index, len(engines) - 1)],)} if engines else {})}
         for name, value in settings.items():
-            if name not in GENERATION and name != "model":
-                raise BadInput(f"A model that generates tokens has no option '{name}'.")
             arm[name] = value
         # Engine options of an arm add to the common ones.
         pairs = (*values.get("engine_option", ()), *settings.get("engine_option", ()))
@@ -121,7 +144,7 @@ def recommend_generation(
     slo, plan = plan.slo, replace(plan, slo=())
     planned = _grid(plan, time_s, listener)
     sweep = run_generation(planned, lab.new_saver(listener), listener)
-    interrupted = any(one.status in ("pending", "cancelled") for one in sweep.outcomes)
+    interrupted = any(outcome.status in ("pending", "cancelled") for outcome in sweep.outcomes)
     found = choose(sweep, slo)
     final: GenerationComparison | None = None
     left_s = time_s - (time.monotonic() - began)

@@ -114,7 +114,7 @@ class Lab:
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
         validate_plan(plan)
         model = read_unchanged_model(stored.benchmark, listener)
-        before = [drop_cut_runs(one) for one in outcomes]
+        before = [drop_cut_runs(outcome) for outcome in outcomes]
         left = [one.cell for one in before if one.status == "pending"]
         saver = self.new_saver(listener, stored.id)
         with (
@@ -473,7 +473,7 @@ class Lab:
         goal = asked.goal
         # A speed is confirmed on the engine that it is the goal on, whatever else is measured.
         needed = plan.engines[:1] if goal is not None and goal.speedup is not None else ()
-        engines = (*needed, *(one for one in asked.engines if one not in needed))
+        engines = (*needed, *(engine for engine in asked.engines if engine not in needed))
         found, version = made_of(
             found,
             nearest,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from inferlab.errors import BadInput
-from inferlab.measure.unpaired import SavedResult, saved_result
+from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, saved_result
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Listener, Model, Outcome
 from inferlab.records.comparison import ComparisonSweep
@@ -61,6 +61,13 @@ class Lookup:
             raise BadInput(f"{found.id} is a {found.kind}, not a benchmark. See it with: inferlab show {found.id}")
         return found
 
+    def _measured(self, name: str) -> Stored:
+        """The benchmark whose results are to be compared with others."""
+        entry_id = name.partition("#")[0]
+        if str(self.store.headings([entry_id])[0].kind).startswith(GENERATION):
+            raise BadInput(f"{entry_id} is of a model that generates tokens. {COMPARE_LIVE}")
+        return self.benchmark(entry_id)
+
     def has(self, name: str) -> bool:
         """Whether a name means an entry of the store, or a cell of one, rather than a model."""
         entry_id = name.partition("#")[0]
@@ -69,7 +76,7 @@ class Lookup:
 
     def result(self, name: str) -> SavedResult:
         """One result of a benchmark: its only one, or that whose number, counted from 1, follows a #."""
-        benchmark = self.benchmark(name.partition("#")[0]).benchmark
+        benchmark = self._measured(name).benchmark
         outcome = choose_result(name, benchmark.outcomes)
         result = saved_result(name, benchmark, outcome)
         if result is None:
@@ -78,7 +85,7 @@ class Lookup:
 
     def results(self, name: str) -> list[SavedResult]:
         """All results of a benchmark that were measured, or the one whose number follows a #."""
-        benchmark = self.benchmark(name.partition("#")[0]).benchmark
+        benchmark = self._measured(name).benchmark
         if "#" in name or len(benchmark.outcomes) == 1:
             return [self.result(name)]
         known = [saved_result(name, benchmark, outcome) for outcome in benchmark.outcomes]
@@ -113,7 +120,7 @@ class Lookup:
         for entry in self.store.history(_LOOKED_THROUGH):
             if entry.kind == GENERATION:
                 sweep = self._record(entry.id, GenerationSweep, "a generation")
-                if any(one.status in ("pending", "cancelled") for one in sweep.outcomes):
+                if any(outcome.status in ("pending", "cancelled") for outcome in sweep.outcomes):
                     return sweep
         raise BadInput(f"No generation is unfinished in the store {self.store.name}. See: inferlab history")
 

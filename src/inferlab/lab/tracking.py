@@ -64,13 +64,13 @@ def with_changes(series: Series) -> Series:
     """The series with the places where it changed."""
     changes = tuple(
         ChangePoint(
-            one.index,
-            one.ratio,
-            one.p_value,
-            series.points[one.index - 1].entry_id,
-            series.points[one.index].entry_id,
+            change_point.index,
+            change_point.ratio,
+            change_point.p_value,
+            series.points[change_point.index - 1].entry_id,
+            series.points[change_point.index].entry_id,
         )
-        for one in change_points([point.value for point in series.points])
+        for change_point in change_points([point.value for point in series.points])
     )
     return replace(series, changes=changes, enough=len(series.points) >= LEAST_POINTS)
 

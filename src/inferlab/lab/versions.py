@@ -243,7 +243,7 @@ def predicted(recipe: Recipe, engine: str, basis: Basis) -> float | None:
         gains.append(predict(performance, basis.loss, recipe.pruning.layers).estimated_speedup)
     if recipe.quantization is not None:
         gains.append(int8_speedup(performance) if recipe.quantization.scheme == "static" else None)
-    return None if None in gains else math.prod(one for one in gains if one is not None)
+    return None if None in gains else math.prod(gain for gain in gains if gain is not None)
 
 
 def expected_accuracy(recipe: Recipe, basis: Basis) -> float | None:

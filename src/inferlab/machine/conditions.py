@@ -275,7 +275,7 @@ def memory(system: System) -> Fact:
     available = machine.memory_field("MemAvailable", system.root)
     found = [_limit(folder) for folder in machine.cgroup_folders("memory", system.root)]
     limits = [one for one in found if one and (total is None or one[0] < total)]
-    limit, free = min(limits, key=lambda one: one[1], default=(None, None))
+    limit, free = min(limits, key=lambda limit: limit[1], default=(None, None))
     usable = min((count for count in (available, free) if count is not None), default=None)
     data = {"total_bytes": total, "available_bytes": available, "limit_bytes": limit, "usable_bytes": usable}
     if usable is None:

@@ -123,7 +123,7 @@ def contending(known: Known) -> list[Candidate]:
         return left
     simpler = [one for one in left if known[one].keeps and one.simplicity < best.simplicity]
     ties = [one for one in simpler if _may_tie(known[one], known[best], sigma)]
-    first = [best, *sorted(ties, key=lambda one: one.simplicity)]
+    first = [best, *sorted(ties, key=lambda tie: tie.simplicity)]
     return first + [one for one in left if one not in first]
 
 

@@ -252,9 +252,9 @@ def _curve(objective: Objective, trials: Sequence[Trial]) -> tuple[RatePoint, ..
 
 
 def _rate_point(readings: list[Reading], load: float, objective: Objective) -> RatePoint:
-    waited_s = np.concatenate([one.responses_s for one in readings])
-    responses_s = np.concatenate([_with_unserved(one) for one in readings])
-    services_s = np.concatenate([one.services_s for one in readings])
+    waited_s = np.concatenate([reading.responses_s for reading in readings])
+    responses_s = np.concatenate([_with_unserved(reading) for reading in readings])
+    services_s = np.concatenate([reading.services_s for reading in readings])
     names = [*STATISTICS, *(() if objective.statistic in STATISTICS else (objective.statistic,))]
     # What was given up had waited for longer than the limit, so that the objective is judged even where its
     # statistic is unknown.
@@ -286,7 +286,9 @@ def _search_findings(
     if "none" in reaches and len(set(reaches)) > 1:
         found.append(Finding("some-out-of-reach", {"processes": reaches.count("none"), "of": len(trials)}))
     if "saturation" in reaches:
-        tried = max(one.readings[-1].rate / one.saturation_rate for one in trials if one.reach == "saturation")
+        tried = max(
+            trial.readings[-1].rate / trial.saturation_rate for trial in trials if trial.reach == "saturation"
+        )
         data = {"processes": reaches.count("saturation"), "of": len(trials), "tried": tried}
         found.append(Finding("kept-to-saturation", data))
     if "bound" in reaches:

@@ -185,7 +185,7 @@ def deviates(error: float | None, metric: Metric) -> bool:
 def worst(checks: Sequence[OutputCheck]) -> OutputCheck:
     """The check that says most against the outputs: a mismatch, then one not made, then the largest error."""
     severity = {"mismatch": 2, "unchecked": 1, "match": 0}
-    return max(checks, key=lambda one: (severity[one.status], (one.error or 0.0) / (one.tolerance or 1.0)))
+    return max(checks, key=lambda check: (severity[check.status], (check.error or 0.0) / (check.tolerance or 1.0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def _make_reference(
             batch_size=own,
             shapes={name: list(value.shape) for name, value in portions[0][0].items()},
             options=options,
-            outputs=[one.name for one in model.outputs],
+            outputs=[output.name for output in model.outputs],
         )
         number = 0
         results: list[Arrays] = []
@@ -311,7 +311,7 @@ def read_cached(path: Path, count: int) -> tuple[Arrays, ...] | None:
 
 def cache_outputs(path: Path, outputs: Sequence[Arrays]) -> None:
     """Keep the outputs; a full disk or a read-only folder costs only the cache."""
-    arrays = {f"{number}/{name}": value for number, one in enumerate(outputs) for name, value in one.items()}
+    arrays = {f"{number}/{name}": value for number, output in enumerate(outputs) for name, value in output.items()}
     if sum(value.nbytes for value in arrays.values()) > _CACHE_BYTES // 4:
         return
     try:

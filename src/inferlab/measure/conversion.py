@@ -146,7 +146,7 @@ def _fastest(
         with contextlib.suppress(InferlabError):
             seconds[number] = min(seconds[number], call_s(files[number]))
     fastest = seconds.index(min(seconds))
-    ms = {files[number].path.stem: one * 1e3 for number, one in enumerate(seconds) if math.isfinite(one)}
+    ms = {files[number].path.stem: second * 1e3 for number, second in enumerate(seconds) if math.isfinite(second)}
     listener(Event("chosen", {"engine": wanted.launch.name, "chosen": files[fastest].path.stem, "ms": ms}))
     if ms:
         with contextlib.suppress(OSError), whole_file(_choice_file(wanted, folder)) as out:

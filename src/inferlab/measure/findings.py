@@ -50,12 +50,12 @@ class Disturbance:
 
 def disturbances(runs: Sequence[Watched], num_cores: int) -> list[Disturbance]:
     """The causes that are worth a word."""
-    stretches = [one for run in runs for one in _stretches(run) if one.span_s > 0]
-    total_s = sum(one.span_s for one in stretches) * num_cores
+    stretches = [stretch for run in runs for stretch in _stretches(run) if stretch.span_s > 0]
+    total_s = sum(stretch.span_s for stretch in stretches) * num_cores
     found = []
     for counter, limit in WORTH_A_WORD.items():
-        lost_s = sum(one.counters.get(counter, 0.0) for one in stretches)
-        touched = sum(counter in _touching(one, num_cores) for one in stretches)
+        lost_s = sum(stretch.counters.get(counter, 0.0) for stretch in stretches)
+        touched = sum(counter in _touching(stretch, num_cores) for stretch in stretches)
         if total_s and lost_s / total_s > limit:
             whole_s = max(total_s, _thread_s(stretches)) if counter == "run_queue_wait_s" else total_s
             share = lost_s / whole_s
@@ -81,7 +81,7 @@ def _stretches(run: Watched) -> Iterator[_Stretch]:
 
 def _thread_s(stretches: Sequence[_Stretch]) -> float:
     """The time that threads ran or waited: with more threads than cores it is more than the cores have."""
-    return sum(one.counters.get(name, 0.0) for one in stretches for name in ("run_queue_wait_s", "cpu_s"))
+    return sum(stretch.counters.get(name, 0.0) for stretch in stretches for name in ("run_queue_wait_s", "cpu_s"))
 
 
 def touching(window: Window, num_cores: int) -> list[str]:
@@ -135,16 +135,18 @@ def find_all(outcome: Outcome) -> tuple[Finding, ...]:
 
 def find_in_all(outcomes: Sequence[Outcome]) -> list[tuple[Finding, ...]]:
     """What `find_all` says of each outcome; noise that several of them met is told of all in the same words."""
-    return with_joint_noise([find_all(one) for one in outcomes])
+    return with_joint_noise([find_all(outcome) for outcome in outcomes])
 
 
 def with_joint_noise(found: list[tuple[Finding, ...]]) -> list[tuple[Finding, ...]]:
     """The findings of several cells, in which noise that several of them met is told in the same words."""
     for code in (*_CODES.values(), "waited-for-each-other", "clock-changed"):
-        same = [one for findings in found for one in findings if one.code == code]
+        same = [finding for findings in found for finding in findings if finding.code == code]
         if len(same) > 1:
             joint = _joint(code, same)
-            found = [tuple(joint if one.code == code else one for one in findings) for findings in found]
+            found = [
+                tuple(joint if finding.code == code else finding for finding in findings) for findings in found
+            ]
     return found
 
 
@@ -241,11 +243,15 @@ def _requests(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
 def noise(runs: Sequence[Watched], num_cores: int, crowded: bool = False) -> list[Finding]:
     """What disturbed runs; `crowded` says that they had more threads than cores by their own choice."""
     found = []
-    for one in disturbances(runs, num_cores):
-        code = _CODES[one.counter]
+    for disturbance in disturbances(runs, num_cores):
+        code = _CODES[disturbance.counter]
         if code == "waited-for-cpu" and crowded:
             code = "waited-for-each-other"
-        found.append(Finding(code, {"share": one.share, "touched": one.touched, "windows": one.windows}))
+        found.append(
+            Finding(
+                code, {"share": disturbance.share, "touched": disturbance.touched, "windows": disturbance.windows}
+            )
+        )
     change = clock_change(runs)
     if change is not None:
         found.append(Finding("clock-changed", {"change": change}))

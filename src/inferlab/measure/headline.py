@@ -36,7 +36,7 @@ def ms_per_item(
 
 def best_is(scenarios: Iterable[str]) -> str:
     """What "best" means among cells of these scenarios, in words."""
-    known = {statistic(one) for one in scenarios}
+    known = {statistic(scenario) for scenario in scenarios}
     if known == {"mean"}:
         return "highest throughput"
     return "lowest median latency per item" if known == {"median"} else "lowest time per item"

@@ -197,7 +197,7 @@ class PairedComparison:
                 one.pause()
             self._check(processes, outputs)
             made_s, turns_began = time.monotonic() - began, time.monotonic()
-            turn_s = max(shortest_turn_s(one, self._job.time_s) for one in processes.values())
+            turn_s = max(shortest_turn_s(process, self._job.time_s) for process in processes.values())
             order = self._order(made_s, turn_s)
             for number, arm in enumerate(order):
                 processes[arm].resume()
@@ -418,7 +418,10 @@ def _turns(run: Run, metric: TimeMetric) -> Iterator[tuple[int, float]]:
         if metric == "response":
             responses = responses_ns(window)
             if len(responses):
-                yield min(one.starts_ns[0] for one in window.streams if len(one)), math.log(np.median(responses))
+                yield (
+                    min(stream.starts_ns[0] for stream in window.streams if len(stream)),
+                    math.log(np.median(responses)),
+                )
             continue
         streams = [stream for stream in settled(window).streams if len(stream)]
         if streams:

@@ -109,7 +109,7 @@ def bracket(rungs: Sequence[int], values: Sequence[float], limit: float) -> tupl
     found = crossing(rungs, values, limit)
     if found is None:
         return None
-    return max(one for one in rungs if one <= found), min(one for one in rungs if one > found)
+    return max(rung for rung in rungs if rung <= found), min(rung for rung in rungs if rung > found)
 
 
 def next_rung(
@@ -290,7 +290,9 @@ class Prober(RateLadder):
         window = self._complete(self._process.measure(seconds))
         self._services_s = _services_s(window)
         self.saturation_rate = sum(
-            len(one) * 1e9 / (one.ends_ns[-1] - one.starts_ns[0]) for one in window.streams if len(one)
+            len(stream) * 1e9 / (stream.ends_ns[-1] - stream.starts_ns[0])
+            for stream in window.streams
+            if len(stream)
         )
 
     def predict(self) -> float:
@@ -327,7 +329,7 @@ class Prober(RateLadder):
         last_s = float(arrivals_ns[-1]) / 1e9
         most_s = last_s + max(_OVERTIME * last_s, self._objective.limit_s)
         window = self._complete(self._process.serve(arrivals_ns, most_s))
-        served_s = np.concatenate([latencies_ns(one) for one in window.streams]) / 1e9
+        served_s = np.concatenate([latencies_ns(stream) for stream in window.streams]) / 1e9
         given_up_s = most_s - arrivals_ns[len(served_s) :] / 1e9
         return Reading(rate, np.concatenate([served_s, given_up_s]), _services_s(window))
 
@@ -338,4 +340,4 @@ class Prober(RateLadder):
 
 
 def _services_s(window: Window) -> NDArray[np.float64]:
-    return np.concatenate([service_ns(one) for one in window.streams]) / 1e9
+    return np.concatenate([service_ns(stream) for stream in window.streams]) / 1e9

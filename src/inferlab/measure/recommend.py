@@ -208,7 +208,7 @@ def _engines(search: Search) -> tuple[list[str], dict[str, str]]:
 
 
 def _installed() -> list[EngineInfo]:
-    return [one for one in registry.list_engines() if one.name != "fake"]
+    return [engine for engine in registry.list_engines() if engine.name != "fake"]
 
 
 def _cannot(engine: EngineInfo, kind: str) -> str:
@@ -301,7 +301,7 @@ def _figures(candidate: Candidate, runs: Sequence[Run], objective: Objective | N
         objective_s=value_s(objective, times_s) if objective else None,
         batches=len(times_s),
         check=worst([run.check for run in runs]),
-        lost_share=sum(one.share for one in disturbances(runs, candidate.num_cores)),
+        lost_share=sum(disturbance.share for disturbance in disturbances(runs, candidate.num_cores)),
     )
 
 
@@ -340,7 +340,7 @@ def _standings(explorer: Explorer, finals: Finals) -> dict[Candidate, Standing]:
             standings[one] = kept if known[one].keeps else "missed"
         else:
             standings[one] = "spared" if record.spared_by else "untried"
-    rest = [one for one in finalists if one != winner]
+    rest = [finalist for finalist in finalists if finalist != winner]
     if winner and rest:
         standings[_next_best(rest, winner, finals.comparisons)] = "runner-up"
     return standings

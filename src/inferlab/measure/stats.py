@@ -101,7 +101,7 @@ def service_ns(stream: Samples) -> NDArray[np.int64]:
 def _unserved(run: Run) -> int:
     """How many of the requests that were due were not served; 0 where requests do not arrive by themselves."""
     served = [sum(map(len, window.streams)) for window in run.windows]
-    return sum(max(0, (one.arrivals or 0) - count) for one, count in zip(run.windows, served, strict=True))
+    return sum(max(0, (window.arrivals or 0) - count) for window, count in zip(run.windows, served, strict=True))
 
 
 def median_ms(run: Run) -> float:
@@ -142,7 +142,8 @@ def _served_rate(run: Run, rate: float) -> float:
     windows = [[stream for stream in window.streams if stream.scheduled_ns] for window in run.windows]
     count = sum(len(stream) for streams in windows for stream in streams)
     spans_ns = sum(
-        max(one.ends_ns[-1] for one in streams) - min(one.scheduled_ns[0] for one in streams if one.scheduled_ns)
+        max(stream.ends_ns[-1] for stream in streams)
+        - min(stream.scheduled_ns[0] for stream in streams if stream.scheduled_ns)
         for streams in windows
         if streams
     )
@@ -185,7 +186,7 @@ def seconds(window: Window) -> float:
     streams = [stream for stream in window.streams if stream.starts_ns]
     if not streams:
         return 0.0
-    return (max(one.ends_ns[-1] for one in streams) - min(one.starts_ns[0] for one in streams)) / 1e9
+    return (max(stream.ends_ns[-1] for stream in streams) - min(stream.starts_ns[0] for stream in streams)) / 1e9
 
 
 def typical_call_s(windows: Sequence[Window]) -> float | None:

@@ -129,19 +129,19 @@ def _telling(keys: Collection[tuple[str, ...]], length: int) -> list[int]:
     telling = list(range(length))
     for index in reversed(range(length)):
         others = [one for one in telling if one != index]
-        if len({tuple(key[one] for one in others) for key in keys}) == len(keys):
+        if len({tuple(key[other] for other in others) for key in keys}) == len(keys):
             telling = others
     return telling
 
 
 def _is_what_differs(name: str, a: Sequence[SavedResult], b: Sequence[SavedResult]) -> bool:
     """Whether each sweep has one value of a condition, and they differ: that is then what is compared."""
-    values = [{str(one.conditions.get(name)) for one in results} for results in (a, b)]
+    values = [{str(result.conditions.get(name)) for result in results} for results in (a, b)]
     return len(values[0]) == len(values[1]) == 1 and values[0] != values[1]
 
 
 def _by_conditions(results: Sequence[SavedResult], names: Sequence[str]) -> dict[tuple[str, ...], SavedResult]:
-    found = {tuple(str(one.conditions.get(name)) for name in names): one for one in results}
+    found = {tuple(str(result.conditions.get(name)) for name in names): result for result in results}
     if len(found) < len(results):
         name = results[0].label
         raise BadInput(f"{name} has several cells of the same conditions. Name one of them: {name}#1")

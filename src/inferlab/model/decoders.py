@@ -92,7 +92,7 @@ def read_decoders(path: Path, source: str) -> Decoders:
         tensors=tuple(
             tensor for file, graph in graphs.items() if file != parts.with_past for tensor in graph.tensors
         ),
-        encoder_parameters=sum(one[1] for one in graphs[parts.encoder].tensors) if parts.encoder else 0,
+        encoder_parameters=sum(tensor[1] for tensor in graphs[parts.encoder].tensors) if parts.encoder else 0,
         takes=past_present.TAKES[encoder.input.name] if encoder else "",
         bands=bands if isinstance(bands, int) else None,
         layers=len(own) // 2,
@@ -114,7 +114,7 @@ def _decoder(graph: Graph, file: str) -> Decoder:
 
 
 def _ports(ports: Sequence[GraphPort]) -> list[Port]:
-    return [Port(one.name, one.dtype, list(one.dims)) for one in ports]
+    return [Port(port.name, port.dtype, list(port.dims)) for port in ports]
 
 
 def _read(file: Path) -> Graph:
@@ -146,7 +146,7 @@ def _read_onnx(file: Path) -> Graph:
 
     def ports(values: Sequence[object]) -> tuple[GraphPort, ...]:
         specs = [describe.tensor_spec(value) for value in values]  # type: ignore[arg-type]
-        return tuple(GraphPort(one.name, one.dtype, one.dims or ()) for one in specs)
+        return tuple(GraphPort(spec.name, spec.dtype, spec.dims or ()) for spec in specs)
 
     return Graph(ports(fed_inputs(proto.graph)), ports(proto.graph.output), tuple(tensors), heads, hidden)
 

@@ -70,6 +70,24 @@ def read_generative(name: str, listener: Listener = ignore) -> GenerativeModel:
     )
 
 
+def names_generative(name: str) -> bool:
+    """Whether a source can only mean a model that generates, as far as its name and files tell; fetches nothing."""
+    if name.startswith("demo:"):
+        return name.removeprefix("demo:") in demo.GENERATIVE
+    if "://" in name:
+        return name.partition("?")[0].lower().endswith(".gguf")
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return past_present.looks_generative(str(path))
+        if not path.is_file():
+            return name.lower().endswith(".gguf")
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF" or name.lower().endswith(".gguf")
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 def _folder(name: str, listener: Listener) -> Path | None:
     """The folder that a source names, if it names one."""
     if name.startswith("demo:"):
@@ -110,7 +128,7 @@ def _of_gguf(path: Path, source: str) -> GenerativeModel:
     kv_heads = _per_layer(file, f"{architecture}.attention.head_count_kv", layers, max(heads))
     usual = hidden // max(heads)
     key_size, value_size = number("attention.key_length", usual), number("attention.value_length", usual)
-    groups = _groups((one.type, one.parameters, one.size_bytes) for one in file.tensors)
+    groups = _groups((tensor.type, tensor.parameters, tensor.size_bytes) for tensor in file.tensors)
     return GenerativeModel(
         kind="gguf",
         source=source,

@@ -64,7 +64,7 @@ def loads(text: str, name: str) -> Recipe:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        found = {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        found = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         return {name: one for name, one in found.items() if not _empty(one)}
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
@@ -86,9 +86,9 @@ def _record(kind: Any, content: Any, place: str) -> Any:
             near = difflib.get_close_matches(key, hints, n=1)
             hint = f"Did you mean '{near[0]}'?" if near else f"Allowed are {', '.join(hints)}."
             raise BadInput(f"there is no key '{place}{key}'. {hint}")
-    for one in fields(kind):
-        if one.default is MISSING and one.default_factory is MISSING and one.name not in content:
-            raise BadInput(f"{place}{one.name} is missing.")
+    for field in fields(kind):
+        if field.default is MISSING and field.default_factory is MISSING and field.name not in content:
+            raise BadInput(f"{place}{field.name} is missing.")
     return kind(**{key: _value(hints[key], value, f"{place}{key}") for key, value in content.items()})
 
 
@@ -100,7 +100,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _value(hint: Any, value: Any, place: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        (inner,) = (one for one in arguments if one is not type(None))
+        (inner,) = (argument for argument in arguments if argument is not type(None))
         return None if value is None else _value(inner, value, place)
     if is_dataclass(hint):
         return _record(hint, value, f"{place}.")

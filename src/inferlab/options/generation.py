@@ -9,13 +9,23 @@ from typing import Annotated, Any, TypedDict, get_args
 from inferlab.errors import BadInput
 from inferlab.options.kinds import File, Kind, Share, Whole, Word, refusal
 from inferlab.options.option import Option, declared
-from inferlab.options.plan import PLAN, Count, Some, StrPath
+from inferlab.options.plan import (
+    COMPARISON,
+    PLAN,
+    ComparisonKeywords,
+    Count,
+    PlanKeywords,
+    Some,
+    StrPath,
+)
 from inferlab.records.generation import GenerationPlan, GenerationScenario, TokenLimit, TokenMetric
 from inferlab.records.generation_results import ComparedMetric
 
 _COMMAND = ("generate",)
 # Those that also measure models that generate.
 _ALL = ("generate", "compare", "capacity", "recommend")
+_OTHERS = ("compare", "capacity", "recommend")
+_OF_TOKENS = dict.fromkeys(_OTHERS, "Of a model that generates, the tokens of the prompt.")
 _LIMIT = re.compile(r"(?P<metric>ttft|tpot|e2e)(<=?|≤)(?P<number>\d+(\.\d+)?|\.\d+)(?P<unit>us|µs|μs|ms|s)")
 _UNITS_S = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
 _EXAMPLE = "Write it as ttft<500ms,tpot<50ms (also e2e), with us, ms or s, and quote it: the shell reads a bare <."
@@ -42,7 +52,7 @@ class TokenLimits(Kind):
 
     def collect(self, values: Sequence[Any]) -> tuple[TokenLimit, ...]:
         """One limit of each metric at most."""
-        metrics = [one.metric for one in values]
+        metrics = [value.metric for value in values]
         for metric in metrics:
             if metrics.count(metric) > 1:
                 raise ValueError(f"The objective has two limits of {metric}. Give one.")
@@ -77,10 +87,9 @@ def names_tokens(slo: str) -> bool:
     return any(metric in slo.lower() for metric in get_args(TokenMetric))
 
 
-class GenerationKeywords(TypedDict, total=False):
-    """The keywords of a generation; those without a declaration are a plan's."""
+class TokenKeywords(TypedDict, total=False):
+    """What a model that generates gets, in every command that measures one."""
 
-    engine: Some[str]
     prompt: Annotated[
         Some[int],
         Option(
@@ -90,6 +99,7 @@ class GenerationKeywords(TypedDict, total=False):
             "Tokens of the prompt; the ids are random, new for each repetition and the same for every engine.",
             field="prompt_tokens",
             label="prompt length",
+            help_of=_OF_TOKENS,
             metavar="32,512",
             swept=True,
             commands=_ALL,
@@ -104,6 +114,7 @@ class GenerationKeywords(TypedDict, total=False):
             "Tokens to generate, greedily; the end-of-sequence token does not end it.",
             field="new_tokens",
             label="number of new tokens",
+            help_of=dict.fromkeys(_OTHERS, "Tokens to generate."),
             metavar="32,128",
             swept=True,
             commands=_ALL,
@@ -132,7 +143,7 @@ class GenerationKeywords(TypedDict, total=False):
             field="prompts_file",
             unset="random token ids",
             metavar="FILE.jsonl",
-            commands=("generate", "capacity"),
+            commands=_ALL,
             remote=False,
         ),
     ]
@@ -144,9 +155,35 @@ class GenerationKeywords(TypedDict, total=False):
             "Model and inputs",
             "The sound that an encoder hears: a WAV file, 16-bit PCM.",
             metavar="FILE.wav",
+            commands=_ALL,
             remote=False,
         ),
     ]
+
+
+class AttainmentKeywords(TypedDict, total=False):
+    """What a search for the highest rate of requests has."""
+
+    attainment: Annotated[
+        float,
+        Option(
+            ("--attainment",),
+            Share(),
+            "Measuring",
+            "The share of the requests that must meet the objective, where the highest rate is searched.",
+            help_of={
+                "capacity": "Of a model that generates, the share of the requests that must meet the objective."
+            },
+            commands=("generate", "capacity"),
+            default=0.9,
+        ),
+    ]
+
+
+class GenerationKeywords(TokenKeywords, AttainmentKeywords, total=False):
+    """The keywords of a generation; those without a declaration are a plan's."""
+
+    engine: Some[str]
     scenario: Annotated[
         str,
         Option(
@@ -167,17 +204,6 @@ class GenerationKeywords(TypedDict, total=False):
             "enough requests do.",
             label="objective",
             many="commas",
-        ),
-    ]
-    attainment: Annotated[
-        float,
-        Option(
-            ("--attainment",),
-            Share(),
-            "Where and how to run",
-            "The share of the requests that must meet the objective, where the highest rate is searched.",
-            commands=("generate", "capacity"),
-            default=0.9,
         ),
     ]
     batch_size: Some[int | None]
@@ -213,6 +239,8 @@ def _shared(keyword: str) -> Option:
         help=_HELP.get(keyword, option.help),
         unset=_UNSET.get(keyword, option.unset),
         default=getattr(GenerationPlan(""), option.field),
+        # What a search leaves open, its plan leaves to the search.
+        search="",
         metavar="1,4" if keyword == "batch_size" else option.metavar,
     )
 
@@ -220,9 +248,10 @@ def _shared(keyword: str) -> Option:
 # Its scenarios are its own.
 _OF_PLAN = {keyword: option for keyword, option in PLAN.items() if keyword != "scenario"}
 _OWN = declared(GenerationKeywords, GenerationPlan(""), _OF_PLAN, _COMMAND)
-#: By keyword, in the order of the keywords.
+#: By keyword; copied commands have them in this order.
 GENERATION: dict[str, Option] = {
-    keyword: _OWN.get(keyword) or _shared(keyword) for keyword in GenerationKeywords.__annotations__
+    keyword: _OWN.get(keyword) or _shared(keyword)
+    for keyword in dict.fromkeys(("engine", *GenerationKeywords.__annotations__))
 }
 
 
@@ -243,9 +272,43 @@ class MetricKeywords(TypedDict, total=False):
 
 #: Those that commands for other models have for models that generate, by keyword.
 ONLY_GENERATION: dict[str, Option] = {
-    **{keyword: option for keyword, option in _OWN.items() if keyword != "slo"},
+    **{keyword: option for keyword, option in _OWN.items() if keyword not in ("scenario", "slo")},
     **declared(MetricKeywords, None, PLAN, ("compare",)),
 }
+# What these commands have beside a plan; and of a generation's options, those that mean nothing there.
+_BESIDE = {"compare": ("margin", "fresh")}
+_WITHOUT = ("scenario", "rate")
+
+
+class TokenComparisonKeywords(ComparisonKeywords, TokenKeywords, MetricKeywords, total=False):
+    """The keywords of a comparison, of models of either kind."""
+
+
+class TokenCapacityKeywords(PlanKeywords, TokenKeywords, AttainmentKeywords, total=False):
+    """The keywords of a search for the highest rate, of models of either kind."""
+
+
+class TokenSearchKeywords(PlanKeywords, TokenKeywords, total=False):
+    """The keywords of a recommendation, of models of either kind."""
+
+
+def generation_values(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a command for models of either kind takes for one that generates, by keyword, of what was given.
+
+    Refuses options that only other models have.
+    """
+    options = {**GENERATION, **ONLY_GENERATION, **{name: COMPARISON[name] for name in _BESIDE.get(command, ())}}
+    for name in given:
+        if name not in options or name in _WITHOUT:
+            raise BadInput(
+                f"The option {name} is not for models that generate tokens. Leave it out; what they have is listed "
+                "by: inferlab generate --help"
+            )
+    return {
+        name: given.get(name, option.default_of(command))
+        for name, option in options.items()
+        if name not in _WITHOUT
+    }
 
 
 def make_generation_plan(model: str, values: Mapping[str, Any]) -> GenerationPlan:

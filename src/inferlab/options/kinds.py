@@ -384,7 +384,7 @@ class Labels(Pairs):
         if value is None:
             return ()
         texts = isinstance(value, Mapping) and [one for pair in value.items() for one in pair]
-        if texts is False or not all(isinstance(one, str) for one in texts):
+        if texts is False or not all(isinstance(text, str) for text in texts):
             raise refusal(name, "a dictionary of texts such as {'branch': 'main'}", value)
         return self.collect([self.limited(name, pair) for pair in value.items()])
 

@@ -279,7 +279,7 @@ class GenerationRun:
 
 
 def _end_ns(repetition: Repetition) -> int:
-    return max((one.scheduled_ns or 0) + one.token_ns[-1] for one in repetition.sequences)
+    return max((sequence.scheduled_ns or 0) + sequence.token_ns[-1] for sequence in repetition.sequences)
 
 
 @dataclass(frozen=True, slots=True)

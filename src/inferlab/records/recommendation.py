@@ -141,12 +141,12 @@ class Recommendation:
     @property
     def recommended(self) -> Contender | None:
         """The configuration to take; None where none meets the objective or nothing could be measured."""
-        return next((one for one in self.contenders if one.standing == "recommended"), None)
+        return next((contender for contender in self.contenders if contender.standing == "recommended"), None)
 
     @property
     def runner_up(self) -> Contender | None:
         """The next best."""
-        return next((one for one in self.contenders if one.standing == "runner-up"), None)
+        return next((contender for contender in self.contenders if contender.standing == "runner-up"), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
         "note": entry["note"],
         "labels": rows.read_labels(entry["labels"]),
         "content": parse_json(entry["content"]),
-        "cells": [_exported_cell(connection, one) for one in rows.cells(connection, entry_id)],
+        "cells": [_exported_cell(connection, cell) for cell in rows.cells(connection, entry_id)],
     }
 
 
@@ -88,11 +88,11 @@ def _exported_cell(connection: Connection, row: Row) -> dict[str, Any]:
         "content": parse_json(row["content"]),
         "runs": [
             {
-                "started_at": one["started_at"],
-                "content": parse_json(one["content"]),
-                "samples": base64.b64encode(one["samples"]).decode(),
+                "started_at": run["started_at"],
+                "content": parse_json(run["content"]),
+                "samples": base64.b64encode(run["samples"]).decode(),
             }
-            for one in rows.runs(connection, row["row"])
+            for run in rows.runs(connection, row["row"])
         ],
     }
 

@@ -93,8 +93,8 @@ def content_of(record: Record) -> dict[str, Any]:
     if isinstance(record, ComparisonSweep):
         return {
             "format": COMPARISON,
-            "results": [_stored_comparison(one) for one in record.results],
-            "failures": [plain(one) for one in record.failures],
+            "results": [_stored_comparison(result) for result in record.results],
+            "failures": [plain(failure) for failure in record.failures],
         }
     content = plain(record)
     # What is not a number is null: these are the files that the commands write.

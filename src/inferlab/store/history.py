@@ -56,10 +56,10 @@ def page(
         # As `Entry.status`: no cell has a status that goes before; what has no cells is done.
         sooner = PRECEDENCE[: PRECEDENCE.index(status)]
         names = (*sooner, status)
-        has = {one: f"({_HAS.format('status', one)} OR {_SAYS.format(f'{one}_said')})" for one in names}
+        has = {name: f"({_HAS.format('status', name)} OR {_SAYS.format(f'{name}_said')})" for name in names}
         wanted += [f"NOT {has[one]}" for one in sooner]
         wanted += [] if status == "done" else [has[status]]
-        values |= {one: one for one in names} | {f"{one}_said": f'%"statuses":[%"{one}"%]%' for one in names}
+        values |= {name: name for name in names} | {f"{name}_said": f'%"statuses":[%"{name}"%]%' for name in names}
     if kinds:
         chosen, named = among("kind", kinds)
         wanted.append(chosen)

@@ -206,7 +206,7 @@ def _paired_ratio_1(content: Content) -> PairedRatio:
 def _fleet_recommendation_1(document: Document) -> FleetRecommendation:
     content = document.content
     machines = tuple(map(_machine_recommendation_1, content["machines"]))
-    objectives = [one.recommendation.objective for one in machines if one.recommendation]
+    objectives = [machine.recommendation.objective for machine in machines if machine.recommendation]
     about = content["objective"]
     known = next(iter(objectives), None) if about else None
     objective = known or (Objective(about["statistic"], 0.0, about["text"]) if about else None)

@@ -122,7 +122,7 @@ class Projects:
                     sum(kinds.get(kind, (0, ""))[0] for kind in (BENCHMARK, "comparison", "generation")),
                     kinds.get("profile", (0, ""))[0],
                     rows.moment(active),
-                    min(rivals, key=lambda one: one.ms_per_item, default=None),
+                    min(rivals, key=lambda rival: rival.ms_per_item, default=None),
                     min((generated[owner] for owner in owners if owner in generated), default=None),
                 )
             )

@@ -274,7 +274,7 @@ def refresh_origins(connection: Connection) -> None:
             if not contents:
                 continue
             origin = _origin(contents[0]["versions"], restored(Machine, contents[0]["machine"]))
-            peaks = [one["peak_memory_bytes"] for one in contents if one["peak_memory_bytes"]]
+            peaks = [content["peak_memory_bytes"] for content in contents if content["peak_memory_bytes"]]
             values = {**origin, "peak_memory_bytes": max(peaks, default=None)}
         except (ValueError, LookupError, TypeError, AttributeError):
             continue  # damaged, or of another hand: whoever opens it is told
@@ -333,7 +333,7 @@ def brief_of(kind: str, content: Content) -> str:
 
 def digest_of(content: Content) -> str:
     """The digest of the model that a document is about; of two that are compared, the first; empty if unknown."""
-    for part in (content.get("model"), *(_models(one) for one in _results(content)[:1])):
+    for part in (content.get("model"), *(_models(result) for result in _results(content)[:1])):
         if isinstance(part, Mapping) and isinstance(part.get("digest"), str):
             return str(part["digest"])
     return ""
@@ -372,8 +372,8 @@ def _comparison(content: Content) -> dict[str, Any]:
     first, *_ = results = _results(content)
     if "labels" not in first:
         labels = [first["a"]["label"], first["b"]["label"]]
-        return {"labels": labels, "results": [{name: one[name] for name in _COMPARISON} for one in results]}
-    return {"labels": first["labels"], "results": [_ratio(one) for one in results]}
+        return {"labels": labels, "results": [{name: result[name] for name in _COMPARISON} for result in results]}
+    return {"labels": first["labels"], "results": [_ratio(result) for result in results]}
 
 
 def _ratio(comparison: Content) -> dict[str, Any]:
@@ -406,12 +406,14 @@ def _generation_cells(cells: Sequence[Content], interrupted: bool) -> dict[str, 
 
 def _generation(content: Content) -> dict[str, Any]:
     outcomes = content["outcomes"]
-    cells = [one["cell"] for one in outcomes]
+    cells = [outcome["cell"] for outcome in outcomes]
     return {
         **{name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION},
-        "statuses": [one["status"] for one in outcomes],
-        "wrong": [any(run["agreement"]["status"] == "mismatch" for run in one["runs"]) for one in outcomes],
-        "tpot_ms": [_tpot_ms(one["runs"]) if one["status"] == "done" else None for one in outcomes],
+        "statuses": [outcome["status"] for outcome in outcomes],
+        "wrong": [
+            any(run["agreement"]["status"] == "mismatch" for run in outcome["runs"]) for outcome in outcomes
+        ],
+        "tpot_ms": [_tpot_ms(outcome["runs"]) if outcome["status"] == "done" else None for outcome in outcomes],
     }
 
 

@@ -88,8 +88,8 @@ class Store:
             entry_id = rows.insert_entry(
                 connection, BENCHMARK, model.source, model.digest, content, project_id, labels
             )
-            for position, one in enumerate(cells):
-                rows.insert_cell(connection, entry_id, position, one, "pending")
+            for position, cell in enumerate(cells):
+                rows.insert_cell(connection, entry_id, position, cell, "pending")
         return entry_id
 
     def add_run(self, benchmark_id: str, cell_id: str, measured: Run) -> None:
@@ -281,7 +281,7 @@ class Store:
             if not isinstance(content, dict):
                 raise ValueError(f"the content of {found} is not an object")
             common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
-            outcomes = tuple(_outcome(connection, one) for one in rows.cells(connection, found))
+            outcomes = tuple(_outcome(connection, cell) for cell in rows.cells(connection, found))
             labels = rows.read_labels(row["labels"])
             if row["kind"] != BENCHMARK:
                 return Document(*common, row["kind"], row["title"], content, row["project_id"], outcomes, labels)
@@ -301,7 +301,7 @@ class Store:
         """The ids of the cells that are still pending; some may have runs already."""
         with self._database.reading() as connection:
             found = rows.find_id(connection, benchmark_id, self.name)
-            return [one["cell_id"] for one in rows.cells(connection, found) if one["status"] == "pending"]
+            return [cell["cell_id"] for cell in rows.cells(connection, found) if cell["status"] == "pending"]
 
     def history(
         self,

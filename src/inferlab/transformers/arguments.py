@@ -85,7 +85,7 @@ class BenchmarkArguments:
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
         if isinstance(self.models, Sequence) and not isinstance(self.models, str):
-            paths = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in self.models]
+            paths = [os.fspath(model) if isinstance(model, os.PathLike) else model for model in self.models]
             object.__setattr__(self, "models", paths)
         for name in ("models", "batch_sizes", "sequence_lengths"):
             value = getattr(self, name)
@@ -117,7 +117,7 @@ class BenchmarkArguments:
     @property
     def model_names(self) -> list[str]:
         """The models by their names; of an object, its class."""
-        return [one if isinstance(one, str) else type(one).__name__ for one in self.models]
+        return [model if isinstance(model, str) else type(model).__name__ for model in self.models]
 
     @property
     def do_multi_processing(self) -> bool:
@@ -186,7 +186,7 @@ class PyTorchBenchmarkArguments(BenchmarkArguments):
                 f"fp16_opt_level={self.fp16_opt_level!r} is not possible: a model is measured in the precision "
                 "that it is saved in. Leave it out."
             )
-        modules = [one for one in self.models if not isinstance(one, str)]
+        modules = [model for model in self.models if not isinstance(model, str)]
         if self.torchscript and modules:
             raise BadInput(
                 f"torchscript=True does not go with the {type(modules[0]).__name__} object, which travels by "
@@ -215,9 +215,9 @@ class ExecutorBenchmarkArguments(BenchmarkArguments):
         super().__post_init__()
         if self.training:
             raise BadInput("ExecutorBenchmark is only used for inference: an ONNX file is not trained.")
-        for one in self.models:
-            if not isinstance(one, str):
-                raise BadInput(f"ExecutorBenchmark takes paths of ONNX files, not a {type(one).__name__}.")
+        for model in self.models:
+            if not isinstance(model, str):
+                raise BadInput(f"ExecutorBenchmark takes paths of ONNX files, not a {type(model).__name__}.")
 
 
 def _is_count(value: Any) -> bool:
@@ -226,10 +226,10 @@ def _is_count(value: Any) -> bool:
 
 def _refuse_twins(models: Sequence[Any]) -> None:
     seen: list[Any] = []
-    for one in models:
-        if any(one is other or (isinstance(one, str) and one == other) for other in seen):
-            raise BadInput(f"models names {one if isinstance(one, str) else type(one).__name__} twice.")
-        seen.append(one)
+    for model in models:
+        if any(model is other or (isinstance(model, str) and model == other) for other in seen):
+            raise BadInput(f"models names {model if isinstance(model, str) else type(model).__name__} twice.")
+        seen.append(model)
 
 
 def _hint(name: str, value: Any, known: set[str]) -> str:

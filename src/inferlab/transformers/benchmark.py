@@ -103,7 +103,9 @@ class Benchmark(ABC):
             return
         if args.inference:
             refused = self._refusals(config, model)
-            lengths = [one for one in args.sequence_lengths if one not in refused]
+            lengths = [
+                sequence_length for sequence_length in args.sequence_lengths if sequence_length not in refused
+            ]
             options = self._options(source)
             measured = inference.measure(args, source.path, self._engine, options, lengths, self._listen)
             found.inference[source.name] = {**self._nothing(refused), **measured}

@@ -19,11 +19,11 @@ def environment(args: BenchmarkArguments, engine: str, versions: Mapping[str, st
     here = machine.describe()
     cores = args.num_cores or machine.usable_cores()
     now = datetime.datetime.now()
-    packages = {name: one for name, one in versions.items() if name not in ("inferlab", "python")}
+    packages = {name: version for name, version in versions.items() if name not in ("inferlab", "python")}
     return {
         "inferlab_version": __version__,
         "engine": engine,
-        **{f"{name}_version": one for name, one in (packages or installed(engine)).items()},
+        **{f"{name}_version": package for name, package in (packages or installed(engine)).items()},
         "python_version": versions.get("python", platform.python_version()),
         "system": here.system,
         "architecture": here.architecture,

@@ -48,8 +48,8 @@ def _measure(plan: Plan, sizes: Sequence[int], lengths: Sequence[int], listener:
     cells = list(itertools.product(sizes, lengths))
     found: Cells = {}
     try:
-        for one in Lab().benchmark(plan, listener).outcomes:
-            found[one.cell.batch_size, one.cell.sequence_length or 0] = from_outcome(one)
+        for outcome in Lab().benchmark(plan, listener).outcomes:
+            found[outcome.cell.batch_size, outcome.cell.sequence_length or 0] = from_outcome(outcome)
     except BadInput as error:
         if len(cells) == 1:
             return {cells[0]: Measured(reason=str(error))}

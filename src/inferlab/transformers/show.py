@@ -116,7 +116,7 @@ def _memories(summary: Table, output: BenchmarkOutput) -> list[Sequence[Any]]:
     rows: list[Sequence[Any]] = [(*_CELL, "steady", "model_size_mb", "reason")]
     for model, size, length, cell in _cells(summary):
         values = ("N/A", "") if cell.memory is None else (cell.memory.megabytes, cell.memory.steady_megabytes)
-        shown = [round(one, 3) if isinstance(one, float) else one for one in values]
+        shown = [round(value, 3) if isinstance(value, float) else value for value in values]
         rows.append((model, size, length, *shown, _size(output, model), cell.reason))
     return rows
 

@@ -60,10 +60,10 @@ def opened(
 def names_of(models: Sequence[Any]) -> list[str]:
     """A name for every model, no two alike: as it was written, or its class with a number from the second on."""
     names: list[str] = []
-    for one in models:
-        name = plain = one if isinstance(one, str) else type(one).__name__
+    for model in models:
+        name = plain = model if isinstance(model, str) else type(model).__name__
         number = 1
-        while name in names or (name != one and name in models):
+        while name in names or (name != model and name in models):
             number += 1
             name = f"{plain} ({number})"
         names.append(name)
@@ -121,13 +121,17 @@ def _from_module(name: str, module: Any, base: bool, training: bool, own: Path) 
 def _example_inputs(torch: Any, module: Any) -> dict[str, Any]:
     """Whole numbers of batch × sequence, for the inputs of a text model or for all that a module must be given."""
     parameters = inspect.signature(module.forward).parameters.values()
-    taken = [one.name for one in parameters if one.name in _TEXT]
+    taken = [parameter.name for parameter in parameters if parameter.name in _TEXT]
     if hasattr(module, "base_model_prefix"):
         from inferlab.child.engines.torch.folders import describe_inputs
 
-        taken = [one["name"] for one in describe_inputs(module)]
+        taken = [describe_input["name"] for describe_input in describe_inputs(module)]
     elif not taken:
-        taken = [one.name for one in parameters if one.default is one.empty and one.kind in _NAMED]
+        taken = [
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty and parameter.kind in _NAMED
+        ]
     if not taken:
         raise BadInput(f"The forward of {type(module).__name__} takes no inputs that could be made.")
     return {name: (torch.ones if "mask" in name else torch.zeros)(_TRACED, dtype=torch.int64) for name in taken}

@@ -79,18 +79,18 @@ def _process(args: BenchmarkArguments, source: Source, size: int, length: int) -
 def _joined(processes: list[dict[str, Any]]) -> Measured:
     from inferlab.measure.intervals import student
 
-    times_s = [median(one["durations_ns"]) / 1e9 for one in processes]
+    times_s = [median(process["durations_ns"]) / 1e9 for process in processes]
     time = student(times_s)
     return Measured(
         time_s=time.value,
         low_s=time.low,
         high_s=time.high,
         process_times_s=tuple(times_s),
-        iterations=sum(len(one["durations_ns"]) for one in processes),
+        iterations=sum(len(process["durations_ns"]) for process in processes),
         memory=memory_of(
             [
-                (one["baseline_memory_bytes"], one["peak_memory_bytes"], one["steady_memory_bytes"])
-                for one in processes
+                (process["baseline_memory_bytes"], process["peak_memory_bytes"], process["steady_memory_bytes"])
+                for process in processes
             ]
         ),
         losses=(processes[0]["first_loss"], processes[0]["last_loss"]),

@@ -150,7 +150,7 @@ def _times(outcome: Outcome) -> list[float]:
 def remarks(outcomes: Sequence[Outcome]) -> list[str]:
     """What to see of each cell at a glance: the best, the worst, what failed, what is wrong."""
     marks = _marks(outcomes)
-    return [_remark(one, marks.get(number, "")) for number, one in enumerate(outcomes, 1)]
+    return [_remark(outcome, marks.get(number, "")) for number, outcome in enumerate(outcomes, 1)]
 
 
 def _remark(outcome: Outcome, mark: str) -> str:
@@ -169,11 +169,11 @@ def _remark(outcome: Outcome, mark: str) -> str:
 def right(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
     """The cells that count, with their numbers: measured to their end, and not wrong."""
     return [
-        (number, one)
-        for number, one in enumerate(outcomes, 1)
-        if one.status == "done"
-        and with_samples(one.runs)
-        and worst([run.check for run in one.runs]).status != "mismatch"
+        (number, outcome)
+        for number, outcome in enumerate(outcomes, 1)
+        if outcome.status == "done"
+        and with_samples(outcome.runs)
+        and worst([run.check for run in outcome.runs]).status != "mismatch"
     ]
 
 
@@ -207,7 +207,7 @@ def verdict(benchmark: Benchmark) -> list[str]:
     more = _of_cluster(benchmark, right(benchmark.outcomes))
     if not rivals:
         return [line, *more]
-    named = ", ".join(f"#{one}" for one in rivals)
+    named = ", ".join(f"#{rival}" for rival in rivals)
     # Machines cannot take turns.
     sure = "" if _on_cluster(benchmark) else ": to be sure, compare them interleaved (inferlab compare)"
     return [f"{line} {named} may be as fast{sure}.", *more]
@@ -320,7 +320,7 @@ def _around(outcome: Outcome) -> list[Pair]:
 
 def _on_cluster(benchmark: Benchmark) -> bool:
     """Whether its cells were measured on the machine types of a cluster."""
-    return any(one.cell.machine_type is not None for one in benchmark.outcomes)
+    return any(outcome.cell.machine_type is not None for outcome in benchmark.outcomes)
 
 
 def _cluster_fields(benchmark: Benchmark) -> list[Field]:
@@ -348,7 +348,7 @@ def _cheapest(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> 
         costs += [] if cost is None else [(cost, number, one)]
     if len(costs) < 2:
         return []
-    least, number, best = min(costs, key=lambda one: one[0].value)
+    least, number, best = min(costs, key=lambda cost: cost[0].value)
     sure = in_brackets(least.ends, money, len(with_samples(best.runs)))
     return [
         f"Cheapest: #{number}, {cell_label(best.cell)}: {money(least.value)} per million inferences{sure}.",
@@ -382,14 +382,14 @@ def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
 def _groups(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
     """The outcomes of machines of one type together, by the cell that they measured."""
     found: dict[Cell, list[Outcome]] = {}
-    for one in outcomes:
-        if one.cell.machine_number is not None:
-            found.setdefault(replace(one.cell, machine_number=None), []).append(one)
+    for outcome in outcomes:
+        if outcome.cell.machine_number is not None:
+            found.setdefault(replace(outcome.cell, machine_number=None), []).append(outcome)
     return found
 
 
 def _across(members: Sequence[Outcome], value: Callable[[Run, Cell], float]) -> intervals.Across:
-    return intervals.across([[value(run, one.cell) for run in with_samples(one.runs)] for one in members])
+    return intervals.across([[value(run, member.cell) for run in with_samples(member.runs)] for member in members])
 
 
 def _half(found: intervals.Across) -> str:

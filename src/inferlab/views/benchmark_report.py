@@ -53,18 +53,18 @@ def report(benchmark: Benchmark) -> str:
 
 def _head(benchmark: Benchmark, name: str, points: Sequence[Point]) -> Iterator[Element | None]:
     outcomes = benchmark.outcomes
-    runs = [run for one in outcomes for run in one.runs]
+    runs = [run for outcome in outcomes for run in outcome.runs]
     began = min((run.started_at for run in runs), default="")
     known = [began[:16].replace("T", " "), *(run.machine.cpu for run in runs), *_engines(points)]
     yield parts.model_heading(name, benchmark.model, list(dict.fromkeys(known)))
-    yield parts.box(_told([_wrong(one) for one in outcomes]), wrong=True)
-    yield parts.box(_told([_failed(one) for one in outcomes]), wrong=True)
+    yield parts.box(_told([_wrong(outcome) for outcome in outcomes]), wrong=True)
+    yield parts.box(_told([_failed(outcome) for outcome in outcomes]), wrong=True)
     yield parts.box(_told([_findings(*both) for both in zip(outcomes, find_in_all(outcomes), strict=True)]))
 
 
 def _engines(points: Sequence[Point]) -> list[str]:
     """The engines with their versions, which those that only failed do not tell."""
-    versions = {one.engine: one.version for one in sorted(points, key=lambda one: one.version)}
+    versions = {one.engine: one.version for one in sorted(points, key=lambda point: point.version)}
     return [f"{engine} {version}".rstrip() for engine, version in sorted(versions.items())]
 
 
@@ -94,7 +94,7 @@ def _findings(outcome: Outcome, found: Sequence[Finding]) -> list[str]:
 
 def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
     """All cells side by side."""
-    if len(points) < 2 or all(one.items_per_sec is None for one in points):
+    if len(points) < 2 or all(point.items_per_sec is None for point in points):
         return []
     bars = charts.bars(points)
     return [
@@ -110,7 +110,7 @@ def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[El
         "batches": ("batch_size", "num_cores", cards.batch_scaling, "Cores"),
     }[name]
     # The line that comes first has the colour: that of the best, which a wrong one never is.
-    shown = [one for one in points if one.ms_per_item is not None]
+    shown = [point for point in points if point.ms_per_item is not None]
     shown.sort(key=lambda one: (one.wrong, one.ms_per_item))
     choices: dict[int, set[int]] = {}
     for one in shown:
@@ -128,7 +128,7 @@ def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[El
 
 def _iterations(outcomes: Sequence[Outcome], drawn: parts.Charts) -> list[Element]:
     """Every batch of a cell over time."""
-    shown = {str(number): one for number, one in enumerate(outcomes, 1) if measured(one)}
+    shown = {str(number): outcome for number, outcome in enumerate(outcomes, 1) if measured(outcome)}
     if not shown:
         return []
     dots = min(_DOTS_OF_ONE, max(_FEWEST_DOTS, _MOST_DOTS // len(shown)))
@@ -147,9 +147,9 @@ def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     """How fast the only cell is, or the best of many, and how far that can be believed."""
     if len(points) == 1:
         return _one(benchmark.outcomes[0], points[0])
-    states = Counter(one.status for one in benchmark.outcomes)
+    states = Counter(outcome.status for outcome in benchmark.outcomes)
     done = ", ".join(f"{number} {state}" for state, number in states.items())
-    wrong = sum(one.wrong for one in points)
+    wrong = sum(point.wrong for point in points)
     tiles = [
         parts.tile("Cells", str(len(points)), done),
         parts.tile("Output check", f"{plural(wrong, 'cell')} WRONG" if wrong else _checked(points), style="words"),
@@ -175,7 +175,7 @@ def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
 
 
 def _checked(points: Sequence[Point]) -> str:
-    found = {one.output_check for one in points if one.output_check}
+    found = {point.output_check for point in points if point.output_check}
     return "match" if found == {"match"} else "unchecked"
 
 
@@ -238,14 +238,14 @@ def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     """The table of all cells, with both ends of every interval."""
     outcomes = benchmark.outcomes
     base = view.find_baseline(benchmark, ())
-    found: list[Summary | None] = [summarize(one.cell, one.runs) for one in outcomes]
+    found: list[Summary | None] = [summarize(outcome.cell, outcome.runs) for outcome in outcomes]
     columns: dict[str, Sequence[str | Cell]] = {"#": [Cell(str(n), n) for n in range(1, len(outcomes) + 1)]}
-    for trait in view.traits([one.cell for one in outcomes]):
-        columns[trait.label] = [_trait(trait, one.cell) for one in outcomes]
-    statistics_shown = {statistic(one.cell.scenario) for one in outcomes}
+    for trait in view.traits([outcome.cell for outcome in outcomes]):
+        columns[trait.label] = [_trait(trait, outcome.cell) for outcome in outcomes]
+    statistics_shown = {statistic(outcome.cell.scenario) for outcome in outcomes}
     told = f", {statistics_shown.pop()}" if len(statistics_shown) == 1 else ""
     columns |= {
-        f"Time per item (ms{told})": numbers([one.ms_per_item for one in points]),
+        f"Time per item (ms{told})": numbers([point.ms_per_item for point in points]),
         "Time per batch (ms, median)": numbers([one.median_ms.value if one else None for one in found]),
         "Time per batch, 95\u00a0%": [Cell(_interval(one.median_ms.ends) if one else "–") for one in found],
         "Throughput (items/s, mean)": numbers([one.items_per_sec.value if one else None for one in found]),
@@ -254,13 +254,16 @@ def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     }
     if base is not None:
         columns[f"Speed-up over #{outcomes.index(base) + 1}"] = [
-            _speed_up(one, base) if known else Cell("–") for one, known in zip(outcomes, found, strict=True)
+            _speed_up(outcome, base) if known else Cell("–")
+            for outcome, known in zip(outcomes, found, strict=True)
         ]
-    columns["Peak MiB"] = numbers([_mib(one.runs) for one in outcomes], 1)
-    columns["Outputs"] = [Cell("WRONG" if one.wrong else one.output_check, wrong=one.wrong) for one in points]
+    columns["Peak MiB"] = numbers([_mib(outcome.runs) for outcome in outcomes], 1)
+    columns["Outputs"] = [
+        Cell("WRONG" if point.wrong else point.output_check, wrong=point.wrong) for point in points
+    ]
     columns["Remark"] = [
-        Cell(text, wrong=bool(one.failure) or "WRONG" in text)
-        for text, one in zip(view.remarks(outcomes), outcomes, strict=True)
+        Cell(text, wrong=bool(outcome.failure) or "WRONG" in text)
+        for text, outcome in zip(view.remarks(outcomes), outcomes, strict=True)
     ]
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return [parts.rows_table("all-cells", list(columns), rows, left=_NAMES)]
@@ -297,12 +300,12 @@ def _digits(value: float | None) -> str:
 def _how(benchmark: Benchmark) -> list[Element]:
     """All that a reader needs to measure the same again."""
     plan, model = benchmark.plan, benchmark.model
-    cells = [one.cell for one in benchmark.outcomes]
-    runs = [run for one in benchmark.outcomes for run in one.runs]
+    cells = [outcome.cell for outcome in benchmark.outcomes]
+    runs = [run for outcome in benchmark.outcomes for run in outcome.runs]
     machines = list(dict.fromkeys(machine_line(run.machine) for run in runs))
     memory = (run.machine.memory_bytes for run in runs)
     times = sorted(run.started_at for run in runs)
-    processes = _processes([len(one.runs) for one in benchmark.outcomes if one.runs])
+    processes = _processes([len(outcome.runs) for outcome in benchmark.outcomes if outcome.runs])
     pairs = {
         "Model": model.source,
         "Digest": model.digest,

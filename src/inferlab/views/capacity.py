@@ -55,7 +55,7 @@ def _grounds(capacity: Capacity) -> list[Pair]:
     if capacity.predicted_rate:
         saturation += f"; predicted from the service times: {count(capacity.predicted_rate)} requests/s"
     found = [Pair("Saturation", saturation)]
-    crossed = [one for one in capacity.processes if one.reach == "crossing"]
+    crossed = [process for process in capacity.processes if process.reach == "crossing"]
     if crossed:
         measured = student([one.measured_rate for one in crossed]).value
         luck = student([one.luck for one in crossed]).value

@@ -115,7 +115,7 @@ def spread_text(spread: Spread) -> str:
 
 def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
     """What disturbed it and what else differs; `names` are what its arms are called."""
-    found = [f"the results also differ in {one}." for one in comparison.differences]
+    found = [f"the results also differ in {difference}." for difference in comparison.differences]
     if not comparison.pairs:
         found.append(_OF_MACHINES if _of_machines(comparison) else _OF_MOMENTS)
     if comparison.outputs_match and deviates(comparison.output_error, comparison.output_metric):
@@ -142,14 +142,14 @@ _OF_MACHINES = (
 
 
 def _of_machines(comparison: Comparison) -> bool:
-    return any(one.startswith(("machine: ", "machine type: ")) for one in comparison.differences)
+    return any(difference.startswith(("machine: ", "machine type: ")) for difference in comparison.differences)
 
 
 def sweep_blocks(sweep: ComparisonSweep) -> list[Block]:
     """Every comparison, where there are several below its core count and batch size."""
     if len(sweep.results) == 1 and not sweep.failures:
         return blocks(sweep.results[0])
-    if any(one.place for one in sweep.results):
+    if any(result.place for result in sweep.results):
         return _saved_sweep(sweep)
     shown: list[list[Block]] = []
     for comparison in sweep.results:
@@ -171,7 +171,7 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
         Field("interval", "Interval", lambda one: _interval(one).text),
         Field("verdict", "B is", lambda one: one.verdict, left=True),
     ]
-    said = {one.place: notes(one) for one in sweep.results}
+    said = {result.place: notes(result) for result in sweep.results}
     common = [note for note in said[first.place] if all(note in others for others in said.values())]
     own = [f"{place}: {note}" for place, each in said.items() for note in each if note not in common]
     together = level_percent(1 - count * (1 - first.ratio.level))
@@ -181,7 +181,7 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
         Pair(
             "Intervals", f"they hold for all {count} cells together, at {together} %; margin {share(first.margin)}"
         ),
-        *tables.notes([*common, *own, *(f"{one.message}." for one in sweep.failures)]),
+        *tables.notes([*common, *own, *(f"{failure.message}." for failure in sweep.failures)]),
     ]
 
 
@@ -222,9 +222,14 @@ def report(title: str, sweep: ComparisonSweep) -> str:
     drawn, results = parts.Charts(), sweep.results
     head = [
         parts.heading(title, _known(results)),
-        parts.box([_told(one, _differ(one)) for one in results if one.outputs_match is False], wrong=True),
-        parts.box([_failed(one.num_cores, one.batch_size, one.message) for one in sweep.failures], wrong=True),
-        parts.box(list(dict.fromkeys(_told(one, note) for one in results for note in notes(one)))),
+        parts.box(
+            [_told(result, _differ(result)) for result in results if result.outputs_match is False], wrong=True
+        ),
+        parts.box(
+            [_failed(failure.num_cores, failure.batch_size, failure.message) for failure in sweep.failures],
+            wrong=True,
+        ),
+        parts.box(list(dict.fromkeys(_told(result, note) for result in results for note in notes(result)))),
     ]
     sections = {
         "Summary": _summary(results) if results else [],
@@ -235,7 +240,7 @@ def report(title: str, sweep: ComparisonSweep) -> str:
 
 
 def _known(results: Sequence[Comparison]) -> list[str]:
-    began = min((pair.a.started_at for one in results for pair in one.pairs), default="")
+    began = min((pair.a.started_at for result in results for pair in result.pairs), default="")
     labels = zip("AB", results[0].labels, strict=True) if results else ()
     return [*(f"{name}: {label}" for name, label in labels), began[:16].replace("T", " ")]
 
@@ -258,18 +263,22 @@ def _failed(num_cores: int | None, batch_size: int | None, message: str) -> str:
 def _summary(results: Sequence[Comparison]) -> list[parts.Element]:
     columns: dict[str, Sequence[str | parts.Cell]] = {}
     for heading, name in (("Cores", "num_cores"), ("Batch size", "batch_size")):
-        known = [_of_cell(name)(one) for one in results]
+        known = [_of_cell(name)(result) for result in results]
         if None not in known:
             columns[heading] = [parts.Cell(str(value), value) for value in known]
     for index, arm in enumerate("AB"):
-        columns[f"{arm}, ms per item"] = parts.numbers([statistics.median(one.times_ms[index]) for one in results])
+        columns[f"{arm}, ms per item"] = parts.numbers(
+            [statistics.median(result.times_ms[index]) for result in results]
+        )
     told = {True: "match", False: "DIFFER", None: "not compared"}
     columns |= {
-        "B's time over A's": parts.numbers([one.ratio.value for one in results]),
-        "Interval": [_interval(one) for one in results],
-        "B is": [one.verdict for one in results],
-        "Outputs": [parts.Cell(told[one.outputs_match], wrong=one.outputs_match is False) for one in results],
-        "Pairs": [parts.Cell(str(len(one.pairs)), len(one.pairs)) for one in results],
+        "B's time over A's": parts.numbers([result.ratio.value for result in results]),
+        "Interval": [_interval(result) for result in results],
+        "B is": [result.verdict for result in results],
+        "Outputs": [
+            parts.Cell(told[result.outputs_match], wrong=result.outputs_match is False) for result in results
+        ],
+        "Pairs": [parts.Cell(str(len(result.pairs)), len(result.pairs)) for result in results],
     }
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     a, b = results[0].labels
@@ -287,10 +296,10 @@ def _interval(one: Comparison) -> parts.Cell:
 
 
 def _ratios(results: Sequence[Comparison], drawn: parts.Charts) -> list[parts.Element]:
-    figures = {str(number): pairs.ratios(pairs.of_comparison(one)) for number, one in enumerate(results, 1)}
+    figures = {str(number): pairs.ratios(pairs.of_comparison(result)) for number, result in enumerate(results, 1)}
     if len(results) == 1:
         return [drawn.add("ratios", {"": figures["1"]})]
-    names = {str(number): _place(one) or f"#{number}" for number, one in enumerate(results, 1)}
+    names = {str(number): _place(result) or f"#{number}" for number, result in enumerate(results, 1)}
     return [parts.selectors("ratios", {"Cell": names}), drawn.add("ratios", figures)]
 
 

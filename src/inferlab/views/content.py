@@ -268,7 +268,7 @@ def _numbers(scenario: str, summary: Summary) -> Content:
 
 def _comparisons(sweep: ComparisonSweep) -> Content:
     """Comparisons of the same two arms in several cells; a single one is as if it were alone."""
-    results = [content_of(one) for one in sweep.results]
+    results = [content_of(result) for result in sweep.results]
     if len(results) == 1 and not sweep.failures:
         return results[0]
     return {"format": COMPARISONS, "results": results, "failures": _json(sweep.failures)}
@@ -324,8 +324,8 @@ def _capacity(capacity: Capacity) -> Content:
         "slo": {**_picked(objective, "text", "statistic"), "limit": objective.limit_s * 1e3},
         "curve": [_rate_point(one) for one in capacity.curve],
         "processes": [
-            _picked(one, "rate", "measured_rate", "luck", "reach", "saturation_rate", "started_at")
-            for one in capacity.processes
+            _picked(process, "rate", "measured_rate", "luck", "reach", "saturation_rate", "started_at")
+            for process in capacity.processes
         ],
         "saturation_rate": saturation_rate(capacity.processes),
         "predicted_rate": capacity.predicted_rate,
@@ -360,7 +360,7 @@ def _recommendation(found: Recommendation) -> Content:
     """All candidates with what each process measured, the comparisons, and the code."""
     best, second, objective = found.recommended, found.runner_up, found.objective
     finalists = {label(best.candidate), label(second.candidate)} if best and second else None
-    deciding = [one for one in found.comparisons if set(one.labels) == finalists]
+    deciding = [comparison for comparison in found.comparisons if set(comparison.labels) == finalists]
     return {
         "format": RECOMMENDATION,
         "model": _model(found.model),
@@ -370,8 +370,8 @@ def _recommendation(found: Recommendation) -> Content:
         "runner_up": _settings(second) if second else None,
         "simpler_of_equals": found.simpler,
         "comparison": _paired_ratio(deciding[0]) if deciding else None,
-        "comparisons": [_paired_ratio(one) for one in found.comparisons],
-        "candidates": [_candidate(one) for one in found.contenders],
+        "comparisons": [_paired_ratio(comparison) for comparison in found.comparisons],
+        "candidates": [_candidate(contender) for contender in found.contenders],
         **_picked(found, "troubles", "left_out", "seconds"),
         "seconds_allowed": found.time_s,
         "interrupted": found.interrupted,
@@ -435,7 +435,7 @@ def _fleet_recommendation(found: FleetRecommendation) -> Content:
         "model": _model(found.model),
         "objective": found.objective and _picked(found.objective, "text", "statistic"),
         "interrupted": found.interrupted,
-        "machines": [_machine(one) for one in found.machines],
+        "machines": [_machine(machine) for machine in found.machines],
     }
 
 

@@ -270,7 +270,7 @@ def _virtual(fact: Fact) -> str:
 
 def _busy(fact: Fact) -> str:
     d = fact.data
-    worst, most = max(d["of_each_cpu"].items(), key=lambda one: one[1])
+    worst, most = max(d["of_each_cpu"].items(), key=lambda item: item[1])
     found = f"other programs took {_percent(d['share'])} of the CPUs' time in {duration(d['seconds'])}"
     if len(d["of_each_cpu"]) > 1 and most:
         found += f" (the busiest, CPU {worst}: {_percent(most)})"
@@ -444,7 +444,9 @@ def _wrapped(text: str, width: int | None) -> list[str]:
 
 def verdict(facts: Sequence[Fact]) -> str:
     """All facts in one line."""
-    bad, unread = ([PROSE[one.code].label for one in facts if one.state == state] for state in ("warn", "unknown"))
+    bad, unread = (
+        [PROSE[fact.code].label for fact in facts if fact.state == state] for state in ("warn", "unknown")
+    )
     cannot = f" Not readable: {', '.join(unread)}." if unread else ""
     if not bad:
         return f"Nothing {'that can be read ' if unread else ''}disturbs measurements here.{cannot}"
@@ -457,7 +459,8 @@ def content(facts: Sequence[Fact]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "facts": [
-            {"code": one.code, "state": one.state, "data": plain(one.data), "text": sentence(one)} for one in facts
+            {"code": fact.code, "state": fact.state, "data": plain(fact.data), "text": sentence(fact)}
+            for fact in facts
         ],
         "verdict": verdict(facts),
     }

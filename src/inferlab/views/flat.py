@@ -91,8 +91,8 @@ def row(result: Mapping[str, Any]) -> Row:
     shapes = {name: "x".join(map(str, dims)) for name, dims in (result.get("inputs") or {}).items()}
     found |= {
         "processes": len(processes) or None,
-        "process_medians_ms": _joined(one["median"] for one in processes),
-        "process_items_per_sec": _joined(one["items_per_sec"] for one in processes),
+        "process_medians_ms": _joined(process["median"] for process in processes),
+        "process_items_per_sec": _joined(process["items_per_sec"] for process in processes),
         # An infinite error is a word in JSON.
         "output_error": None if error is None else float(error),
         "findings": ";".join(one["code"] for one in result.get("findings") or ()) or None,
@@ -130,7 +130,7 @@ def hidden(found: Iterable[Row]) -> str:
 
 def read(path: Path) -> list[Row]:
     """The rows of a file that inferlab wrote: JSON, CSV or Markdown."""
-    return [row(one) for one in results(path)]
+    return [row(result) for result in results(path)]
 
 
 def results(path: Path) -> list[dict[str, Any]]:
@@ -247,7 +247,7 @@ def _result(row: Row) -> dict[str, Any]:
 
 def _joined(values: Iterable[float | None]) -> str | None:
     # repr keeps every digit; a process that saw no request has nothing.
-    return ";".join("" if one is None else repr(one) for one in values) or None
+    return ";".join("" if value is None else repr(value) for value in values) or None
 
 
 def _split(text: str | None) -> list[float | None]:

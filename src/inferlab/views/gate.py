@@ -19,16 +19,18 @@ _SIGNS = {"slower": "❌", "faster": "✅", "same": "✅", "inconclusive": "❔"
 def summary(sweep: ComparisonSweep, model: str) -> str:
     """A table of verdicts, with all that was found behind a fold."""
     rows = [list(_HEADS)]
-    for one in sweep.results:
-        a, b = (decimal(statistics.median(times)) for times in one.times_ms)
-        ends = one.ratio.ends
-        interval = between_at(ends, one.ratio.level) if ends else "none"
-        ratio = rounded(one.ratio.value, ends)
-        rows.append([_cell(one), a, b, f"× {ratio}", interval, f"{_SIGNS[one.verdict]} {one.verdict}"])
+    for result in sweep.results:
+        a, b = (decimal(statistics.median(times)) for times in result.times_ms)
+        ends = result.ratio.ends
+        interval = between_at(ends, result.ratio.level) if ends else "none"
+        ratio = rounded(result.ratio.value, ends)
+        rows.append([_cell(result), a, b, f"× {ratio}", interval, f"{_SIGNS[result.verdict]} {result.verdict}"])
     margin = (
         f"within {share(sweep.results[0].margin)} both are the same" if sweep.results else "nothing was measured"
     )
-    failures = [f"- {_place(one.num_cores, one.batch_size)}: {one.message}" for one in sweep.failures]
+    failures = [
+        f"- {_place(failure.num_cores, failure.batch_size)}: {failure.message}" for failure in sweep.failures
+    ]
     table = tables.markdown_rows(rows, left=(0, len(_HEADS) - 1))
     detail = results.render(sweep, ".md").replace("## ", "### ", 1)
     lines = [
@@ -51,10 +53,10 @@ def junit(sweep: ComparisonSweep, model: str, fails: Collection[str]) -> str:
     """One test a comparison: failed where its verdict is among `fails`; what was not measured is an error."""
     suite = ET.Element("testsuite", name=f"inferlab: {model}")
     failed = 0
-    for one in sweep.results:
-        case = ET.SubElement(suite, "testcase", name=_cell(one), classname=model, time=f"{one.seconds:.1f}")
-        told = f"B is {one.verdict} ({said(one)}). A: {one.labels[0]}. B: {one.labels[1]}."
-        if one.verdict in fails:
+    for result in sweep.results:
+        case = ET.SubElement(suite, "testcase", name=_cell(result), classname=model, time=f"{result.seconds:.1f}")
+        told = f"B is {result.verdict} ({said(result)}). A: {result.labels[0]}. B: {result.labels[1]}."
+        if result.verdict in fails:
             failed += 1
             ET.SubElement(case, "failure", message=told)
         else:
@@ -67,7 +69,7 @@ def junit(sweep: ComparisonSweep, model: str, fails: Collection[str]) -> str:
         "tests": str(len(suite)),
         "failures": str(failed),
         "errors": str(len(sweep.failures)),
-        "time": f"{sum(one.seconds for one in sweep.results):.1f}",
+        "time": f"{sum(result.seconds for result in sweep.results):.1f}",
     }
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -255,7 +255,7 @@ def _chart(
     figures = {}
     for choice in itertools.product(*others.values()):
         chosen = dict(zip(others, choice, strict=True))
-        some = [one for one in points if all(getattr(one, name) == value for name, value in chosen.items())]
+        some = [point for point in points if all(getattr(point, name) == value for name, value in chosen.items())]
         try:
             figure = draw(some)
         except BadInput:

@@ -56,7 +56,7 @@ def comparison_blocks(comparison: GenerationComparison) -> list[Block]:
     for name, agreement in zip("AB", comparison.agreements, strict=True):
         shown.append(Pair(f"Agreement of {name}", generation.agreement_text(agreement)))
     first, second = comparison.arms
-    cells = [generation_label(first)] if first == second else [generation_label(one) for one in comparison.arms]
+    cells = [generation_label(first)] if first == second else [generation_label(arm) for arm in comparison.arms]
     shown.append(Pair("Cell", "; ".join(dict.fromkeys(cells))))
     pairs = plural(len(comparison.log_ratios), "pair")
     shown.append(
@@ -122,7 +122,7 @@ def capacity_blocks(capacity: GenerationCapacity) -> list[Block]:
     lone = capacity.lone
     tpot = "" if lone.tpot_ms is None else f", TPOT {_MS(lone.tpot_ms)} ms"
     shown.append(Pair("Requests one by one", f"TTFT {_MS(lone.ttft_ms)} ms{tpot}"))
-    saturation = statistics.median(one.saturation_rate for one in capacity.processes)
+    saturation = statistics.median(process.saturation_rate for process in capacity.processes)
     shown.append(Pair("Served at most", f"{count(saturation)} requests/s, when requests always wait"))
     if capacity.prompts is not None:
         shown.append(prompts_pair(capacity.prompts))
@@ -181,7 +181,7 @@ def capacity_content(capacity: GenerationCapacity) -> dict[str, Any]:
 
 def recommendation_blocks(found: GenerationRecommendation) -> list[Block]:
     """What to take and why, then all that was tried."""
-    cells = {one.cell.id: one.cell for one in found.sweep.outcomes}
+    cells = {outcome.cell.id: outcome.cell for outcome in found.sweep.outcomes}
     slo = generation.slo_text(found.slo)
     shown: list[Block] = [Pair("Model", found.model.source)]
     if found.chosen_id:
@@ -200,9 +200,9 @@ def recommendation_blocks(found: GenerationRecommendation) -> list[Block]:
                 f"{found.final.verdict}",
             )
         )
-    reasons = {one.cell_id: one for one in found.rejections}
+    reasons = {rejection.cell_id: rejection for rejection in found.rejections}
     rows = [(row, reasons.get(row.cell.id)) for row in generation.rows(found.sweep)]
-    ordered = sorted(rows, key=lambda one: (one[1] is not None, -_rate_of(one[0])))
+    ordered = sorted(rows, key=lambda row: (row[1] is not None, -_rate_of(row[0])))
     of_row = [field.of(lambda one: one[0]) for field in generation.FIELDS if field.key in _SHOWN]
     output = generation.OUTPUT.of(lambda one: one[0])
     why = Field("why_not", "why not", lambda one: _why_not(one[1]) if one[1] else "recommended", left=True)
@@ -240,8 +240,8 @@ def _reason(found: GenerationRecommendation) -> str:
             if (value := value_ms(summary, limit)) is not None
         ]
         parts[0] += f", of those that meet {' and '.join(met) or generation.slo_text(found.slo)}"
-    missed = sum(one.reason == "misses" for one in found.rejections)
-    wrong = sum(one.reason == "wrong-tokens" for one in found.rejections)
+    missed = sum(rejection.reason == "misses" for rejection in found.rejections)
+    wrong = sum(rejection.reason == "wrong-tokens" for rejection in found.rejections)
     parts += [f"{missed} miss a limit"] if missed else []
     parts += [f"{wrong} have wrong tokens"] if wrong else []
     return "; ".join(parts)
@@ -262,7 +262,7 @@ def recommendation_table(found: GenerationRecommendation) -> Table:
 
 def recommendation_content(found: GenerationRecommendation) -> dict[str, Any]:
     """The values of a file."""
-    cells: Mapping[str, GenerationCell] = {one.cell.id: one.cell for one in found.sweep.outcomes}
+    cells: Mapping[str, GenerationCell] = {outcome.cell.id: outcome.cell for outcome in found.sweep.outcomes}
     chosen = cells.get(found.chosen_id)
     return {
         "format": RECOMMENDATION,
@@ -271,7 +271,7 @@ def recommendation_content(found: GenerationRecommendation) -> dict[str, Any]:
         if chosen is None
         else {"engine": chosen.engine, "num_cores": chosen.num_cores, "batch_size": chosen.batch_size},
         "reason": _reason(found) if chosen else None,
-        "rejections": [plain(one) for one in found.rejections],
+        "rejections": [plain(rejection) for rejection in found.rejections],
         "final": found.final and plain(found.final),
         "seconds": found.seconds,
         "interrupted": found.interrupted,

@@ -39,7 +39,7 @@ _Row = dict[str, str]
 def lines(entries: Sequence[Entry], now: datetime, width: int | None = None) -> list[str]:
     """The table, made to fit a terminal of so many columns."""
     texts = [_HEADS, *(_row(entry, now) for entry in entries)]
-    rows = [dict(zip(_HEADS, one, strict=True)) for one in texts]
+    rows = [dict(zip(_HEADS, text, strict=True)) for text in texts]
     rows = _without(rows, [head for head in ("Labels", "Note") if not any(row[head] for row in rows[1:])])
     for head, longest in _LONGEST.items():
         rows = _cut(rows, head, longest)
@@ -50,7 +50,7 @@ def lines(entries: Sequence[Entry], now: datetime, width: int | None = None) -> 
 
 
 def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
-    cells = [one.cell for one in entry.cells]
+    cells = [cell.cell for cell in entry.cells]
     # A generation has cells of its own kind, of which its brief tells.
     engines, cores, batches = (entry.brief.get(name, ()) for name in ("engine", "num_cores", "batch_size"))
     return (
@@ -58,9 +58,9 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
         age(entry.created_at, now),
         clean(entry.kind),
         clean(entry.title),
-        clean(", ".join(engines or dict.fromkeys(one.engine for one in cells))) or "-",
-        _numbers(cores or (one.num_cores for one in cells)),
-        _numbers(batches or (one.batch_size for one in cells)),
+        clean(", ".join(engines or dict.fromkeys(cell.engine for cell in cells))) or "-",
+        _numbers(cores or (cell.num_cores for cell in cells)),
+        _numbers(batches or (cell.batch_size for cell in cells)),
         _fastest(entry) or best(entry.cells),
         status([WRONG if wrong and state == "done" else state for state, wrong in _states(entry)]),
         label_text(entry.labels),
@@ -85,7 +85,7 @@ def _states(entry: Entry) -> list[tuple[str, bool]]:
     """What became of each cell, and whether it computes something else."""
     if "statuses" in entry.brief:
         return list(zip(entry.brief["statuses"], entry.brief["wrong"], strict=False))
-    return [(one.status, one.wrong) for one in entry.cells]
+    return [(cell.status, cell.wrong) for cell in entry.cells]
 
 
 def _without(rows: list[_Row], heads: Sequence[str]) -> list[_Row]:
@@ -150,7 +150,7 @@ def _numbers(values: Iterable[int]) -> str:
 
 def best(cells: Sequence[CellEntry]) -> str:
     """The cell of the lowest time per item, as its median or its throughput; wrong ones are out."""
-    known = [one for one in cells if _finite(one.items_per_sec) and _finite(one.median_ms) and not one.wrong]
+    known = [cell for cell in cells if _finite(cell.items_per_sec) and _finite(cell.median_ms) and not cell.wrong]
     sound = [one for one in known if one.status == "done"] or known
     if not sound:
         return "-"

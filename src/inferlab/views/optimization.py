@@ -42,7 +42,7 @@ def blocks(found: Optimization, shown: int = SHOWN) -> list[Block]:
         [Note(one, warning=True) for one in serious],
         [speeds(found)] if found.measured else [],
         _layers(found.layers, shown),
-        tables.notes(one for one in notes(found) if one not in serious),
+        tables.notes(note for note in notes(found) if note not in serious),
     )
 
 
@@ -194,7 +194,7 @@ def notes(found: Optimization) -> list[str]:
     for one in found.measured:
         # Some name their engine themselves.
         told += [("" if "engine" in each.data else f"{one.engine}: ") + finding(each) for each in one.findings]
-    shrunk = {one.weight for one in found.layers if one.params_after < one.params}
+    shrunk = {layer.weight for layer in found.layers if layer.params_after < layer.params}
     told += _named("left alone", {name: why for name, why in found.left_alone.items() if name not in shrunk})
     told += _named(
         "only inputs were removed, with the channels of earlier layers, and all outputs stay",
@@ -281,11 +281,11 @@ def _beyond(found: Front) -> int | None:
     goal = found.goal
     fitting = [
         place
-        for place, one in enumerate(found.candidates)
-        if one.loss is not None
-        and not keeps_loss(one, goal)
-        and (one.speedup or 0.0) >= (goal.speedup or 0.0)
-        and size_ratio(one, found.original_bytes) >= (goal.size_ratio or 0.0)
+        for place, candidate in enumerate(found.candidates)
+        if candidate.loss is not None
+        and not keeps_loss(candidate, goal)
+        and (candidate.speedup or 0.0) >= (goal.speedup or 0.0)
+        and size_ratio(candidate, found.original_bytes) >= (goal.size_ratio or 0.0)
     ]
     return min(fitting, key=lambda place: found.candidates[place].loss or 0.0, default=None)
 
@@ -365,7 +365,7 @@ def _front_notes(found: Front) -> list[str]:
     kind = "generated items" if found.generated else "items of the data"
     notes = [f"A loss is {metric}, on {found.items} {kind}."]
     notes.append("Efficient: no other recipe is as fast, as small and loses as little; the original counts too.")
-    measured = sum(one.speedup is not None for one in found.candidates)
+    measured = sum(candidate.speedup is not None for candidate in found.candidates)
     notes.append(
         f"{plural(len(found.candidates), 'recipe')}, {measured} measured interleaved with the original; "
         f"{duration(found.seconds)}."
@@ -375,4 +375,4 @@ def _front_notes(found: Front) -> list[str]:
             "Each interval is of its own row, not of the best of all rows: what is chosen is therefore measured "
             "again, by a comparison planned beforehand, and only that one decides."
         )
-    return notes + advice([one.speedup_interval for one in found.candidates], _QUIETER)
+    return notes + advice([candidate.speedup_interval for candidate in found.candidates], _QUIETER)

@@ -108,7 +108,7 @@ def _truth(found: PerformanceProfile) -> Iterator[str]:
     """What pruning did for this engine, where it was tried by zeroing weights."""
     if found.pruning != "zeroed" or not found.pruned or gains_from_zeros(found):
         return
-    level, best = min(found.pruned.items(), key=lambda one: one[1])
+    level, best = min(found.pruned.items(), key=lambda item: item[1])
     yield (
         f"{found.engine} gains nothing from zeros: with weights zeroed in a copy it is no faster at any level "
         f"(at best {decimal(best)} ms, at {level})."
@@ -230,7 +230,7 @@ def _flops(found: FlopsProfile, shown: int) -> list[Block]:
     if found.uncounted:
         named = ", ".join(f"{one.type} ({one.count}: {one.reason})" for one in found.uncounted)
         told.append(Note(f"not counted: {named}."))
-    heavy = sorted((one for one in found.layers if one.flops), key=lambda one: -(one.flops or 0))[:shown]
+    heavy = sorted((layer for layer in found.layers if layer.flops), key=lambda one: -(one.flops or 0))[:shown]
     if heavy:
         fields = [
             Field("index", "#", lambda one: one.index),
@@ -266,7 +266,7 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
     told += [Note(f"{layer} was left out: {reason}.") for layer, reason in left_out[:_NAMED]]
     if len(found.left_out) > _NAMED:
         told.append(Note(f"{plural(len(found.left_out) - _NAMED, 'more layer')} left out."))
-    known = [one for one in found.layers if one.sensitivity is not None]
+    known = [layer for layer in found.layers if layer.sensitivity is not None]
     ordered = sorted(known, key=lambda one: -(one.sensitivity or 0.0))[:shown]
     if ordered:
         levels = [one for one in ("0.6", "0.8", "0.9", "0.95") if one in ordered[0].losses]
@@ -453,7 +453,9 @@ def notes(profile: Profile) -> list[str]:
 
 def fallbacks(profile: Profile) -> str:
     """How much of the time ran elsewhere than in the engine; empty where nothing did."""
-    found = sum(one.share for one in profile.performance.layers if one.fallback) if profile.performance else 0.0
+    found = (
+        sum(layer.share for layer in profile.performance.layers if layer.fallback) if profile.performance else 0.0
+    )
     return (
         f"{share(found)} of the time ran in the engine's fallback, which pruning does not help." if found else ""
     )

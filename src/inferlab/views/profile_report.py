@@ -136,7 +136,7 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
         made += [parts.subheading(title), parts.selectors(name, {"Value display": VALUES})]
         made.append(drawn.add(name, {value: draw(profile, value) for value in VALUES}))
         if name == "sensitivities" and any(
-            value is not None for one in loss.layers for value in one.losses.values()
+            value is not None for layer in loss.layers for value in layer.losses.values()
         ):
             made.append(drawn.add("curves", {"": charts.loss_curves(profile)}))
     return [*made, parts.details("Losses of all layers", _table("losses", columns.loss_columns(loss)))]
@@ -332,12 +332,12 @@ def _zeros(profile: Profile) -> list[Element]:
 def _by_type(gains: Sequence[TypeGain]) -> Element:
     if not gains:
         return parts.caption("No times at sparsity levels were measured, so no speed-up can be estimated.")
-    top = max(one.ms for one in gains) or 1.0
-    gains = sorted(gains, key=lambda one: -one.ms)
-    left = [100 * one.estimated_ms / one.ms if one.ms else 100.0 for one in gains]
-    saved = [one.ms - one.estimated_ms for one in gains]
+    top = max(gain.ms for gain in gains) or 1.0
+    gains = sorted(gains, key=lambda gain: -gain.ms)
+    left = [100 * gain.estimated_ms / gain.ms if gain.ms else 100.0 for gain in gains]
+    saved = [gain.ms - gain.estimated_ms for gain in gains]
     # In one go, so that all three have as many places.
-    told = numbers([*(one.ms for one in gains), *(one.estimated_ms for one in gains), *saved])
+    told = numbers([*(gain.ms for gain in gains), *(gain.estimated_ms for gain in gains), *saved])
     size = len(gains)
     shown = {
         "ms": told[:size],
@@ -345,8 +345,8 @@ def _by_type(gains: Sequence[TypeGain]) -> Element:
         "Saved ms": told[2 * size :],
         "Saved %": numbers([100 - one for one in left], 2),
     }
-    rows = [[one.type, *(column[index].text for column in shown.values())] for index, one in enumerate(gains)]
-    stripes = [(100 * one.ms / top, min(part, 100)) for one, part in zip(gains, left, strict=True)]
+    rows = [[gain.type, *(column[index].text for column in shown.values())] for index, gain in enumerate(gains)]
+    stripes = [(100 * gain.ms / top, min(part, 100)) for gain, part in zip(gains, left, strict=True)]
     return parts.small_table(["Type", *shown], rows, stripes, "Blue: what is left")
 
 

@@ -170,7 +170,7 @@ def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
         Pair("A", f"{diff.labels[0]}: {decimal(diff.a_ms)} ms per item"),
         Pair("B", f"{diff.labels[1]}: {decimal(diff.b_ms)} ms per item"),
         Pair("Verdict", verdict, strong=True),
-        *notes(f"they differ in {one}." for one in diff.differences),
+        *notes(f"they differ in {difference}." for difference in diff.differences),
         Note("profiles are not measured interleaved, so a change of the machine between them counts too."),
         Table(fields, diff.rows[:shown], f"{title}{f', {more} more' if more > 0 else ''}"),
     ]

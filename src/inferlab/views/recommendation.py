@@ -49,7 +49,7 @@ def _headline(found: Recommendation) -> Block:
 
 
 def _none(found: Recommendation) -> str:
-    measured = [one for one in found.contenders if one.standing == "missed"]
+    measured = [contender for contender in found.contenders if contender.standing == "missed"]
     if not measured or found.objective is None:
         return "Nothing can be recommended: no configuration could be measured."
     nearest = min(measured, key=_statistic_s)
@@ -110,12 +110,12 @@ def _time(name: str, heading: str) -> Field:
 def _shown(found: Recommendation) -> list[Contender]:
     left = Counter(_SHOWN)
     shown = []
-    for one in found.contenders:
-        if one.standing in ("recommended", "runner-up", "finalist"):
-            shown.append(one)
-        elif left[one.standing] > 0:
-            left[one.standing] -= 1
-            shown.append(one)
+    for contender in found.contenders:
+        if contender.standing in ("recommended", "runner-up", "finalist"):
+            shown.append(contender)
+        elif left[contender.standing] > 0:
+            left[contender.standing] -= 1
+            shown.append(contender)
     return shown
 
 
@@ -133,14 +133,14 @@ def _status(found: Recommendation, one: Contender) -> str:
 
 
 def _evidence(found: Recommendation) -> list[Block]:
-    said: list[Block] = [comparison_line(one) for one in found.comparisons]
+    said: list[Block] = [comparison_line(comparison) for comparison in found.comparisons]
     if found.simpler:
         said.append("Of those that are as fast (within 3 %), the simplest is recommended: cores, batch, streams.")
-    said += [Note(f"{one}.") for one in found.troubles]
+    said += [Note(f"{trouble}.") for trouble in found.troubles]
     said += [Note(f"{name} {reason}.") for name, reason in found.left_out.items()]
     said += _doubts(found)
-    counts: Counter[str] = Counter(one.standing for one in found.contenders)
-    measured = sum(bool(one.rounds) for one in found.contenders)
+    counts: Counter[str] = Counter(contender.standing for contender in found.contenders)
+    measured = sum(bool(contender.rounds) for contender in found.contenders)
     words = [f"{len(found.contenders)} configurations", f"{measured} measured"]
     words += [f"{counts[standing]} {text}" for standing, text in _COUNTED.items() if counts[standing]]
     said.append(f"{', '.join(words)}; {duration(found.seconds)} of {duration(found.time_s)}.")
@@ -161,7 +161,7 @@ def _doubts(found: Recommendation) -> list[Note]:
     notes: list[Note] = []
     if found.interrupted:
         notes.append(Note("interrupted; this is what was known by then."))
-    if any(one.standing == "untried" for one in found.contenders) and not found.interrupted:
+    if any(contender.standing == "untried" for contender in found.contenders) and not found.interrupted:
         notes.append(Note("the time was up before all were tried, the least promising last. Give more with -t."))
     if best is None or best.figures is None:
         return notes

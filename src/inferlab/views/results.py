@@ -278,7 +278,7 @@ def _origins(record: Record) -> tuple[list[Machine], list[Mapping[str, str]]]:
     """The machines that measured a record, and the versions of packages that took part."""
     parts: list[Any] = []
     if isinstance(record, ComparisonSweep):
-        parts = [run for one in record.results for pair in one.pairs[:1] for run in (pair.a, pair.b)]
+        parts = [run for result in record.results for pair in result.pairs[:1] for run in (pair.a, pair.b)]
     elif isinstance(record, Profile):
         parts = [record.performance]
     elif isinstance(record, Optimization):
@@ -302,7 +302,7 @@ def _stored_benchmark(found: Stored, baseline: Sequence[str]) -> list[str]:
     runs = [run for outcome in outcomes for run in outcome.runs]
     machines = [run.machine for run in runs]
     head = _head(found, "benchmark", machines, [run.versions for run in runs])
-    state = status([_status(one) for one in outcomes])
+    state = status([_status(outcome) for outcome in outcomes])
     return [*head, f"Status: {state}", "", *_result(found.benchmark, baseline)]
 
 
@@ -357,7 +357,7 @@ def _result(benchmark: Benchmark, baseline: Sequence[str]) -> list[str]:
     from inferlab.views import benchmark as view
 
     if baseline:
-        view.check_baseline([one.cell for one in benchmark.outcomes], baseline)
+        view.check_baseline([outcome.cell for outcome in benchmark.outcomes], baseline)
     return lines(benchmark, view.find_baseline(benchmark, baseline))
 
 

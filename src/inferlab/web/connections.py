@@ -105,7 +105,11 @@ class Connection(H11Protocol):
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest for a request: who asks for nothing locks nobody out."""
-        waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_idle]
+        waiting = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, Connection) and connection.is_idle
+        ]
         oldest = min(waiting, key=lambda one: one._since_s)
         oldest.transport.abort()
         self.connections.discard(oldest)

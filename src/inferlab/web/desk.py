@@ -114,7 +114,7 @@ class Watch:
 
 
 def _installing(snapshot: Snapshot) -> set[str]:
-    return {one.id for one in snapshot.jobs if one.kind == "install"}
+    return {job.id for job in snapshot.jobs if job.kind == "install"}
 
 
 class RunnerProcess:

@@ -294,7 +294,7 @@ _OPTIONS = {
     "--roofline": "Roofline",
     "--rate": "Requests per second",
 }
-_OPTION = re.compile("|".join(rf"(?<![\w-]){re.escape(one)}(?![\w-])" for one in _OPTIONS))
+_OPTION = re.compile("|".join(rf"(?<![\w-]){re.escape(option)}(?![\w-])" for option in _OPTIONS))
 
 
 def on_pages(text: str) -> str:

@@ -99,7 +99,7 @@ def queue_indicator(desk: Desk, slot: Element) -> None:
 
 def summary(jobs: tuple[QueuedJob, ...]) -> str:
     """The queue in a few words."""
-    running = [one for one in jobs if one.status == "running"]
+    running = [job for job in jobs if job.status == "running"]
     waiting = len(jobs) - len(running)
     words = [f"{NAMES[one.kind]}{'' if one.fraction is None else f' {one.fraction:.0%}'}" for one in running]
     if waiting:

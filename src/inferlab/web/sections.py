@@ -35,22 +35,22 @@ class Opened:
     @property
     def own(self) -> tuple[Entry, ...]:
         """The profiles of the model as it is, without those of its versions."""
-        return tuple(one for one in self.profiles if one.model_digest == self.project.model.digest)
+        return tuple(profile for profile in self.profiles if profile.model_digest == self.project.model.digest)
 
 
 def measured(profiles: Sequence[Entry]) -> list[Entry]:
     """Profiles with times of layers."""
-    return [one for one in profiles if one.brief.get("performance")]
+    return [profile for profile in profiles if profile.brief.get("performance")]
 
 
 def losses(profiles: Sequence[Entry]) -> list[Entry]:
     """Profiles with losses that were measured."""
-    return [one for one in profiles if _method(one) not in (None, "approximated")]
+    return [profile for profile in profiles if _method(profile) not in (None, "approximated")]
 
 
 def approximated(profiles: Sequence[Entry]) -> Entry | None:
     """The oldest profile whose losses were estimated from the weights: the one that the project began with."""
-    return next((one for one in reversed(profiles) if _method(one) == "approximated"), None)
+    return next((profile for profile in reversed(profiles) if _method(profile) == "approximated"), None)
 
 
 async def newest_profile(desk: Desk, project_id: str, part: str, removed: str = "") -> Response:
@@ -101,7 +101,7 @@ class _Listed:
     @property
     def names(self) -> dict[str, str]:
         """The names of versions by the digests of their models."""
-        return {one.brief["optimized"]["digest"]: one.brief["name"] for one in self.versions}
+        return {version.brief["optimized"]["digest"]: version.brief["name"] for version in self.versions}
 
     def ages(self) -> list[str]:
         """How old it says they are."""
@@ -117,7 +117,8 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
     base = f"/projects/{project.id}"
     profiles, names = listed.profiles, listed.names
     versions = [
-        Item(one.brief["name"], f"{base}/optimization/{one.id}", aged(one.created_at)) for one in listed.versions
+        Item(version.brief["name"], f"{base}/optimization/{version.id}", aged(version.created_at))
+        for version in listed.versions
     ]
     common = (
         Section("Benchmarks", "leaderboard", f"{base}/benchmarks"),
@@ -174,8 +175,8 @@ def _follow_entries(desk: Desk, project: Project, listed: _Listed, frame: Frame,
 def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, str]) -> list[Item]:
     """Profiles; those of a version say of which."""
     found = []
-    for one in entries:
-        version = versions.get(one.model_digest, "")
-        name = f"{one.brief[part]['name']} · {version}" if version else str(one.brief[part]["name"])
-        found.append(Item(name, f"{base}/{part}/{one.id}", aged(one.created_at)))
+    for entry in entries:
+        version = versions.get(entry.model_digest, "")
+        name = f"{entry.brief[part]['name']} · {version}" if version else str(entry.brief[part]["name"])
+        found.append(Item(name, f"{base}/{part}/{entry.id}", aged(entry.created_at)))
     return found

@@ -101,11 +101,13 @@ class Arm:
 
     def at(self, num_cores: int, batch_size: int) -> CardCell | None:
         """The cell at this place."""
-        return next((one for one in self.cells if one.place == (num_cores, batch_size)), None)
+        return next((cell for cell in self.cells if cell.place == (num_cores, batch_size)), None)
 
     def outcome(self, num_cores: int, batch_size: int) -> Outcome | None:
         """The cell at this place with its samples."""
-        return next((one for one in self.outcomes if _place(one.cell) == (num_cores, batch_size)), None)
+        return next(
+            (outcome for outcome in self.outcomes if _place(outcome.cell) == (num_cores, batch_size)), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,12 @@ class Card:
     @property
     def core_counts(self) -> list[int]:
         """All that were planned, in order."""
-        return sorted({one.cell.num_cores for one in self.cells})
+        return sorted({cell.cell.num_cores for cell in self.cells})
 
     @property
     def batch_sizes(self) -> list[int]:
         """All that were planned, in order."""
-        return sorted({one.cell.batch_size for one in self.cells})
+        return sorted({cell.cell.batch_size for cell in self.cells})
 
     @property
     def machines(self) -> list[str]:
@@ -173,18 +175,18 @@ class Card:
     @property
     def of_different_models(self) -> bool:
         """Whether the arms are of two models, such as versions, rather than of one on two engines."""
-        return len({one.cell.model_digest for one in self.cells}) > 1
+        return len({cell.cell.model_digest for cell in self.cells}) > 1
 
     @property
     def first_place(self) -> Place:
         """What is shown first: a cell of the first arm that has numbers, if there is one."""
         cells = self.arms[0].cells
-        return next((one for one in cells if one.numbers), cells[0]).place
+        return next((cell for cell in cells if cell.numbers), cells[0]).place
 
     def duel(self, arm: int, num_cores: int, batch_size: int) -> Duel | None:
         """The comparison of an arm at one place: of the first with the second, of any other with the first."""
         wanted = (max(arm, 1), num_cores, batch_size)
-        return next((one for one in self.duels if (one.other, one.num_cores, one.batch_size) == wanted), None)
+        return next((duel for duel in self.duels if (duel.other, duel.num_cores, duel.batch_size) == wanted), None)
 
     def without_samples(self) -> Card:
         """The same, small enough to be kept by every tab that shows it."""
@@ -342,8 +344,13 @@ def machine_of(cell: Cell) -> str:
 
 def _distinct(outcomes: Sequence[Outcome], splits: Sequence[str]) -> bool:
     keys = [
-        (machine_of(one.cell), one.cell.engine, _place(one.cell), *(getattr(one.cell, name) for name in splits))
-        for one in outcomes
+        (
+            machine_of(outcome.cell),
+            outcome.cell.engine,
+            _place(outcome.cell),
+            *(getattr(outcome.cell, name) for name in splits),
+        )
+        for outcome in outcomes
     ]
     return len(set(keys)) == len(keys)
 

@@ -50,18 +50,18 @@ def measured_on(entry: Entry) -> str:
     """The engines, core counts and batch sizes of an entry."""
     if entry.kind in _DOCUMENTS:
         return _DOCUMENTS[entry.kind]
-    cells = [one.cell for one in entry.cells]
+    cells = [cell.cell for cell in entry.cells]
     if entry.kind == GENERATION:
         return _generated_on(entry.brief)
     labels = entry.brief.get("labels")
     # The card of a comparison shows B, which is compared with A.
-    names = [title(labels[1]), title(labels[0])] if labels else [title(one.engine) for one in cells]
+    names = [title(labels[1]), title(labels[0])] if labels else [title(cell.engine) for cell in cells]
     words = [" vs ".join(dict.fromkeys(names)) or entry.kind]
     if cells:
-        cores = _listed(one.num_cores for one in cells)
+        cores = _listed(cell.num_cores for cell in cells)
         words += [
             f"{cores} {'core' if cores == '1' else 'cores'}",
-            f"batch {_listed(one.batch_size for one in cells)}",
+            f"batch {_listed(cell.batch_size for cell in cells)}",
         ]
     return ", ".join(words)
 

@@ -50,7 +50,7 @@ def export(store: Store, entry_id: str, ending: str) -> Export:
 def _about(found: Document) -> str:
     """What a document is of: the model where it names one."""
     if found.kind == "comparison":
-        models = next((one.models for one in _sweep(found).results if one.models), None)
+        models = next((result.models for result in _sweep(found).results if result.models), None)
         return models[0].source if models else found.title
     return found.title
 

@@ -132,10 +132,10 @@ def _worked(
 
 
 def _of_cells(outcomes: Sequence[Outcome] | Sequence[GenerationOutcome]) -> Ended:
-    states = [one.status for one in outcomes]
+    states = [outcome.status for outcome in outcomes]
     if "cancelled" in states or "pending" in states:
         return Ended("cancelled")
-    failures = [one.failure.message for one in outcomes if one.failure]
+    failures = [outcome.failure.message for outcome in outcomes if outcome.failure]
     return Ended("failed", failures[0]) if failures else Ended("done")
 
 
@@ -220,7 +220,7 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
         making = Part(("optimizing",), "Making the version", _MAKING_S)
         wanted = request.asked
         return making, *(
-            Part(("comparing",), f"Measuring on {title(one)}", wanted.time_s) for one in wanted.engines
+            Part(("comparing",), f"Measuring on {title(engine)}", wanted.time_s) for engine in wanted.engines
         )
     return (Part(("install",), f"Installing {request.engine}", 90.0),)
 

@@ -186,7 +186,9 @@ class Sources:
     def _relative(self, path: Path) -> Path | None:
         """A relative path counts from the first of the folders that has it."""
         candidates = [(folder / path).resolve() for folder in self.folders]
-        return next((one for one in candidates if one.exists()), candidates[0] if candidates else None)
+        return next(
+            (candidate for candidate in candidates if candidate.exists()), candidates[0] if candidates else None
+        )
 
     def listing(self, path: str, endings: Sequence[str] = MODEL_ENDINGS) -> Listing:
         """The folders, and the files of these endings, in a folder; links out of the allowed ones are left out."""
@@ -304,8 +306,8 @@ class Sources:
             arriving.size_bytes = max(arriving.size_bytes, size_bytes)
             folder = arriving.target.parent
             others = [one for one in self._arriving if one.target.parent == folder and not one.overtaken]
-            replaced = {one.target for one in others}
-            total = sum(one.size_bytes for one in others)
+            replaced = {other.target for other in others}
+            total = sum(other.size_bytes for other in others)
             if arriving.there_bytes is None or len(others) > 1:
                 there = [file for file in folder.iterdir() if file not in replaced]
                 arriving.there_bytes = sum(file.stat().st_size for file in there)

@@ -91,7 +91,9 @@ class Basis:
         """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
         layers = self.loss.layers
         ends = {layers[0].weight, layers[-1].weight}
-        return list(dict.fromkeys(one.weight for one in layers if one.weight not in ends and one.groups == 1))
+        return list(
+            dict.fromkeys(layer.weight for layer in layers if layer.weight not in ends and layer.groups == 1)
+        )
 
     def within(self, budget: float, weights: list[str] | None = None) -> dict[str, float]:
         """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones."""
@@ -106,7 +108,7 @@ class Basis:
 
     def predicted(self, levels: Mapping[str, float]) -> PruningEstimate:
         """What these shares of zeros would give."""
-        known = {one.weight for one in self.loss.layers}
+        known = {layer.weight for layer in self.loss.layers}
         for weight, level in levels.items():
             if weight not in known:
                 raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
@@ -120,7 +122,7 @@ class Basis:
 
     def unmeasured(self, levels: Mapping[str, float] | None = None) -> list[str]:
         """The weights whose losses were not measured, of those that these levels prune, or of all."""
-        bare = dict.fromkeys(one.weight for one in self.loss.layers if not one.losses)
+        bare = dict.fromkeys(layer.weight for layer in self.loss.layers if not layer.losses)
         return [weight for weight in bare if levels is None or levels.get(weight, 0.0) > 0]
 
     def int8_speedup(self) -> float | None:
@@ -157,7 +159,7 @@ def read_basis(
     """The profiles of a project's model that a version is predicted by; without ids the newest."""
     digest = workspace.store.projects.get(project_id).model.digest
     # Profiles of versions stand beside them.
-    known = [one for one in workspace.profiles(project_id) if one.model_digest == digest]
+    known = [profile for profile in workspace.profiles(project_id) if profile.model_digest == digest]
     for wanted in filter(None, (performance_id, loss_id)):
         if wanted not in {one.id for one in known}:
             raise NotThere(f"{wanted} is not a profile of this project's model.")
@@ -174,15 +176,15 @@ def read_basis(
 
 def _with_all_layers(loss: LossProfile, theory: LossProfile | None) -> LossProfile:
     """The losses with the layers that were not measured too, which have none."""
-    known = {one.weight for one in loss.layers}
-    missing = [one for one in theory.layers if one.weight not in known] if theory else []
+    known = {layer.weight for layer in loss.layers}
+    missing = [layer for layer in theory.layers if layer.weight not in known] if theory else []
     bare = [replace(one, losses={}, accuracies={}, sensitivity=None) for one in missing]
     return replace(loss, layers=tuple(sorted((*loss.layers, *bare), key=lambda one: one.index)))
 
 
 def _newest_losses(profiles: list[Entry]) -> str | None:
     """The newest profile whose losses were measured, else the first one, with those estimated from the weights."""
-    methods = {one.id: (one.brief.get("loss") or {}).get("method") for one in profiles}
+    methods = {profile.id: (profile.brief.get("loss") or {}).get("method") for profile in profiles}
     tried = [one for one, method in methods.items() if method not in (None, "approximated")]
     rough = [one for one, method in methods.items() if method == "approximated"]
     return next(iter([*tried, *reversed(rough)]), None)

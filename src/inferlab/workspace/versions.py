@@ -82,7 +82,7 @@ class Versions:
 
     def of_project(self, project_id: str) -> list[Version]:
         """All versions of a project, newest first; also those of its model that the command line made."""
-        return [self._version(one) for one in self.entries(project_id)]
+        return [self._version(entry) for entry in self.entries(project_id)]
 
     def entries(self, project_id: str) -> list[Entry]:
         """The same, without a look at the files."""
@@ -91,7 +91,7 @@ class Versions:
 
     def names(self, project_id: str) -> dict[str, str]:
         """The names of a project's versions by the digests of their models."""
-        return {one.brief["optimized"]["digest"]: one.brief["name"] for one in self.entries(project_id)}
+        return {entry.brief["optimized"]["digest"]: entry.brief["name"] for entry in self.entries(project_id)}
 
     def get(self, version_id: str) -> Version:
         """The version with this id."""

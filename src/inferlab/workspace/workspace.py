@@ -176,7 +176,14 @@ class Workspace:
 
     def _usual_generator(self, model: GenerativeModel) -> str:
         """The first engine that can generate with a model."""
-        found = next((one for one in self.engines.generator_choices(model) if not one.reason), None)
+        found = next(
+            (
+                generator_choice
+                for generator_choice in self.engines.generator_choices(model)
+                if not generator_choice.reason
+            ),
+            None,
+        )
         if found is None:
             raise BadInput("No engine here can generate with this model. See: inferlab engines")
         return found.name
@@ -305,7 +312,7 @@ class Workspace:
         project = self.store.projects.get(project_id)
         if project.only_generates:
             raise BadInput(ONLY_GENERATES)
-        known = [one for one in self.profiles(project_id) if one.brief.get("flops") is not None]
+        known = [profile for profile in self.profiles(project_id) if profile.brief.get("flops") is not None]
         own = [one for one in known if one.model_digest == project.model.digest]
         # The one that the project began with, else the oldest.
         first = [one for one in own if _is_theory(one)] or own
@@ -369,12 +376,12 @@ class Workspace:
         found = self.store.get(entry_id)
         if not isinstance(found, Stored):
             raise BadInput(f"{found.id} is a {found.kind}: only a benchmark can be compared with.")
-        cells, plan = [one.cell for one in found.benchmark.outcomes], found.benchmark.plan
+        cells, plan = [outcome.cell for outcome in found.benchmark.outcomes], found.benchmark.plan
         first = cells[0]
         same = replace(
             asked.plan,
-            num_cores=tuple(dict.fromkeys(one.num_cores for one in cells)),
-            batch_sizes=tuple(dict.fromkeys(one.batch_size for one in cells)),
+            num_cores=tuple(dict.fromkeys(cell.num_cores for cell in cells)),
+            batch_sizes=tuple(dict.fromkeys(cell.batch_size for cell in cells)),
             scenarios=(first.scenario,),
             num_streams=(None,) if first.scenario == "sync" else plan.num_streams[:1],
             rates=(first.rate,),

@@ -120,9 +120,9 @@ class HttpServer(Engine):
     def _find_model(self, wanted: str) -> str:
         answer = self._ask("GET", "/models", None)
         models = answer.get("data") if isinstance(answer, dict) else None
-        if not isinstance(models, list) or not all(isinstance(one, dict) and "id" in one for one in models):
+        if not isinstance(models, list) or not all(isinstance(model, dict) and "id" in model for model in models):
             raise self._foreign("it lists no models")
-        names = [str(one["id"]) for one in models]
+        names = [str(model["id"]) for model in models]
         if wanted and wanted not in names:
             raise BadOption("the server has no model '{}'; it has {}".format(wanted, ", ".join(names) or "none"))
         if not wanted and len(names) != 1:

@@ -165,7 +165,9 @@ class Mnn(Engine):
             raise RuntimeError("it converts the model and computes none of its outputs for these inputs")
         expr = self._mnn.expr
         arrays = [expr.convert(one, expr.NCHW) for one in returned]
-        return {name: numpy.array(one.read()).reshape(one.shape) for name, one in zip(self._output_names, arrays)}
+        return {
+            name: numpy.array(array.read()).reshape(array.shape) for name, array in zip(self._output_names, arrays)
+        }
 
     def layer_times(
         self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None

@@ -84,9 +84,9 @@ class OnnxRuntime(Engine):
         self._make_options = functools.partial(self._session_options, options, level, spinning, arena)
         self._open = functools.partial(self._open_session, model, options)
         self._open(self._make_options())
-        self._output_names = [one.name for one in self._session.get_outputs()]
-        self._declared = [one.shape for one in self._session.get_outputs()]
-        if any(not one.type.startswith("tensor(") for one in self._session.get_outputs()):
+        self._output_names = [output.name for output in self._session.get_outputs()]
+        self._declared = [output.shape for output in self._session.get_outputs()]
+        if any(not output.type.startswith("tensor(") for output in self._session.get_outputs()):
             self._io_binding = False  # sequences and maps cannot be bound
         if any(one.type == "tensor(string)" for one in self._session.get_inputs() + self._session.get_outputs()):
             self._io_binding = False
@@ -250,19 +250,19 @@ def _read_trace(trace: str, folder: str, walls_ns: List[int], warmups: int) -> D
     import statistics
 
     events, runs = _events(trace)
-    begins = sorted(one["ts"] for one in runs)[warmups:]
-    if any(one["op"] in _WITH_BODIES for one in events):
+    begins = sorted(run["ts"] for run in runs)[warmups:]
+    if any(event["op"] in _WITH_BODIES for event in events):
         _subtract_bodies(events)
     times: List[Dict[Tuple[str, int], float]] = [{} for _ in begins]
     seen: Dict[Tuple[str, int], Dict[str, Any]] = {}
-    for one in events:
-        place = bisect.bisect_right(begins, one["ts"]) - 1
+    for event in events:
+        place = bisect.bisect_right(begins, event["ts"]) - 1
         if place < 0:
             continue
-        key = (one["name"], one["index"])
-        seen.setdefault(key, one)
+        key = (event["name"], event["index"])
+        seen.setdefault(key, event)
         # Whole microseconds, what is beyond them cut off: half of one on average.
-        times[place][key] = times[place].get(key, 0.0) + one["dur"] + (0.5 if one["dur"] >= 0 else 0.0)
+        times[place][key] = times[place].get(key, 0.0) + event["dur"] + (0.5 if event["dur"] >= 0 else 0.0)
     chosen = _middle(times)
     with open(os.path.join(folder, _GRAPH), "rb") as file:
         graph = file.read()
@@ -306,7 +306,7 @@ def _events(trace: str) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
 def _subtract_bodies(events: List[Dict[str, Any]]) -> None:
     """Leave to a branch or loop only what the nodes of its body do not take."""
     around: List[Tuple[int, Dict[str, Any]]] = []
-    for one in sorted(events, key=lambda one: (one["ts"], -one["dur"])):
+    for one in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         while around and around[-1][0] <= one["ts"]:
             around.pop()
         end = one["ts"] + one["dur"]

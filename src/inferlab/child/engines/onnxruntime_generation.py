@@ -66,7 +66,7 @@ class _Session(Graph):
     def __init__(self, module: Any, session: Any) -> None:
         self._module, self._session = module, session
         self.inputs = [_port(one) for one in session.get_inputs()]
-        self.outputs = [_port(one) for one in session.get_outputs()]
+        self.outputs = [_port(output) for output in session.get_outputs()]
 
     def run(self, arrays: Dict[str, Any], values: Dict[str, Any], wanted: Sequence[str], first: bool) -> List[Any]:
         """Bind, run, and take the outputs as they lie in the session's memory."""

@@ -175,7 +175,7 @@ class OpenVino(Engine):
                 zeros, counted = zeros + int((values == 0).sum()), counted + int(values.size)
         return {
             "inputs": [dict(_port(one), below=_rows(one)) for one in network.inputs],
-            "outputs": [_port(one) for one in network.outputs],
+            "outputs": [_port(output) for output in network.outputs],
             "parameters": sum(_size(node) for node in weights),
             "zero_fraction": zeros / counted if counted else None,
             "precision": _precision(network, weights),

@@ -50,7 +50,7 @@ class _Compiled(Graph):
     def __init__(self, module: Any, compiled: Any) -> None:
         self._module, self.compiled = module, compiled
         self.inputs = [_port(one) for one in compiled.inputs]
-        self.outputs = [_port(one) for one in compiled.outputs]
+        self.outputs = [_port(output) for output in compiled.outputs]
         # What a request gave lies in its own memory until it runs again: two take turns, and the first call, whose
         # part of the cache that is the encoder's stays for the whole generation, has one of its own.
         self._turns = [compiled.create_infer_request() for _ in range(2)]

@@ -49,7 +49,7 @@ class PastPresent:
     def __init__(
         self, decoder: Graph, with_past: Optional[Graph], encoder: Optional[Graph], files: Sequence[str]
     ) -> None:
-        names = [os.path.basename(one) for one in files]
+        names = [os.path.basename(file) for file in files]
         self._decoder, self._with_past, self._encoder = decoder, with_past or decoder, encoder
         self._first = read_decoder(decoder.inputs, decoder.outputs, names[0])
         later = read_decoder(with_past.inputs, with_past.outputs, names[1]) if with_past else None

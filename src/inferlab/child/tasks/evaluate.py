@@ -29,5 +29,5 @@ def outputs(model: str, inputs: List[Dict[str, Any]], threads: int = 0) -> List[
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_outputs() if one.type.startswith("tensor(")]
+    names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
     return [dict(zip(names, session.run(names, one))) for one in inputs]

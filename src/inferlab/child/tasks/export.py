@@ -151,7 +151,7 @@ def _open_program(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
 
     program = files.read_exported(arguments["source"])
     module = program.module().requires_grad_(False)
-    given = [one for one in program_arguments(program) if one.given]
+    given = [program_argument for program_argument in program_arguments(program) if program_argument.given]
     examples = torch.utils._pytree.tree_leaves(program.example_inputs) if program.example_inputs else []
     if len(examples) != len(given):
         raise BadOption("the program was saved without its sample inputs; export the module again")
@@ -232,7 +232,7 @@ def _output_axes(
     }
     found: Dict[str, Dict[int, str]] = {}
     for name in outputs[0]:
-        pairs = list(zip(*(one[name].shape for one in outputs)))
+        pairs = list(zip(*(output[name].shape for output in outputs)))
         changed = [(axis, pair) for axis, pair in enumerate(pairs) if pair[0] != pair[1]]
         found[name] = {axis: known.get(pair, "{}_{}".format(name, axis)) for axis, pair in changed}
     return found

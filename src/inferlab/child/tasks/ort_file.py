@@ -45,7 +45,7 @@ def run(arguments: Dict[str, Any], blocks: List[Any]) -> Tuple[Dict[str, Any], L
         raise BadOption("the file is cut off or damaged ({})".format(" ".join(str(error).split())[:300])) from None
 
     def ports(values: Any) -> List[Any]:
-        return [[one.name, _PORTS.get(one.type, one.type), list(one.shape)] for one in values]
+        return [[value.name, _PORTS.get(value.type, value.type), list(value.shape)] for value in values]
 
     return {
         "inputs": ports(session.get_inputs()),

@@ -79,7 +79,7 @@ class Trial:
         self.spans, self.missing = {}, []
         for weight in self._weights:
             uses = self._parts.uses(weight) if self._parts.has(weight) else []
-            ends = [number for number, one in enumerate(self._segments) if uses and uses[0] < one.end]
+            ends = [number for number, segment in enumerate(self._segments) if uses and uses[0] < segment.end]
             if not ends:
                 self.missing.append(weight)
                 continue
@@ -114,7 +114,7 @@ class Trial:
         nodes = self._nodes_of(weight)
         needs = [name for name in self._parts.needed_by(nodes) if name != weight]
         made = self._parts.made_by(nodes)
-        gives = [name for one in self._segments[begin:end] for name in one.gives if name in made]
+        gives = [name for segment in self._segments[begin:end] for name in segment.gives if name in made]
         if not gives:
             return {"nan": False, "levels": [self._sums(self._outputs)] * len(levels)}
         cached = self._fetch(begin, end)

@@ -28,7 +28,9 @@ def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List
     baseline = counters.memory_bytes()["now"]
     open_model = _open_folder if folder else _open_program
     module, inputs, loss_of, label = open_model(arguments)
-    weights = [one for one in module.parameters() if one.requires_grad and one.is_floating_point()]
+    weights = [
+        parameter for parameter in module.parameters() if parameter.requires_grad and parameter.is_floating_point()
+    ]
     if not weights:
         raise BadOption("the model has no weights that could be trained")
     optimiser = torch.optim.AdamW(weights, lr=_LEARNING_RATE)

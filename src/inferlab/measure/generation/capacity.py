@@ -111,7 +111,7 @@ class _Prober(RateLadder):
         sequences = self._process.serve(arrivals, 4 * waiting * generation_s + 1.0).sequences
         if not sequences or not self.lone:
             raise BadInput("No request was served in time. Give fewer --new tokens, or more time with -t.")
-        self.saturation_rate = len(sequences) * 1e9 / max(one.token_ns[-1] for one in sequences)
+        self.saturation_rate = len(sequences) * 1e9 / max(sequence.token_ns[-1] for sequence in sequences)
 
     def lone_share(self) -> float:
         """The largest share of a limit that a typical request takes which comes alone."""
@@ -125,14 +125,14 @@ class _Prober(RateLadder):
         most_s = last_s + max(_OVERTIME * last_s, *(2 * limit.limit_s for limit in self._slo), 1.0)
         sequences = self._process.serve(arrivals_ns, most_s).sequences
         self.served.append(_Served(rate, len(arrivals_ns), sequences))
-        shares = [limit_share(one, self._slo) for one in sequences]
+        shares = [limit_share(sequence, self._slo) for sequence in sequences]
         given_up = _GIVEN_UP * max([1.0, *shares])
         all_shares = np.array([*shares, *[given_up] * (len(arrivals_ns) - len(shares))])
         return Reading(rate, all_shares, self._alone(sequences))
 
     def _alone(self, sequences: Sequence[Generation]) -> NDArray[np.float64]:
         """The shares of the limits without the wait in the queue."""
-        shares = [limit_share(_without_wait(one), self._slo) for one in sequences]
+        shares = [limit_share(_without_wait(sequence), self._slo) for sequence in sequences]
         return np.array(shares or [_GIVEN_UP])
 
 
@@ -261,7 +261,11 @@ class _Finder:
         runs, job = [trial.run for trial in self._trials], self._prepared.job
         saturation = statistics.median(trial.saturation_rate for trial in self._trials)
         outcome = GenerationOutcome(self._cell, "done", tuple(runs))
-        found = [one for one in generation_findings(job.model, outcome) if one.code not in _NOT_OURS]
+        found = [
+            generation_finding
+            for generation_finding in generation_findings(job.model, outcome)
+            if generation_finding.code not in _NOT_OURS
+        ]
         return GenerationCapacity(
             cell=replace(self._cell, rate=None),
             model=job.model,
@@ -325,12 +329,12 @@ def _curve(trials: Sequence[_Trial], slo: Sequence[TokenLimit], saturation: floa
 
 
 def _point(rate: float, parts: Sequence[_Served], slo: Sequence[TokenLimit], load: float) -> LoadPoint:
-    sequences = [one for part in parts for one in part.sequences]
+    sequences = [sequence for part in parts for sequence in part.sequences]
     requests = sum(part.requests for part in parts)
-    good = sum(limit_share(one, slo) <= 1 for one in sequences)
+    good = sum(limit_share(sequence, slo) <= 1 for sequence in sequences)
 
     def percentiles(metric: TokenMetric) -> dict[float, float | None]:
-        known = [value for one in sequences if (value := value_s(one, metric)) is not None]
+        known = [value for sequence in sequences if (value := value_s(sequence, metric)) is not None]
         times_ms = np.array([*(1e3 * value for value in known), *[math.inf] * (requests - len(sequences))])
         return {p: percentile(times_ms, p) if len(times_ms) else None for p in PERCENTILES}
 

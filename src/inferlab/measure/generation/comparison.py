@@ -191,7 +191,7 @@ class _Pairs:
                 prompts = [
                     self._prompts(arm, number, 2 + turn * generations + each) for each in range(generations)
                 ]
-                generated[arm] = [processes[arm].generate_once(one) for one in prompts]
+                generated[arm] = [processes[arm].generate_once(prompt) for prompt in prompts]
                 processes[arm].pause()
                 times_ns = [metric_ns(one, self._job.metric) for one in generated[arm]]
                 logs[turn, arm] = math.log(statistics.median(times_ns))
@@ -275,19 +275,23 @@ class _Pairs:
 
 
 def _generation_s(repetition: Repetition) -> float:
-    return max(one.token_ns[-1] for one in repetition.sequences) / 1e9
+    return max(sequence.token_ns[-1] for sequence in repetition.sequences) / 1e9
 
 
 def metric_ns(repetition: Repetition, metric: ComparedMetric) -> float:
     """What is compared of one batch: a time in nanoseconds, that of a token where the metric is a rate."""
     sequences = repetition.sequences
     if metric == "ttft":
-        return statistics.median(one.token_ns[0] for one in sequences)
+        return statistics.median(sequence.token_ns[0] for sequence in sequences)
     if metric == "prefill":
-        return max(one.token_ns[0] for one in sequences) / sum(one.prompt_tokens for one in sequences)
+        return max(sequence.token_ns[0] for sequence in sequences) / sum(
+            sequence.prompt_tokens for sequence in sequences
+        )
     if metric == "output":
-        return max(one.token_ns[-1] for one in sequences) / sum(len(one.token_ns) for one in sequences)
-    decoded = [one for one in sequences if len(one.token_ns) > 1]
+        return max(sequence.token_ns[-1] for sequence in sequences) / sum(
+            len(sequence.token_ns) for sequence in sequences
+        )
+    decoded = [sequence for sequence in sequences if len(sequence.token_ns) > 1]
     if not decoded:
         raise EngineFailed("No sequence has a second token, so there is no time per output token. Give --new 2.")
     if metric == "tpot":

@@ -50,7 +50,7 @@ def summarize_load(cell: GenerationCell, runs: Sequence[GenerationRun], slo: Seq
     """The numbers of a cell whose requests arrive by themselves; there is at least one run."""
     assert cell.rate is not None, "requests arrive at a rate"
     rate = cell.rate
-    served = [one for run in runs for each in run.repetitions for one in each.sequences]
+    served = [sequence for run in runs for each in run.repetitions for sequence in each.sequences]
     arrived = sum(run.arrivals or 0 for run in runs)
     unserved = arrived - len(served)
     good = [one for one in served if slo and limit_share(one, slo) <= 1]
@@ -84,16 +84,18 @@ def summarize_load(cell: GenerationCell, runs: Sequence[GenerationRun], slo: Seq
 
 
 def _good(run: GenerationRun, slo: Sequence[TokenLimit]) -> int:
-    return sum(limit_share(one, slo) <= 1 for each in run.repetitions for one in each.sequences)
+    return sum(limit_share(sequence, slo) <= 1 for each in run.repetitions for sequence in each.sequences)
 
 
 def _span_s(run: GenerationRun, rate: float) -> float:
     """From the first arrival to the last end, and one usual gap: as many gaps as requests belong to that time."""
-    sequences = [one for each in run.repetitions for one in each.sequences]
+    sequences = [sequence for each in run.repetitions for sequence in each.sequences]
     if not sequences:
         return 0.0
-    begin = min(one.scheduled_ns or 0 for one in sequences)
-    return (max((one.scheduled_ns or 0) + one.token_ns[-1] for one in sequences) - begin) / 1e9 + 1 / rate
+    begin = min(sequence.scheduled_ns or 0 for sequence in sequences)
+    return (
+        max((sequence.scheduled_ns or 0) + sequence.token_ns[-1] for sequence in sequences) - begin
+    ) / 1e9 + 1 / rate
 
 
 def is_late(one: Generation) -> bool:
@@ -116,8 +118,11 @@ def _spans(repetition: Repetition) -> NDArray[np.int64]:
     """When each request was begun and done."""
     return np.array(
         [
-            ((one.scheduled_ns or 0) + one.submitted_ns, (one.scheduled_ns or 0) + one.token_ns[-1])
-            for one in repetition.sequences
+            (
+                (sequence.scheduled_ns or 0) + sequence.submitted_ns,
+                (sequence.scheduled_ns or 0) + sequence.token_ns[-1],
+            )
+            for sequence in repetition.sequences
         ],
         np.int64,
     ).reshape(-1, 2)
@@ -152,6 +157,8 @@ def _busy_share(runs: Sequence[GenerationRun]) -> float:
     """The time that an engine works on requests over the time in which they arrive."""
     busy = sum(_union(_spans(each)) for run in runs for each in run.repetitions)
     spans = [_spans(each) for run in runs for each in run.repetitions if each.sequences]
-    arrivals = [[one.scheduled_ns or 0 for one in each.sequences] for run in runs for each in run.repetitions]
+    arrivals = [
+        [sequence.scheduled_ns or 0 for sequence in each.sequences] for run in runs for each in run.repetitions
+    ]
     wall = sum(max(times) - min(times) for times in arrivals if len(times) > 1)
     return busy / wall if spans and wall else 0.0

@@ -303,7 +303,7 @@ class Process:
             "answer",
             {
                 "tokens": np.concatenate(prompts),
-                "lengths": np.array([len(one) for one in prompts], np.int64),
+                "lengths": np.array([len(prompt) for prompt in prompts], np.int64),
                 "arrivals_ns": arrivals_ns,
             },
             work_s=most_s,

@@ -30,7 +30,7 @@ class Choice:
         """The rival in place of the chosen, which pairs showed to be slower."""
         assert self.chosen is not None and self.rival is not None
         slower = Rejection(self.chosen.id, "slower", share=None)
-        others = tuple(one for one in self.rejections if one.cell_id != self.rival.id)
+        others = tuple(rejection for rejection in self.rejections if rejection.cell_id != self.rival.id)
         return Choice(self.rival, self.chosen, 1 / self.rival_ratio, (slower, *others))
 
 

@@ -100,7 +100,7 @@ def reference_for(job: GenerationJob, listener: Listener) -> Reference:
     told = f"{label}; the same engine" if maker.launch.name == engine_name(job.cell.engine) else label
     prompts = [check_prompt(job, number) for number in range(_CHECKS)]
     positions = _check_positions(job.model)
-    key = "\n".join([label, job.model.digest, str(positions), *(digest(one) for one in prompts)])
+    key = "\n".join([label, job.model.digest, str(positions), *(digest(prompt) for prompt in prompts)])
     path = cache_folder() / "references" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
     cached = read_cached(path, _CHECKS)
     if cached is not None:

@@ -36,7 +36,7 @@ def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | N
     if not runs:
         return None
     served = runs[0].arrivals is not None
-    gaps = [np.diff(one.token_ns) for run in runs for one in _sequences(run)]
+    gaps = [np.diff(sequence.token_ns) for run in runs for sequence in _sequences(run)]
     itl_ms = np.concatenate(gaps) / 1e6
     decoded = all(_decoded_tokens(run) for run in runs)
 
@@ -44,9 +44,9 @@ def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | N
         return student([value(run) for run in runs])
 
     return GenerationSummary(
-        ttft_ms=estimate(lambda run: median(one.token_ns[0] for one in _sequences(run)) / 1e6),
+        ttft_ms=estimate(lambda run: median(sequence.token_ns[0] for sequence in _sequences(run)) / 1e6),
         prefill_tokens_per_s=None
-        if any(one.audio_s is not None for one in _sequences(runs[0]))
+        if any(sequence.audio_s is not None for sequence in _sequences(runs[0]))
         else estimate(
             (lambda run: median(map(_request_prefill_rate, _sequences(run))))
             if served
@@ -56,7 +56,7 @@ def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | N
         # Of requests that overlap, no time is that of decoding alone.
         decode_tokens_per_s=estimate(_decode_rate) if decoded and not served else None,
         output_tokens_per_s=estimate(_output_rate),
-        end_to_end_ms=estimate(lambda run: median(one.token_ns[-1] for one in _sequences(run)) / 1e6),
+        end_to_end_ms=estimate(lambda run: median(sequence.token_ns[-1] for sequence in _sequences(run)) / 1e6),
         cpu_s_per_token=(
             estimate(_cpu_s_per_token) if decoded and not served and min(map(_cpu_s_per_token, runs)) > 0 else None
         ),
@@ -70,19 +70,19 @@ def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | N
 
 
 def _sequences(run: GenerationRun) -> list[Generation]:
-    return [one for each in run.repetitions for one in each.sequences]
+    return [sequence for each in run.repetitions for sequence in each.sequences]
 
 
 def _encoder_ms(runs: Sequence[GenerationRun]) -> Estimate | None:
     """What the encoder took, of models that have one."""
-    if any(one.encoder_ns is None for run in runs for one in _sequences(run)):
+    if any(sequence.encoder_ns is None for run in runs for sequence in _sequences(run)):
         return None
-    return student([median(one.encoder_ns or 0 for one in _sequences(run)) / 1e6 for run in runs])
+    return student([median(sequence.encoder_ns or 0 for sequence in _sequences(run)) / 1e6 for run in runs])
 
 
 def _real_time_factor(runs: Sequence[GenerationRun]) -> Estimate | None:
     """The time to the token that ends the text, or to the last, over the length of the sound."""
-    if any(one.audio_s is None for run in runs for one in _sequences(run)):
+    if any(sequence.audio_s is None for run in runs for sequence in _sequences(run)):
         return None
     return student([median(map(_time_over_sound, _sequences(run))) for run in runs])
 
@@ -94,8 +94,8 @@ def _time_over_sound(one: Generation) -> float:
 
 def _prefill_rate(repetition: Repetition) -> float:
     """Prompt tokens that were not in the cache, of the whole batch, until all first tokens were there."""
-    first_ns = max(one.token_ns[0] for one in repetition.sequences)
-    return sum(one.prompt_tokens for one in repetition.sequences) / (first_ns / 1e9)
+    first_ns = max(sequence.token_ns[0] for sequence in repetition.sequences)
+    return sum(sequence.prompt_tokens for sequence in repetition.sequences) / (first_ns / 1e9)
 
 
 def _request_prefill_rate(one: Generation) -> float:
@@ -106,21 +106,22 @@ def _request_prefill_rate(one: Generation) -> float:
 def _tpot_ms(run: GenerationRun) -> float:
     """The median over sequences of the mean time of a token after the first."""
     each = [
-        (one.token_ns[-1] - one.token_ns[0]) / (len(one.token_ns) - 1) / 1e6
-        for one in _sequences(run)
-        if len(one.token_ns) > 1
+        (sequence.token_ns[-1] - sequence.token_ns[0]) / (len(sequence.token_ns) - 1) / 1e6
+        for sequence in _sequences(run)
+        if len(sequence.token_ns) > 1
     ]
     return median(each)
 
 
 def _decoded_tokens(run: GenerationRun) -> int:
-    return sum(len(one.token_ns) - 1 for one in _sequences(run))
+    return sum(len(sequence.token_ns) - 1 for sequence in _sequences(run))
 
 
 def _decode_rate(run: GenerationRun) -> float:
     """Tokens after the first over the time in which they were decoded."""
     spans_ns = (
-        max(one.token_ns[-1] for one in each.sequences) - min(one.token_ns[0] for one in each.sequences)
+        max(sequence.token_ns[-1] for sequence in each.sequences)
+        - min(sequence.token_ns[0] for sequence in each.sequences)
         for each in run.repetitions
     )
     return _decoded_tokens(run) / (sum(spans_ns) / 1e9)
@@ -129,12 +130,12 @@ def _decode_rate(run: GenerationRun) -> float:
 def _output_rate(run: GenerationRun) -> float:
     """Emitted tokens over the whole time from submission, or the first arrival, to the last."""
     spans_ns = (
-        max((one.scheduled_ns or 0) + one.token_ns[-1] for one in each.sequences)
-        - min(one.scheduled_ns or 0 for one in each.sequences)
+        max((sequence.scheduled_ns or 0) + sequence.token_ns[-1] for sequence in each.sequences)
+        - min(sequence.scheduled_ns or 0 for sequence in each.sequences)
         for each in run.repetitions
         if each.sequences
     )
-    return sum(len(one.token_ns) for one in _sequences(run)) / (sum(spans_ns) / 1e9)
+    return sum(len(sequence.token_ns) for sequence in _sequences(run)) / (sum(spans_ns) / 1e9)
 
 
 def _cpu_s_per_token(run: GenerationRun) -> float:
@@ -154,7 +155,7 @@ def generation_findings(model: GenerativeModel, outcome: GenerationOutcome) -> t
         return ()
     found = [*_of_tokens(cell, runs)]
     found += precision_findings(cell, model)
-    held = [one.cached_tokens for run in runs for one in _sequences(run)]
+    held = [sequence.cached_tokens for run in runs for sequence in _sequences(run)]
     if held and min(held) < cell.depth:
         found.append(Finding("context-computed", {"depth": cell.depth}))
     server = registry.is_server(cell.engine)
@@ -187,7 +188,7 @@ def _of_tokens(cell: GenerationCell, runs: Sequence[GenerationRun]) -> list[Find
         found.append(Finding("tokens-disagree", data))
     if agreement.status == "unchecked":
         found.append(Finding("unchecked", {"reason": agreement.detail}))
-    ended = [one for run in runs for one in _sequences(run) if one.finish_reason == "stop"]
+    ended = [sequence for run in runs for sequence in _sequences(run) if sequence.finish_reason == "stop"]
     if ended:
         emitted = min(len(one.token_ids) for one in ended)
         found.append(
@@ -203,7 +204,7 @@ def _of_tokens(cell: GenerationCell, runs: Sequence[GenerationRun]) -> list[Find
         )
     # Against the soonest of new prompts: a disturbed one is late, but none comes before it is computed.
     shares = [
-        run.repeated_ttft_ns / min(one.token_ns[0] - one.submitted_ns for one in _sequences(run))
+        run.repeated_ttft_ns / min(sequence.token_ns[0] - sequence.submitted_ns for sequence in _sequences(run))
         for run in runs
         if run.repeated_ttft_ns is not None and _sequences(run)
     ]

@@ -33,7 +33,7 @@ def is_unpacked(cell: GenerationCell, model: GenerativeModel) -> bool:
         return engine in (REFERENCE, "onnxruntime-genai")
     reading = dict(cell.engine_options).get("gguf", "auto")
     # It reads no file that has nothing but 32-bit weights.
-    return reading == "converted" or (reading == "auto" and {one.type for one in model.tensors} == {"F32"})
+    return reading == "converted" or (reading == "auto" and {tensor.type for tensor in model.tensors} == {"F32"})
 
 
 def is_converted(cell: GenerationCell, model: GenerativeModel) -> bool:

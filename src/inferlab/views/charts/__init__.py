@@ -49,7 +49,7 @@ def chart(
     `outcomes` are the cells with their samples, where these are at hand: one alone is drawn over time.
     """
     _check(x, y)
-    if x == "time" or (x is None and y is None and len(points) == 1 and any(one.runs for one in outcomes)):
+    if x == "time" or (x is None and y is None and len(points) == 1 and any(outcome.runs for outcome in outcomes)):
         if y == "items_per_sec":
             raise BadInput("Over time only latency is drawn: y is median_ms there, or not given.")
         if len(points) != 1 or not outcomes:

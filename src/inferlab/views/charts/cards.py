@@ -99,19 +99,21 @@ def _below(drawn: Sequence[_Arm]) -> list[str]:
 
 def core_scaling(arms: Sequence[tuple[str, Sequence[Point]]], batch_size: int) -> Figure:
     """The time per item along core counts at one batch size, the first arm in colour, its best marked."""
-    there = [(name, [one for one in points if one.batch_size == batch_size]) for name, points in arms]
+    there = [(name, [point for point in points if point.batch_size == batch_size]) for name, points in arms]
     return _scaling(there, "num_cores")
 
 
 def batch_scaling(arms: Sequence[tuple[str, Sequence[Point]]], num_cores: int) -> Figure:
     """The time per item along batch sizes at one core count, the first arm in colour, its best marked."""
-    there = [(name, [one for one in points if one.num_cores == num_cores]) for name, points in arms]
+    there = [(name, [point for point in points if point.num_cores == num_cores]) for name, points in arms]
     return _scaling(there, "batch_size")
 
 
 def best_and_worst(points: Sequence[Point]) -> tuple[Point, Point] | None:
     """The points of the lowest and the highest time per item, of those that are done and not wrong."""
-    right = [one for one in points if one.status == "done" and not one.wrong and one.ms_per_item is not None]
+    right = [
+        point for point in points if point.status == "done" and not point.wrong and point.ms_per_item is not None
+    ]
     ranked = sorted(right, key=lambda one: one.ms_per_item or 0.0)
     return (ranked[0], ranked[-1]) if ranked else None
 
@@ -148,7 +150,7 @@ def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
 def _lines(name: str, points: Sequence[Point], axis: str) -> Iterator[Series]:
     """The lines of one arm: a single one unless something else varies in it."""
     short = shortened(name, _LONGEST_NAME)
-    shown = [one for one in points if one.ms_per_item is not None and getattr(one, axis) is not None]
+    shown = [point for point in points if point.ms_per_item is not None and getattr(point, axis) is not None]
     for one in series(shown, axis):
         yield replace(one, label=", ".join(filter(None, (short, one.label))) or one.points[0].engine)
 

@@ -29,7 +29,9 @@ _ROOM_FOR_NONE = 0.6
 
 def front(found: Front) -> Figure:
     """Every recipe that was measured, the efficient ones in colour and joined, the chosen one with a ring."""
-    shown = [one for one in found.candidates if one.speedup is not None and one.loss is not None]
+    shown = [
+        candidate for candidate in found.candidates if candidate.speedup is not None and candidate.loss is not None
+    ]
     if not shown:
         raise BadInput("There is no front to draw: no recipe was measured.")
     axis, x_of = _loss_axis([one.loss or 0.0 for one in shown], found)
@@ -47,7 +49,11 @@ def front(found: Front) -> Figure:
             *_marks([one for one in shown if not one.efficient], found, x_of, frame.INK),
             *_marks([one for one in shown if one.efficient], found, x_of, frame.ACCENT),
             _numbers(found, shown, axis, x_of, top),
-            *(_ring(one, found, x_of) for place, one in enumerate(found.candidates) if place == found.chosen),
+            *(
+                _ring(candidate, found, x_of)
+                for place, candidate in enumerate(found.candidates)
+                if place == found.chosen
+            ),
         ],
         f"Speed against loss on {found.engine}",
         subtitle,
@@ -78,7 +84,7 @@ def _loss_axis(losses: Sequence[float], found: Front) -> tuple[dict[str, Any], A
         "range": area,
         # Places, not values: what loses nothing has a place too.
         "tickvals": [none, *map(math.log10, ticks)],
-        "ticktext": ["0", *(share(one) if found.metric == "accuracy" else f"{one:g}" for one in ticks)],
+        "ticktext": ["0", *(share(tick) if found.metric == "accuracy" else f"{tick:g}" for tick in ticks)],
         "title": title,
     }
     return axis, lambda loss: math.log10(loss) if loss > 0 else none

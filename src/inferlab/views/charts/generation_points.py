@@ -141,10 +141,10 @@ class Line:
 def lines(points: Sequence[GenerationPoint], axis: str) -> list[Line]:
     """A line for each engine and whatever else varies along this axis."""
     splits = _telling(points, axis)
-    names = short_names([one.model for one in points])
+    names = short_names([point.model for point in points])
     groups: dict[tuple[Hashable, ...], list[GenerationPoint]] = {}
-    for one in points:
-        groups.setdefault(tuple(getattr(one, name) for name in splits), []).append(one)
+    for point in points:
+        groups.setdefault(tuple(getattr(point, name) for name in splits), []).append(point)
     return [
         Line(_label(group[0], splits or ["engine"], names), tuple(sorted(group, key=_along(axis))))
         for group in groups.values()
@@ -158,15 +158,15 @@ def _along(axis: str) -> Any:
 def labels(points: Sequence[GenerationPoint]) -> list[str]:
     """What tells each point from the others; its engine where nothing does."""
     splits = _telling(points) or ["engine"]
-    names = short_names([one.model for one in points])
-    return [_label(one, splits, names) for one in points]
+    names = short_names([point.model for point in points])
+    return [_label(point, splits, names) for point in points]
 
 
 def common(points: Sequence[GenerationPoint], axis: str | None = None) -> list[str]:
     """What is the same in all points, in words."""
-    names = short_names([one.model for one in points])
+    names = short_names([point.model for point in points])
     same = [name for name in _SPLITS if name != axis and len(_values(points, name)) == 1]
-    words = {name: next(filter(None, (_worded(name, one, names) for one in points)), "") for name in same}
+    words = {name: next(filter(None, (_worded(name, point, names) for point in points)), "") for name in same}
     version = words.pop("version", "")
     if version and "engine" in words:
         words["engine"] += f" {version}"
@@ -175,13 +175,13 @@ def common(points: Sequence[GenerationPoint], axis: str | None = None) -> list[s
 
 def varying(points: Sequence[GenerationPoint]) -> dict[str, list[Any]]:
     """The axes along which there are several values, each with them in order."""
-    found = {axis: sorted({getattr(one, axis) for one in points} - {None}) for axis in AXES}
+    found = {axis: sorted({getattr(point, axis) for point in points} - {None}) for axis in AXES}
     return {axis: values for axis, values in found.items() if len(values) > 1}
 
 
 def renamed(points: Iterable[GenerationPoint], title: Any) -> list[GenerationPoint]:
     """The same points with engines as people call them."""
-    return [replace(one, engine=title(one.engine)) for one in points]
+    return [replace(point, engine=title(point.engine)) for point in points]
 
 
 def _telling(points: Sequence[GenerationPoint], axis: str | None = None) -> list[str]:
@@ -193,14 +193,14 @@ def _telling(points: Sequence[GenerationPoint], axis: str | None = None) -> list
 
 
 def _values(points: Sequence[GenerationPoint], name: str) -> set[Hashable]:
-    found = {getattr(one, name) for one in points}
+    found = {getattr(point, name) for point in points}
     # Not known of a cell that failed.
     return found - {""} if name == "version" else found
 
 
 def _several_versions(points: Sequence[GenerationPoint]) -> bool:
     """Whether one engine has more than one; else they follow from the engines."""
-    pairs = {(one.engine, one.version) for one in points if one.version}
+    pairs = {(point.engine, point.version) for point in points if point.version}
     return len(pairs) > len({engine for engine, _ in pairs})
 
 

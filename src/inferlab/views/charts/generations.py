@@ -65,11 +65,11 @@ def generation_chart(
     """
     _check(x, y)
     if x is None:
-        x = usual_x(points, any(one.runs for one in outcomes))
+        x = usual_x(points, any(outcome.runs for outcome in outcomes))
     if x == TOKEN:
         if y is not None:
             raise BadInput("Token after token only the time between two is drawn: leave y out.")
-        return token_times([(generation_label(one.cell), one) for one in outcomes], common(points))
+        return token_times([(generation_label(outcome.cell), outcome) for outcome in outcomes], common(points))
     if x == CURVE:
         return latency_throughput(points, y or _TPOT)
     if x == CELL:
@@ -93,7 +93,7 @@ def _check(x: str | None, y: str | None) -> None:
 
 def scaling(points: Sequence[GenerationPoint], axis: str, y: str) -> Figure:
     """A measure along depth, prompt length, batch size, cores or rate; a line for each engine and what varies."""
-    there = [one for one in points if getattr(one, axis) is not None]
+    there = [point for point in points if getattr(point, axis) is not None]
     if not there:
         raise BadInput(f"These results have no {_AXES[axis].title}, so it cannot be an axis.")
     shown = _measured(there, y)
@@ -306,19 +306,19 @@ def token_times(named: Sequence[tuple[str, GenerationOutcome]], subtitle: Sequen
 
 def _gaps_ms(outcome: GenerationOutcome) -> tuple[int, tuple[Any, Any, Any]] | None:
     """The position of the second token, and of each from there on the low, the middle and the high gap."""
-    sequences = [one for run in outcome.runs for each in run.repetitions for one in each.sequences]
-    longest = max((len(one.token_ns) for one in sequences), default=0)
+    sequences = [sequence for run in outcome.runs for each in run.repetitions for sequence in each.sequences]
+    longest = max((len(sequence.token_ns) for sequence in sequences), default=0)
     if longest < 2:
         return None
     gaps = np.full((len(sequences), longest - 1), math.nan)
-    for row, one in enumerate(sequences):
-        gaps[row, : len(one.token_ns) - 1] = np.diff(np.asarray(one.token_ns, np.float64)) / 1e6
+    for row, sequence in enumerate(sequences):
+        gaps[row, : len(sequence.token_ns) - 1] = np.diff(np.asarray(sequence.token_ns, np.float64)) / 1e6
     low, middle, high = np.nanpercentile(gaps, (_LOW, 50.0, _HIGH), axis=0)
     return outcome.cell.depth + outcome.cell.prompt_tokens + 1, (low, middle, high)
 
 
 def _measured(points: Sequence[GenerationPoint], y: str) -> list[GenerationPoint]:
-    found = [one for one in points if one.value(y) is not None]
+    found = [point for point in points if point.value(y) is not None]
     if not found:
         raise BadInput("There is nothing to draw: no cell of these results was measured.")
     return found

@@ -30,7 +30,7 @@ _METHODS = {
 def loss_sensitivities(profile: Profile, value: str = "values") -> Figure:
     """How badly each layer takes pruning, in the order of execution."""
     loss = _loss(profile, value)
-    given = [one.sensitivity for one in loss.layers]
+    given = [layer.sensitivity for layer in loss.layers]
     unknown = sum(one is None for one in given)
     notes = [f"{plural(unknown, 'layer')} whose outputs were not numbers"] if unknown else []
     return _bars(
@@ -46,14 +46,16 @@ def loss_sensitivities(profile: Profile, value: str = "values") -> Figure:
 def parameter_counts(profile: Profile, value: str = "values") -> Figure:
     """How many parameters each layer has, in the order of execution."""
     loss = _loss(profile, value)
-    return _bars(loss, [float(one.params) for one in loss.layers], value, "Parameters by layer", "parameters", [])
+    return _bars(
+        loss, [float(layer.params) for layer in loss.layers], value, "Parameters by layer", "parameters", []
+    )
 
 
 def loss_curves(profile: Profile, most: int = 8) -> Figure:
     """What each level of pruning costs, for the layers that take it worst."""
     loss = _loss(profile, "values")
     ranked = sorted(
-        (one for one in loss.layers if any(value is not None for value in one.losses.values())),
+        (layer for layer in loss.layers if any(value is not None for value in layer.losses.values())),
         key=lambda one: (one.sensitivity is not None, -(one.sensitivity or 0.0), one.index),
     )[:most]
     if not ranked:
@@ -130,7 +132,9 @@ def _bars(
     places = list(range(len(given)))
     hovering = {
         "customdata": [_told(one) for one in given],
-        "hovertext": [hover([*named(one), f"parameters: {one.params:,}", *_losses(one)]) for one in loss.layers],
+        "hovertext": [
+            hover([*named(layer), f"parameters: {layer.params:,}", *_losses(layer)]) for layer in loss.layers
+        ],
         "hovertemplate": HOVER_TEMPLATE,
     }
     deep = len(given) > frame.MOST_BARS
@@ -168,18 +172,18 @@ _UPPER, _LOWER = (0.56, 1.0), (0.0, 0.44)
 
 def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
     """The time of the layer that has a weight, above what pruning it costs; a line marks the chosen level."""
-    losses = [one for one in profile.loss.layers if one.weight == weight] if profile.loss else []
+    losses = [layer for layer in profile.loss.layers if layer.weight == weight] if profile.loss else []
     if not losses:
         raise BadInput(f"No layer of this profile has the weight {weight}.")
     times = _times(profile, weight)
     measured = bool(losses[0].losses)
     if not (measured or times):
         raise BadInput("Neither the times nor the losses of this layer were measured.")
-    x = [0.0, *sorted({float(one) for one in losses[0].losses})] if measured else []
+    x = [0.0, *sorted({float(loss) for loss in losses[0].losses})] if measured else []
     loss_axis = "y2" if times else "y"
     traces = [] if not times else [_line([a for a, _ in times], [b for _, b in times], frame.ACCENT, "y", "ms")]
-    costs = [sum(_at(one, level) for one in losses) for level in x]
-    known = [None if math.isinf(one) else one for one in costs]
+    costs = [sum(_at(loss, level) for loss in losses) for level in x]
+    known = [None if math.isinf(cost) else cost for cost in costs]
     traces.append(_line(x, known, _LOSS, loss_axis, "loss"))
     lower = {"title": "loss", "range": _span([one for one in known if one is not None])}
     upper = {"title": "ms", "range": _span([ms for _, ms in times])} if times else lower
@@ -207,12 +211,12 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
 def _times(profile: Profile, weight: str) -> list[tuple[float, float]]:
     """The weight's part of the time of all its layers, over sparsity; nothing where none was timed."""
     layers = profile.performance.layers if profile.performance else ()
-    parts = {one.index: weight_shares(one, profile).get(weight, 0.0) for one in layers}
-    its = [one for one in layers if parts[one.index]]
+    parts = {layer.index: weight_shares(layer, profile).get(weight, 0.0) for layer in layers}
+    its = [layer for layer in layers if parts[layer.index]]
     if not its or not all(one.pruned for one in its):
         return []
     curves = [dict(times_of(one)) for one in its]
-    shared = sorted(level for level in curves[0] if all(level in one for one in curves))
+    shared = sorted(level for level in curves[0] if all(level in curve for curve in curves))
     return [
         (level, sum(parts[one.index] * curve[level] for one, curve in zip(its, curves, strict=True)))
         for level in shared

@@ -87,11 +87,11 @@ def ratios(found: Ratios) -> Figure:
     paired = bool(found.log_ratios)
     if paired:
         x: list[Any] = list(range(1, len(found.log_ratios) + 1))
-        y = [math.exp(one) for one in found.log_ratios]
+        y = [math.exp(log_ratio) for log_ratio in found.log_ratios]
     else:
         usual = statistics.geometric_mean(found.times_ms[0])
         x = ["A"] * len(found.times_ms[0]) + ["B"] * len(found.times_ms[1])
-        y = [one / usual for times in found.times_ms for one in times]
+        y = [time / usual for times in found.times_ms for time in times]
     margin = 1 / (1 + found.margin), 1 + found.margin
     ends = found.ends if useful(found.ends) else None
     values = [*y, *margin, found.ratio, *(ends or ())]

@@ -78,14 +78,14 @@ def png(figure: Figure) -> bytes:
 def _unheard(*names: str) -> Iterator[None]:
     """Keep these packages' logs quiet: a browser closed in the middle of a word is an error to them."""
     loggers = [logging.getLogger(name) for name in names]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(logging.CRITICAL)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def check_ending(path: Path) -> None:

@@ -141,7 +141,9 @@ def _read(name: str, kind: str, value: Any) -> Any:
 
 def chosen_axis(points: Sequence[Point]) -> str | None:
     """The axis with the most values; None where none of them varies."""
-    counts = {axis: len({value for one in points if (value := getattr(one, axis)) is not None}) for axis in AXES}
+    counts = {
+        axis: len({value for point in points if (value := getattr(point, axis)) is not None}) for axis in AXES
+    }
     best = max(AXES, key=lambda axis: counts[axis])
     return best if counts[best] > 1 else None
 
@@ -157,10 +159,10 @@ class Series:
 def series(points: Sequence[Point], axis: str) -> tuple[Series, ...]:
     """A line for each model × engine × whatever else varies along this axis."""
     splits = telling(points, axis)
-    names = short_names([one.model for one in points])
+    names = short_names([point.model for point in points])
     lines: dict[tuple[Hashable, ...], list[Point]] = {}
-    for one in points:
-        lines.setdefault(tuple(getattr(one, name) for name in splits), []).append(one)
+    for point in points:
+        lines.setdefault(tuple(getattr(point, name) for name in splits), []).append(point)
     return tuple(
         Series(_label(of[0], splits, names), tuple(sorted(of, key=lambda one: getattr(one, axis))))
         for of in lines.values()
@@ -169,11 +171,11 @@ def series(points: Sequence[Point], axis: str) -> tuple[Series, ...]:
 
 def labels(points: Sequence[Point]) -> list[str]:
     """What tells each point from the others; its engine where nothing does."""
-    names = short_names([one.model for one in points])
+    names = short_names([point.model for point in points])
     splits = telling(points) or ["engine"]
     found: list[str] = []
-    for one in points:
-        label = _label(one, splits, names)
+    for point in points:
+        label = _label(point, splits, names)
         again = sum(other == label or other.startswith(f"{label} #") for other in found)
         found.append(f"{label} #{again + 1}" if again else label)
     return found
@@ -181,12 +183,13 @@ def labels(points: Sequence[Point]) -> list[str]:
 
 def common(points: Sequence[Point], axis: str | None = None) -> list[str]:
     """What is the same in all points, in words."""
-    names = short_names([one.model for one in points])
+    names = short_names([point.model for point in points])
     shown = [name for name in _SPLITS if name not in ("digest", "origin", "thread_pinning", axis)]
     same = [name for name in shown if len(_values(points, name)) == 1]
     # Any point that knows it will do.
     words = {
-        name: next(filter(None, (_worded(name, one, names, quiet=True) for one in points)), "") for name in same
+        name: next(filter(None, (_worded(name, point, names, quiet=True) for point in points)), "")
+        for name in same
     }
     version = words.pop("version", "")
     if version and "engine" in words:
@@ -202,18 +205,18 @@ def telling(points: Sequence[Point], axis: str | None = None) -> list[str]:
             found.remove(name)
     # Where results come from matters only if nothing else tells them apart.
     rest = [name for name in found if name != "origin"]
-    keys = [tuple(getattr(one, name) for name in (*rest, *([axis] if axis else []))) for one in points]
+    keys = [tuple(getattr(point, name) for name in (*rest, *([axis] if axis else []))) for point in points]
     return rest if len(set(keys)) == len(keys) else found
 
 
 def _values(points: Sequence[Point], name: str) -> set[Hashable]:
-    found = {getattr(one, name) for one in points}
+    found = {getattr(point, name) for point in points}
     return found - {""} if name in _MAY_BE_UNKNOWN else found
 
 
 def _clash(points: Sequence[Point], causes: Sequence[str], name: str) -> bool:
     """Whether the same causes go with different values."""
-    known = [one for one in points if name not in _MAY_BE_UNKNOWN or getattr(one, name)]
+    known = [point for point in points if name not in _MAY_BE_UNKNOWN or getattr(point, name)]
     pairs = {(tuple(getattr(one, cause) for cause in causes), getattr(one, name)) for one in known}
     return len(pairs) > len({key for key, _ in pairs})
 
@@ -242,7 +245,9 @@ def short_names(names: Collection[str]) -> dict[str, str]:
     for name, whole in known.items():
         parts = whole.split("/")
         endings = ("/".join(parts[-count:]) for count in range(1, len(parts)))
-        alone = (one for one in endings if sum(other.endswith(f"/{one}") for other in known.values()) == 1)
+        alone = (
+            ending for ending in endings if sum(other.endswith(f"/{ending}") for other in known.values()) == 1
+        )
         found[name] = next(alone, name)
     cut = {name: shortened(short, _LONGEST_NAME) for name, short in found.items()}
     return {name: cut[name] if list(cut.values()).count(cut[name]) == 1 else found[name] for name in known}

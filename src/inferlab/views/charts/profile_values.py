@@ -64,10 +64,10 @@ def summaries(profile: Profile) -> dict[str, str]:
     performance = profile.performance
     if performance is None:
         return found
-    levels = set().union(*(one.pruned for one in performance.layers)) - {"0"}
+    levels = set().union(*(layer.pruned for layer in performance.layers)) - {"0"}
     timed = {"baseline": "Baseline ms"}
     timed |= {level: f"Pruned {level} ms" for level in sorted(levels, key=float)}
-    if any(one.int8_ms is not None for one in performance.layers):
+    if any(layer.int8_ms is not None for layer in performance.layers):
         timed["int8"] = "INT8 ms"
     timed |= {key: f"{told} ms" for key, (told, _) in fewer_channels(performance).items()}
     if has_estimate(profile):
@@ -106,8 +106,8 @@ def by_layer(profile: Profile, summary: str, told: bool = True) -> list[Bar]:
     if summary in FLOPS:
         assert profile.flops is not None
         theory = [
-            (one, float(given) if (given := _cost(one, summary)) is not None else None)
-            for one in profile.flops.layers
+            (layer, float(given) if (given := _cost(layer, summary)) is not None else None)
+            for layer in profile.flops.layers
         ]
         total = sum(value or 0.0 for _, value in theory)
         return [
@@ -149,19 +149,19 @@ def by_type(profile: Profile, summary: str) -> list[Bar]:
     layers = by_layer(profile, summary, told=False)
     before: Mapping[int, float] = {}
     if summary not in FLOPS and profile.performance:
-        before = {one.index: one.ms for one in profile.performance.layers}
+        before = {layer.index: layer.ms for layer in profile.performance.layers}
     groups: dict[tuple[str, bool], list[Bar]] = {}
-    for one in layers:
-        groups.setdefault((one.type, one.fallback), []).append(one)
+    for layer in layers:
+        groups.setdefault((layer.type, layer.fallback), []).append(layer)
     sums = {
-        key: _sum([before.get(one.index) if one.value is None else one.value for one in members])
+        key: _sum([before.get(member.index) if member.value is None else member.value for member in members])
         for key, members in groups.items()
     }
     total = sum(value or 0.0 for value in sums.values())
     bars = []
     for (kind, fallback), members in groups.items():
         value = sums[kind, fallback]
-        whole = sum(before[one.index] for one in members) if summary == "speedup" else total
+        whole = sum(before[member.index] for member in members) if summary == "speedup" else total
         bars.append(
             Bar(
                 f"{kind} ({remark})" if (remark := _remark(summary, value, fallback)) else kind,
@@ -173,7 +173,7 @@ def by_type(profile: Profile, summary: str) -> list[Bar]:
                 type=kind,
             )
         )
-    return sorted(bars, key=lambda one: (one.value is None, -(one.value or 0.0), one.name))
+    return sorted(bars, key=lambda bar: (bar.value is None, -(bar.value or 0.0), bar.name))
 
 
 def _remark(summary: str, value: float | None, fallback: bool) -> str:
@@ -184,7 +184,7 @@ def _remark(summary: str, value: float | None, fallback: bool) -> str:
 
 def _about_type(kind: str, fallback: bool, members: Sequence[Bar], timed: bool) -> Iterator[str]:
     yield from (f"type: {kind}", plural(len(members), "layer"))
-    missing = sum(one.value is None for one in members)
+    missing = sum(member.value is None for member in members)
     if missing:
         yield f"{missing} of them {'counted as they are: not measured so' if timed else 'uncounted'}"
     if fallback:
@@ -192,7 +192,7 @@ def _about_type(kind: str, fallback: bool, members: Sequence[Bar], timed: bool) 
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
@@ -201,15 +201,15 @@ def times_ms(profile: Profile, summary: str) -> list[float | None]:
     performance = profile.performance
     layers = performance.layers if performance else ()
     if performance and (changed := fewer_channels(performance).get(summary)):
-        return [changed[1].layers_ms.get(one.id) for one in layers]
+        return [changed[1].layers_ms.get(layer.id) for layer in layers]
     if summary == "baseline":
-        return [one.ms for one in layers]
+        return [layer.ms for layer in layers]
     if summary == "int8":
-        return [one.int8_ms for one in layers]
+        return [layer.int8_ms for layer in layers]
     if summary not in ("estimated", "speedup"):
-        return [one.pruned.get(summary) for one in layers]
+        return [layer.pruned.get(summary) for layer in layers]
     after = estimated_ms(profile)
-    return [after[one.index] if summary == "estimated" else one.ms - after[one.index] for one in layers]
+    return [after[layer.index] if summary == "estimated" else layer.ms - after[layer.index] for layer in layers]
 
 
 def quantity(summary: str, value: float | None) -> str:
@@ -286,7 +286,7 @@ def grouped(names: Sequence[str], weigh: Callable[[int], float]) -> Mapping[str,
     found: dict[str, float] = {}
     for index, name in enumerate(names):
         found[name] = found.get(name, 0.0) + weigh(index)
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def value_axis(shown: Sequence[float | None], unit: str, value: str) -> dict[str, Any]:

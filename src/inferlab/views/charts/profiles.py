@@ -63,9 +63,9 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
     """
     summary = chosen(profile, summary, value)
     bars = sorted(by_type(profile, summary), key=lambda one: -(_shown(one, value) or 0.0))
-    shown = [_shown(one, value) for one in bars]
-    texts = [_text(one, value) for one in bars]
-    names = [shortened(one.name, 32) for one in bars]
+    shown = [_shown(bar, value) for bar in bars]
+    texts = [_text(bar, value) for bar in bars]
+    names = [shortened(bar.name, 32) for bar in bars]
     trace = {
         "type": "bar",
         "orientation": "h",
@@ -73,9 +73,9 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
         "y": list(range(len(bars))),
         "width": 0.66,
         "marker": {
-            "color": [_HOLLOW if one.fallback else frame.ACCENT for one in bars],
+            "color": [_HOLLOW if bar.fallback else frame.ACCENT for bar in bars],
             "opacity": 0.85,
-            "line": {"color": frame.INK, "width": [int(one.fallback) for one in bars]},
+            "line": {"color": frame.INK, "width": [int(bar.fallback) for bar in bars]},
         },
         "text": [frame.safe(text) for text in texts],
         "textposition": "outside",
@@ -101,20 +101,20 @@ def layer_results(profile: Profile, summary: str = "baseline", value: str = "val
     """A bar for every layer in the order of execution; who points at one reads all about it."""
     summary = chosen(profile, summary, value)
     bars = by_layer(profile, summary)
-    shown = [_shown(one, value) for one in bars]
+    shown = [_shown(bar, value) for bar in bars]
     main = _main_type(profile, bars)
-    errors = value != "percent" and len(bars) <= _MOST_ERRORS and any(one.error for one in bars)
+    errors = value != "percent" and len(bars) <= _MOST_ERRORS and any(bar.error for bar in bars)
     styles = (
-        (frame.ACCENT, [one for one in bars if one.type == main and not one.fallback]),
-        (frame.INK, [one for one in bars if one.type != main and not one.fallback]),
-        (_HOLLOW, [one for one in bars if one.fallback]),
+        (frame.ACCENT, [bar for bar in bars if bar.type == main and not bar.fallback]),
+        (frame.INK, [bar for bar in bars if bar.type != main and not bar.fallback]),
+        (_HOLLOW, [bar for bar in bars if bar.fallback]),
     )
-    notes = [f"blue: {shortened(main, 32)}", "grey: other types"] if len({one.type for one in bars}) > 1 else []
+    notes = [f"blue: {shortened(main, 32)}", "grey: other types"] if len({bar.type for bar in bars}) > 1 else []
     notes += ["bars: standard deviation between processes"] if errors else []
     tops = (
-        [y + (one.error or 0.0) for y, one in zip(shown, bars, strict=True) if y is not None] if errors else shown
+        [y + (bar.error or 0.0) for y, bar in zip(shown, bars, strict=True) if y is not None] if errors else shown
     )
-    last = max((one.index for one in bars), default=0)
+    last = max((bar.index for bar in bars), default=0)
     axis = _axis(tops, summary, value)
     deep = len(bars) > frame.MOST_BARS
     if deep:
@@ -138,10 +138,10 @@ def _outlined(
     bars: Sequence[Bar], styles: Sequence[tuple[str, Sequence[Bar]]], value: str, bottom: float
 ) -> list[dict[str, Any]]:
     """One outline a colour, and the places of all bars for those who point at them."""
-    x, y = [one.index for one in bars], [_shown(one, value) for one in bars]
+    x, y = [bar.index for bar in bars], [_shown(bar, value) for bar in bars]
     found = []
     for color, members in styles:
-        inside = {one.index for one in members}
+        inside = {member.index for member in members}
         own = [shown if index in inside else None for index, shown in zip(x, y, strict=True)]
         if members:
             found.append(frame.outline(x, own, frame.seen(color), bottom))
@@ -150,9 +150,9 @@ def _outlined(
 
 def _main_type(profile: Profile, bars: Sequence[Bar]) -> str:
     """The type that takes the most as the model is, so that colours stay when another summary is chosen."""
-    before = {} if profile.performance is None else {one.index: one.ms for one in profile.performance.layers}
+    before = {} if profile.performance is None else {layer.index: layer.ms for layer in profile.performance.layers}
     weights = grouped(
-        [one.type for one in bars],
+        [bar.type for bar in bars],
         lambda index: before.get(bars[index].index, 0.0) if before else bars[index].value or 0.0,
     )
     return next(iter(weights), "")
@@ -162,15 +162,15 @@ def _results(color: str, bars: Sequence[Bar], value: str, errors: bool, width: f
     # One trace a colour: colours by the bar are checked one by one, which takes seconds in a deep model.
     trace = {
         "type": "bar",
-        "x": [one.index for one in bars],
-        "y": [_shown(one, value) for one in bars],
+        "x": [bar.index for bar in bars],
+        "y": [_shown(bar, value) for bar in bars],
         "width": width,
         "marker": {"color": color, "opacity": 0.85, "line": {"color": frame.INK, "width": int(color == _HOLLOW)}},
         **_hovering(bars),
     }
     if errors:
         spread = {"type": "data", "color": frame.INK, "thickness": 1, "width": 2}
-        trace["error_y"] = {**spread, "array": [one.error for one in bars]}
+        trace["error_y"] = {**spread, "array": [bar.error for bar in bars]}
     return trace
 
 
@@ -238,13 +238,13 @@ def of(profile: Profile, summary: str) -> list[str]:
 
 def _notes(profile: Profile, bars: Sequence[Bar], summary: str) -> list[str]:
     notes = []
-    if any(one.fallback for one in bars):
+    if any(bar.fallback for bar in bars):
         notes.append("hollow: ran in the engine's fallback")
     if summary in ("estimated", "speedup") and (best := best_gain(profile)):
         notes.append(what_is_done(best))
     if summary in ("estimated", "speedup") and profile.estimate:
         notes.append(f"loss budget {profile.estimate.budget:g}")
-    missing = sum(one.value is None for one in bars)
+    missing = sum(bar.value is None for bar in bars)
     return [*notes, f"{missing} without a value"] if missing else notes
 
 
@@ -269,9 +269,9 @@ def _axis(shown: Sequence[float | None], summary: str, value: str) -> dict[str, 
 
 def _hovering(bars: Sequence[Bar]) -> dict[str, Any]:
     """Texts for those who point at a bar: what it is, then the value in question."""
-    told = [one.told if one.percent is None else f"{one.told} · {one.percent:.3g} %" for one in bars]
+    told = [bar.told if bar.percent is None else f"{bar.told} · {bar.percent:.3g} %" for bar in bars]
     return {
-        "hovertext": [hover(one.about) for one in bars],
+        "hovertext": [hover(bar.about) for bar in bars],
         "customdata": [frame.safe(text) for text in told],
         "hovertemplate": HOVER_TEMPLATE,
     }
@@ -348,5 +348,5 @@ def _about(row: Row) -> list[str]:
 
 
 def _kernels(layers: Sequence[Layer]) -> str:
-    named = list(dict.fromkeys(one.kernel for one in layers if one.kernel))
+    named = list(dict.fromkeys(layer.kernel for layer in layers if layer.kernel))
     return shortened(f" in {plural(len(layers), 'layer')}: {', '.join(named)}", 64) if named else ""

@@ -36,9 +36,9 @@ _CLOSE = 0.06
 def roofline(profile: Profile) -> Figure:
     """Achieved GFLOP/s over FLOPs per byte, a point for each layer with work, below the measured ceilings."""
     performance = profile.performance
-    known = [one for one in performance.layers if _point(one)] if performance else []
+    known = [layer for layer in performance.layers if _point(layer)] if performance else []
     layers = sorted(known, key=lambda one: -one.ms)[:_MOST_POINTS] if len(known) > _MOST_POINTS else known
-    places = [place for one in layers if (place := _point(one))]
+    places = [place for layer in layers if (place := _point(layer))]
     if performance is None or not places:
         raise BadInput("There is no roofline: no layer of this profile has both a time and counted work.")
     x, y = [one[0] for one in places], [one[1] for one in places]
@@ -50,10 +50,12 @@ def roofline(profile: Profile) -> Figure:
         peak = max(ceilings.fp32_gflops, ceilings.int8_gops or 0.0)
         area[1] = max(area[1], math.log10(peak / ceilings.bandwidth_gb_per_s) + 0.6)
         high = max(high, peak)
-    types = grouped([one.type for one in layers], lambda index: layers[index].ms)
+    types = grouped([layer.type for layer in layers], lambda index: layers[index].ms)
     styles = dict.fromkeys(types, _REST) | dict(zip(types, _STYLES, strict=False))
     traces = [*(_roofs(ceilings, area) if ceilings else [])]
-    traces += [_points(kind, style, [one for one in layers if one.type == kind]) for kind, style in styles.items()]
+    traces += [
+        _points(kind, style, [layer for layer in layers if layer.type == kind]) for kind, style in styles.items()
+    ]
     left, short = len(performance.layers) - len(known), len(known) - len(layers)
     subtitle = [
         f"{performance.engine}, batch {performance.batch_size}, {plural(performance.num_cores, 'core')}",
@@ -87,19 +89,19 @@ def _point(one: Layer) -> tuple[float, float] | None:
 
 def _points(kind: str, style: tuple[str, str], layers: Sequence[Layer]) -> dict[str, Any]:
     color, symbol = style
-    places = [place for one in layers if (place := _point(one))]
+    places = [place for layer in layers if (place := _point(layer))]
     return frame.scatter(
         "markers",
         [one[0] for one in places],
         [one[1] for one in places],
-        [hover(about(one)) for one in layers],
+        [hover(about(layer)) for layer in layers],
         name=frame.safe(shortened(kind, 24)),
         marker={
             "color": color,
             "symbol": symbol,
             "opacity": 0.7,
             # By area, as an eye compares.
-            "size": [min(_SIZES[1], _SIZES[0] + 60 * math.sqrt(max(one.share, 0.0)) / 2) for one in layers],
+            "size": [min(_SIZES[1], _SIZES[0] + 60 * math.sqrt(max(layer.share, 0.0)) / 2) for layer in layers],
             "line": {"width": 0},
         },
     )

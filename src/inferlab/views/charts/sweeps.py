@@ -35,7 +35,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
         raise BadInput(
             "Batch size, sequence length and cores are the same in all cells: there is nothing to scale."
         )
-    there = [one for one in points if getattr(one, axis) is not None]
+    there = [point for point in points if getattr(point, axis) is not None]
     if not there:
         raise BadInput(f"These results do not say their {AXES[axis].title}, so it cannot be an axis.")
     shown = _measured(there, y)
@@ -58,7 +58,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
             last = frame.place(along["type"], getattr(one.points[-1], axis))
             leaders.append(leader(along["type"], kind, (last, end), (edge, where)))
     others = [one for one in drawn if one is not best]
-    traces = [line(one, axis, y, False, style) for style, one in enumerate(others)]
+    traces = [line(other, axis, y, False, style) for style, other in enumerate(others)]
     if best is not None:  # last, so that it lies above the others
         traces.append(line(best, axis, y, True, 0))
     return frame.made(
@@ -133,15 +133,15 @@ def _best_place(points: Sequence[Point], y: str) -> int | None:
         return 0 if points and _rank(points[0], y)[0] == 0 else None
     times = {
         place: time
-        for place, one in enumerate(points)
-        if one.status == "done" and not one.wrong and (time := one.ms_per_item) is not None
+        for place, point in enumerate(points)
+        if point.status == "done" and not point.wrong and (time := point.ms_per_item) is not None
     }
     return min(times, key=lambda place: times[place], default=None)
 
 
 def _measured(points: Sequence[Point], y: str) -> list[Point]:
-    found = [one for one in points if one.value(y) is not None]
-    if not found and y == "cost_per_million" and any(one.value("items_per_sec") for one in points):
+    found = [point for point in points if point.value(y) is not None]
+    if not found and y == "cost_per_million" and any(point.value("items_per_sec") for point in points):
         raise BadInput("No machine type of these results has a price. Measure with --price TYPE=PRICE.")
     if not found:
         raise BadInput("There is nothing to draw: no cell of these results was measured.")

@@ -82,7 +82,7 @@ def tracks(outcomes: Sequence[Outcome]) -> list[Track]:
     """
     if not outcomes or not all(map(measured, outcomes)):
         raise BadInput("There is nothing to draw: no iteration of this cell was measured.")
-    laid = _laid_out([one.runs for one in outcomes])
+    laid = _laid_out([outcome.runs for outcome in outcomes])
     return [_track(outcome, stretches) for outcome, stretches in zip(outcomes, laid, strict=True)]
 
 
@@ -131,17 +131,17 @@ def _begin_ns(window: Window) -> int:
 def _track(outcome: Outcome, stretches: Sequence[_Stretch]) -> Track:
     summary = summarize(outcome.cell, outcome.runs)
     assert summary is not None, "it has samples"
-    times = np.concatenate([one.times_s for one in stretches])
-    latencies = np.concatenate([one.latencies_ms for one in stretches])
+    times = np.concatenate([stretch.times_s for stretch in stretches])
+    latencies = np.concatenate([stretch.latencies_ms for stretch in stretches])
     order = np.argsort(times, kind="stable")
     begins: dict[int, float] = {}
-    for one in stretches:
-        begins.setdefault(one.process, one.begin_s)
+    for stretch in stretches:
+        begins.setdefault(stretch.process, stretch.begin_s)
     return Track(
         times[order],
         latencies[order],
         summary.median_ms.value,
-        max(one.end_s for one in stretches),
+        max(stretch.end_s for stretch in stretches),
         tuple(_disturbed(stretches, outcome.cell.num_cores)),
         begins,
     )
@@ -150,15 +150,15 @@ def _track(outcome: Outcome, stretches: Sequence[_Stretch]) -> Track:
 def _disturbed(stretches: Sequence[_Stretch], num_cores: int) -> list[Disturbed]:
     """Disturbed windows; neighbours are one."""
     found: list[Disturbed] = []
-    for one in stretches:
-        causes = findings.touching(one.window, num_cores)
+    for stretch in stretches:
+        causes = findings.touching(stretch.window, num_cores)
         if not causes:
             continue
         said = " and ".join(_CAUSES[cause] for cause in causes)
-        if found and found[-1].by == said and found[-1].end_s >= one.begin_s - 0.01:
-            found[-1] = Disturbed(found[-1].begin_s, one.end_s, said)
+        if found and found[-1].by == said and found[-1].end_s >= stretch.begin_s - 0.01:
+            found[-1] = Disturbed(found[-1].begin_s, stretch.end_s, said)
         else:
-            found.append(Disturbed(one.begin_s, one.end_s, said))
+            found.append(Disturbed(stretch.begin_s, stretch.end_s, said))
     return found
 
 

@@ -96,13 +96,13 @@ def _request_model(
             value = default[0] if option.swept else list(default) if isinstance(default, tuple) else default
             fields[option.json_name] = _type(option), Field(value, description=told)
     hints = get_type_hints(record)
-    for one in dataclasses.fields(record):
-        if "help" in one.metadata and one.name not in without:
+    for field in dataclasses.fields(record):
+        if "help" in field.metadata and field.name not in without:
             # Lists and objects of JSON; their defaults, too.
-            kind = _JSON_TYPES.get(get_origin(hints[one.name]), hints[one.name])
-            value = {} if one.default is dataclasses.MISSING else one.default
+            kind = _JSON_TYPES.get(get_origin(hints[field.name]), hints[field.name])
+            value = {} if field.default is dataclasses.MISSING else field.default
             value = list(value) if isinstance(value, tuple) else value
-            fields[one.name] = kind, Field(value, description=one.metadata["help"])
+            fields[field.name] = kind, Field(value, description=field.metadata["help"])
     found: type[Asking] = create_model(title, __base__=Asking, __doc__=record.__doc__, **{**fields, **other})
     return found
 
@@ -171,7 +171,7 @@ def _profile(body: Any) -> ProfileRequest:
 
 def _version(body: Asking) -> VersionRequest:
     """A version that is to be made, or only estimated."""
-    given = body.model_dump(include={one.name for one in dataclasses.fields(VersionRequest)} - {"plan"})
+    given = body.model_dump(include={field.name for field in dataclasses.fields(VersionRequest)} - {"plan"})
     plan = make_plan("", {**_values(body, _VERSION), "scenario": ("sync",)})
     return VersionRequest(**{**given, "engines": tuple(given.get("engines", ()))}, plan=plan)
 

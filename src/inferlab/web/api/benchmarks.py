@@ -115,7 +115,7 @@ def list_benchmarks(
 ) -> list[EntryLine]:
     """A page of benchmarks and comparisons, newest first, without opening them."""
     workspace.store.projects.get(project_id)
-    return [EntryLine.of(one, workspace.sources) for one in workspace.cards(project_id, limit, before)]
+    return [EntryLine.of(card, workspace.sources) for card in workspace.cards(project_id, limit, before)]
 
 
 @router.post(

@@ -81,7 +81,7 @@ def giving(desk: Desk | None) -> Callable[[Request, Response], Coroutine[Any, An
 
 async def only_known(request: Request) -> None:
     """Refuse a query with names that the route does not know: a slip of the pen would go unnoticed."""
-    known = {one.alias for one in request.scope["route"].dependant.query_params}
+    known = {query_param.alias for query_param in request.scope["route"].dependant.query_params}
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         raise RequestValidationError(

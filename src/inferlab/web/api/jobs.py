@@ -114,7 +114,7 @@ def remove_job(workspace: TheWorkspace, job_id: JobId) -> None:
 
 
 def _queue(jobs: tuple[QueuedJob, ...] | list[QueuedJob]) -> list[JobFacts]:
-    return [JobFacts.of(one, position) for position, one in enumerate(jobs)]
+    return [JobFacts.of(job, position) for position, job in enumerate(jobs)]
 
 
 def _details(workspace: Workspace, job_id: str) -> JobDetails:

@@ -88,7 +88,7 @@ router = APIRouter(tags=["profiles"], route_class=SmallBody)
 def list_profiles(workspace: TheWorkspace, project_id: ProjectId) -> list[ProfileLine]:
     """All profiles of a project, newest first, without opening them."""
     workspace.store.projects.get(project_id)
-    return [ProfileLine.of(one, workspace.sources) for one in workspace.profiles(project_id)]
+    return [ProfileLine.of(profile, workspace.sources) for profile in workspace.profiles(project_id)]
 
 
 @router.post("/projects/{project_id}/profiles", status_code=202, summary="Start profiles", dependencies=SHOWN)

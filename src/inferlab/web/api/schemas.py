@@ -106,7 +106,7 @@ def _description(answer: str, field: str) -> str | None:
 def _fields(record: type, without: Sequence[str], flat: Sequence[str]) -> dict[str, Any]:
     """The names of a record's fields, with the types that they have in an answer."""
     hints = get_type_hints(record)
-    own = {one.name: hints[one.name] for one in fields(record) if one.name not in (*without, *flat)}
+    own = {field.name: hints[field.name] for field in fields(record) if field.name not in (*without, *flat)}
     inner = [(name, kind) for part in flat for name, kind in _fields(hints[part], without, ()).items()]
     return {**dict(inner), **{name: _kind(hint) for name, hint in own.items()}}
 
@@ -140,7 +140,7 @@ def _attribute(record: Any, name: str) -> Any:
         return getattr(record, name)
     return next(
         getattr(inner, name)
-        for inner in (getattr(record, one.name) for one in fields(record))
+        for inner in (getattr(record, field.name) for field in fields(record))
         if is_dataclass(inner) and hasattr(inner, name)
     )
 
@@ -313,7 +313,7 @@ class AskedFor(Answer):
         elif isinstance(record, InstallRequest):
             engines = [record.engine]
         else:
-            engines = [one for plan in plans for one in plan.engines]
+            engines = [engine for plan in plans for engine in plan.engines]
         lists = {name: getattr(plans[0], name) if plans else () for name in ("num_cores", "batch_sizes")}
         lists["scenarios"] = _scenarios(plans[0]) if plans else ()
         return {"engines": engines, "time_s": plans[0].time_s if plans else None, **lists}

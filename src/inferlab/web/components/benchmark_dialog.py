@@ -107,8 +107,8 @@ class BenchmarkDialog:
                 kinds, value="engine" if against is None else "benchmark", on_change=self._changed
             ).props('inline dense data-testid="compare-with"')
         with html.div().classes("il-fields-2-1") as self._engine_row:
-            others = [one for one in self._choices if one.name != self._engine.value]
-            value = next((one.name for one in others if not one.reason), None)
+            others = [choice for choice in self._choices if choice.name != self._engine.value]
+            value = next((other.name for other in others if not other.reason), None)
             if self._begin_with is not None:
                 # Who comes from a version wants to know what it gained.
                 value = self._engine.value
@@ -204,9 +204,9 @@ class BenchmarkDialog:
             self._cores.free()
             self._batches.free()
         else:
-            cells, taken = [one.cell for one in like.cells], _TAKEN.format(reference_to(like))
-            self._cores.fix(list(dict.fromkeys(one.num_cores for one in cells)), taken)
-            self._batches.fix(list(dict.fromkeys(one.batch_size for one in cells)), taken)
+            cells, taken = [cell.cell for cell in like.cells], _TAKEN.format(reference_to(like))
+            self._cores.fix(list(dict.fromkeys(cell.num_cores for cell in cells)), taken)
+            self._batches.fix(list(dict.fromkeys(cell.batch_size for cell in cells)), taken)
         self._follow_scenario(compares, like)
         self._time.props["hint"] = "For each comparison" if compares and like is None else "For each combination"
 
@@ -242,7 +242,7 @@ class BenchmarkDialog:
 
     def _side(self, version_id: str | None) -> Side:
         """What stands for a version while nothing is measured: its digest tells it from the others."""
-        found = next((one for one in self._versions if one.id == version_id), None)
+        found = next((version for version in self._versions if version.id == version_id), None)
         if found is None:
             return Side(self._model)
         return Side(replace(self._model, source=found.path, digest=found.digest), found.name)
@@ -269,7 +269,7 @@ async def open_dialog(
     if waiting is not None:
         waiting.dismiss()
     entries = await asyncio.to_thread(workspace.cards, project.id, _RECENT)
-    recent = [one for one in entries if one.kind == BENCHMARK and any(cell.runs for cell in one.cells)]
+    recent = [entry for entry in entries if entry.kind == BENCHMARK and any(cell.runs for cell in entry.cells)]
     if against is not None and all(one.id != against for one in recent):
         recent.append(await asyncio.to_thread(workspace.store.entry, against))
     versions = await asyncio.to_thread(workspace.versions.of_project, project.id)

@@ -191,7 +191,7 @@ class BenchmarkCard:
             return
         # Of a comparison A and B take turns, and B is shown first.
         cells = entry.cells[1::2] if entry.kind == "comparison" else entry.cells
-        first = next((one for one in cells if one.runs), None) if in_sight else None
+        first = next((cell for cell in cells if cell.runs), None) if in_sight else None
         with self._body, html.div().classes("il-bench-body"), html.div().classes("il-bench-grid"):
             if first is not None:
                 with html.div().classes("il-bench-stats"):
@@ -237,10 +237,10 @@ def _why_not_whole(view: CardView) -> str:
         words = [f"Failed: {on_pages(job.failure)}" if job.failure else "Failed."]
     elif job is None and entry is not None and entry.status in ("pending", "cancelled"):
         words = [_ELSEWHERE]
-    failed = [one.failure.message for one in entry.cells if one.failure] if entry else []
+    failed = [cell.failure.message for cell in entry.cells if cell.failure] if entry else []
     if job is None and failed:
         words = [f"Failed: {on_pages(failed[0])}"]
     if planned > 1:
-        part = entry is not None and any(one.status != "done" and one.runs for one in entry.cells)
+        part = entry is not None and any(cell.status != "done" and cell.runs for cell in entry.cells)
         words.append(f"{done} of {planned} combinations were measured{', one more partly' if part else ''}.")
     return "\n".join(words)

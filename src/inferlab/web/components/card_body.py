@@ -72,7 +72,7 @@ class Chosen:
 def _views_of(card: Card) -> list[str]:
     """What there is to see: scaling only of what varies."""
     several = {"cores": len(card.core_counts) > 1, "batches": len(card.batch_sizes) > 1}
-    return [one for one in _VIEWS if several.get(one, True)]
+    return [view for view in _VIEWS if several.get(view, True)]
 
 
 class CardBody:
@@ -123,7 +123,7 @@ class CardBody:
         if len(arms) > 1:
             self._tab_row(arms, str(self._chosen.arm), "arm", int)
         if len(views) > 1:
-            self._tab_row({one: _VIEWS[one] for one in views}, self._chosen.view, "view", str)
+            self._tab_row({view: _VIEWS[view] for view in views}, self._chosen.view, "view", str)
 
     def _tab_row(self, names: dict[str, str], value: str, what: str, kind: Callable[[str], int | str]) -> None:
         tabs = ui.tabs(on_change=lambda event: self._choose(what, kind(event.value))).props("outside-arrows")
@@ -276,7 +276,7 @@ class CardBody:
     def _comparison(self) -> Comparison | None:
         """The comparison at the chosen place, where its pairs are kept."""
         card = self._card
-        places = ((one.num_cores, one.batch_size) for one in card.duels)
+        places = ((duel.num_cores, duel.batch_size) for duel in card.duels)
         return next(
             (told for place, told in zip(places, card.results, strict=False) if place == self._chosen.place), None
         )

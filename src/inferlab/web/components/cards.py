@@ -80,7 +80,7 @@ class CardView:
         """It changes when there is more to show of the entry."""
         if self.entry is None:
             return ()
-        cells = tuple((one.status, one.runs, one.median_ms) for one in self.entry.cells)
+        cells = tuple((cell.status, cell.runs, cell.median_ms) for cell in self.entry.cells)
         return self.entry.id, cells, str(self.entry.brief)
 
     @property
@@ -88,7 +88,7 @@ class CardView:
         """Whether a cell computed wrong outputs."""
         if self.entry is None:
             return False
-        return any(one.wrong for one in self.entry.cells) or any(self.entry.brief.get("wrong", ()))
+        return any(cell.wrong for cell in self.entry.cells) or any(self.entry.brief.get("wrong", ()))
 
     @property
     def generates(self) -> bool:
@@ -104,8 +104,8 @@ class CardView:
             states = self.entry.brief.get("statuses", ())
             return self.job is None or "done" in states or len(states) > 1
         cells = self.entry.cells
-        causes = {one.failure.message if one.failure else "" for one in cells}
-        return not cells or any(one.runs for one in cells) or len(causes) > 1
+        causes = {cell.failure.message if cell.failure else "" for cell in cells}
+        return not cells or any(cell.runs for cell in cells) or len(causes) > 1
 
     @property
     def whole(self) -> bool:
@@ -120,7 +120,7 @@ class CardView:
             states = self.entry.brief.get("statuses", ()) if self.entry else ()
             return list(states).count("done"), len(states)
         cells = self.entry.cells if self.entry else ()
-        done, planned = sum(one.status == "done" for one in cells), len(cells)
+        done, planned = sum(cell.status == "done" for cell in cells), len(cells)
         if self.job is None or self.job.kind != "comparison":
             return done, planned
         # The store has only those that were measured, and two cells of each.
@@ -167,7 +167,7 @@ def read_cards(workspace: Workspace, project_id: str, limit: int) -> CardList:
             cards.append(_of_entry(workspace, old, job, names))
         elif job.alive or job.entry_id is None:  # else its entry was removed
             cards.append(_of_job(workspace, job, names))
-    cards.sort(key=lambda one: (one.job.created_at if one.job else one.created_at, one.key), reverse=True)
+    cards.sort(key=lambda card: (card.job.created_at if card.job else card.created_at, card.key), reverse=True)
     return CardList(tuple(cards), len(entries) > limit)
 
 
@@ -182,7 +182,9 @@ class _Names:
 
     @classmethod
     def of(cls, workspace: Workspace, project_id: str) -> _Names:
-        found = [(one.brief["optimized"], one.brief["name"]) for one in workspace.versions.entries(project_id)]
+        found = [
+            (entry.brief["optimized"], entry.brief["name"]) for entry in workspace.versions.entries(project_id)
+        ]
         return cls(
             {made["digest"]: name for made, name in found},
             {made["path"]: name for made, name in found},
@@ -200,15 +202,15 @@ def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:
 def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, names: _Names) -> CardView:
     if entry.kind == GENERATION:
         return _of_generation(entry, job)
-    cells = [one.cell for one in entry.cells]
+    cells = [cell.cell for cell in entry.cells]
     here = entry.node in (platform.node(), node_name())
     facts = {
         # The arms of a comparison say it themselves.
         "Version": names.by_digest.get(entry.model_digest, "") if entry.kind == BENCHMARK else "",
-        "Engine": _engine_fact(entry, [one.engine for one in cells]),
-        "Scenario": _scenarios([one.scenario for one in cells]),
-        "Batch size": _numbers(one.batch_size for one in cells),
-        "Core count": _numbers(one.num_cores for one in cells),
+        "Engine": _engine_fact(entry, [cell.engine for cell in cells]),
+        "Scenario": _scenarios([cell.scenario for cell in cells]),
+        "Batch size": _numbers(cell.batch_size for cell in cells),
+        "Core count": _numbers(cell.num_cores for cell in cells),
         _INSTRUCTIONS: _instructions_here() if here and cells else "",
         "Machine": ", ".join(dict.fromkeys(filter(None, map(machine_of, cells)))) or ("" if here else entry.node),
     }
@@ -260,7 +262,7 @@ def _title(workspace: Workspace, entry: Entry, names: _Names) -> str:
 
 
 def _engines(entry: Entry) -> str:
-    return " vs ".join(dict.fromkeys(title(one.cell.engine) for one in entry.cells)) or entry.title
+    return " vs ".join(dict.fromkeys(title(cell.cell.engine) for cell in entry.cells)) or entry.title
 
 
 def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:

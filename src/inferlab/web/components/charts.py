@@ -104,7 +104,7 @@ class Chart:
             return ""
         if turn == self._turn:
             self._draw(found)
-            self._notes.set_text(" · ".join(one for one in found.notes if one not in self._known))
+            self._notes.set_text(" · ".join(note for note in found.notes if note not in self._known))
         return found.title
 
     def _draw(self, found: Drawn) -> None:
@@ -139,7 +139,7 @@ class ChosenChart:
     @property
     def chosen(self) -> tuple[str, ...]:
         """What is selected now."""
-        return tuple(str(one.value) for one in self._selects)
+        return tuple(str(select.value) for select in self._selects)
 
     async def refresh(self) -> None:
         """Draw what is selected."""

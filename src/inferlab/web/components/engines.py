@@ -75,7 +75,7 @@ class EngineList:
                     if engine.name not in _UNSHOWN:
                         self._row(engine, jobs.get(engine.name))
         for name, bar in self._bars.items():
-            bar.show(jobs[name], [one.id for one in now.jobs].index(jobs[name].id))
+            bar.show(jobs[name], [job.id for job in now.jobs].index(jobs[name].id))
 
     def _row(self, engine: EngineInfo, job: QueuedJob | None) -> None:
         words, look = _FOREIGN if _is_foreign(engine) else _STATES[engine.state]

@@ -73,7 +73,7 @@ class EntryActions:
         with ui.menu().props('auto-close no-parent-event anchor="bottom right" self="top right"') as menu:
             if again:
                 _item(again, "rerun", self._rerun, entry)
-            if compare is not None and entry.kind == BENCHMARK and any(one.runs for one in entry.cells):
+            if compare is not None and entry.kind == BENCHMARK and any(cell.runs for cell in entry.cells):
                 _item("Compare with this…", "compare", lambda entry: compare(entry.id), entry)
             _item("Rename…", "rename", self._rename, entry)
             if again:

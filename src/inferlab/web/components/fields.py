@@ -153,23 +153,23 @@ class EngineSelect(ReasonSelect):
     def __init__(
         self, choices: Sequence[EngineChoice] = (), label: str = "Engine", value: str | None = None
     ) -> None:
-        refused = {one.name: one.reason for one in choices if one.reason}
+        refused = {choice.name: choice.reason for choice in choices if choice.reason}
         super().__init__("engine", label, _titles(choices), _chosen(choices, value), refused)
 
     def offer(self, choices: Sequence[EngineChoice], value: str | None = None) -> None:
         """Show other choices; the value stays where it can, else it is `value`, else the first that can be."""
-        self._refused = {one.name: one.reason for one in choices if one.reason}
+        self._refused = {choice.name: choice.reason for choice in choices if choice.reason}
         chosen = _chosen(choices, value)
         stays = self.value in _titles(choices) and self.value not in self._refused
         self.set_options(_titles(choices), value=self.value if stays else chosen)
 
 
 def _titles(choices: Sequence[EngineChoice]) -> dict[str, str]:
-    return {one.name: one.title for one in choices}
+    return {choice.name: choice.title for choice in choices}
 
 
 def _chosen(choices: Sequence[EngineChoice], wanted: str | None) -> str | None:
-    possible = [one.name for one in choices if not one.reason]
+    possible = [choice.name for choice in choices if not choice.reason]
     return wanted if wanted in possible else next(iter(possible), None)
 
 
@@ -177,8 +177,8 @@ class VersionSelect(ReasonSelect):
     """Versions by their names, the original first; `chosen` is the id of one, or None for the model as it is."""
 
     def __init__(self, versions: Sequence[Version], value: str | None = None) -> None:
-        names = {"": "Original", **{one.id: one.name for one in versions}}
-        refused = {one.id: _REASONS[one.file] for one in versions if one.file != "there"}
+        names = {"": "Original", **{version.id: version.name for version in versions}}
+        refused = {version.id: _REASONS[version.file] for version in versions if version.file != "there"}
         value = value if value in names else ""
         super().__init__("version-option", "Optimization version", names, value, refused)
 
@@ -269,7 +269,7 @@ class NumberChips:
         elif number not in self.values:
             self.values = sorted([*self.values, number])
         elif len(self.values) > 1:
-            self.values = [one for one in self.values if one != number]
+            self.values = [value for value in self.values if value != number]
         self._fill()
         await self._changed()
 

@@ -61,15 +61,15 @@ class GenerationDialog:
         with html.div(role="group").classes("il-numbers").props('data-testid="engines" aria-label="Engines"'):
             html.div("Engines").classes("il-numbers-label")
             with html.div().classes("il-engine-boxes"):
-                for one in choices:
+                for choice in choices:
                     with html.div():
-                        first = not one.reason and not found
-                        box = ui.checkbox(one.title, value=first, on_change=self._changed)
-                        box.props(f'dense data-testid="engine-{one.name}"').set_enabled(not one.reason)
-                        if one.reason:
-                            html.div(one.reason[:1].upper() + one.reason[1:]).classes("il-muted il-small")
+                        first = not choice.reason and not found
+                        box = ui.checkbox(choice.title, value=first, on_change=self._changed)
+                        box.props(f'dense data-testid="engine-{choice.name}"').set_enabled(not choice.reason)
+                        if choice.reason:
+                            html.div(choice.reason[:1].upper() + choice.reason[1:]).classes("il-muted il-small")
                         else:
-                            found[one.name] = box
+                            found[choice.name] = box
         return found
 
     def _what(self) -> None:
@@ -169,6 +169,6 @@ def _predicted(form: GenerationRequest, model: GenerativeModel) -> str:
     """How much there is to measure, and about how long that takes."""
     asked = generation_request(form, model)
     parts = parts_of(asked)
-    takes_s = sum(one.expected_s for one in parts)
+    takes_s = sum(part.expected_s for part in parts)
     # The first part is reading the model.
     return f"{plural(len(parts) - 1, 'combination')}, about {duration(takes_s)}."

@@ -51,7 +51,7 @@ def described(job: QueuedJob) -> str:
         return f"{_KINDS[job.kind]} “{asked.asked.name}”"
     if isinstance(asked, ProfileRequest) and not asked.wanted.performance:
         return f"Loss profile “{asked.wanted.loss_name}”"
-    engines = dict.fromkeys(title(one) for plan in plans_of(asked) for one in plan.engines)
+    engines = dict.fromkeys(title(engine) for plan in plans_of(asked) for engine in plan.engines)
     if isinstance(asked, ProfileRequest):
         return f"Profile “{asked.wanted.performance_name}” on {' and '.join(engines)}"
     return f"{_KINDS[job.kind]} on {' and '.join(engines)}"
@@ -245,7 +245,7 @@ class ProjectJobs:
         news: str,
     ) -> None:
         self._read, self._shown, self._base, self._news_text = read, shown, base, news
-        self._known = set(known) - {one.entry_id for one in desk.watch.snapshot.jobs}
+        self._known = set(known) - {job.entry_id for job in desk.watch.snapshot.jobs}
         with html.div().classes("il-profile-jobs"):
             self._panel = JobPanel(desk, self.refresh)
         self._news = html.div().classes("il-news")
@@ -278,7 +278,7 @@ def version_jobs(
         # Without its entry, a job that has ended is one whose version was removed.
         jobs = [one for one in found if one.kind == "optimization" and (one.alive or one.entry_id is None)]
         versions = workspace.versions.of_project(project_id)
-        return _work(desk, jobs, {one.id: one.name for one in versions}, versions)
+        return _work(desk, jobs, {version.id: version.name for version in versions}, versions)
 
     def show(work: ProjectWork) -> bool:
         shown(work.entries)
@@ -298,14 +298,16 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
         jobs = [one for one in workspace.store.jobs.of_project(project_id) if one.kind == "profile"]
         profiles = workspace.profiles(project_id)
         # Those whose entry lacks something are told of where it is missed.
-        known = {one.id for one in jobs}
-        for one in workspace.store.jobs.of_entries([one.id for one in profiles]).values():
+        known = {job.id for job in jobs}
+        for one in workspace.store.jobs.of_entries([profile.id for profile in profiles]).values():
             own = entry is not None and one.entry_id == entry.id
             if one.id not in known and (one.status == "failed" or (own and one.status != "done")):
                 jobs.append(one)
-        briefs = {one.id: one.brief for one in profiles}
-        shown = [one for one in jobs if one.alive or _concerns(one, briefs.get(one.entry_id or "", {}), part)]
-        made = {one.id: one.brief[part]["name"] for one in profiles if _is_measured(one.brief, part)}
+        briefs = {profile.id: profile.brief for profile in profiles}
+        shown = [job for job in jobs if job.alive or _concerns(job, briefs.get(job.entry_id or "", {}), part)]
+        made = {
+            profile.id: profile.brief[part]["name"] for profile in profiles if _is_measured(profile.brief, part)
+        }
         return _work(desk, shown, made, profiles)
 
     def show(work: ProjectWork) -> bool:
@@ -313,7 +315,7 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
         if entry is None:
             return True
         before, was_made = was_made, entry.id in work.making
-        if entry.id not in {one.id for one in work.entries}:
+        if entry.id not in {entry.id for entry in work.entries}:
             # Removed, here or in another tab; or begun again, and then there is nothing to undo.
             ui.navigate.to(section if was_made else f"{section}?removed={entry.id}")
             return False
@@ -322,15 +324,15 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
             return False
         return True
 
-    known = [one.id for one in opened.profiles]
+    known = [profile.id for profile in opened.profiles]
     return ProjectJobs(desk, read, show, known, section, "The profile “{}” is measured. Open it.")
 
 
 def _work(desk: Desk, jobs: list[QueuedJob], made: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
-    jobs.sort(key=lambda one: (one.status != "running", one.queued_at))
-    alive = tuple(one for one in jobs if one.alive)
+    jobs.sort(key=lambda job: (job.status != "running", job.queued_at))
+    alive = tuple(job for job in jobs if job.alive)
     positions = {one.id: desk.workspace.position(one) for one in alive}
-    return ProjectWork(alive, tuple(one for one in jobs if not one.alive), positions, made, tuple(entries))
+    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), positions, made, tuple(entries))
 
 
 def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:

@@ -61,12 +61,12 @@ def content(columns: Columns) -> str:
 
 
 def _column(title: str, cells: Sequence[str | Cell]) -> dict[str, Any]:
-    texts = [one if isinstance(one, str) else one.text for one in cells]
+    texts = [cell if isinstance(cell, str) else cell.text for cell in cells]
     longest = min(max(map(len, texts), default=0), _LONGEST)
     return {
         "title": title,
         "texts": texts,
-        "numbers": None if title in NAMES else [one.number for one in cells if isinstance(one, Cell)],
+        "numbers": None if title in NAMES else [cell.number for cell in cells if isinstance(cell, Cell)],
         "width": round(_PADDING + max(_CHARACTER * longest, _CHARACTER * len(title) + _ARROW)),
     }
 
@@ -83,11 +83,11 @@ class LayerEditor(Element, component="layer_editor.js"):
     ) -> None:
         super().__init__()
         # A weight that several layers share is pruned once.
-        self.weights = list(dict.fromkeys(one.weight for one in layers))
+        self.weights = list(dict.fromkeys(layer.weight for layer in layers))
         self._moved, self._turned, self._chosen = moved, turned, chosen
-        first = {one.weight: one for one in reversed(layers)}
+        first = {layer.weight: layer for layer in reversed(layers)}
         # One text each: NiceGUI wraps every item of a list to observe it.
-        self._props["content"] = json.dumps([_row(first[one]) for one in self.weights])
+        self._props["content"] = json.dumps([_row(first[weight]) for weight in self.weights])
         self._props["state"] = json.dumps({"levels": [0.0] * len(self.weights), "on": [False] * len(self.weights)})
         self._props["told"] = "{}"
         self._props["fixed"] = False
@@ -98,7 +98,10 @@ class LayerEditor(Element, component="layer_editor.js"):
     def fill(self, levels: Mapping[str, float], on: set[str], fixed: bool) -> None:
         """Show these shares of zeros; where they are fixed, only the switches can be moved."""
         self._props["state"] = json.dumps(
-            {"levels": [levels.get(one, 0.0) for one in self.weights], "on": [one in on for one in self.weights]}
+            {
+                "levels": [levels.get(weight, 0.0) for weight in self.weights],
+                "on": [weight in on for weight in self.weights],
+            }
         )
         self._props["fixed"] = fixed
         self.update()
@@ -107,9 +110,10 @@ class LayerEditor(Element, component="layer_editor.js"):
         """Show what is predicted of every layer; of some nobody measured the losses."""
         self._props["told"] = json.dumps(
             {
-                "ms": [_number(ms.get(one)) for one in self.weights] if ms else None,
+                "ms": [_number(ms.get(weight)) for weight in self.weights] if ms else None,
                 "loss": [
-                    "not measured" if one in unmeasured else _number(losses.get(one)) for one in self.weights
+                    "not measured" if weight in unmeasured else _number(losses.get(weight))
+                    for weight in self.weights
                 ],
             }
         )
@@ -157,7 +161,7 @@ class DiffSection:
         self._workspace, self._entry = desk.workspace, entry
         with shell.card("il-chart-card"):
             with html.div().classes("il-chosen"):
-                options = {one.id: described(one) for one in others}
+                options = {other.id: described(other) for other in others}
                 self._select = ui.select(options, label="Compare with", clearable=True).classes("il-wide-select")
                 self._select.props('data-testid="diff-with"').on_value_change(self._show)
             self._told = ui.label(

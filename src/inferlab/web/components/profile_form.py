@@ -254,7 +254,7 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
 
 def _free_name(profiles: list[Entry], part: str) -> str:
     """A name that no profile of this kind has yet."""
-    found = [one.brief[part] for one in profiles if one.brief.get(part)]
+    found = [profile.brief[part] for profile in profiles if profile.brief.get(part)]
     # What is estimated from the weights is called Approximated, whatever name it was made under.
     taken = {str(one["name"]) for one in found if one.get("method") != "approximated"}
     if "baseline" not in taken:

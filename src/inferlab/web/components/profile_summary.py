@@ -63,7 +63,9 @@ def setting(performance: PerformanceProfile) -> None:
         shell.fact("Batch size", str(performance.batch_size), "batch-size")
         shell.fact("Core count", str(performance.num_cores), "num-cores")
         input_shapes(performance.shapes)
-        sets = ", ".join(one.upper().replace("_", ".") for one in performance.instruction_sets)
+        sets = ", ".join(
+            instruction_set.upper().replace("_", ".") for instruction_set in performance.instruction_sets
+        )
         shell.fact("Measured", moment(performance.measured_at), "measured-at")
         shell.fact("Instruction sets", sets or "unknown", "instruction-sets").classes("il-whole-row")
 
@@ -317,8 +319,8 @@ def _without_channels(
 def _zeros(basis: Basis, found: PruningEstimate) -> float:
     """The share of all parameters that are zero afterwards."""
     loss = basis.loss
-    weights = {one.weight: one for one in loss.layers}
-    before = sum(one.params * one.zero_fraction for one in weights.values())
+    weights = {layer.weight: layer for layer in loss.layers}
+    before = sum(weight.params * weight.zero_fraction for weight in weights.values())
     return found.parameter_reduction + (before / loss.params if loss.params else 0.0)
 
 

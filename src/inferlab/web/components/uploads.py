@@ -172,19 +172,23 @@ class DataField:
     def _list(self) -> None:
         """Find what was uploaded before; of several files of one name, the older ones get a number."""
         self._uploads = {}
-        for one in self._sources.data_files():
-            names = itertools.chain([one.name], (f"{one.name} ({number})" for number in itertools.count(2)))
-            self._uploads[next(name for name in names if name not in self._uploads)] = one
+        for data_file in self._sources.data_files():
+            names = itertools.chain(
+                [data_file.name], (f"{data_file.name} ({number})" for number in itertools.count(2))
+            )
+            self._uploads[next(name for name in names if name not in self._uploads)] = data_file
 
     def _name_of(self, value: str) -> str:
-        return next((name for name, one in self._uploads.items() if value in (one.source, one.path)), value)
+        return next(
+            (name for name, upload in self._uploads.items() if value in (upload.source, upload.path)), value
+        )
 
     def _fill_menu(self) -> None:
         self._known.set_visibility(bool(self._uploads))
         self._menu.clear()
         with self._menu:
-            for name, one in self._uploads.items():
-                item = ui.menu_item(f"{name}, {size(one.size_bytes)}", partial(self.field.set_value, name))
+            for name, upload in self._uploads.items():
+                item = ui.menu_item(f"{name}, {size(upload.size_bytes)}", partial(self.field.set_value, name))
                 item.props["data-testid"] = f"data-{name}"
 
     def _heard(self, event: GenericEventArguments) -> object:

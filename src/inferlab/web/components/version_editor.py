@@ -115,7 +115,7 @@ class VersionEditor:
         losses: Mapping[str, str],
     ) -> None:
         self.basis, self._rebase = basis, rebase
-        weights = dict.fromkeys(one.weight for one in basis.loss.layers)
+        weights = dict.fromkeys(layer.weight for layer in basis.loss.layers)
         self.draft = Draft("alike", dict.fromkeys(weights, 0.0), set(basis.usual()))
         self._turn = 0
         #: How often levels were asked for: an answer that comes after the next question is dropped.
@@ -135,7 +135,7 @@ class VersionEditor:
         with shell.card("il-version-new"):
             with html.div().classes("il-version-presets"):
                 html.span("Start from").classes("il-muted il-small")
-                self._chips = {name: self._chip(name, one.label) for name, one in PRESETS.items()}
+                self._chips = {name: self._chip(name, preset.label) for name, preset in PRESETS.items()}
             with html.div().classes("il-version-grid"):
                 with html.div().classes("il-column"):
                     self._sparsity_control()
@@ -300,7 +300,7 @@ class VersionEditor:
     def _follow(self) -> None:
         """Let the sparsity be what the layers that are switched on come to, where it was not set by itself."""
         draft, levels = self.draft, self.draft.effective
-        params = {one.weight: one.params for one in self.basis.loss.layers if one.weight in draft.on}
+        params = {layer.weight: layer.params for layer in self.basis.loss.layers if layer.weight in draft.on}
         zeros = sum(params[weight] * levels[weight] for weight in params)
         mean = round(100 * zeros / total) if (total := sum(params.values())) else 0
         if draft.mode != "alike" or group_share(draft.pattern) is not None:

@@ -88,8 +88,8 @@ class VersionTable:
         self._box.clear()
         with self._box:
             self._original()
-            for one in versions:
-                self._row(one)
+            for version in versions:
+                self._row(version)
 
     def _original(self) -> None:
         model = self._model
@@ -164,17 +164,17 @@ class VersionDialog:
         self._tell()
 
     def _engine_boxes(self, choices: Sequence[EngineChoice]) -> dict[str, ui.checkbox]:
-        first = next((one.name for one in choices if not one.reason), None)
+        first = next((choice.name for choice in choices if not choice.reason), None)
         found = {}
         with html.div().classes("il-numbers"):
             html.div("Measure against the original on").classes("il-numbers-label")
             with html.div().classes("il-checks"):
-                for one in choices:
-                    box = ui.checkbox(one.title, value=one.name == first, on_change=self._tell)
-                    box.props(f'dense data-testid="on-{one.name}"').set_enabled(not one.reason)
-                    if one.reason:
-                        help_icon(one.reason)
-                    found[one.name] = box
+                for choice in choices:
+                    box = ui.checkbox(choice.title, value=choice.name == first, on_change=self._tell)
+                    box.props(f'dense data-testid="on-{choice.name}"').set_enabled(not choice.reason)
+                    if choice.reason:
+                        help_icon(choice.reason)
+                    found[choice.name] = box
         return found
 
     def _fields(self, draft: VersionRequest) -> None:
@@ -290,7 +290,7 @@ class ExportCard:
         engines = self._desk.workspace.engines
         choices = await asyncio.to_thread(engines.choices, self._model)
         measured = next((one["engine"] for one in self._version.measured), "onnxruntime")
-        self._engine.offer([one for one in choices if one.name != "fake"], measured)
+        self._engine.offer([choice for choice in choices if choice.name != "fake"], measured)
         await self._show()
 
     async def _show(self) -> None:

@@ -154,4 +154,4 @@ class _Board:
 
 def _shape(snapshot: Snapshot) -> list[tuple[object, ...]]:
     """What of the queue changes which cards there are, and not only how far they are."""
-    return [(one.id, one.status, one.entry_id, one.cancel) for one in snapshot.jobs]
+    return [(job.id, job.status, job.entry_id, job.cancel) for job in snapshot.jobs]

@@ -54,7 +54,7 @@ def register(desk: Desk) -> None:
             if entry_id == THEORY["loss"]:
                 await _Losses(desk, opened, approximated(opened.own), measured=False).build()
                 return
-            entry = next((one for one in losses(opened.profiles) if one.id == entry_id), None)
+            entry = next((loss for loss in losses(opened.profiles) if loss.id == entry_id), None)
             if entry is None:
                 no_profile("loss", entry_id)
             else:

@@ -142,6 +142,6 @@ def _timed(profiles: Sequence[Entry]) -> dict[str, str]:
 
 def _tried(profiles: Sequence[Entry]) -> dict[str, str]:
     now = datetime.now(UTC)
-    found = {one.id: f"{one.brief['loss']['name']} ({age(one.created_at, now)})" for one in losses(profiles)}
+    found = {loss.id: f"{loss.brief['loss']['name']} ({age(loss.created_at, now)})" for loss in losses(profiles)}
     theory = approximated(profiles)
     return {**found, theory.id: "Approximated"} if theory else found

@@ -121,7 +121,7 @@ class _Measured:
 
     def _measured_losses(self) -> str | None:
         """The profile whose losses are gone by at first; None for its own, with the estimate that was kept."""
-        return self._loss_id if self._loss_id in {one.id for one in losses(self._opened.profiles)} else None
+        return self._loss_id if self._loss_id in {loss.id for loss in losses(self._opened.profiles)} else None
 
     def _layer_charts(self) -> None:
         options = {key: text for key, text in charts.summaries(self._profile).items() if key not in FLOPS}
@@ -198,8 +198,8 @@ class _Measured:
 
 def _losses(opened: Opened, entry: Entry) -> dict[str, str]:
     """The loss profiles of the same model, or version of it, that an estimate can go by."""
-    same = [one for one in opened.profiles if one.model_digest == entry.model_digest]
-    found = {one.id: f"{one.brief['loss']['name']} ({aged(one.created_at)})" for one in losses(same)}
+    same = [profile for profile in opened.profiles if profile.model_digest == entry.model_digest]
+    found = {loss.id: f"{loss.brief['loss']['name']} ({aged(loss.created_at)})" for loss in losses(same)}
     theory = approximated(same)
     return {**found, theory.id: "Approximated"} if theory else found
 

@@ -80,7 +80,7 @@ class VersionPage:
         if version.trouble:
             shell.banner("wrong", version.trouble).props('data-testid="trouble"')
         if notes := words.notes(found):
-            shell.findings([_sentence(one) for one in notes], "notes")
+            shell.findings([_sentence(note) for note in notes], "notes")
 
     @staticmethod
     def _summary(found: Optimization, predicted: float | None) -> None:
@@ -129,7 +129,7 @@ class VersionPage:
                     html.a("Card", href=f"/projects/{self._opened.project.id}/benchmarks")
 
     def _layers(self, found: Optimization) -> None:
-        changed = [one for one in found.layers if one.wanted is not None or one.precision != "FP32"]
+        changed = [layer for layer in found.layers if layer.wanted is not None or layer.precision != "FP32"]
         shell.section("Layers", f"{plural(len(changed), 'layer')} changed")
         if not found.layers:
             return
@@ -184,18 +184,18 @@ def _columns(layers: tuple[ChangedLayer, ...]) -> Columns:
     """All layers with weights, in the order of execution; what is alike for all is left out."""
     found: Columns = {
         "#": [Cell(str(at), at) for at in range(len(layers))],
-        "Type": [one.type for one in layers],
-        "Weight": [one.weight for one in layers],
-        "ID": [one.id for one in layers],
-        "Data type": [one.precision for one in layers],
-        "Parameters": [Cell(scaled(one.params), one.params) for one in layers],
-        "Wanted": [Cell("–" if one.wanted is None else share(one.wanted), one.wanted) for one in layers],
-        "Zeros": [Cell(share(one.zeros_after), one.zeros_after) for one in layers],
+        "Type": [layer.type for layer in layers],
+        "Weight": [layer.weight for layer in layers],
+        "ID": [layer.id for layer in layers],
+        "Data type": [layer.precision for layer in layers],
+        "Parameters": [Cell(scaled(layer.params), layer.params) for layer in layers],
+        "Wanted": [Cell("–" if layer.wanted is None else share(layer.wanted), layer.wanted) for layer in layers],
+        "Zeros": [Cell(share(layer.zeros_after), layer.zeros_after) for layer in layers],
     }
-    if any(one.params != one.params_after for one in layers):
-        found["Parameters left"] = [Cell(scaled(one.params_after), one.params_after) for one in layers]
-    if any(one.zeros_before for one in layers):
-        found["Zeros before"] = [Cell(share(one.zeros_before), one.zeros_before) for one in layers]
+    if any(layer.params != layer.params_after for layer in layers):
+        found["Parameters left"] = [Cell(scaled(layer.params_after), layer.params_after) for layer in layers]
+    if any(layer.zeros_before for layer in layers):
+        found["Zeros before"] = [Cell(share(layer.zeros_before), layer.zeros_before) for layer in layers]
     return found
 
 

@@ -109,7 +109,7 @@ def compile_model(model: str, shapes: Dict[str, List[int]], folder: str) -> Dict
     strange = sorted({node.op_type for node in compiled.nodes} - _FUSED)
     if strange:
         raise BadOption("its compiler does not understand the model: {} is left over".format(", ".join(strange)))
-    names = [one.name.split(":")[0] for one in compiled.nodes[-1].input_tensors]
+    names = [input_tensor.name.split(":")[0] for input_tensor in compiled.nodes[-1].input_tensors]
     if names != [bert.output]:
         raise BadOption(
             "its compiler makes the output {} of the model's {}".format(", ".join(names) or "none", bert.output)

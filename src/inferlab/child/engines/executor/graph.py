@@ -154,7 +154,7 @@ def _infer(model: Any, fed: Sequence[Any]) -> Dict[str, List[int]]:
     trial = helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
     inferred = shape_inference.infer_shapes(trial, data_prop=True).graph
     values = [*inferred.value_info, *inferred.input, *inferred.output]
-    return {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in values}
+    return {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in values}
 
 
 def _replace_masks(graph: _Graph, mask: str) -> None:
@@ -196,7 +196,7 @@ def _masks(graph: _Graph, name: str, mask: str) -> bool:
     constants = [numpy_helper.from_array(numpy_helper.to_array(graph.constants[one]), one)
                  for one in sorted(used & set(graph.constants))]  # fmt: skip
     shapes = {node.output[0]: graph.sizes(node) for node in nodes if graph.sizes(node)}
-    constants += [numpy_helper.from_array(numpy.array(one, numpy.int64), at) for at, one in shapes.items()]
+    constants += [numpy_helper.from_array(numpy.array(shape, numpy.int64), at) for at, shape in shapes.items()]
     (value,) = [one for one in graph.fed if one.name == mask]
     body = helper.make_graph(
         [node for node in nodes if node.output[0] not in shapes],
@@ -239,7 +239,7 @@ def _add_mask(graph: Any, mask: str) -> None:
         "inferlab_one": numpy.float32(1),
         "inferlab_low": numpy.float32(_MASKED),
     }
-    graph.initializer.extend(numpy_helper.from_array(numpy.asarray(one), name) for name, one in values.items())
+    graph.initializer.extend(numpy_helper.from_array(numpy.asarray(value), name) for name, value in values.items())
 
 
 def _fix_reshapes(graph: _Graph) -> Tuple[int, int]:

@@ -102,7 +102,7 @@ def _example(shapes: List[Any]) -> Any:
 def _names(count: int) -> Dict[str, str]:
     """The names of the cache's inputs and outputs."""
     parts = [(layer, part) for layer in range(count // 2) for part in ("key", "value")]
-    return {"past_key_values.{}.{}".format(*one): "present.{}.{}".format(*one) for one in parts}
+    return {"past_key_values.{}.{}".format(*part): "present.{}.{}".format(*part) for part in parts}
 
 
 def _name_ports(graph: Any, count: int) -> None:

@@ -164,7 +164,7 @@ class Torch(Engine):
         if plain or changes:
             # Where it changes buffers, the graph returns their new values, which only program.module() puts in
             # their place.
-            self._arguments = [one for one in self._arguments if one.given]
+            self._arguments = [argument for argument in self._arguments if argument.given]
             self._spec, self._graph = program.call_spec.in_spec, program.module(check_guards=False)
         run = self._graph.forward
         self._run = self._torch.compile(run) if mode == "compile" else run
@@ -176,10 +176,10 @@ class Torch(Engine):
     def _values(self, inputs: Dict[str, Any]) -> List[Any]:
         """The arguments in a row, inputs as tensors that share the arrays' memory."""
         values = []
-        for one in self._arguments:
-            if one.name and one.name not in inputs:
-                raise BadOption("the model's input {} was not given".format(one.name))
-            values.append(self._torch.from_numpy(inputs[one.name]) if one.name else one.value)
+        for argument in self._arguments:
+            if argument.name and argument.name not in inputs:
+                raise BadOption("the model's input {} was not given".format(argument.name))
+            values.append(self._torch.from_numpy(inputs[argument.name]) if argument.name else argument.value)
         return values
 
     def _bound(self, run: Callable[..., Any], inputs: Dict[str, Any]) -> Callable[[], Any]:
@@ -188,7 +188,10 @@ class Torch(Engine):
             values, named = torch.utils._pytree.tree_unflatten(values, self._spec)
             run = functools.partial(run, **named) if named else run
         elif self._by_name:
-            run, values = functools.partial(run, **{one.name: v for one, v in zip(self._arguments, values)}), []
+            run, values = (
+                functools.partial(run, **{argument.name: v for argument, v in zip(self._arguments, values)}),
+                [],
+            )
         enabled, enter = torch.is_inference_mode_enabled, torch._C._InferenceMode
         entered: List[Any] = []
 
@@ -232,7 +235,9 @@ class Torch(Engine):
         """What each operator costs in one inference, in their order; the ids are those of layer_times."""
         from . import walk
 
-        given = {one.name: value for one, value in zip(self._arguments, self._values(inputs)) if one.name}
+        given = {
+            argument.name: value for argument, value in zip(self._arguments, self._values(inputs)) if argument.name
+        }
         recorder = walk.Recorder(walk.named_weights(self._module), given)
         if self._graph is not None:
             walk.walk_program(self._graph, self._values(inputs), recorder)
@@ -274,8 +279,10 @@ def program_arguments(program: Any) -> List[Argument]:
 def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
     """Refuse shapes that the program was not exported for: the bare graph would not notice."""
     limits = program.range_constraints
-    for one in files.program_inputs(program):
-        for axis, (wanted, dim) in enumerate(zip(shapes.get(one.name, []), one.meta["val"].shape)):
+    for program_input in files.program_inputs(program):
+        for axis, (wanted, dim) in enumerate(
+            zip(shapes.get(program_input.name, []), program_input.meta["val"].shape)
+        ):
             fixed: Optional[int] = dim if isinstance(dim, int) else None
             limit = None if fixed is not None else limits.get(dim.node.expr)
             if (fixed is not None and wanted != fixed) or (
@@ -286,7 +293,7 @@ def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
                     "again with dynamic_shapes".format(
                         fixed if fixed is not None else "{} to {}".format(limit.lower, limit.upper),  # type: ignore[union-attr]
                         axis,
-                        one.name,
+                        program_input.name,
                         wanted,
                     )
                 )

@@ -56,7 +56,7 @@ def read_directory(file: IO[bytes]) -> List[Entry]:
     if sum(one.size_bytes for one in entries if one.method == _DEFLATED) > _LARGEST_INFLATED_BYTES:
         raise Ambiguous("what it compresses is larger than {} MB".format(_LARGEST_INFLATED_BYTES >> 20))
     position = 0
-    for entry in sorted(entries, key=lambda one: one.offset):
+    for entry in sorted(entries, key=lambda entry: entry.offset):
         if entry.offset != position:
             raise Ambiguous("there are bytes before {!r} that belong to no entry".format(entry.name))
         position = _end_of_entry(file, entry, start)

@@ -92,12 +92,18 @@ def count(call: Callable[[], Any]) -> Tuple[Any, Work]:
 
 def tensors(value: Any) -> List[Any]:
     """All tensors within nested arguments or results."""
-    return [one for one in torch.utils._pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
+    return [
+        tree_leaf for tree_leaf in torch.utils._pytree.tree_leaves(value) if isinstance(tree_leaf, torch.Tensor)
+    ]
 
 
 def packed_weight(operator: Any, args: Any) -> Any:
     """The weight and the bias within the packed argument of a quantised operator; None where there is none."""
-    packed = [one for one in torch.utils._pytree.tree_leaves(args) if isinstance(one, torch.ScriptObject)]
+    packed = [
+        tree_leaf
+        for tree_leaf in torch.utils._pytree.tree_leaves(args)
+        if isinstance(tree_leaf, torch.ScriptObject)
+    ]
     if not packed:
         return None
     name = base_name(operator)
@@ -152,7 +158,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
         elif name in _EACH_INPUT:
             self.flops += _EACH_INPUT[name] * tensors(args)[0].numel()
         elif torch.Tag.pointwise in operator.tags or name in _POINTWISE:
-            self.flops += sum(one.numel() for one in tensors(returned))
+            self.flops += sum(tensor.numel() for tensor in tensors(returned))
         elif (packed := packed_weight(operator, args)) is not None:
             flops = 2 * returned.numel() * math.prod(packed[0].shape[1:])
             self.flops, self.macs = self.flops + flops, self.macs + flops // 2
@@ -162,7 +168,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _names(operator: Any) -> List[str]:
-    return [one.name for one in operator._schema.arguments]
+    return [argument.name for argument in operator._schema.arguments]
 
 
 def _argument(operator: Any, args: Any, kwargs: Dict[str, Any], name: str) -> Any:
@@ -192,7 +198,7 @@ def _recurrent(*args: Any, **kwargs: Any) -> int:
     given = [*args, kwargs.get("params")]
     weights = [one for one in given if isinstance(one, (list, tuple)) and len(tensors(one)) == len(one) > 1][-1]
     steps = args[0].numel() // args[0].shape[-1]
-    return int(2 * steps * sum(one.numel() for one in weights if one.dim() == 2))
+    return int(2 * steps * sum(weight.numel() for weight in weights if weight.dim() == 2))
 
 
 def _interpolation(neighbours: int) -> Callable[..., int]:

@@ -111,7 +111,9 @@ def describe_exported(program: Any) -> Dict[str, Any]:
     names = symbol_names(inputs)
     outputs = next(node for node in program.graph.nodes if node.op == "output").args[0]
     values = [
-        one.meta["val"] for one in outputs[len(outputs) - len(output_names(program)) :] if hasattr(one, "meta")
+        output.meta["val"]
+        for output in outputs[len(outputs) - len(output_names(program)) :]
+        if hasattr(output, "meta")
     ]
     return {
         "inputs": [{"name": one.name, **_tensor(one.meta["val"], names), "below": _rows(one)} for one in inputs],
@@ -141,7 +143,7 @@ def describe_script(module: Any) -> Dict[str, Any]:
 def script_inputs(module: Any) -> List[str]:
     """The names of a TorchScript module's inputs, those without a default."""
     arguments = module.forward.schema.arguments[1:]
-    return [one.name for one in arguments if not one.has_default_value()]
+    return [argument.name for argument in arguments if not argument.has_default_value()]
 
 
 def program_inputs(program: Any) -> List[Any]:

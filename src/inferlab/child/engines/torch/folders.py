@@ -205,7 +205,7 @@ def trace(module: Any, shapes: Dict[str, List[int]]) -> Tuple[Any, List[str]]:
             names[:] = list(found)
             return tuple(found.values())
 
-    described = {one["name"]: one for one in describe_inputs(module)}
+    described = {describe_input["name"]: describe_input for describe_input in describe_inputs(module)}
     examples = make_inputs([{**described[name], "dims": shapes[name]} for name in taken], 0, 0)
     try:
         with torch.no_grad():
@@ -225,7 +225,7 @@ def describe_folder(folder: str) -> Dict[str, Any]:
     sizes = [(batch, min(length, most)) for batch, length in _SIZES]
     with torch.inference_mode():
         try:
-            small, large = [tensors(module(**make_inputs(inputs, *one))) for one in sizes]
+            small, large = [tensors(module(**make_inputs(inputs, *size))) for size in sizes]
         except Exception as error:
             raise BadOption("{} cannot be run: {}".format(folder, _said(error))) from error
     labels = {pair: name for name, pair in zip(("batch", "sequence"), zip(*sizes))}

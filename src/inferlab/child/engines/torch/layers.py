@@ -122,11 +122,11 @@ def _profiled(call: Call, count: int) -> _Profiled:
 
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         wall_ns = _timed(call, count)
-    events = [one for one in profile.profiler.kineto_results.events() if "::" in one.name()]
+    events = [event for event in profile.profiler.kineto_results.events() if "::" in event.name()]
     operators: List[Tuple[str, int]] = []
     end = 0
     # Threads of an operator's own run within it.
-    for one in sorted(events, key=lambda one: (one.start_ns(), -one.duration_ns())):
+    for one in sorted(events, key=lambda event: (event.start_ns(), -event.duration_ns())):
         if one.start_ns() >= end:
             operators.append((one.name(), one.duration_ns()))
             end = one.start_ns() + one.duration_ns()

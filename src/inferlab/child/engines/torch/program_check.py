@@ -128,7 +128,7 @@ def _check(kind: Any, value: Any, field: str) -> None:
     if type(None) in arguments:
         if value is None:
             return
-        kind = next(one for one in arguments if one is not type(None))
+        kind = next(argument for argument in arguments if argument is not type(None))
         _check(kind, value, field)
     elif isinstance(kind, str):
         _check(getattr(schema, kind), value, field)

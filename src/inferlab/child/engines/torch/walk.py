@@ -60,9 +60,9 @@ class Recorder:
         self._writers = {_memory(value): name for name, value in inputs.items() if isinstance(value, torch.Tensor)}
         self._zeros: Dict[str, Optional[float]] = {}
         self._counts: Dict[str, int] = {}
-        for name, one in weights.items():
-            if _memory(one):
-                self._weights.setdefault(_memory(one), []).append((name, one))
+        for name, weight in weights.items():
+            if _memory(weight):
+                self._weights.setdefault(_memory(weight), []).append((name, weight))
 
     def number(self, kind: str) -> str:
         """A name for one more operator of this kind, as torch.export would give it."""
@@ -88,7 +88,7 @@ class Recorder:
         written = tensors(returned)
         if weights and not read and kind not in _ROWS:
             # Only looks at weights or prepares them: they belong to the operator that uses them.
-            largest = max(weights, key=lambda one: weights[one].numel())
+            largest = max(weights, key=lambda weight: weights[weight].numel())
             for one in written:
                 if _memory(one) not in self._weights:
                     self._derived[_memory(one)] = (largest, weights[largest], one)
@@ -134,7 +134,7 @@ class Recorder:
             "flops": None if work.unknown else work.flops,
             "macs": None if work.unknown else work.macs,
             "uncounted": "torch has no formula for {}".format(", ".join(work.unknown)) if work.unknown else "",
-            "params": sum(one.numel() for one in params.values()),
+            "params": sum(param.numel() for param in params.values()),
             "weight": largest,
             "weight_shape": list(weight.shape) if weight is not None else [],
             "zero_fraction": self._zero_fraction(largest, weight) if weight is not None else None,
