@@ -22,7 +22,11 @@ from inferlab.web.sections import Opened, only_generates, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _METRICS: dict[SeriesMetric, str] = {"time": "Time", "memory": "Peak memory"}
-_ACROSS: dict[str, str] = {"": "Machine and version", "machine": "Version", "version": "Machine"}
+_ACROSS: dict[str, str] = {
+    "": "Machines and versions apart",
+    "machine": "All machines together",
+    "version": "All versions together",
+}
 _EMPTY = (
     "No trends yet",
     "A trend shows the same benchmark measured again and again: on other commits, days or releases. Measure one "
@@ -77,12 +81,14 @@ class _Trends:
                 return
             with shell.card("il-chart-card"):
                 with html.div().classes("il-chosen"):
-                    names = self._names()
-                    self._series = ui.select(names, label="Series", value=next(iter(names), None))
+                    series = self._found.series if self._found else ()
+                    # The longest says most.
+                    longest = max(range(len(series)), key=lambda index: len(series[index].points), default=None)
+                    self._series = ui.select(self._names(), label="Series", value=longest)
                     self._series.classes("il-wide-select").props('data-testid="trend-series"')
                     self._metric = ui.select(dict(_METRICS), label="Metric", value=metric)
                     self._metric.props('data-testid="trend-metric"')
-                    self._across = ui.select(_ACROSS, label="Series of the same", value=across)
+                    self._across = ui.select(_ACROSS, label="Machines and versions", value=across)
                     self._across.props('data-testid="trend-across"')
                 self._series.on_value_change(self._draw)
                 self._metric.on_value_change(self._choose)
