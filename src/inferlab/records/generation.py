@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from inferlab.records.plan import Pinning
-from inferlab.records.run import Estimate, Failure, Machine, Samples, Status, Window
+from inferlab.records.benchmark import Estimate, Failure, Machine, Pinning, Samples, Status, Window
 
 # Version 1: the first.
 FORMAT = "inferlab-generation/1"

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from inferlab.records.benchmark import Estimate, Machine
 from inferlab.records.capacity import CapacityProcess
 from inferlab.records.comparison import Spread, Verdict
 from inferlab.records.event import Finding
 from inferlab.records.generation import (
     Agreement,
     GenerationCell,
+    GenerationPlan,
     GenerationSweep,
     GenerativeModel,
     PromptSet,
     TokenLimit,
 )
-from inferlab.records.run import Estimate, Machine
 
 #: The first token's time, the time per output token, and the time of a token at the prefill, while decoding, and
 #: of all that are generated from the submission on.
@@ -66,6 +67,11 @@ class GenerationComparison:
     #: What disturbed each arm.
     findings: tuple[tuple[Finding, ...], tuple[Finding, ...]] = ((), ())
     interrupted: bool = False
+    #: What was compared, so that it can be compared once more; None where an earlier version saved it.
+    plans: tuple[GenerationPlan, GenerationPlan] | None = None
+    #: Seconds that it was allowed, and whether every process began from nothing.
+    time_s: float = 60.0
+    fresh: bool = False
     #: Its name in the store; empty where it was not saved.
     id: str = ""
 
@@ -120,6 +126,8 @@ class GenerationCapacity:
     settings: Mapping[str, Any]
     prompts: PromptSet | None = None
     interrupted: bool = False
+    #: What was asked for, so that it can be searched once more; None where an earlier version saved it.
+    plan: GenerationPlan | None = None
     id: str = ""
 
 
@@ -150,4 +158,7 @@ class GenerationRecommendation:
     final: GenerationComparison | None
     seconds: float
     interrupted: bool = False
+    #: What was asked for, so that it can be searched once more, and the seconds that it was allowed.
+    plan: GenerationPlan | None = None
+    time_s: float = 120.0
     id: str = ""

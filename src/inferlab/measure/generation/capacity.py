@@ -23,6 +23,7 @@ from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.rate_search import RateLadder, Reading
 from inferlab.measure.stats import PERCENTILES, percentile, samples_needed
 from inferlab.records import Event, Finding, Listener
+from inferlab.records.benchmark import Estimate
 from inferlab.records.capacity import CapacityProcess, Objective, Reach
 from inferlab.records.generation import (
     Generation,
@@ -34,7 +35,6 @@ from inferlab.records.generation import (
     TokenMetric,
 )
 from inferlab.records.generation_results import GenerationCapacity, LoadPoint, LoneRequests
-from inferlab.records.run import Estimate
 from inferlab.units import duration
 
 _PROCESSES = 3

@@ -31,10 +31,10 @@ from inferlab.measure.paired import (
     weights,
 )
 from inferlab.records import Event, Finding, Listener
+from inferlab.records.benchmark import Estimate
 from inferlab.records.comparison import Spread, SpreadPrior
 from inferlab.records.generation import Agreement, Generation, GenerationOutcome, GenerationRun, Repetition
 from inferlab.records.generation_results import ComparedMetric, GenerationComparison, TokenAgreement
-from inferlab.records.run import Estimate
 from inferlab.warm import kept_warm, never_forked
 
 # Noise comes in bursts, many of some milliseconds only: the shorter turns are, the more often both arms meet one.

@@ -17,10 +17,9 @@ from inferlab import machine
 from inferlab.child import protocol
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
-from inferlab.measure.check import Arrays
+from inferlab.measure.check import Arrays, cache_outputs, read_cached
 from inferlab.measure.conversion import Conversion, converted
 from inferlab.measure.generation.cells import REFERENCE
-from inferlab.measure.prepare import cache_outputs, read_cached
 from inferlab.records import Event, Listener, engine_name
 from inferlab.records.generation import Agreement, GenerationCell, GenerationPlan, GenerativeModel
 from inferlab.settings import cache_folder
