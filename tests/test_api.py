@@ -77,7 +77,7 @@ def test_what_was_saved_can_be_plotted_by_its_id(sweep: BenchmarkResult, tmp_pat
         store.add_document("capacity", "a capacity", {})
         (other,) = [one.id for one in store.history() if one.kind == "capacity"]
         with pytest.raises(
-            BadInput, match=f"{other} is a capacity; benchmarks, comparisons and searches have charts"
+            BadInput, match=f"{other} is a capacity; benchmarks, generations, comparisons and searches have charts"
         ):
             inferlab.plot(other, store=store)
 
@@ -119,6 +119,7 @@ def test_two_arms_are_compared_in_turns_and_saved(tmp_path: Path) -> None:
         "engine_options=latency_us=2000 spin=0",
         "engine_options=latency_us=6000 spin=0",
     )
+    assert isinstance(found, inferlab.ComparisonResult)
     assert 2 < found.ratio < 4 and found.record.pairs
     assert any(text.startswith("Pair 1: B takes ") for text in said)
 
@@ -128,6 +129,7 @@ def test_results_that_were_measured_before_are_compared_as_objects_files_and_ids
 ) -> None:
     sweep.save(tmp_path / "sweep.json")
     found = inferlab.compare(sweep[0], tmp_path / "sweep.json#2", store=False)
+    assert isinstance(found, inferlab.ComparisonResult)
     assert found.record.pairs == () and found.record.times_ms[1] == pytest.approx(
         [median / 2 for median in _medians(sweep[1])]
     )

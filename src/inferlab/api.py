@@ -6,7 +6,7 @@ import inspect
 import os
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
@@ -14,14 +14,24 @@ from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
 from inferlab.lab.comparison import arm_plans
+from inferlab.lab.generation_results import concerns_tokens, generation_arms
 from inferlab.lab.labels import entry_labels
 from inferlab.machine.conditions import examine
 from inferlab.measure.queueing import parse_objective
-from inferlab.measure.unpaired import SavedResult, compare_saved, saved_result
+from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, compare_saved, saved_result
 from inferlab.model_results import OptimizationResult, ProfileResult
 from inferlab.optimizing.pareto import outcome
 from inferlab.optimizing.recipe import version_options
-from inferlab.options.generation import GENERATION, GenerationKeywords, make_generation_plan
+from inferlab.options.generation import (
+    GENERATION,
+    ONLY_GENERATION,
+    GenerationKeywords,
+    TokenCapacityKeywords,
+    TokenComparisonKeywords,
+    TokenSearchKeywords,
+    generation_values,
+    make_generation_plan,
+)
 from inferlab.options.kinds import FILE, FLAG, WORD
 from inferlab.options.option import Option, check_keywords, model_name, of_command, refuse_unknown
 from inferlab.options.plan import (
@@ -30,8 +40,6 @@ from inferlab.options.plan import (
     PER_ARM,
     PLAN,
     BenchmarkKeywords,
-    ComparisonKeywords,
-    PlanKeywords,
     StrPath,
     make_plan,
 )
@@ -39,12 +47,16 @@ from inferlab.options.profile import PROFILE, ProfileKeywords, make_profile
 from inferlab.options.version import VERSION, VersionKeywords
 from inferlab.plotting import plot
 from inferlab.records import Benchmark, Event, Listener, Objective, Recommendation
+from inferlab.records.generation import GenerationPlan
 from inferlab.results import (
     BenchmarkResult,
     CapacityResult,
     ComparisonResult,
     ComparisonSweepResult,
     DoctorResult,
+    GenerationCapacityResult,
+    GenerationComparisonResult,
+    GenerationRecommendationResult,
     GenerationResult,
     RecommendationResult,
 )
@@ -100,21 +112,30 @@ def compare(
     b_options: Mapping[str, Any] | None = None,
     store: Store | Where = None,
     progress: Progress | None = None,
-    **given: Unpack[ComparisonKeywords],
-) -> ComparisonResult:
+    **given: Unpack[TokenComparisonKeywords],
+) -> ComparisonResult | GenerationComparisonResult:
     """Whether B is faster than A, as `inferlab compare` says it: measured interleaved, in fresh processes.
 
     Two models; one model on a pair of engines or with options of each arm's own; or two results that were
-    measured before (objects, files, ids in the store), which are less sure.
+    measured before (objects, files, ids in the store), which are less sure. Models that generate tokens are
+    compared by how fast they do, behind the same prompts.
     """
-    with _Call("compare", COMPARISON, given, store, progress) as call:
+    with _Call("compare", _COMPARED, given, store, progress) as call:
         margin, own = call.values["margin"], {"a_options": a_options, "b_options": b_options}
         if _is_saved(a, call.lab) or _is_saved(b, call.lab):
             for name in (*(name for name in given if name != "margin"), *filter(own.get, own)):
                 raise BadInput(f"Results that were measured before are compared as they are: leave out {name}.")
             return ComparisonResult(compare_saved(_saved(a, call.lab), _saved(b, call.lab), margin))
         models = [call.model(one) for one in (a, b) if one is not None]
-        plans = arm_plans(models, call.values, [_own(*item) for item in own.items()])
+        settings = [_own(*item) for item in own.items()]
+        if call.concerns_tokens(models, settings):
+            values = generation_values("compare", call.given)
+            arms = generation_arms(models, values, settings)
+            compared = call.lab.compare_generations(
+                *arms, values["metric"], values["time"], margin, call.listener, fresh=values["fresh"]
+            )
+            return GenerationComparisonResult(compared)
+        plans = arm_plans(models, call.values, settings)
         fresh = call.values["fresh"]
         return ComparisonResult(call.lab.compare(*plans, call.values["time"], margin, call.listener, fresh=fresh))
 
@@ -196,15 +217,22 @@ def recommend(
     slo: str | None = None,
     store: Store | Where = None,
     progress: Progress | None = None,
-    **given: Unpack[PlanKeywords],
-) -> RecommendationResult:
+    **given: Unpack[TokenSearchKeywords],
+) -> RecommendationResult | GenerationRecommendationResult:
     """Find the best engine, cores, streams and batch size for a model here, as `inferlab recommend` does.
 
-    What is left empty is searched over; what is given limits the search.
+    What is left empty is searched over; what is given limits the search. Of a model that generates tokens it is
+    the engine, cores and batch size that generate most tokens per second.
     """
-    objective = None if slo is None else _objective(slo)
     with _Call("recommend", _HERE, given, store, progress) as call:
-        plan = make_plan(call.model(model), call.values, timed=False)
+        name = call.model(model)
+        if call.concerns_tokens([name], slo=slo):
+            wanted, values = call.generation_plan(name, slo)
+            return GenerationRecommendationResult(
+                call.lab.recommend_generation(wanted, values["time"], call.listener)
+            )
+        objective = None if slo is None else _objective(slo)
+        plan = make_plan(name, call.values, timed=False)
         found = call.lab.recommend(plan, objective, call.values["time"], call.listener)
         assert isinstance(found, Recommendation), "only a plan with a cluster has several"
         return RecommendationResult(found)
@@ -216,15 +244,22 @@ def capacity(
     *,
     store: Store | Where = None,
     progress: Progress | None = None,
-    **given: Unpack[PlanKeywords],
-) -> CapacityResult:
+    **given: Unpack[TokenCapacityKeywords],
+) -> CapacityResult | GenerationCapacityResult:
     """Find the highest rate of requests at which a model meets an objective, as `inferlab capacity` does.
 
-    Requests arrive by a Poisson process, and their response time counts from then.
+    Requests arrive by a Poisson process, and their response time counts from then. Of a model that generates
+    tokens the objective limits what each request may take, such as "ttft<500ms,tpot<50ms".
     """
-    objective = _objective(slo)
-    with _Call("capacity", PLAN, given, store, progress) as call:
-        plan = make_plan(call.model(model), call.values)
+    with _Call("capacity", _SERVED, given, store, progress) as call:
+        name = call.model(model)
+        if call.concerns_tokens([name], slo=slo):
+            wanted, values = call.generation_plan(name, slo)
+            return GenerationCapacityResult(
+                call.lab.generation_capacity(wanted, values["attainment"], call.listener)
+            )
+        objective = _objective(slo)
+        plan = make_plan(name, call.values)
         return CapacityResult(call.lab.capacity(plan, objective, call.listener, live=progress is not None))
 
 
@@ -252,8 +287,13 @@ def doctor(*, measure: bool = True, progress: Progress | None = None) -> DoctorR
     return DoctorResult(facts)
 
 
-#: Of a search on this machine.
-_HERE = {name: option for name, option in PLAN.items() if option.group != "Cluster"}
+#: Of functions that take models of either kind; a search is on this machine.
+_HERE = {
+    **{name: option for name, option in PLAN.items() if option.group != "Cluster"},
+    **of_command(ONLY_GENERATION, "recommend"),
+}
+_SERVED = {**PLAN, **of_command(ONLY_GENERATION, "capacity")}
+_COMPARED = {**COMPARISON, **of_command(ONLY_GENERATION, "compare")}
 
 
 class _Call:
@@ -282,6 +322,25 @@ class _Call:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that were given, checked."""
+        return {name: value for name, value in self.values.items() if name in self._given}
+
+    def concerns_tokens(
+        self, models: Sequence[str], own: Sequence[Mapping[str, Any]] = (), slo: str | None = None
+    ) -> bool:
+        """Whether this is about generating tokens."""
+        engines = tuple(name for values in (self.given, *own) for name in values.get("engine", ()))
+        named = [str(values["model"]) for values in own if "model" in values]
+        objective = "" if slo is None else WORD.check("slo", slo)
+        return concerns_tokens((*models, *named), {**self.given, "engine": engines}, objective)
+
+    def generation_plan(self, model: str, slo: str | None) -> tuple[GenerationPlan, dict[str, Any]]:
+        """The plan of a model that generates, and the values of all options."""
+        values = generation_values(self._function, {**self.given, "slo": GENERATION["slo"].check(slo)})
+        return make_generation_plan(model, values), values
+
     def model(self, value: Any) -> str:
         """The name of a model."""
         return self._memory.model(value, self._given)
@@ -304,6 +363,8 @@ def _own(name: str, settings: Any) -> dict[str, Any]:
 
 
 def _is_saved(thing: Any, lab: Lab) -> bool:
+    if isinstance(thing, GenerationResult):
+        raise BadInput(f"This result is of a model that generates tokens. {COMPARE_LIVE}")
     if isinstance(thing, str | os.PathLike):
         name = str(os.fspath(thing))
         return flat.is_file(name) or lab.has_entry(name)
@@ -386,7 +447,7 @@ _ARGUMENTS = {
     "a": "The first arm: a model, or a result that was measured before (an object, a file, an id in the store).",
     "b": "The second arm; without it both arms are of model A, on two engines or with options of their own.",
     "out": "The ONNX file to write.",
-    "slo": 'A latency objective, such as "p99<20ms", "median<3ms" or "mean<5ms".',
+    "slo": 'An objective, such as "p99<20ms", "median<3ms" or "mean<5ms"; of tokens "ttft<500ms,tpot<50ms".',
     "a_options": "Options of arm A alone, such as {'num_cores': 2}.",
     "b_options": "Options of arm B alone.",
     "measure": "Find out in 15 seconds how small a difference could be seen here.",
@@ -438,11 +499,11 @@ _EXTRA = {
     function.__name__: _describe(function, known)
     for function, known in (
         (benchmark, BENCHMARK),
-        (compare, COMPARISON),
+        (compare, _COMPARED),
         (profile, PROFILE),
         (optimize, VERSION),
         (recommend, _HERE),
-        (capacity, PLAN),
+        (capacity, _SERVED),
         (generate, GENERATION),
         (doctor, {}),
     )

@@ -173,7 +173,7 @@ def _json_decoder(hint: Any) -> _JsonDecoder:
     if origin is tuple:
         return _fixed([_json_decoder(argument) for argument in arguments])
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return _mapping(_json_decoder(arguments[1]))
+        return _mapping(_json_decoder(arguments[1]), float if arguments[0] is float else str)
     return _scalar(hint)
 
 
@@ -246,11 +246,11 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _mapping(inner: _JsonDecoder) -> _JsonDecoder:
+def _mapping(inner: _JsonDecoder, key_of: Callable[[str], Any]) -> _JsonDecoder:
     def decode(value: Any, samples: Sequence[Samples]) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"an object is expected, not {value!r:.40}")
-        return {key: inner(item, samples) for key, item in value.items()}
+        return {key_of(key): inner(item, samples) for key, item in value.items()}
 
     return decode
 

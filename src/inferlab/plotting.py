@@ -13,14 +13,32 @@ from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Comparison, ComparisonSweep, Outcome
 from inferlab.records.generation import FORMAT as GENERATION
 from inferlab.records.generation import GenerationOutcome, GenerationSweep
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.optimization import Front
-from inferlab.results import BenchmarkResult, ComparisonResult, GenerationResult
+from inferlab.results import (
+    BenchmarkResult,
+    ComparisonResult,
+    GenerationCapacityResult,
+    GenerationComparisonResult,
+    GenerationRecommendationResult,
+    GenerationResult,
+    RecordResult,
+)
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
 from inferlab.units import plural
 from inferlab.views import charts, content, flat
 from inferlab.views.charts import fronts
-from inferlab.views.charts.generation_points import GenerationPoint, points_of, points_of_file
+from inferlab.views.charts.generation_points import (
+    GenerationPoint,
+    points_of,
+    points_of_capacity,
+    points_of_file,
+)
 from inferlab.views.charts.generations import generation_chart
 
 if TYPE_CHECKING:
@@ -38,6 +56,9 @@ def plot(
     *results: BenchmarkResult
     | ComparisonResult
     | GenerationResult
+    | GenerationComparisonResult
+    | GenerationCapacityResult
+    | GenerationRecommendationResult
     | Benchmark
     | Comparison
     | Front
@@ -87,8 +108,10 @@ class _Held:
 
 
 def _held(thing: Any, store: Any) -> _Held:
-    if isinstance(thing, BenchmarkResult | ComparisonResult | GenerationResult):
+    if isinstance(thing, RecordResult):
         thing = thing.record
+    if isinstance(thing, GenerationComparison | GenerationCapacity | GenerationRecommendation):
+        return _made_of_generations(thing)
     if isinstance(thing, Benchmark):
         return _benchmark(thing, thing.id)
     if isinstance(thing, Comparison):
@@ -114,6 +137,16 @@ def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
 def _generation(sweep: GenerationSweep, origin: str, number: str = "") -> _Held:
     outcomes = _numbered(origin, sweep.outcomes, number)
     return _Held(generated=_numbered(origin, points_of(sweep), number), tokens=outcomes)
+
+
+def _made_of_generations(found: Any) -> _Held:
+    """What a comparison, a capacity or a recommendation of generation has to draw."""
+    if isinstance(found, GenerationComparison):
+        return _Held(ratios=charts.of_generation_comparison(found))
+    if isinstance(found, GenerationCapacity):
+        return _Held(generated=points_of_capacity(found))
+    assert isinstance(found, GenerationRecommendation)
+    return _generation(found.sweep, found.id)
 
 
 def _file(name: str) -> _Held:
@@ -159,6 +192,8 @@ def _entry(name: str, store: Any) -> _Held:
         return _Held(front=_record(found, Front))
     if found.kind == "generation":
         return _generation(_record(found, GenerationSweep), found.id, number)
+    if found.kind.startswith("generation"):
+        return _made_of_generations(record_of(found))
     if found.kind != "comparison":
         raise BadInput(
             f"{found.id} is a {found.kind}; benchmarks, generations, comparisons and searches have charts."

@@ -15,6 +15,7 @@ from inferlab.errors import BadInput
 from inferlab.measure.capacity import max_rate
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings, find_all
+from inferlab.measure.generation.capacity import generation_rate
 from inferlab.measure.generation.stats import generation_findings
 from inferlab.measure.stats import summarize
 from inferlab.records import (
@@ -30,6 +31,11 @@ from inferlab.records import (
     Verdict,
 )
 from inferlab.records.generation import GenerationSweep
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import PRECEDENCE
@@ -65,6 +71,9 @@ R = TypeVar(
     Profile,
     Optimization,
     GenerationSweep,
+    GenerationComparison,
+    GenerationCapacity,
+    GenerationRecommendation,
 )
 _TABLES = (".json", ".csv", ".md")
 S = TypeVar("S", Benchmark, GenerationSweep)
@@ -352,6 +361,108 @@ class GenerationResult(_Sweep[GenerationSweep]):
         from inferlab.views.charts.generations import generation_chart
 
         return generation_chart(points_of(self.record), self.record.outcomes, x, y)
+
+
+class GenerationComparisonResult(_Charted[GenerationComparison]):
+    """Whether B generates faster than A, how sure that is, and whether their tokens are the same."""
+
+    def __repr__(self) -> str:
+        a, b = self.record.labels
+        return f"<GenerationComparisonResult: {b} takes {decimal(self.ratio)} of the time of {a}, {self.verdict}>"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of B against A: faster, slower, same or inconclusive."""
+        return self.record.verdict
+
+    @property
+    def ratio(self) -> float:
+        """B's time over A's."""
+        return self.record.ratio.value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the ratio; None where too few processes were measured for one."""
+        return self.record.ratio.ends
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader of the numbers must know, of A and then of B, as data."""
+        return tuple(one for arm in self.record.findings for one in arm)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a pair of fresh processes."""
+        pairs = zip(*self.record.times_ms, self.record.log_ratios, strict=True)
+        return [
+            {"pair": number, "a_ms": a_ms, "b_ms": b_ms, "log_ratio": log_ratio}
+            for number, (a_ms, b_ms, log_ratio) in enumerate(pairs, 1)
+        ]
+
+    def to_frame(self) -> Any:
+        """The same rows as a pandas DataFrame."""
+        return frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
+
+    def plot(self) -> Figure:
+        """A Plotly figure: the ratio of every pair, its interval and the margin."""
+        return charts.ratios(charts.of_generation_comparison(self.record))
+
+
+class GenerationCapacityResult(_Charted[GenerationCapacity]):
+    """The highest rate of requests of which enough meet an objective."""
+
+    def __repr__(self) -> str:
+        slo = ",".join(limit.text for limit in self.record.slo)
+        source = self.record.model.source
+        return f"<GenerationCapacityResult of {source}: {self.max_rate:.4g} requests/s with {slo}>"
+
+    @property
+    def max_rate(self) -> float:
+        """Requests a second; 0 where the objective is out of reach."""
+        return generation_rate(self.record).value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval; None where too few processes were measured for one."""
+        return generation_rate(self.record).ends
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader of the numbers must know, as data."""
+        return self.record.findings
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a rate that was tried: the curve of latency over load."""
+        found: list[dict[str, Any]] = self.to_dict()["curve"]
+        return found
+
+    def plot(self) -> Figure:
+        """A Plotly figure: the time to the first token over the rate of requests."""
+        from inferlab.views.charts.generation_points import points_of_capacity
+        from inferlab.views.charts.generations import generation_chart
+
+        return generation_chart(points_of_capacity(self.record), (), "rate", "ttft_ms")
+
+
+class GenerationRecommendationResult(RecordResult[GenerationRecommendation]):
+    """The engine, cores and batch size that generate most tokens per second, and the evidence for them."""
+
+    def __repr__(self) -> str:
+        return f"<GenerationRecommendationResult of {self.record.model.source}: {self.recommended}>"
+
+    @property
+    def recommended(self) -> dict[str, Any] | None:
+        """The options to take (engine, cores, batch size); None where nothing meets the objective."""
+        found: dict[str, Any] | None = self.to_dict()["recommended"]
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a configuration that was tried."""
+        found: list[dict[str, Any]] = self.to_dict()["results"]
+        return found
+
+    def plot(self, x: str | None = None, y: str | None = None) -> Figure:
+        """A Plotly figure of all configurations that were tried, as of a generation."""
+        return GenerationResult(self.record.sweep).plot(x, y)
 
 
 class RecommendationResult(RecordResult[Recommendation]):

@@ -20,6 +20,7 @@ from inferlab.units import shortened
 if TYPE_CHECKING:
     from inferlab.lab import Lab
     from inferlab.records import OutputCheck
+    from inferlab.records.generation import Agreement
     from inferlab.store.store import Store
     from inferlab.views.results import Result, View
     from inferlab.views.tables import Block
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 MODELS = """MODEL is a path to an ONNX file or to a folder with one, an OpenVINO IR (.xml), a torch.export program
 (.pt2), a TorchScript file, an https:// URL, hf:ORG/NAME[/FILE], zoo:STUB, or a built-in demo:NAME (demo:resnet50,
 demo:mobilenet_v2, demo:bert_3layer, …)."""
+MODELS_OF_BOTH_KINDS = f"""{MODELS} Or one that generates tokens: a GGUF file, a Hugging Face folder, ONNX with
+past and present, demo:llama, demo:bart; see inferlab generate."""
 BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
 _LISTS = ("benchmark", "recommend", "generate")
 
@@ -133,6 +136,12 @@ def declared_options(command: str, known: Mapping[str, Option]) -> Decorator:
         return function
 
     return add
+
+
+def given_values(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that the command line gives, by keyword."""
+    given = given_options(ctx)
+    return {name: value for name, value in values.items() if name in given}
 
 
 def given_options(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
@@ -379,6 +388,17 @@ def strict_code(check: OutputCheck) -> int:
         return 0
     click.echo(f"inferlab: strict: the output check is {output_check(check)}", err=True)
     return 5
+
+
+def strict_agreement(agreements: Iterable[Agreement]) -> int:
+    """The exit code under --strict: 5 where tokens are not those of the reference, which is said."""
+    from inferlab.views.generation import agreement_text
+
+    for agreement in agreements:
+        if agreement.status != "match":
+            click.echo(f"inferlab: strict: the agreement is {agreement_text(agreement)}", err=True)
+            return 5
+    return 0
 
 
 def measures(function: Callable[..., Any]) -> Callable[..., Any]:

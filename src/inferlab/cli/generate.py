@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferlab.cli.capacity import search_rate
 from inferlab.cli.command import (
     Command,
     Work,
@@ -56,11 +57,14 @@ def command(model: str | None, dry_run: bool, resume: str | None, strict: bool, 
         raise BadInput("No model was named. Try: inferlab generate demo:llama")
     if dry_run and resume is None:
         return _tell_cells(model or "", values, work)
+    plan = make_generation_plan(model or "", values)
     with work.lab() as lab:
         if resume is not None:
             sweep = lab.resume_generation(resume or None, work.log)
+        elif plan.scenario == "server" and plan.slo and plan.rates == (None,):
+            return search_rate(plan, values["attainment"], strict, lab, work)
         else:
-            sweep = lab.generate(make_generation_plan(model or "", values), work.log)
+            sweep = lab.generate(plan, work.log)
     return show_generation(sweep, strict, work)
 
 

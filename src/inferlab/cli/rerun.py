@@ -16,6 +16,7 @@ from inferlab.store.formats import GENERATION
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
+    from inferlab.records.generation import Agreement
 
 _ENDING = ".zip"
 
@@ -39,10 +40,10 @@ def command(
     quiet: bool,
     export_path: Path | None,
 ) -> int:
-    """Measure a benchmark or a generation again, under the same conditions, as a new entry.
+    """Measure a benchmark, or what a model generated, again under the same conditions, as a new entry.
 
     \b
-      inferlab rerun abcdefghij                a benchmark or a generation of the store
+      inferlab rerun abcdefghij                a benchmark of the store, a generation, or what was made of some
       inferlab rerun bundle.zip                one of another machine, which inferlab export wrote
 
     A model that has changed since is refused. What was measured elsewhere is compared with what is measured here;
@@ -72,6 +73,8 @@ def command(
             before = store.get(name)
             if isinstance(before, Document) and before.kind == GENERATION:
                 return _generation(before, lab, work, strict)
+            if isinstance(before, Document) and before.kind.startswith(GENERATION):
+                return _made_of_generations(before, lab, work, strict)
             benchmark = lab.rerun(before.id, work.log, live=work.log.live)
     code = show(benchmark, work, strict)
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
@@ -98,6 +101,24 @@ def _generation(before: Document, lab: Lab, work: Work, strict: bool) -> int:
     }:
         work.log.say(f"Not all conditions are those of {before.id}: the cores differ here.")
     return code
+
+
+def _made_of_generations(before: Document, lab: Lab, work: Work, strict: bool) -> int:
+    """A comparison, capacity or recommendation of generation."""
+    from inferlab.cli.command import strict_agreement
+    from inferlab.records.generation_results import GenerationCapacity, GenerationComparison
+
+    found = lab.rerun_generation_result(before.id, work.log)
+    work.show(found)
+    work.say_saved(found.id)
+    if found.interrupted:
+        return 130
+    agreements: tuple[Agreement, ...] = ()
+    if isinstance(found, GenerationComparison):
+        agreements = found.agreements
+    elif isinstance(found, GenerationCapacity):
+        agreements = (found.agreement,)
+    return work.exit_code(strict_agreement(agreements) if strict else 0)
 
 
 def _cells(benchmark: Benchmark) -> set[str]:

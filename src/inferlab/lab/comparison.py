@@ -56,9 +56,9 @@ def arm_labels(a: Plan | GenerationPlan, b: Plan | GenerationPlan) -> tuple[str,
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value:
         return " ".join(_value(one) if not isinstance(one, tuple) else "=".join(one) for one in value)
-    return "default" if value is None else str(value)
+    return "default" if value in (None, ()) else str(value)
 
 
 def check_margin(margin: float) -> None:

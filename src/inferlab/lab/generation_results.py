@@ -11,7 +11,7 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab.comparison import arm_labels, check_margin
-from inferlab.lab.generation import PlannedGeneration, plan_generation, run_generation
+from inferlab.lab.generation import PlannedGeneration, plan_generation, run_generation, with_whole_paths
 from inferlab.measure.generation.capacity import find_generation_capacity
 from inferlab.measure.generation.comparison import GenerationComparisonJob, compare_generations
 from inferlab.measure.generation.recommendation import choose
@@ -99,16 +99,43 @@ def compare_plans(
 ) -> GenerationComparison:
     """Compare plan B with plan A, each of one cell, generating interleaved behind the same prompts."""
     check_margin(margin)
+    ONLY_GENERATION["metric"].validate(metric)
+    GENERATION["time"].validate(time_s)
     if labels is None and plans[0] == plans[1]:
         listener(Event("same-arms"))
     labels = labels or arm_labels(*plans)
     jobs = [only_generation_job(plan_generation(plan, listener), plan) for plan in plans]
     job = GenerationComparisonJob(jobs[0], jobs[1], labels, metric, time_s, margin, fresh=fresh)
     found = compare_generations(job, listener)
+    whole = (with_whole_paths(plans[0]), with_whole_paths(plans[1]))
+    found = replace(found, plans=whole, time_s=time_s, fresh=fresh)
     saver = lab.new_saver(listener)
     about = "" if plans[0].model in labels else f"{plans[0].model}: "
     saver.record(found, f"{about}{labels[0]} / {labels[1]}")
     return replace(found, id=saver.id)
+
+
+def rerun(
+    lab: Lab, saved: GenerationComparison | GenerationCapacity | GenerationRecommendation, listener: Listener
+) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:
+    """Measure what was compared or searched once more, under the same conditions, as a new entry."""
+    plans = saved.plans if isinstance(saved, GenerationComparison) else saved.plan and (saved.plan,)
+    if not plans:
+        raise BadInput(
+            f"{saved.id} does not say what was asked for, so it cannot be measured again. Start a new one."
+        )
+    models = saved.models if isinstance(saved, GenerationComparison) else (saved.model,)
+    for plan, model in zip(plans, models, strict=True):
+        if read_generative(plan.model, listener).digest != model.digest:
+            raise BadInput(f"The model {plan.model} has changed since {saved.id} was measured. Start a new one.")
+    if isinstance(saved, GenerationComparison):
+        a, b = plans[0], plans[-1]
+        return lab.compare_generations(
+            a, b, saved.metric, saved.time_s, saved.margin, listener, saved.labels, saved.fresh
+        )
+    if isinstance(saved, GenerationCapacity):
+        return lab.generation_capacity(plans[0], saved.wanted_attainment, listener)
+    return lab.recommend_generation(plans[0], saved.time_s, listener)
 
 
 def only_generation_job(planned: PlannedGeneration, plan: GenerationPlan) -> GenerationJob:
@@ -128,6 +155,7 @@ def search_capacity(lab: Lab, plan: GenerationPlan, attainment: float, listener:
     planned = plan_generation(replace(plan, scenario="server", rates=(1.0,)), listener)
     job = only_generation_job(planned, plan)
     found = find_generation_capacity(job, plan.slo, attainment, planned.sweep.prompts, listener)
+    found = replace(found, plan=with_whole_paths(plan))
     saver = lab.new_saver(listener)
     saver.record(found, f"{plan.model} {','.join(limit.text for limit in plan.slo)}")
     return replace(found, id=saver.id)
@@ -140,7 +168,8 @@ def recommend_generation(
 
     What the plan names limits the search. The grid is saved as a generation of its own, cell by cell.
     """
-    began = time.monotonic()
+    GENERATION["time"].validate(time_s)
+    began, wanted = time.monotonic(), with_whole_paths(plan)
     slo, plan = plan.slo, replace(plan, slo=())
     planned = _grid(plan, time_s, listener)
     sweep = run_generation(planned, lab.new_saver(listener), listener)
@@ -161,6 +190,8 @@ def recommend_generation(
         final,
         time.monotonic() - began,
         interrupted,
+        wanted,
+        time_s,
     )
     saver = lab.new_saver(listener)
     saver.record(record, plan.model)

@@ -420,6 +420,14 @@ class Lab:
         with time_limit(plan.patience_s):
             return recommend_generation(self, plan, time_s, listener)
 
+    def rerun_generation_result(
+        self, entry_id: str, listener: Listener = ignore
+    ) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:
+        """Measure a saved comparison, capacity or recommendation of generation again, as a new entry."""
+        from inferlab.lab.generation_results import rerun
+
+        return rerun(self, self._lookup.generation_result(entry_id), listener)
+
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
         return self._lookup.is_profile(name)

@@ -14,6 +14,11 @@ from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Listener, Model, Outcome
 from inferlab.records.comparison import ComparisonSweep
 from inferlab.records.generation import GenerationSweep
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
 from inferlab.store.entries import BENCHMARK, Document, Stored
@@ -123,6 +128,16 @@ class Lookup:
                 if any(outcome.status in ("pending", "cancelled") for outcome in sweep.outcomes):
                     return sweep
         raise BadInput(f"No generation is unfinished in the store {self.store.name}. See: inferlab history")
+
+    def generation_result(
+        self, entry_id: str
+    ) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:
+        """A comparison, capacity or recommendation of generation."""
+        document = self.store.get(entry_id)
+        record = record_of(document) if isinstance(document, Document) else None
+        if not isinstance(record, GenerationComparison | GenerationCapacity | GenerationRecommendation):
+            raise BadInput(f"{document.id} is not made of generations. List those with: inferlab history")
+        return record
 
     def _record(self, entry_id: str, kind: type[R], called: str) -> R:
         document = self.store.get(entry_id)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 from typing import Any
+
+import numpy as np
 
 from inferlab.errors import BadInput
 from inferlab.measure import intervals
+from inferlab.measure.change_points import inflation
 from inferlab.measure.check import worst
+from inferlab.measure.headline import statistic
 from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, with_samples
 from inferlab.options.plan import COLUMNS, cell_texts
 from inferlab.records import Benchmark, Estimate, Outcome
@@ -31,6 +36,11 @@ CONDITIONS = {
     "inputs": "input shapes",
     **{keyword: option.label for keyword, option in COLUMNS.items()},
 }
+#: What to do where saved generations were to be compared.
+COMPARE_LIVE = (
+    "Such results are not compared once they are saved: measure both sides interleaved, with: inferlab compare "
+    "MODEL -e A,B --metric tpot"
+)
 # An engine may have been updated between the two, and its streams may then be served in another way.
 _NEVER_PAIRED = ("version", "stream_mode")
 #: What two machines may differ in.
@@ -169,6 +179,36 @@ def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = 
         settle_s=_settle_s(ratio, margin, times, total_s) if verdict == "inconclusive" else None,
         times_ms=times,
         differences=tuple(_differences(a, b)),
+    )
+
+
+def compare_with_series(
+    label: str, values: Sequence[float], result: SavedResult, margin: float, alpha: float = intervals.ALPHA
+) -> Comparison:
+    """Compare a result with the entries of a series, in milliseconds per item, by how much those differ.
+
+    Student's interval for one more value of the series: entries of a machine differ by more than the processes of
+    one entry tell.
+    """
+    is_mean = statistic(str(result.conditions["scenario"])) == "mean"
+    times = tuple(values), result.throughput_ms if is_mean else result.medians_ms
+    widened = inflation(np.log(np.array(times[0])), [0, len(values)])
+    ratio = intervals.next_over_series(times[0], geometric_mean(times[1]), 1 - alpha, widened)
+    match: bool | None = {"match": True, "mismatch": False}.get(result.check_status)
+    detail = "the candidate's were not checked" if match is None else result.check_detail
+    return Comparison(
+        labels=(label, result.label),
+        ratio=ratio,
+        verdict=intervals.verdict(ratio, margin),
+        margin=margin,
+        metric="throughput" if is_mean else "median",
+        seconds=result.seconds,
+        outputs_match=match,
+        output_error=None,
+        output_detail=detail,
+        settle_s=None,
+        times_ms=times,
+        entries=len(values),
     )
 
 

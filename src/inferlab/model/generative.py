@@ -71,7 +71,7 @@ def read_generative(name: str, listener: Listener = ignore) -> GenerativeModel:
 
 
 def names_generative(name: str) -> bool:
-    """Whether a source can only mean a model that generates, as far as its name and files tell; fetches nothing."""
+    """Whether a source can only mean a model that generates, as its name and files tell; fetches nothing."""
     if name.startswith("demo:"):
         return name.removeprefix("demo:") in demo.GENERATIVE
     if "://" in name:

@@ -24,8 +24,6 @@ from inferlab.records.generation_results import ComparedMetric
 _COMMAND = ("generate",)
 # Those that also measure models that generate.
 _ALL = ("generate", "compare", "capacity", "recommend")
-_OTHERS = ("compare", "capacity", "recommend")
-_OF_TOKENS = dict.fromkeys(_OTHERS, "Of a model that generates, the tokens of the prompt.")
 _LIMIT = re.compile(r"(?P<metric>ttft|tpot|e2e)(<=?|≤)(?P<number>\d+(\.\d+)?|\.\d+)(?P<unit>us|µs|μs|ms|s)")
 _UNITS_S = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
 _EXAMPLE = "Write it as ttft<500ms,tpot<50ms (also e2e), with us, ms or s, and quote it: the shell reads a bare <."
@@ -99,7 +97,6 @@ class TokenKeywords(TypedDict, total=False):
             "Tokens of the prompt; the ids are random, new for each repetition and the same for every engine.",
             field="prompt_tokens",
             label="prompt length",
-            help_of=_OF_TOKENS,
             metavar="32,512",
             swept=True,
             commands=_ALL,
@@ -114,7 +111,6 @@ class TokenKeywords(TypedDict, total=False):
             "Tokens to generate, greedily; the end-of-sequence token does not end it.",
             field="new_tokens",
             label="number of new tokens",
-            help_of=dict.fromkeys(_OTHERS, "Tokens to generate."),
             metavar="32,128",
             swept=True,
             commands=_ALL,
@@ -171,9 +167,6 @@ class AttainmentKeywords(TypedDict, total=False):
             Share(),
             "Measuring",
             "The share of the requests that must meet the objective, where the highest rate is searched.",
-            help_of={
-                "capacity": "Of a model that generates, the share of the requests that must meet the objective."
-            },
             commands=("generate", "capacity"),
             default=0.9,
         ),
@@ -264,7 +257,8 @@ class MetricKeywords(TypedDict, total=False):
             ("--metric",),
             Word(*get_args(ComparedMetric)),
             "Measuring",
-            "Of a model that generates, what is compared.",
+            "What is compared: the time to the first token, per output token, per prompt token, per decoded "
+            "token, or per token of the whole.",
             default="tpot",
         ),
     ]
@@ -272,8 +266,9 @@ class MetricKeywords(TypedDict, total=False):
 
 #: Those that commands for other models have for models that generate, by keyword.
 ONLY_GENERATION: dict[str, Option] = {
-    **{keyword: option for keyword, option in _OWN.items() if keyword not in ("scenario", "slo")},
-    **declared(MetricKeywords, None, PLAN, ("compare",)),
+    keyword: replace(option, group="Models that generate tokens")
+    for keyword, option in {**_OWN, **declared(MetricKeywords, None, PLAN, ("compare",))}.items()
+    if keyword not in ("scenario", "slo")
 }
 # What these commands have beside a plan; and of a generation's options, those that mean nothing there.
 _BESIDE = {"compare": ("margin", "fresh")}
@@ -301,8 +296,8 @@ def generation_values(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in options or name in _WITHOUT:
             raise BadInput(
-                f"The option {name} is not for models that generate tokens. Leave it out; what they have is listed "
-                "by: inferlab generate --help"
+                f"The option {name} is not for models that generate tokens. Leave it out; what they have is "
+                "listed by: inferlab generate --help"
             )
     return {
         name: given.get(name, option.default_of(command))

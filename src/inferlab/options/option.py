@@ -15,6 +15,7 @@ from inferlab.options.kinds import Flag, Kind, check_each
 #: Where it stands in the help of a command, in this order.
 Group = Literal[
     "Model and inputs",
+    "Models that generate tokens",
     "Pruning",
     "Quantization",
     "Search",

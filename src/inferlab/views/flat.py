@@ -14,7 +14,7 @@ from typing import Any
 from inferlab.codec import Unreadable, parse_json, read_text
 from inferlab.errors import BadInput
 from inferlab.lab.lookup import choose_result
-from inferlab.measure.unpaired import CONDITIONS, SavedResult
+from inferlab.measure.unpaired import COMPARE_LIVE, CONDITIONS, SavedResult
 from inferlab.options.plan import COLUMNS
 from inferlab.records import Benchmark
 from inferlab.views import content
@@ -74,6 +74,8 @@ _INTERVALS = {"median_ms": "median", "items_per_sec": "items_per_sec"}
 _ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 # Beyond any time in ms and any rate.
 _MOST = 1e18
+# How the formats of files begin that are of models which generate tokens.
+_OF_GENERATIONS = "inferlab-generation"
 _HIDDEN = re.compile(r"<!-- inferlab results\n(.*?)-->", re.DOTALL)
 
 
@@ -187,6 +189,8 @@ def _parsed(path: Path, text: str) -> list[dict[str, Any]]:
         raise
     except ValueError:
         raise BadInput(f"{path} is not JSON, so it is not a saved result. Make one with: -x result.json") from None
+    if isinstance(parsed, dict) and str(parsed.get("format")).startswith(_OF_GENERATIONS):
+        raise BadInput(f"{path} is of a model that generates tokens. {COMPARE_LIVE}")
     found = parsed.get("results", [parsed]) if isinstance(parsed, dict) else None
     if not isinstance(found, list) or not all(
         isinstance(one, dict) and _known(one.get("format")) for one in found

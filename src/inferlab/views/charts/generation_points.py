@@ -10,6 +10,7 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.records.generation import GenerationSweep
+from inferlab.records.generation_results import GenerationCapacity
 from inferlab.units import plural, shortened
 from inferlab.views.charts.points import short_names
 from inferlab.views.generation import CURVE_FIELDS, content
@@ -73,6 +74,34 @@ class GenerationPoint:
 def points_of(sweep: GenerationSweep) -> list[GenerationPoint]:
     """The points of a record."""
     return points_of_file(content(sweep), sweep.id)
+
+
+def points_of_capacity(found: GenerationCapacity) -> list[GenerationPoint]:
+    """The curve of a capacity: the median and the 90th percentile of the time to the first token at each rate."""
+    cell = found.cell
+    return [
+        GenerationPoint(
+            model=found.model.source,
+            engine=f"{cell.engine}, p{percent:g}",
+            version="",
+            num_cores=cell.num_cores,
+            batch_size=cell.batch_size,
+            prompt_tokens=cell.prompt_tokens,
+            new_tokens=cell.new_tokens,
+            depth=cell.depth,
+            rate=point.rate,
+            scenario="server",
+            engine_options=", ".join(f"{name}={value}" for name, value in cell.engine_options),
+            status="done",
+            failure="",
+            wrong=found.agreement.status == "mismatch",
+            numbers={"ttft_ms": (value, None)},
+            origin=found.id,
+        )
+        for percent in (50.0, 90.0)
+        for point in found.curve
+        if (value := point.ttft_percentiles_ms.get(percent)) is not None
+    ]
 
 
 def points_of_file(values: Mapping[str, Any], origin: str = "") -> list[GenerationPoint]:

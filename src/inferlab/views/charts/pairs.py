@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.records.comparison import Comparison
+from inferlab.records.generation_results import GenerationComparison
 from inferlab.units import plural, share
 from inferlab.views.charts import frame
 from inferlab.views.intervals import interval_text, rounded, useful
@@ -49,6 +50,22 @@ def of_comparison(found: Comparison) -> Ratios:
         margin=found.margin,
         outputs_match=found.outputs_match,
         log_ratios=tuple(pair.log_ratio for pair in found.pairs),
+        times_ms=found.times_ms,
+    )
+
+
+def of_generation_comparison(found: GenerationComparison) -> Ratios:
+    """The same of a comparison of two arms that generate; whether its tokens are right, the reference says."""
+    wrong = any(agreement.status == "mismatch" for agreement in found.agreements)
+    return Ratios(
+        labels=found.labels,
+        verdict=found.verdict,
+        ratio=found.ratio.value,
+        ends=found.ratio.ends,
+        level=found.ratio.level,
+        margin=found.margin,
+        outputs_match=False if wrong else None,
+        log_ratios=found.log_ratios,
         times_ms=found.times_ms,
     )
 
