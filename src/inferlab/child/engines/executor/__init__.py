@@ -60,6 +60,7 @@ class Executor(Engine):
         Executor._loaded = True
         self._inputs: List[str] = made["inputs"]
         self._output: str = made["output"]
+        self._tokens: List[int] = made["tokens"]
         return {
             "onnx_file": model,
             "num_threads": options.threads,
@@ -77,10 +78,11 @@ class Executor(Engine):
         return functools.partial(self._model.forward, arrays)
 
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
-        """A copy of the output: the array that the call returned is the engine's own buffer."""
+        """A copy of the output, in the model's shape: what the call returned is the engine's own buffer."""
         import numpy
 
-        return {self._output: numpy.array(returned[0], copy=True)}
+        array = numpy.array(returned[0], copy=True)
+        return {self._output: array.reshape(*self._tokens, -1) if self._tokens else array}
 
     def close(self) -> None:
         """Remove the compiled model."""
@@ -118,6 +120,7 @@ def compile_model(model: str, shapes: Dict[str, List[int]], folder: str) -> Dict
     return {
         "inputs": bert.inputs,
         "output": bert.output,
+        "tokens": shapes[bert.inputs[0]] if bert.per_token else [],
         "gelu": "tanh" if bert.gelu else "none",
         "operators": len(compiled.nodes) - 2,
     }

@@ -32,6 +32,8 @@ class Bert(NamedTuple):
     positions: Optional[int]
     #: Whether there is a GELU by erf, which the engine computes by tanh.
     gelu: bool
+    #: Whether the output has a row for every token; the engine gives those of all items as one list.
+    per_token: bool
 
 
 class _Graph:
@@ -105,6 +107,7 @@ def rewrite(model: Any) -> Bert:
         hidden=heads * size,
         positions=positions,
         gelu=any(node.op_type == "Erf" for node in graph.proto.node),
+        per_token=graph.dims.get(graph.proto.output[0].name, [])[:2] == [_BATCH, _SEQUENCE],
     )
 
 
@@ -151,7 +154,8 @@ def _infer(model: Any, fed: Sequence[Any]) -> Dict[str, List[int]]:
     for one in graph.input[: len(fed)]:
         for dim, size in zip(one.type.tensor_type.shape.dim, (_BATCH, _SEQUENCE)):
             dim.dim_value = dim.dim_value or size
-    trial = helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
+    # In opset 14 the shapes that reshapes are given are followed; the operators of a BERT do not differ.
+    trial = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     inferred = shape_inference.infer_shapes(trial, data_prop=True).graph
     values = [*inferred.value_info, *inferred.input, *inferred.output]
     return {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in values}
