@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import yaml
 
@@ -98,6 +99,90 @@ def test_a_slower_candidate_fails_and_is_told_in_every_way(home: Home, slower: s
 def test_an_entry_whose_model_is_there_is_measured_again(home: Home) -> None:
     done = home.run("gate", home.model, "--baseline", home.id, "-t", "2", "--margin", "90%", "--fail-if", "never")
     assert "measured interleaved" in done.stdout and "is not measured again" not in done.stderr
+
+
+def test_a_branch_is_the_newest_benchmark_of_the_model_that_is_labelled_so(
+    home: Home, inferlab_here: Run, tmp_path: Path
+) -> None:
+    store, other = tmp_path / "lab.db", save_linear(tmp_path / "other.onnx", "batch")
+    for branch in ("main", "main", "other"):
+        done = inferlab_here(
+            "benchmark", home.model, *PLAN, "--no-verify", "--store", store, "--label", f"branch={branch}"
+        )
+        assert done.returncode == 0, done.stderr
+    with open_store(str(store)) as opened:
+        newest = opened.history(labels=(("branch", "main"),))[0].id
+    given = ("--baseline", "main", "-t", "2", "--fail-if", "never", "--store", store)
+    done = inferlab_here("gate", home.model, *given)
+    assert done.returncode == 0, done.stderr
+    assert f"The baseline is {newest}, the newest benchmark of the branch main\n" in done.stderr
+    assert "measured interleaved" in done.stdout
+    done = inferlab_here("gate", other, *given)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"inferlab: The branch main has no finished benchmark of {other}; it has those of {home.model}. Name one "
+        "by its id: --baseline ID\n",
+    )
+
+
+_BY_SIZE = """
+import os
+import time
+
+
+class BySize:
+    kinds = ("onnx",)
+
+    def load(self, model, options):
+        self.seconds = 0.02 if os.path.getsize(model) > 5000 else 0.002
+        return {}
+
+    def bind(self, inputs, stream=0):
+        return lambda: time.sleep(self.seconds)
+
+    def outputs(self, call, returned):
+        return None
+"""
+
+
+def test_a_model_that_was_overwritten_is_held_against_the_series_of_its_branch(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
+    """The file of the baseline is the candidate by now, as in a pipeline with one working folder."""
+    engine, store = tmp_path / "engine.py", tmp_path / "lab.db"
+    engine.write_text(_BY_SIZE)
+    model = save_linear(tmp_path / "m.onnx", "batch")
+    plan = ("-e", f"{engine}:BySize", "-s", "sync", "-ncores", "1", "-w", "0", "-t", "0.1", "--processes", "1")
+
+    def measure(count: int) -> None:
+        for _ in range(count):
+            given = (*plan, "--no-verify", "--store", store, "--label", "branch=main")
+            assert inferlab_here("benchmark", model, *given).returncode == 0
+
+    def change(model: Path, letters: int) -> None:
+        loaded = onnx.load(model)
+        loaded.producer_name = letters * "x"
+        onnx.save(loaded, model)
+
+    def gate(*more: object) -> subprocess.CompletedProcess[str]:
+        given = ("--baseline", "main", "--store", store, "--margin", "90%")
+        return inferlab_here("gate", model, *given, *more, INFERLAB_LABELS="branch=topic")
+
+    measure(5)
+    change(model, 1)
+    done = gate()
+    assert "The baseline's series has 5 entries of this cell, machine and version" in done.stderr
+    assert "saved results were not measured interleaved" in done.stdout
+    measure(1)
+    change(model, 2)
+    done = gate()
+    assert (done.returncode, "Verdict: same (" in done.stdout) == (0, True), (done.stdout, done.stderr)
+    assert "\nMeasured: one benchmark against 6 entries of the baseline's series; " in done.stdout
+    change(model, 9000)
+    done = gate()
+    assert (done.returncode, "Verdict: slower (" in done.stdout) == (1, True), done.stdout
+    # Less time than the entries took makes another cell.
+    assert "processes of saved results" in gate("-t", "0.05").stdout
 
 
 def test_a_model_that_changed_leaves_the_saved_numbers(home: Home, inferlab_here: Run, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,6 +17,7 @@ import pytest
 import inferlab
 from inferlab.errors import BadInput
 from inferlab.measure import paired
+from inferlab.store import open_store
 from tests.cli.conftest import Run
 from tests.helpers.releases import local_releases, save_two_layers, save_wheel
 
@@ -117,6 +120,31 @@ def test_the_api_measures_a_release_and_names_the_command_that_installs_it(model
     assert str(caught.value) == (
         "Engine 'tempo==3.0' is not installed. Install it with: inferlab engines install tempo==3.0"
     )
+
+
+def test_a_gate_measures_the_baseline_with_the_release_that_it_was_measured_with(
+    run: Run, wheels: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade of the engine is a change like any other: its baseline is the release before it."""
+    store, site = tmp_path / "lab.db", wheels.parent / "site"
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    assert run("benchmark", model, "-e", "tempo", *QUICK, "--store", store).returncode == 0
+    with open_store(str(store)) as opened:
+        (entry,) = opened.history()
+    site.rename(tmp_path / "before")
+    with zipfile.ZipFile(wheels / "tempo_engine-2.0-py3-none-any.whl") as wheel:
+        wheel.extractall(site)
+    try:
+        gate = ("gate", model, "--baseline", entry.id, "--store", store, "--margin", "20%", "-t", "20")
+        summary = tmp_path / "summary.md"
+        refused = run(*gate)
+        done = run(*gate, "--yes", "--summary", summary)
+    finally:
+        shutil.rmtree(site)
+        (tmp_path / "before").rename(site)
+    assert (refused.returncode, "Engine 'tempo==1.0' is not installed." in refused.stderr) == (2, True)
+    assert (done.returncode, "Verdict: slower" in done.stdout) == (1, True), (done.stdout, done.stderr)
+    assert "| tempo==1.0 → tempo, sync, cores 1, batch 1 |" in summary.read_text()
 
 
 def test_releases_are_listed_with_their_sizes_pruned_and_removed(run: Run, wheels: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,18 +14,24 @@ from inferlab.errors import BadInput
 from inferlab.options.plan import COMPARISON
 from inferlab.records.comparison import ComparisonSweep
 
+if TYPE_CHECKING:
+    from inferlab.lab import Lab
+    from inferlab.lab.gate import Baseline
+
 _HELP = f"""Did a change make a model slower? Exits with 1 where it did, so that a pipeline stops.
 
 \b
   inferlab export abcdefghij -o baseline.zip                once, of a benchmark of the main branch
   inferlab gate new.onnx --baseline baseline.zip            in every pull request
+  inferlab gate new.onnx --baseline main                    with a store that pipelines share
 
-The baseline is a bundle (inferlab export), the id of a benchmark in the store, or a JSON file of one. Where its
-model is at hand, both are measured here, interleaved, so that it does not matter how fast this machine is today;
-else the candidate is compared with the saved numbers, which is less sure, and said.
+The baseline is a bundle (inferlab export), a branch (its newest benchmark of MODEL), the id of a benchmark in the
+store, or a JSON file of one. Where its model is at hand, both are measured here, interleaved, each with its own
+release of the engine, so that it does not matter how fast this machine is today. Else the candidate is compared
+with the series of the baseline, or with its numbers alone, which is less sure; it is said which.
 
 {MODELS}"""
-_BASELINE = "A bundle (.zip), the id of a benchmark, or a result (.json)."
+_BASELINE = "A bundle (.zip), a branch, the id of a benchmark, or a result (.json)."
 _MARGIN = "Differences up to this share do not matter."
 _TIME = "Seconds for each core count and batch size, at most."
 _SUMMARY = "Write the summary as Markdown; also to $GITHUB_STEP_SUMMARY where that is set."
@@ -33,7 +40,7 @@ _FAIL_IF = "slower: exit 1 if a cell is slower, 4 if one is inconclusive. never:
 
 @click.command("gate", cls=Command, help=_HELP)
 @click.argument("model")
-@click.option("--baseline", required=True, metavar="FILE.zip | ID | FILE.json", help=_BASELINE)
+@click.option("--baseline", required=True, metavar="FILE.zip | BRANCH | ID | FILE.json", help=_BASELINE)
 @click.option("-e", "--engine", metavar="ENGINE", help="The candidate's engine.  [default: the baseline's]")
 @click.option("-t", "--time", "time_s", type=float, default=60.0, show_default=True, help=_TIME)
 @click.option("--margin", type=DeclaredValue(COMPARISON["margin"]), default="3%", show_default=True, help=_MARGIN)
@@ -57,27 +64,19 @@ def command(
     work: Work,
 ) -> int:
     """Measure, show, write, and say whether it holds."""
-    from inferlab.lab.gate import against_baseline, baseline_of_bundle, baseline_of_entry, baseline_of_results
-    from inferlab.views import files, flat
+    from inferlab.lab.gate import against_baseline
+    from inferlab.views import files
 
     for path in (summary_path, junit_path):
         if path is not None:
             files.check_writable(path)
     with work.lab() as lab:
-        if baseline.lower().endswith(".zip"):
-            held = baseline_of_bundle(lab.store, Path(baseline), work.log)
-        elif flat.is_file(baseline):
-            held = baseline_of_results(flat.load_all(baseline), baseline)
-        elif lab.has_entry(baseline):
-            held = baseline_of_entry(lab.store, baseline, work.log)
-        else:
-            raise BadInput(
-                f"There is no baseline {baseline!r}: give a bundle (.zip), the id of a benchmark (see: inferlab "
-                "history), or a result (.json)."
-            )
+        held = _baseline(baseline, model, lab, work)
         if held.only_saved:
             work.log.say(f"The baseline is not measured again: {held.only_saved}")
-        work.need_engines([engine] if engine else held.plan.engines)
+        else:
+            work.need_engines(held.plan.engines)
+        work.need_engines([engine or held.engine])
         sweep = against_baseline(lab, model, engine, held, time_s, margin, work.log)
     work.show(sweep)
     fails = ("slower",) if fail_if == "slower" else ()
@@ -85,6 +84,25 @@ def command(
     code = exit_code(sweep, "slower" if fails else None, strict)
     # Cells that only one of two saved results has are no failure.
     return work.exit_code(3 if code in (0, 4) and sweep.failures and not held.only_saved else code)
+
+
+def _baseline(name: str, model: str, lab: Lab, work: Work) -> Baseline:
+    """What the name of a baseline means: a file, a branch or an entry of the store."""
+    from inferlab.lab import gate
+    from inferlab.views import flat
+
+    if name.lower().endswith(".zip"):
+        return gate.baseline_of_bundle(lab.store, Path(name), work.log)
+    if flat.is_file(name):
+        return gate.baseline_of_results(flat.load_all(name), name)
+    if (held := gate.baseline_of_branch(lab.store, name, model, work.log)) is not None:
+        return held
+    if lab.has_entry(name):
+        return gate.baseline_of_entry(lab.store, name, work.log)
+    raise BadInput(
+        f"There is no baseline {name!r}: give a bundle (.zip), a branch that benchmarks are labelled with, the id "
+        "of a benchmark (see: inferlab history), or a result (.json)."
+    )
 
 
 def _write(

@@ -181,15 +181,16 @@ def open_bundle(
 
 def with_releases(plan: Plan, bundle: Bundle) -> Plan:
     """The plan with the releases of engines that the bundle was measured with, where this machine has others."""
-    return replace(plan, engines=tuple(_release(engine, bundle) for engine in plan.engines))
+    versions = {engine: lock.version for engine, lock in bundle.engines.items()}
+    return replace(plan, engines=tuple(release_of(engine, versions.get(engine, "")) for engine in plan.engines))
 
 
-def _release(engine: str, bundle: Bundle) -> str:
-    lock = bundle.engines.get(engine)
-    if lock is None or not lock.version or is_release(engine) or describe(engine).version == lock.version:
+def release_of(engine: str, version: str) -> str:
+    """The engine in this version: as it is named where this machine has it so, else its release."""
+    if not version or is_release(engine) or describe(engine).version == version:
         return engine
     # A build's own mark, as in 2.13.0+cpu, is no part of what can be installed.
-    named = f"{engine}=={lock.version.partition('+')[0]}"
+    named = f"{engine}=={version.partition('+')[0]}"
     spec_of(named)  # refuses an engine that has no releases
     return named
 

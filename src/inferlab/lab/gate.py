@@ -1,4 +1,4 @@
-"""A candidate against a baseline: interleaved where that can be measured again, else against its series or numbers."""
+"""A candidate against a baseline: interleaved where that can be measured again, else against its series."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab.bundles import open_bundle, release_of
 from inferlab.lab.lab import Lab
 from inferlab.lab.lookup import Lookup, read_unchanged_model
-from inferlab.lab.tracking import branch_entries, cell_key, latest_segments
+from inferlab.lab.tracking import branch_entries, cell_key, segments_around
 from inferlab.measure import intervals
 from inferlab.measure.change_points import LEAST_POINTS
 from inferlab.measure.unpaired import SavedResult, compare_with_series, saved_result
@@ -22,8 +22,8 @@ from inferlab.store.store import Store
 
 #: What the arms are called.
 LABELS = ("baseline", "candidate")
-# A baseline has one of each; core counts and batch sizes may be several.
 _TITLES_SHOWN = 5
+# A baseline has one of each; core counts and batch sizes may be several.
 _ONE_OF_EACH = ("engines", "scenarios", "num_streams", "instances", "rates", "sequence_lengths")
 
 
@@ -31,8 +31,11 @@ _ONE_OF_EACH = ("engines", "scenarios", "num_streams", "instances", "rates", "se
 class Baseline:
     """What a candidate is held against."""
 
-    #: The conditions of the baseline, with its model where that can be measured again.
+    #: The conditions of the baseline, with its model where that can be measured again, and with the release of its
+    #: engine where another one is installed here.
     plan: Plan
+    #: Its engine as it was named, which the candidate gets as well.
+    engine: str
     #: As it was measured.
     results: Sequence[SavedResult]
     #: Why the baseline cannot be measured again; empty where it can.
@@ -45,14 +48,15 @@ def baseline_of_bundle(store: Store, path: Path, listener: Listener = ignore) ->
     """The baseline that a bundle holds, with its model."""
     bundle, plan = open_bundle(store, path, listener=listener)
     results = Lookup(store).results(bundle.entry)
-    return _measurable(Baseline(_single(plan, str(path)), results))
+    return _measurable(Baseline(_single(plan, str(path)), plan.engines[0], results))
 
 
 def baseline_of_entry(store: Store, entry_id: str, listener: Listener = ignore) -> Baseline:
     """A benchmark of the store; its model may be another one by now."""
     lookup = Lookup(store)
     benchmark = lookup.benchmark(entry_id).benchmark
-    held = Baseline(_single(benchmark.plan, entry_id), lookup.results(entry_id), entry=store.entry(entry_id))
+    plan = _single(benchmark.plan, entry_id)
+    held = Baseline(plan, plan.engines[0], lookup.results(entry_id), entry=store.entry(entry_id))
     try:
         read_unchanged_model(benchmark, listener)
     except BadInput as error:
@@ -67,7 +71,7 @@ def baseline_of_branch(store: Store, branch: str, model: str, listener: Listener
         return None
     path = Path(model)
     whole = str(path.resolve()) if path.exists() else model
-    entry = next((entry for entry in entries if entry.title == whole), None) or next(
+    entry = next((entry for entry in entries if entry.title in (model, whole)), None) or next(
         (entry for entry in entries if path.name and Path(entry.title).name == path.name), None
     )
     if entry is None:
@@ -76,18 +80,17 @@ def baseline_of_branch(store: Store, branch: str, model: str, listener: Listener
             f"The branch {branch} has no finished benchmark of {model}; it has those of {titles}. Name one by its "
             "id: --baseline ID"
         )
-    listener(Event("baseline", {"branch": branch, "entry": entry.id, "created_at": entry.created_at.isoformat()}))
+    listener(Event("baseline", {"branch": branch, "entry": entry.id}))
     return baseline_of_entry(store, entry.id, listener)
 
 
 def _measurable(held: Baseline) -> Baseline:
     """The baseline with the release of its engine that it was measured with; as it is where that cannot be had."""
-    (engine,) = held.plan.engines
     version = str(held.results[0].conditions.get("version") or "") if held.results else ""
     try:
-        return replace(held, plan=replace(held.plan, engines=(release_of(engine, version),)))
+        return replace(held, plan=replace(held.plan, engines=(release_of(held.engine, version),)))
     except BadInput as error:
-        return replace(held, only_saved=f"it was measured with {engine} {version}, which is not here: {error}")
+        return replace(held, only_saved=f"it was measured with {held.engine} {version}. {error}")
 
 
 def baseline_of_results(results: Sequence[SavedResult], name: str) -> Baseline:
@@ -104,7 +107,7 @@ def baseline_of_results(results: Sequence[SavedResult], name: str) -> Baseline:
         instances=_values(conditions, "instances", 1),
         batch_sizes=_values(conditions, "batch_size"),
     )
-    return Baseline(_single(plan, name), results, f"{name} holds numbers, not the model.")
+    return Baseline(_single(plan, name), plan.engines[0], results, f"{name} holds numbers, not the model.")
 
 
 def _values(conditions: Sequence[Mapping[str, Any]], name: str, default: Any = None) -> tuple[Any, ...]:
@@ -136,9 +139,11 @@ def against_baseline(
     if not baseline.only_saved:
         return lab.compare_all(baseline.plan, candidate, time_s, margin, listener, LABELS)
     # Only the same cell belongs to a series: with its own time, which -t limits.
-    series = _series(lab.store, baseline) if candidate.time_s <= time_s else {}
+    series: Mapping[tuple[str, ...], tuple[float, ...]] = {}
+    if baseline.entry is not None and candidate.time_s <= time_s:
+        series = segments_around(lab.store, baseline.entry)
     benchmark = lab.benchmark(candidate if series else replace(candidate, time_s=time_s, precision=None), listener)
-    if series and (compared := _with_series(benchmark, series, margin)) is not None:
+    if series and (compared := _with_series(benchmark, series, margin, listener)) is not None:
         return replace(compared, id=benchmark.id)
     measured = [saved_result(LABELS[1], benchmark, outcome) for outcome in benchmark.outcomes]
     failures = [outcome.failure.message for outcome in benchmark.outcomes if outcome.failure]
@@ -150,29 +155,20 @@ def against_baseline(
     )
 
 
-_Points = tuple[float, ...]
-
-
-def _series(store: Store, baseline: Baseline) -> dict[tuple[str, ...], _Points]:
-    """What the baseline's series took since it changed last, where it has enough points, by what points share."""
-    if baseline.entry is None:
-        return {}
-    segments = latest_segments(store, baseline.entry)
-    return {key: points for key, points in segments.items() if len(points) >= LEAST_POINTS}
-
-
 def _with_series(
-    benchmark: Benchmark, series: Mapping[tuple[str, ...], _Points], margin: float
+    benchmark: Benchmark, series: Mapping[tuple[str, ...], tuple[float, ...]], margin: float, listener: Listener
 ) -> ComparisonSweep | None:
-    """Every cell against its series; None where one has none, or was not measured."""
+    """Every cell against its series; None where one has too few entries, or was not measured."""
     measured = [(outcome, saved_result(LABELS[1], benchmark, outcome)) for outcome in benchmark.outcomes]
     alpha = intervals.ALPHA / max(1, len(measured))
     compared: list[Comparison] = []
     for outcome, result in measured:
         if result is None or outcome.status != "done":
             return None
-        points = series.get(cell_key(outcome.cell, outcome.runs[0]))
-        if points is None:
+        points = series.get(cell_key(outcome.cell, outcome.runs[0]), ())
+        if len(points) < LEAST_POINTS:
+            listener(Event("short-series", {"entries": len(points), "needed": LEAST_POINTS}))
             return None
-        compared.append(compare_with_series(LABELS[0], points, result, margin, alpha))
+        comparison = compare_with_series(LABELS[0], points, result, margin, alpha)
+        compared.append(replace(comparison, cells=(outcome.cell, outcome.cell)))
     return ComparisonSweep(tuple(compared))

@@ -6,11 +6,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from inferlab.errors import BadInput
+from inferlab.lab.labels import BRANCH
 from inferlab.measure.change_points import LEAST_POINTS, change_points
 from inferlab.measure.headline import statistic
-from inferlab.records import Cell, engine_name
+from inferlab.measure.stats import engine_version, machine_kind
+from inferlab.records import Cell, Run, engine_name
 from inferlab.records.series import Across, ChangePoint, Series, SeriesMetric, SeriesPoint, Trend
 from inferlab.store.entries import BENCHMARK, CellEntry, Entry
 from inferlab.store.store import Store
@@ -145,7 +148,7 @@ def _key(one: _Measured, across: Sequence[Across]) -> tuple[str, ...]:
     if "version" in across:
         cell = replace(cell, engine=engine_name(cell.engine))
     if "model" in across:
-        cell = replace(cell, model_digest="", input_digest="", guessed_inputs=())
+        cell = _without_model(cell)
     return (
         one.entry.title if "model" in across else "",
         cell.id,
@@ -232,9 +235,37 @@ def _described(one: _Measured) -> str:
     return f"{one.entry.title} on {cell.engine} {one.point.version}".rstrip() + f", {cell.scenario}"
 
 
-def newest_of_branch(store: Store, branch: str, model: str | None = None) -> Entry | None:
-    """The newest benchmark of a branch that was measured to its end; of a model where one is named."""
-    page: Sequence[Entry] = store.history(
-        _PAGE, model=model, status="done", kinds=(BENCHMARK,), labels=(("branch", branch),)
-    )
-    return next((entry for entry in page if not any(cell.wrong for cell in entry.cells)), None)
+def branch_entries(store: Store, branch: str) -> list[Entry]:
+    """The benchmarks of a branch that were measured to their end with right outputs, the newest first."""
+    page = store.history(_PAGE, status="done", kinds=(BENCHMARK,), labels=((BRANCH, branch),))
+    return [entry for entry in page if not any(cell.wrong for cell in entry.cells)]
+
+
+def cell_key(cell: Cell, run: Run) -> tuple[str, ...]:
+    """What a measured cell has in common with the points of a series that reaches across models."""
+    return _without_model(cell).id, machine_kind(run.machine), engine_version(run)
+
+
+def segments_around(store: Store, entry: Entry) -> dict[tuple[str, ...], tuple[float, ...]]:
+    """What each series of a benchmark's branch took between the changes around that entry, by `cell_key`.
+
+    Of a series that the entry is not part of (another machine, say) it is what came after the last change.
+    """
+    branch = entry.labels.get(BRANCH, "")
+    request = TrendRequest(entry.title, across=("model",), labels=((BRANCH, branch),) if branch else ())
+    segments: dict[tuple[str, ...], tuple[float, ...]] = {}
+    for series in find_series(store, request).series:
+        points = tuple(point for point in series.points if dict(point.labels).get(BRANCH, "") == branch)
+        if series.model != entry.title or not points:
+            continue
+        own = with_changes(replace(series, points=points))
+        place = next((index for index, point in enumerate(points) if point.entry_id == entry.id), len(points) - 1)
+        edges = [0, *(change.index for change in own.changes), len(points)]
+        low, high = next((low, high) for low, high in pairwise(edges) if low <= place < high)
+        key = _without_model(series.cell).id, series.machines[0], series.versions[0]
+        segments[key] = tuple(point.value for point in points[low:high])
+    return segments
+
+
+def _without_model(cell: Cell) -> Cell:
+    return replace(cell, model_digest="", input_digest="", guessed_inputs=())

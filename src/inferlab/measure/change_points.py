@@ -109,7 +109,7 @@ def _supported(logs: _Values, places: list[int], alpha: float) -> list[int]:
 def _p_value(logs: _Values, edges: Sequence[int], left: int, middle: int, right: int) -> float:
     """How often two segments next to each other would differ so by chance."""
     before, after = _drawn_in(logs[left:middle]), _drawn_in(logs[middle:right])
-    return _student(before, after, _inflation(logs, edges))
+    return _student(before, after, inflation(logs, edges))
 
 
 def _student(before: _Values, after: _Values, inflation: float) -> float:
@@ -132,8 +132,8 @@ def _drawn_in(part: _Values) -> _Values:
     return drawn
 
 
-def _inflation(logs: _Values, edges: Sequence[int]) -> float:
-    """By how much neighbours that are alike widen the variance of a mean: (1 + r) / (1 - r)."""
+def inflation(logs: _Values, edges: Sequence[int]) -> float:
+    """By how much neighbours that are alike widen the variance of a mean between edges: (1 + r) / (1 - r)."""
     parts = [_drawn_in(logs[low:high]) for low, high in itertools.pairwise(edges)]
     residuals = [part - part.mean() for part in parts]
     squares = sum(float((part**2).sum()) for part in residuals)

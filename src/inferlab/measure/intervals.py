@@ -51,6 +51,17 @@ def welch(a: Sequence[float], b: Sequence[float], level: float = 0.98) -> Estima
     return _interval(centre, math.sqrt(variance), freedom, level, "welch")
 
 
+def next_over_series(values: Sequence[float], value: float, level: float, inflation: float = 1.0) -> Estimate:
+    """One more value of a series over its geometric mean, with Student's interval for a single new value.
+
+    `inflation` is by how much values that are alike widen the variance of their mean.
+    """
+    logs = _logs(values)
+    count, sd = len(logs), float(np.std(logs, ddof=1))
+    error = sd * math.sqrt(1 + inflation / count)
+    return _interval(math.log(value) - fmean(logs), error, count - 1, level, "student")
+
+
 def moderated(
     log_ratios: Sequence[float], level: float, prior: SpreadPrior, weights: Sequence[float] | None = None
 ) -> Estimate:

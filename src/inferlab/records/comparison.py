@@ -89,6 +89,8 @@ class Comparison:
     place: str = ""
     #: B's 99th percentile over A's, where requests arrive by themselves and every pair had enough of them.
     tail_ratio: Estimate | None = None
+    #: Of how many entries of a series A's times are; 0: of the processes of one result.
+    entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

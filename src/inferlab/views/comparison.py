@@ -99,6 +99,8 @@ def output_error(error: float | None, metric: str) -> str:
 def _measured(comparison: Comparison) -> str:
     if comparison.pairs:
         return f"{plural(len(comparison.pairs), 'pair')} of fresh processes, measured interleaved"
+    if comparison.entries:
+        return f"one benchmark against {comparison.entries} entries of the baseline's series"
     return f"unpaired, {len(comparison.times_ms[0])} and {len(comparison.times_ms[1])} processes of saved results"
 
 
@@ -116,7 +118,9 @@ def spread_text(spread: Spread) -> str:
 def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
     """What disturbed it and what else differs; `names` are what its arms are called."""
     found = [f"the results also differ in {difference}." for difference in comparison.differences]
-    if not comparison.pairs:
+    if comparison.entries:
+        found.append(_OF_SERIES)
+    elif not comparison.pairs:
         found.append(_OF_MACHINES if _of_machines(comparison) else _OF_MOMENTS)
     if comparison.outputs_match and deviates(comparison.output_error, comparison.output_metric):
         error = output_error(comparison.output_error, comparison.output_metric)
@@ -134,6 +138,11 @@ def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
 _OF_MOMENTS = (
     "saved results were not measured interleaved, so a change of the machine between them counts as a difference. "
     "For a verdict that holds, compare the models themselves."
+)
+_OF_SERIES = (
+    "the baseline was not measured beside it: the interval is as wide as the entries of its series differ, on "
+    "machines of this kind and with this version of the engine. Models are measured interleaved where the "
+    "baseline is a bundle (inferlab export)."
 )
 _OF_MACHINES = (
     "results of two machines cannot be measured interleaved, so that the verdict is about these two machines at "

@@ -17,6 +17,11 @@ _PINNING = {"core": "Thread pinning to cores enabled", "numa": "Thread pinning t
 _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "download": lambda d: f"Downloading {d['url']}",
     "install": lambda d: f"{d['name']}: {d['step']} {d['detail']}".rstrip(),
+    "baseline": lambda d: f"The baseline is {d['entry']}, the newest benchmark of the branch {d['branch']}",
+    "short-series": lambda d: (
+        f"The baseline's series has {plural(d['entries'], 'entry', 'entries')} of this cell, machine and version; "
+        f"its noise is known from {d['needed']} on. Comparing with the numbers of the baseline alone"
+    ),
     "bisecting": lambda d: f"Comparison {d['number']}: {d['engine']}",
     "build": lambda d: f"Building demo:{d['model']}",
     "exporting": lambda d: f"Exporting {d['source']} to {d['path']}",

@@ -78,8 +78,9 @@ def junit(sweep: ComparisonSweep, model: str, fails: Collection[str]) -> str:
 def _cell(one: Comparison) -> str:
     if one.cells is None:
         return one.place or "the only cell"
-    cell = one.cells[1]
-    return f"{cell.engine}, {cell.scenario}, {_place(cell.num_cores, cell.batch_size)}"
+    before, cell = one.cells
+    engine = cell.engine if before.engine == cell.engine else f"{before.engine} → {cell.engine}"
+    return f"{engine}, {cell.scenario}, {_place(cell.num_cores, cell.batch_size)}"
 
 
 def _place(num_cores: int | None, batch_size: int | None) -> str:
