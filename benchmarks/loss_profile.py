@@ -2,9 +2,11 @@
 
 Interleaved on each network: inferlab's own, and a fresh session for every layer and level, made of the model with
 that one weight pruned, with all cores as its threads. Prints the ratio of both times, the largest difference of a
-loss, and whether both decide alike: the order of the layers by sensitivity, and the levels taken under each of 61
-budgets. Beside it, why nothing is skipped: how many steps to a higher level *lower* the loss, so that a level is
-not bounded by its neighbours, and under how many budgets half of the inputs would decide otherwise.
+loss, and whether both decide alike: the order of the layers by sensitivity, and the levels taken under each budget
+that the page's slider can be set to. Levels above one that leaves nothing of the outputs are not computed. Beside
+it, why no others are skipped: how many steps to a higher level *lower* the loss, so that a level is not bounded by
+its neighbours, and what estimates would do with half of the inputs, or with every other level on a line between
+others: under how many budgets they decide otherwise, and what they would really spend of a budget at most.
 
 Names of networks as arguments run only those.
 """
@@ -25,18 +27,20 @@ from onnx import numpy_helper
 
 from inferlab import machine
 from inferlab.child.pruning import smallest
+from inferlab.child.scoring import UNRELATED
 from inferlab.lab import read_model
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
 from inferlab.model.shapes import resolve
 from inferlab.profiling.estimate import estimate
-from inferlab.profiling.loss import curve_area, layers_to_prune, measure
+from inferlab.profiling.loss import layers_to_prune, measure, sensitivity
+from inferlab.profiling.predict import loss_at
 from inferlab.records import Model
 from inferlab.records.profile import LEVELS, LossProfile, level_key
 from tests.helpers.real_models import one as real_model
 
-BUDGETS = tuple(10 ** (exponent / 20) for exponent in range(-50, 11))
+BUDGETS = tuple(10 ** (exponent / 20) for exponent in range(-60, 21))
 
 Losses = dict[str, list[float | None]]
 
@@ -117,16 +121,42 @@ def _relative_power(changed: Sequence[Sequence[Any]], dense: Sequence[Sequence[A
 
 
 def with_losses(profile: LossProfile, losses: Mapping[str, Sequence[float | None]]) -> LossProfile:
-    """The profile as it would be with other losses."""
+    """The profile as it would be with other losses; the sensitivity goes by what is worth trying of them."""
     layers = (
         replace(
             layer,
             losses=dict(zip(map(level_key, LEVELS), losses[layer.weight], strict=True)),
-            sensitivity=curve_area(LEVELS, losses[layer.weight]),
+            sensitivity=sensitivity(worth_trying(losses[layer.weight]), UNRELATED),
         )
         for layer in profile.layers
     )
     return replace(profile, layers=tuple(layers))
+
+
+def worth_trying(losses: Sequence[float | None]) -> Sequence[float | None]:
+    """The losses up to the first that leaves nothing of the outputs."""
+    hopeless = (place for place, loss in enumerate(losses) if loss is not None and loss >= UNRELATED)
+    return losses[: next(hopeless, len(losses)) + 1]
+
+
+def between_neighbours(losses: Sequence[float | None]) -> Sequence[float | None]:
+    """Every other loss as it would lie on a line between its neighbours."""
+    values = list(losses)
+    for place in range(1, len(LEVELS) - 1, 2):
+        low, high = losses[place - 1], losses[place + 1]
+        if low is not None and high is not None:
+            share = (LEVELS[place] - LEVELS[place - 1]) / (LEVELS[place + 1] - LEVELS[place - 1])
+            values[place] = low + share * (high - low)
+    return values
+
+
+def spent_at_most(chosen_by: LossProfile, full: LossProfile) -> float:
+    """How much of a budget the levels that one profile chooses really cost, by the other, where it is most."""
+    layers = {layer.weight: layer for layer in full.layers}
+    return max(
+        sum(loss_at(layers[weight], level) for weight, level in _levels(chosen_by, budget).items()) / budget
+        for budget in BUDGETS
+    )
 
 
 def order(profile: LossProfile) -> list[str]:
@@ -161,34 +191,41 @@ def compare(name: str, network: Network, num_cores: int) -> tuple[float, float, 
         for layer in ours.layers
         for place, loss in enumerate(layer.losses.values())
     ]
-    assert len(pairs) == (len(losses) - len(ours.left_out)) * len(LEVELS)
+    assert all(len(layer.losses) == len(worth_trying(losses[layer.weight])) for layer in ours.layers)
     # Relative where a loss is above 1: a hopeless layer may have one of a million.
     difference = max(abs(a - b) / max(1.0, b) for a, b in pairs if a is not None and b is not None)
     budgets = other_budgets(ours, full)
     same = order(ours) == order(full) and not budgets
+    points = len(ours.layers) * len(LEVELS)
+    skipped = points - len(pairs)
     steps = [
         (before, after)
-        for layer in ours.layers
+        for layer in full.layers
         for before, after in zip([0.0, *layer.losses.values()], layer.losses.values(), strict=False)
         if before is not None and after is not None
     ]
     falling = sum(after < before for before, after in steps)
-    half = ""
+    halves = with_losses(ours, {weight: between_neighbours(curve) for weight, curve in losses.items()})
+    less = (
+        f"; every other level: {other_budgets(halves, full)} of {len(BUDGETS)} budgets otherwise, "
+        f"{spent_at_most(halves, full):.2f} of one spent"
+    )
     if len(data.sets) > 1:
         count = len(data.sets) // 2
         fewer = measure(
             model, counted, replace(data, sets=data.sets[:count], rows=data.rows[:count]), num_cores=num_cores
         )
-        half = (
+        less += (
             f"; half of the inputs: {other_budgets(fewer, full)} of {len(BUDGETS)} budgets otherwise, "
-            f"order {'the same' if order(fewer) == order(full) else 'another'}"
+            f"{spent_at_most(fewer, full):.2f} of one spent"
         )
     print(
         f"# {name}: {len(ours.layers)} layers × {len(LEVELS)} levels × {data.items} inputs on {num_cores} cores: "
         f"inferlab {middle - started:.1f} s, a session each {ended - middle:.1f} s, "
         f"ratio {(ended - middle) / (middle - started):.2f}; largest difference {difference:.1e}, "
         f"order {'the same' if order(ours) == order(full) else 'another'}, "
-        f"{budgets} of {len(BUDGETS)} budgets otherwise; {falling} of {len(steps)} steps lower the loss{half}",
+        f"{budgets} of {len(BUDGETS)} budgets otherwise; {skipped} of {points} losses not computed; "
+        f"{falling} of {len(steps)} steps lower the loss{less}",
         flush=True,
     )
     return (ended - middle) / (middle - started), difference, same

@@ -37,6 +37,14 @@ def test_a_budget_of_nothing_takes_only_what_costs_nothing() -> None:
     assert found.levels == {"w0": 0.5}
 
 
+def test_a_level_that_costs_more_than_the_budget_does_not_hide_a_cheaper_one() -> None:
+    # From 0 straight to 0.9 gains more for its loss than 0.5 does, but the budget does not reach so far.
+    layers = [layer(0, 10.0, {"0.5": 9.0, "0.9": 1.0})]
+    profiles = measured(layers), lost([weight(0, {"0.5": 0.1, "0.9": 0.5})])
+    chosen = [estimate(*profiles, budget=budget) for budget in (0.05, 0.1, 0.5)]
+    assert [found.levels if found else None for found in chosen] == [{}, {"w0": 0.5}, {"w0": 0.9}]
+
+
 def test_a_first_convolution_and_grouped_ones_stay_as_they_are() -> None:
     gain = {"0.9": 1.0}
     layers = [layer(index, 10.0, gain, type="Conv") for index in range(3)]

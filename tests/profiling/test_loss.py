@@ -25,6 +25,7 @@ from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.profiling import pruning_trials
+from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import approximate, curve_area, evaluate, layers_to_prune, measure
 from inferlab.records import Event, Model
 from inferlab.records.profile import LEVELS, LossProfile, level_key
@@ -299,6 +300,45 @@ def test_levels_that_leave_the_same_weights_have_the_very_same_loss(tmp_path: Pa
         for level, loss in zip(LEVELS[4:], losses[4:], strict=True):
             made = prune(model, {weight: level}, tmp_path / "pruned")
             assert loss == pytest.approx(evaluate(made, model, data).loss, rel=1e-4), (weight, level)
+
+
+def test_a_level_that_leaves_nothing_of_the_outputs_is_the_last_that_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large terms that cancel: without some of them outputs are far too large, without all they are zero."""
+    cancelling = np.tile(np.array([[10.0], [-9.0], [0.5], [0.1]], np.float32), (1, 4))
+    last = matrix()
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    model = a_model(tmp_path, nodes, {"v": cancelling, "w": last}, {"y": ["n", 4]})
+    data = Data(({"x": np.ones((2, 4), np.float32)},), None, (2,), generated=True)
+    profile = measure(model, counted(model, "v", "w"), data)
+    full: dict[str, list[float]] = {}
+    for weight in ("v", "w"):
+        made = [evaluate(prune(model, {weight: level}, tmp_path / "pruned"), model, data) for level in LEVELS]
+        full[weight] = [evaluation.loss for evaluation in made if evaluation.loss is not None]
+    last_tried = next(place for place, loss in enumerate(full["v"]) if loss >= 2)
+    assert 0 < last_tried < len(LEVELS) - 1 and max(full["w"]) < 2
+    assert losses_of(profile, "v") == pytest.approx(full["v"][: last_tried + 1], rel=1e-4)
+    assert losses_of(profile, "w") == pytest.approx(full["w"], rel=1e-4, abs=1e-9)
+    assert profile.layers[0].sensitivity == pytest.approx(
+        curve_area(LEVELS, [min(loss, 2) if place <= last_tried else 2 for place, loss in enumerate(full["v"])]),
+        rel=1e-4,
+    )
+    assert not profile.findings
+    every = replace(
+        profile,
+        layers=tuple(
+            replace(layer, losses=dict(zip(map(level_key, LEVELS), full[layer.weight], strict=True)))
+            for layer in profile.layers
+        ),
+    )
+    for budget in (0.001, 0.01, 0.1, 1, 2):
+        chosen, expected = estimate(None, profile, budget), estimate(None, every, budget)
+        assert chosen is not None and expected is not None and chosen.levels == expected.levels
+    # One portion of the inputs does not know what the others say, so with several every level is tried.
+    monkeypatch.setattr(pruning_trials, "CACHE_BYTES", 1)
+    several = replace(data, sets=data.sets * 2, rows=data.rows * 2)
+    assert losses_of(measure(model, counted(model, "v", "w"), several), "v") == pytest.approx(full["v"], rel=1e-4)
 
 
 def test_weights_and_outputs_that_are_not_numbers_are_reported(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from .engines.base import BadOption
 
 #: A label that does not count.
 IGNORED = -100
+#: The relative power of a change that leaves nothing: two unrelated outputs of equal power are so far apart.
+UNRELATED = 2.0
 _LEAST_PROBABILITY = 1e-12
 
 Outputs = Mapping[str, Any]
@@ -33,6 +35,14 @@ def changes(dense: Sequence[Outputs], pruned: Sequence[Outputs], names: Iterable
                 wide = other[name] if other[name].dtype.itemsize > 2 else other[name].astype("f4")
                 found[name] += _power(wide - one[name])
     return found if all(map(math.isfinite, found.values())) else None
+
+
+def relative_power(sums: Optional[Mapping[str, float]], dense: Mapping[str, float]) -> Optional[float]:
+    """The mean over outputs of the change's power over the output's; an output of zeros has no scale."""
+    if sums is None:
+        return None
+    shares = [change / dense[name] for name, change in sums.items() if dense[name] > 0]
+    return sum(shares) / len(shares) if shares else None
 
 
 def finite(sums: Mapping[str, float]) -> List[str]:

@@ -74,7 +74,9 @@ def estimate(
     groups = _groups(timed, loss, weights)
     if not groups:
         return None
-    steps_by_group = [list(_steps(index, group, timed is not None, most)) for index, group in enumerate(groups)]
+    steps_by_group = [
+        list(_steps(index, group, timed is not None, budget, most)) for index, group in enumerate(groups)
+    ]
     chosen = _greedy(steps_by_group, budget) if timed is None or gains_from_zeros(timed) else {}
     levels = {weight.weight: level for index, level in chosen.items() for weight in groups[index].weights}
     spent = sum(_loss(groups[index], level) or 0.0 for index, level in chosen.items())
@@ -153,8 +155,11 @@ def _groups(
     return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in groups.values()]
 
 
-def _steps(index: int, group: _Group, timed: bool, most: float) -> Iterator[_Step]:
-    """The steps of a group that are worth taking, each worth less for its loss than the one before."""
+def _steps(index: int, group: _Group, timed: bool, budget: float, most: float) -> Iterator[_Step]:
+    """The steps of a group that are worth taking, each worth less for its loss than the one before.
+
+    Levels that cost more than the whole budget are none: on the hull they would hide cheaper ones.
+    """
     corners: list[tuple[float, float, float]] = [(0.0, 0.0, 0.0)]
     loss = 0.0
     gains = _time_gains(group) if timed else {}
@@ -164,6 +169,8 @@ def _steps(index: int, group: _Group, timed: bool, most: float) -> Iterator[_Ste
             continue
         # More zeros never harm less: where they seem to, it is chance.
         loss = max(loss, level_loss)
+        if loss > budget:
+            break
         gain = gains.get(level_key(level)) if timed else _zeros(group, level)
         if gain is None or gain <= corners[-1][2]:
             continue

@@ -11,6 +11,7 @@ from pathlib import Path
 from inferlab import machine
 from inferlab.child import protocol
 from inferlab.child.pruning import count_nan, energy_shares
+from inferlab.child.scoring import UNRELATED, relative_power
 from inferlab.errors import BadInput
 from inferlab.model.confined import confined
 from inferlab.model.datasets import Data
@@ -127,19 +128,22 @@ def measure(
         listener(Event("loss", {"layer": by_weight[weight].id, "weight": weight}, fraction))
 
     listener(Event("loss", {"layers": len(chosen), "items": data.items}))
-    tried = run_trials(model, list(by_weight), data, LEVELS, num_cores or machine.usable_cores(), seconds, tell)
+    cores = num_cores or machine.usable_cores()
+    # With labels accuracy still differs where the cross-entropy is past hope, so every level is tried.
+    limit = UNRELATED if data.labels is None else None
+    tried = run_trials(model, list(by_weight), data, LEVELS, cores, seconds, tell, limit)
     score = tried.score
     losses = {weight: [_loss(level, tried) for level in levels] for weight, levels in tried.sums.items()}
     accuracies = {
         weight: {
             level_key(level): sums["right"] / sums["count"]
-            for level, sums in zip(LEVELS, levels, strict=True)
+            for level, sums in zip(LEVELS, levels, strict=False)
             if sums is not None
         }
         for weight, levels in tried.sums.items()
         if data.labels is not None
     }
-    layers = _layers(chosen, losses, accuracies, _guessing(tried))
+    layers = _layers(chosen, losses, accuracies, UNRELATED if score is None else _guessing(tried))
     return LossProfile(
         name=name,
         method="one-shot" if data.generated else "one-shot with data",
@@ -164,7 +168,7 @@ def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = N
     arguments.update(dense=dense.path, changed=changed.path, threads=threads)
     cpus = machine.choose_cpus(threads, "core")
     answer = run_task(ONNXRUNTIME, "evaluate", arguments, blocks, timeout_s(_PATIENCE_S), cpus)
-    power = _relative_power(answer["changes"], answer["powers"])
+    power = relative_power(answer["changes"], answer["powers"])
     broken = answer["changes"] is None
     if data.labels is None:
         return Evaluation(power, relative_power=power, broken=broken)
@@ -197,6 +201,12 @@ def curve_area(levels: Sequence[float], losses: Iterable[float | None]) -> float
     return sum((right - left) * (low + high) / 2 for left, right, low, high in steps) / levels[-1]
 
 
+def sensitivity(losses: Sequence[float | None], most: float = math.inf) -> float | None:
+    """The area under a layer's losses, each counted up to `most`; levels that were not tried count as that."""
+    counted = [None if loss is None else min(loss, most) for loss in losses]
+    return curve_area(LEVELS, [*counted, *[most] * (len(LEVELS) - len(counted))])
+
+
 def _layers(
     chosen: Sequence[NodeCost],
     losses: Mapping[str, Sequence[float | None]],
@@ -213,10 +223,9 @@ def _layers(
             params=weight_elements(node),
             groups=node.groups,
             zero_fraction=node.zero_fraction or 0.0,
-            sensitivity=curve_area(
-                LEVELS, (None if loss is None else min(loss, most) for loss in losses[node.weight])
-            ),
-            losses=dict(zip(map(level_key, LEVELS), losses[node.weight], strict=True)),
+            sensitivity=sensitivity(losses[node.weight], most),
+            # Above a loss that leaves nothing, levels were not tried.
+            losses=dict(zip(map(level_key, LEVELS), losses[node.weight], strict=False)),
             accuracies=accuracies.get(node.weight, {}),
         )
         for node in chosen
@@ -232,15 +241,7 @@ def _average(layers: Sequence[LossLayer]) -> float | None:
 
 
 def _loss(sums: Sums, tried: TrialResults) -> float | None:
-    return _relative_power(sums, tried.powers) if tried.score is None else _rise(sums, tried.score)
-
-
-def _relative_power(changes: Sums, powers: Mapping[str, float]) -> float | None:
-    """The mean over outputs of the change's power over the output's; an output of zeros has no scale."""
-    if changes is None:
-        return None
-    shares = [change / powers[name] for name, change in changes.items() if powers[name] > 0]
-    return sum(shares) / len(shares) if shares else None
+    return relative_power(sums, tried.powers) if tried.score is None else _rise(sums, tried.score)
 
 
 def _guessing(tried: TrialResults) -> float:

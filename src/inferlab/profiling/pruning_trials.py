@@ -42,6 +42,7 @@ class TrialResults:
     powers: Mapping[str, float]
     score: Sums
     items: int
+    #: Of fewer levels where higher ones were not worth trying.
     sums: Mapping[str, Sequence[Sums]]
     #: How many classes the labels are of; 0 without labels.
     classes: int = 0
@@ -60,8 +61,12 @@ def run_trials(
     num_cores: int,
     seconds: float | None,
     progress: Progress,
+    limit: float | None = None,
 ) -> TrialResults:
-    """Prune each weight alone to each level, on all of the data or on what of it the time allows."""
+    """Prune each weight alone to each level, on all of the data or on what of it the time allows.
+
+    A weight whose change has reached the limit, in relative power, is not pruned any further.
+    """
     deadline = None if seconds is None else time.monotonic() + seconds
     total: TrialResults | None = None
     done = 0
@@ -77,7 +82,9 @@ def run_trials(
                     progress(weight, (done + share * part) / len(data.sets))
 
                 items = sum(data.rows[number] for number in numbers)
-                tried = _portion(pool, dense, opened, items, deadline=deadline, progress=tell)
+                # What one portion says of the limit, another may not.
+                whole = limit if len(numbers) == len(data.sets) else None
+                tried = _portion(pool, dense, opened, items, limit=whole, deadline=deadline, progress=tell)
                 done += len(numbers)
                 if total is not None and tried.late:
                     return total
@@ -126,7 +133,7 @@ class Pool:
         return self._ask_all(self._history[1])
 
     def try_all(
-        self, spans: Mapping[str, Sequence[int]], deadline: float | None, progress: Progress
+        self, spans: Mapping[str, Sequence[int]], limit: float | None, deadline: float | None, progress: Progress
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str], bool]:
         """The children's answers by weight, the reasons of those without one, and whether time was over."""
         queue = _Queue(spans)
@@ -138,7 +145,7 @@ class Pool:
             late = late or (deadline is not None and time.monotonic() > deadline)
             for worker in [worker for worker in self._workers if worker not in busy and not late]:
                 if weight := queue.next_for(worker):
-                    arguments = {"step": "weight", "weight": weight, "levels": self._levels}
+                    arguments = {"step": "weight", "weight": weight, "levels": self._levels, "limit": limit}
                     try:
                         worker.send("task", task="sensitivity", arguments=arguments)
                         busy[worker] = weight

@@ -269,7 +269,7 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
     known = [layer for layer in found.layers if layer.sensitivity is not None]
     ordered = sorted(known, key=lambda one: -(one.sensitivity or 0.0))[:shown]
     if ordered:
-        levels = [one for one in ("0.6", "0.8", "0.9", "0.95") if one in ordered[0].losses]
+        levels = [one for one in ("0.6", "0.8", "0.9", "0.95") if any(one in layer.losses for layer in ordered)]
         fields = [
             Field("index", "#", lambda one: one.index),
             Field("type", "Type", lambda one: one.type, left=True),

@@ -25,7 +25,7 @@ _kept: Dict[str, Any] = {}
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
     """One step: open a model with its first set of inputs, begin with other sets, or try one weight."""
     if arguments["step"] == "weight":
-        return _kept["trial"].tried(arguments["weight"], arguments["levels"]), []
+        return _kept["trial"].tried(arguments["weight"], arguments["levels"], arguments["limit"]), []
     inputs, labels = protocol.unpack_sets(arguments, blocks)
     if arguments["step"] == "begin":
         return _kept["trial"].begin(inputs, labels), []
@@ -105,8 +105,11 @@ class Trial:
             answer["classes"] = _kept["classes"].count
         return answer
 
-    def tried(self, weight: str, levels: Sequence[float]) -> Dict[str, Any]:
-        """The sums that the outputs come to with the weight pruned to each level."""
+    def tried(self, weight: str, levels: Sequence[float], limit: Optional[float]) -> Dict[str, Any]:
+        """The sums that the outputs come to with the weight pruned to each level.
+
+        Levels above the first whose relative power reaches the limit are not tried.
+        """
         array, kind = self._parts.weight(weight), self._parts.type_of(weight)
         if pruning.count_nan(array):
             return {"nan": True, "levels": [None] * len(levels)}
@@ -134,6 +137,9 @@ class Trial:
                     outputs.append(self._followed(number, changed, end))
                 by_count[left] = self._sums(outputs)
             found.append(by_count[left])
+            loss = None if limit is None else scoring.relative_power(by_count[left], self._powers)
+            if loss is not None and limit is not None and loss >= limit:
+                break
         return {"nan": False, "levels": found}
 
     def bytes_of_a_set(self) -> int:
