@@ -14,7 +14,17 @@ from inferlab.records.generation import GenerativeModel
 
 #: The kind of an entry that is measured run by run; every other kind is a document.
 BENCHMARK = "benchmark"
-JobKind = Literal["benchmark", "comparison", "generation", "profile", "optimization", "install"]
+JobKind = Literal[
+    "benchmark",
+    "comparison",
+    "generation",
+    "generation-comparison",
+    "generation-capacity",
+    "generation-recommendation",
+    "profile",
+    "optimization",
+    "install",
+]
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 #: What a job is while something may still become of it by itself.
 ALIVE: tuple[JobStatus, ...] = ("queued", "running")

@@ -54,6 +54,8 @@ SEARCH = "inferlab-search/1"
 GENERATION_RUNS = "inferlab-generation-runs/1"
 #: The kind of an entry with a GenerationSweep.
 GENERATION = "generation"
+#: The kinds of entries that follow from measuring a model that generates.
+MADE_OF_GENERATIONS = ("generation-comparison", "generation-capacity", "generation-recommendation")
 _FORMATS: dict[type, str] = {
     Capacity: CAPACITY,
     Recommendation: RECOMMENDATION,

@@ -19,8 +19,8 @@ _COLUMNS = ", ".join((*_TEXTS, "project_id"))
 # What is text among what is derived of a cell.
 _ORIGIN = ("engine_version", "machine")
 _HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
-# A generation has no rows of cells; its brief lists their engines and what became of them, as JSON.
-_SAYS = "(kind = 'generation' AND brief LIKE :{} ESCAPE '/')"
+# A generation, or what was made of some, has no rows of cells; its brief lists engines and states, as JSON.
+_SAYS = "(substr(kind, 1, 10) = 'generation' AND brief LIKE :{} ESCAPE '/')"
 
 
 #: An entry belongs to the project that it was made in, or, made elsewhere, to every project of its model.

@@ -317,8 +317,12 @@ def brief_of(kind: str, content: Content) -> str:
         "benchmark": _benchmark,
         "version": _version,
         "generation": _generation,
-        "generation-comparison": lambda found: _generation_cells(found["arms"], found["interrupted"]),
-        "generation-capacity": lambda found: _generation_cells([found["cell"]], found["interrupted"]),
+        "generation-comparison": lambda found: _generation_cells(
+            found["arms"], found["agreements"], found["interrupted"]
+        ),
+        "generation-capacity": lambda found: _generation_cells(
+            [found["cell"]], [found["agreement"]], found["interrupted"]
+        ),
         "generation-recommendation": lambda found: _generation(found["sweep"]),
     }
     try:
@@ -396,11 +400,13 @@ def _pairs(comparison: Content) -> dict[str, Any]:
     return {"pairs": len(logs), "pair_sd": statistics.stdev(logs), "num_cores": cells[0]["num_cores"]}
 
 
-def _generation_cells(cells: Sequence[Content], interrupted: bool) -> dict[str, Any]:
+def _generation_cells(
+    cells: Sequence[Content], agreements: Sequence[Content], interrupted: bool
+) -> dict[str, Any]:
     return {
         **{name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION},
         "statuses": ["cancelled" if interrupted else "done"],
-        "wrong": [False],
+        "wrong": [any(agreement["status"] == "mismatch" for agreement in agreements)],
     }
 
 

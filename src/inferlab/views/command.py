@@ -33,6 +33,61 @@ def generation(plan: GenerationPlan) -> str:
     return _line("generate", [plan.model], _given(plan, options))
 
 
+def generation_comparison(
+    a: GenerationPlan, b: GenerationPlan, metric: str, time_s: float, margin: float, fresh: bool = False
+) -> str:
+    """The command that compares how fast B generates with how fast A does, plans of one cell each."""
+    from inferlab.options.generation import ONLY_GENERATION
+
+    models = list(dict.fromkeys((a.model, b.model)))
+    words = _words(PLAN["engine"], tuple(dict.fromkeys((*a.engines, *b.engines))))
+    for option in _of_generation("engine", "time", "scenario", "rate", "slo", "processes"):
+        ours, theirs = getattr(a, option.field), getattr(b, option.field)
+        if ours == theirs:
+            words += _words(option, ours)
+        elif PLAN.get(option.keyword, option).per_arm:
+            for arm, values in (("--a", ours), ("--b", theirs)):
+                texts = [text for text in _words(option, values) if not text.startswith("-")]
+                words += [word for text in texts for word in (arm, f"{option.keyword}={text}")]
+        else:
+            raise _impossible(f"both arms have one {option.field}, but here are two")
+    known = {**COMPARISON, **ONLY_GENERATION}
+    for keyword, value in (("metric", metric), ("time", time_s), ("margin", margin)):
+        option = known[keyword]
+        words += [] if value == option.default_of("compare") else [option.flags[0], option.written(value)]
+    words += list(COMPARISON["fresh"].flags) if fresh else []
+    return _line("compare", models, words)
+
+
+def generation_capacity(plan: GenerationPlan, attainment: float) -> str:
+    """The command that searches the highest rate of requests."""
+    from inferlab.options.generation import GENERATION
+
+    words = _given(plan, _of_generation("time", "scenario", "rate"))
+    for option, value in ((GENERATION["time"], plan.time_s), (GENERATION["attainment"], attainment)):
+        words += [] if value == option.default_of("capacity") else [option.flags[0], option.written(value)]
+    return _line("capacity", [plan.model], words)
+
+
+def generation_recommendation(plan: GenerationPlan, time_s: float) -> str:
+    """The command that searches the best configuration."""
+    from inferlab.options.generation import GENERATION
+
+    time = GENERATION["time"]
+    words = _given(plan, _of_generation("time", "scenario", "rate", "processes"))
+    words += [] if time_s == time.default_of("recommend") else [time.flags[0], time.written(time_s)]
+    return _line("recommend", [plan.model], words)
+
+
+def _of_generation(*without: str) -> list[Option]:
+    """The options of a generation's plan but for these."""
+    from inferlab.options.generation import GENERATION
+    from inferlab.records.generation import GenerationPlan
+
+    fields = GenerationPlan.__dataclass_fields__
+    return [one for one in GENERATION.values() if one.keyword not in without and one.field in fields]
+
+
 def comparison(a: Plan, b: Plan, time_s: float, margin: float, fresh: bool = False) -> str:
     """The command that compares B with A, plans of one cell each."""
     models = [a.model] if a.model == b.model else [a.model, b.model]

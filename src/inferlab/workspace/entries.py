@@ -12,7 +12,14 @@ from inferlab.store.store import Store
 from inferlab.workspace.engines import title
 from inferlab.workspace.requests import last_part
 
-_DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
+#: What entries are called that have no name of their own and are no benchmark.
+DOCUMENTS = {
+    "capacity": "Capacity",
+    "recommendation": "Recommendation",
+    "generation-comparison": "Comparison of generation",
+    "generation-capacity": "Capacity of generation",
+    "generation-recommendation": "Recommendation for generation",
+}
 
 
 def entry_of(store: Store, entry_id: str, kinds: Collection[str], called: str) -> Entry:
@@ -48,8 +55,8 @@ def reference_to(entry: Entry) -> str:
 
 def measured_on(entry: Entry) -> str:
     """The engines, core counts and batch sizes of an entry."""
-    if entry.kind in _DOCUMENTS:
-        return _DOCUMENTS[entry.kind]
+    if entry.kind in DOCUMENTS:
+        return DOCUMENTS[entry.kind]
     cells = [cell.cell for cell in entry.cells]
     if entry.kind == GENERATION:
         return _generated_on(entry.brief)

@@ -15,6 +15,11 @@ from inferlab.lab.executor import Executor
 from inferlab.model.generative import read_generative
 from inferlab.records import Event, Listener, Outcome, Plan
 from inferlab.records.generation import GenerationOutcome, GenerationPlan
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.profile import LEVELS
 from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.jobs import Progress
@@ -24,6 +29,9 @@ from inferlab.workspace.engines import title
 from inferlab.workspace.requests import (
     BenchmarkRequest,
     ComparisonRequest,
+    GenerationCapacityRequest,
+    GenerationComparisonRequest,
+    GenerationRecommendationRequest,
     GenerationRequest,
     InstallRequest,
     JobRequest,
@@ -32,6 +40,7 @@ from inferlab.workspace.requests import (
 )
 from inferlab.workspace.versions import VERSION, Versions, discard, path_of
 
+_MADE_OF_GENERATIONS = GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest
 # The version that was just made is one of them.
 _NEWEST = 10
 # A part that takes longer than expected creeps up to here and waits.
@@ -89,7 +98,8 @@ def work(
 
 def _is_its(request: JobRequest, entry_id: str, store: Store) -> bool:
     """Whether an entry is what a job makes, rather than something that was measured on the way to it."""
-    return not isinstance(request, OptimizationRequest) or store.entry(entry_id).kind == VERSION
+    made = {OptimizationRequest: VERSION, GenerationRecommendationRequest: "generation-recommendation"}
+    return type(request) not in made or store.entry(entry_id).kind == made[type(request)]
 
 
 def _worked(
@@ -123,6 +133,8 @@ def _worked(
     if isinstance(request, GenerationRequest):
         swept = lab.resume_generation(before, listen) if before else lab.generate(request.plan, listen)
         return _of_cells(swept.outcomes)
+    if isinstance(request, _MADE_OF_GENERATIONS):
+        return _of_generations(lab, request, listen)
     if before:
         # Its parts belong together: half of an older one is no use.
         store.remove(before)
@@ -137,6 +149,23 @@ def _of_cells(outcomes: Sequence[Outcome] | Sequence[GenerationOutcome]) -> Ende
         return Ended("cancelled")
     failures = [outcome.failure.message for outcome in outcomes if outcome.failure]
     return Ended("failed", failures[0]) if failures else Ended("done")
+
+
+def _of_generations(
+    lab: Lab,
+    request: GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest,
+    listener: Listener,
+) -> Ended:
+    """A comparison, a capacity or a recommendation of a model that generates; one that is cut off begins again."""
+    found: GenerationComparison | GenerationCapacity | GenerationRecommendation
+    if isinstance(request, GenerationComparisonRequest):
+        timing = (request.metric, request.time_s, request.margin)
+        found = lab.compare_generations(request.a, request.b, *timing, listener, fresh=request.fresh)
+    elif isinstance(request, GenerationCapacityRequest):
+        found = lab.generation_capacity(request.plan, request.attainment, listener)
+    else:
+        found = lab.recommend_generation(request.plan, request.time_s, listener)
+    return Ended("cancelled" if found.interrupted else "done")
 
 
 def _of_profile(lab: Lab, request: ProfileRequest, listener: Listener) -> Ended:
@@ -164,7 +193,7 @@ def _of_version(lab: Lab, request: OptimizationRequest, listener: Listener, stor
 
 def plans_of(request: JobRequest) -> Sequence[Plan | GenerationPlan]:
     """The plans that a job has."""
-    if isinstance(request, ComparisonRequest):
+    if isinstance(request, ComparisonRequest | GenerationComparisonRequest):
         return request.a, request.b
     return () if isinstance(request, InstallRequest) else (request.plan,)
 
@@ -187,7 +216,7 @@ def _refuse_changed(job: QueuedJob, request: JobRequest, store: Store, listener:
 
 def _digest(request: JobRequest, name: str, listener: Listener) -> str:
     """That of a model as it is now."""
-    if isinstance(request, GenerationRequest):
+    if isinstance(request, GenerationRequest | _MADE_OF_GENERATIONS):
         return read_generative(name, listener).digest
     return read_model(name, listener).digest
 
@@ -216,6 +245,8 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
         return (Part(("measuring",), "Running benchmark", count * each_s),)
     if isinstance(request, GenerationRequest):
         return tuple(_generation_parts(request.plan))
+    if isinstance(request, _MADE_OF_GENERATIONS):
+        return tuple(_parts_of_generations(request))
     if isinstance(request, OptimizationRequest):
         making = Part(("optimizing",), "Making the version", _MAKING_S)
         wanted = request.asked
@@ -240,6 +271,17 @@ def _generation_parts(plan: GenerationPlan) -> list[Part]:
         first,
         *(Part(("generation-cell",), name, each_s) for name in names[1:]),
     ]
+
+
+def _parts_of_generations(
+    request: GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest,
+) -> list[Part]:
+    reading = Part((), "Reading the model", 1.0)
+    if isinstance(request, GenerationComparisonRequest):
+        return [reading, Part(("comparing",), "Comparing interleaved", max(request.time_s, _PAIR_S))]
+    if isinstance(request, GenerationCapacityRequest):
+        return [reading, Part(("loading", "reference"), "Searching the highest rate", request.plan.time_s)]
+    return [reading, Part(("generation-cell",), "Measuring configurations", request.time_s)]
 
 
 def _profile_parts(request: ProfileRequest) -> list[Part]:

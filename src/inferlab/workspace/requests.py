@@ -14,10 +14,12 @@ from inferlab.lab.comparison import arm_labels, split
 from inferlab.measure.cells import validate_plan
 from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
+from inferlab.options.generation import GENERATION
 from inferlab.options.plan import COMPARISON
 from inferlab.profiling.options import validate_profile
 from inferlab.records import Model, Plan
 from inferlab.records.generation import GenerationPlan, GenerativeModel
+from inferlab.records.generation_results import ComparedMetric
 from inferlab.records.optimization import VersionOptions
 from inferlab.records.profile import NAME, ProfileOptions
 from inferlab.store.entries import JobKind
@@ -96,6 +98,38 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationComparisonRequest:
+    """Compare how fast two engines generate the same tokens, interleaved; both plans have one cell."""
+
+    a: GenerationPlan
+    b: GenerationPlan
+    metric: ComparedMetric = "tpot"
+    #: Total seconds, including loading.
+    time_s: float = 60.0
+    margin: float = 0.01
+    #: Processes are started from nothing rather than forked.
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCapacityRequest:
+    """Search the highest rate of requests of which enough meet the plan's objective; the plan has one cell."""
+
+    plan: GenerationPlan
+    #: The share of the requests that must meet it.
+    attainment: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRecommendationRequest:
+    """Search the engine, cores and batch size that generate most tokens per second within the plan's limits."""
+
+    plan: GenerationPlan
+    #: Total seconds, including loading.
+    time_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizationRequest:
     """Make a version of a model and measure it."""
 
@@ -114,6 +148,9 @@ JobRequest = (
     BenchmarkRequest
     | ComparisonRequest
     | GenerationRequest
+    | GenerationComparisonRequest
+    | GenerationCapacityRequest
+    | GenerationRecommendationRequest
     | ProfileRequest
     | OptimizationRequest
     | InstallRequest
@@ -123,6 +160,9 @@ _KINDS: dict[JobKind, type[JobRequest]] = {
     "benchmark": BenchmarkRequest,
     "comparison": ComparisonRequest,
     "generation": GenerationRequest,
+    "generation-comparison": GenerationComparisonRequest,
+    "generation-capacity": GenerationCapacityRequest,
+    "generation-recommendation": GenerationRecommendationRequest,
     "profile": ProfileRequest,
     "optimization": OptimizationRequest,
     "install": InstallRequest,
@@ -240,6 +280,53 @@ def generation_request(asked: GenerationRequest, model: GenerativeModel) -> Gene
     validate_generation(plan)
     generation_cells(plan, model)
     return GenerationRequest(plan)
+
+
+def generation_comparison_request(
+    asked: GenerationComparisonRequest, model: GenerativeModel
+) -> GenerationComparisonRequest:
+    """The job that is asked for; refuses what cannot be compared."""
+    if not asked.a.engines or len(asked.b.engines) != 1:
+        raise BadInput("Name two engines to compare, A's and B's.")
+    a, b = (_only_cell(plan, model) for plan in (asked.a, asked.b))
+    if a == b:
+        raise BadInput(f"Both sides of the comparison are {title(a.engines[0])}. Choose another engine for one.")
+    COMPARISON["margin"].validate(asked.margin)
+    GENERATION["time"].validate(asked.time_s)
+    return replace(asked, a=a, b=b)
+
+
+def generation_capacity_request(
+    asked: GenerationCapacityRequest, model: GenerativeModel
+) -> GenerationCapacityRequest:
+    """The job that is asked for; refuses what cannot be searched."""
+    if not asked.plan.slo:
+        raise BadInput(
+            "The highest rate is that which meets an objective: give one, such as ttft<500ms,tpot<50ms."
+        )
+    GENERATION["attainment"].validate(asked.attainment)
+    # At some rate its requests arrive by themselves; which, the search says.
+    _only_cell(replace(asked.plan, scenario="server", rates=(1.0,)), model)
+    return replace(asked, plan=replace(asked.plan, model=model.source))
+
+
+def generation_recommendation_request(
+    asked: GenerationRecommendationRequest, model: GenerativeModel
+) -> GenerationRecommendationRequest:
+    """The job that is asked for; what the plan leaves open is searched."""
+    GENERATION["time"].validate(asked.time_s)
+    # An objective is about each sequence here, not about requests that arrive.
+    generation_request(GenerationRequest(replace(asked.plan, slo=())), model)
+    return replace(asked, plan=replace(asked.plan, model=model.source))
+
+
+def _only_cell(plan: GenerationPlan, model: GenerativeModel) -> GenerationPlan:
+    """The plan for a model; refused where it has several cells."""
+    made = generation_request(GenerationRequest(plan), model).plan
+    cells = len(generation_cells(made, model))
+    if cells != 1:
+        raise BadInput(f"This takes one combination, and these are {cells}. Give one value of each.")
+    return made
 
 
 def suggested_name(model: Model) -> str:

@@ -14,9 +14,14 @@ from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Listener, Model, Plan, ignore
 from inferlab.records.generation import GenerationSweep, GenerativeModel
+from inferlab.records.generation_results import (
+    GenerationCapacity,
+    GenerationComparison,
+    GenerationRecommendation,
+)
 from inferlab.records.profile import BUDGET, Profile, ProfileOptions
 from inferlab.store.entries import BENCHMARK, Entry, Project, QueuedJob, Stored
-from inferlab.store.formats import GENERATION, record_of
+from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS, Record, record_of
 from inferlab.store.store import Store
 from inferlab.views import command
 from inferlab.workspace import requests
@@ -26,6 +31,9 @@ from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.requests import (
     BenchmarkRequest,
     ComparisonRequest,
+    GenerationCapacityRequest,
+    GenerationComparisonRequest,
+    GenerationRecommendationRequest,
     GenerationRequest,
     InstallRequest,
     JobRequest,
@@ -35,6 +43,9 @@ from inferlab.workspace.requests import (
     benchmark_request,
     checked_name,
     checked_shapes,
+    generation_capacity_request,
+    generation_comparison_request,
+    generation_recommendation_request,
     generation_request,
     profile_request,
 )
@@ -44,7 +55,7 @@ from inferlab.workspace.version_requests import renewed
 from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of
 
 #: The kinds of entries that the benchmarks page shows.
-CARDS = (BENCHMARK, "comparison", "capacity", "recommendation", GENERATION)
+CARDS = (BENCHMARK, "comparison", "capacity", "recommendation", GENERATION, *MADE_OF_GENERATIONS)
 #: Why a model that only generates has none of these.
 ONLY_GENERATES = (
     "This model generates tokens: it has no profiles, versions and benchmarks of single calls. Add a generation "
@@ -174,6 +185,35 @@ class Workspace:
             self.engines.refuse_generator(engine, project.generative)
         return self.queue(project_id, generation_request(asked, project.generative))
 
+    def add_generation_comparison(self, project_id: str, asked: GenerationComparisonRequest) -> QueuedJob:
+        """Queue a comparison of two engines that generate the same tokens."""
+        model = self._generative_model(project_id, (*asked.a.engines, *asked.b.engines))
+        return self.queue(project_id, generation_comparison_request(asked, model))
+
+    def add_generation_capacity(self, project_id: str, asked: GenerationCapacityRequest) -> QueuedJob:
+        """Queue a search for the highest rate of requests; without an engine on the usual one."""
+        model = self._generative_model(project_id, asked.plan.engines)
+        if not asked.plan.engines:
+            asked = replace(asked, plan=replace(asked.plan, engines=(self._usual_generator(model),)))
+        return self.queue(project_id, generation_capacity_request(asked, model))
+
+    def add_generation_recommendation(self, project_id: str, asked: GenerationRecommendationRequest) -> QueuedJob:
+        """Queue a search for the best configuration; without an engine of all that generate with the model."""
+        model = self._generative_model(project_id, asked.plan.engines)
+        if not asked.plan.engines:
+            ready = [choice.name for choice in self.engines.generator_choices(model) if not choice.reason]
+            asked = replace(asked, plan=replace(asked.plan, engines=tuple(ready)))
+        return self.queue(project_id, generation_recommendation_request(asked, model))
+
+    def _generative_model(self, project_id: str, engines: Sequence[str]) -> GenerativeModel:
+        """A project's model, which generates tokens, with these engines."""
+        project = self.store.projects.get(project_id)
+        if project.generative is None:
+            raise BadInput(f"The model of '{project.name}' does not generate tokens: add a benchmark instead.")
+        for engine in engines:
+            self.engines.refuse_generator(engine, project.generative)
+        return project.generative
+
     def _usual_generator(self, model: GenerativeModel) -> str:
         """The first engine that can generate with a model."""
         found = next(
@@ -257,8 +297,8 @@ class Workspace:
         found = self.store.get(entry_id)
         if isinstance(found, Stored):
             return BenchmarkRequest(found.benchmark.plan, found.against)
-        if found.kind == GENERATION and isinstance(sweep := record_of(found), GenerationSweep):
-            return GenerationRequest(sweep.plan)
+        if found.kind.startswith(GENERATION) and (request := _request_of(record_of(found))) is not None:
+            return request
         raise BadInput(
             f"The request of {found.id} is not stored, because it was made on the command line or imported. Start "
             "a new one."
@@ -274,6 +314,14 @@ class Workspace:
             return "\n".join(command.comparison(a, b, found.time_s, found.margin, found.fresh) for a, b in pairs)
         if isinstance(found, GenerationRequest):
             return command.generation(found.plan)
+        if isinstance(found, GenerationComparisonRequest):
+            return command.generation_comparison(
+                found.a, found.b, found.metric, found.time_s, found.margin, found.fresh
+            )
+        if isinstance(found, GenerationCapacityRequest):
+            return command.generation_capacity(found.plan, found.attainment)
+        if isinstance(found, GenerationRecommendationRequest):
+            return command.generation_recommendation(found.plan, found.time_s)
         if isinstance(found, OptimizationRequest):
             return command.optimization(found.plan, found.asked)
         assert isinstance(found, ProfileRequest)
@@ -389,6 +437,20 @@ class Workspace:
             input_shapes=plan.input_shapes or "",
         )
         return replace(asked, against=found.id, plan=same)
+
+
+def _request_of(found: Record) -> JobRequest | None:
+    """What a result of a model that generates was asked for with; None where it does not say."""
+    if isinstance(found, GenerationSweep):
+        return GenerationRequest(found.plan)
+    if isinstance(found, GenerationComparison) and found.plans is not None:
+        a, b = found.plans
+        return GenerationComparisonRequest(a, b, found.metric, found.time_s, found.margin, found.fresh)
+    if isinstance(found, GenerationCapacity) and found.plan is not None:
+        return GenerationCapacityRequest(found.plan, found.wanted_attainment)
+    if isinstance(found, GenerationRecommendation) and found.plan is not None:
+        return GenerationRecommendationRequest(found.plan, found.time_s)
+    return None
 
 
 def _described(text: str) -> str:

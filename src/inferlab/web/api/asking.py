@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
 from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from inferlab.options.generation import GENERATION, make_generation_plan
+from inferlab.options.generation import GENERATION, ONLY_GENERATION, make_generation_plan
 from inferlab.options.kinds import Flag, Number, Whole, Word
 from inferlab.options.option import Option, of_command
-from inferlab.options.plan import LABELS, PLAN, make_plan
+from inferlab.options.plan import COMPARISON, LABELS, PLAN, make_plan
 from inferlab.options.profile import PROFILE, make_profile
 from inferlab.records.generation import GenerationPlan
 from inferlab.records.profile import LEVELS
-from inferlab.workspace.requests import ONE_BY_ONE, BenchmarkRequest, GenerationRequest, ProfileRequest
+from inferlab.workspace.requests import (
+    ONE_BY_ONE,
+    BenchmarkRequest,
+    GenerationCapacityRequest,
+    GenerationComparisonRequest,
+    GenerationRecommendationRequest,
+    GenerationRequest,
+    ProfileRequest,
+)
 from inferlab.workspace.version_requests import VersionRequest
 
 R = TypeVar("R")
@@ -183,6 +192,32 @@ _GENERATION = [
 ]
 
 
+_GENERATION_LISTS = [option.keyword for option in _GENERATION if option.swept]
+# What these have of a generation: no rates, for they generate one batch after the other, or search the rate.
+_COMPARED = [one for one in _GENERATION if one.keyword not in ("scenario", "rate", "slo", "time", "processes")]
+_SEARCHED = [one for one in _GENERATION if one.keyword not in ("scenario", "rate")]
+_RECOMMENDED = [one for one in _SEARCHED if one.keyword not in ("time", "processes")]
+
+
+def _generation_comparison(body: Any) -> GenerationComparisonRequest:
+    plan = make_generation_plan("", _values(body, _COMPARED))
+    a, b = (replace(plan, engines=engines) for engines in (plan.engines[:1], plan.engines[1:]))
+    return GenerationComparisonRequest(a, b, body.metric, body.time_s, body.margin, body.fresh)
+
+
+def _generation_capacity(body: Any) -> GenerationCapacityRequest:
+    return GenerationCapacityRequest(make_generation_plan("", _values(body, _SEARCHED)), body.attainment)
+
+
+def _generation_recommendation(body: Any) -> GenerationRecommendationRequest:
+    return GenerationRecommendationRequest(make_generation_plan("", _values(body, _RECOMMENDED)), body.time_s)
+
+
+def _field(option: Option, command: str) -> Any:
+    """An option of a request that is no part of its plan."""
+    return _type(option), Field(option.default_of(command), description=option.help)
+
+
 def _generation(body: Asking) -> GenerationRequest:
     return GenerationRequest(make_generation_plan("", _values(body, _GENERATION)))
 
@@ -204,10 +239,56 @@ GenerationBody = Annotated[
             "GenerationAsking",
             GenerationRequest,
             _GENERATION,
-            [option.keyword for option in _GENERATION if option.swept],
+            _GENERATION_LISTS,
             plan=GenerationPlan(""),
         ),
         _generation,
+    ),
+]
+_IN_ALL = (float, Field(60.0, description="Total seconds, including loading."))
+GenerationComparisonBody = Annotated[
+    GenerationComparisonRequest,
+    _body(
+        _request_model(
+            "GenerationComparisonAsking",
+            GenerationComparisonRequest,
+            _COMPARED,
+            _GENERATION_LISTS,
+            plan=GenerationPlan(""),
+            metric=_field(ONLY_GENERATION["metric"], "compare"),
+            time_s=_IN_ALL,
+            margin=_field(COMPARISON["margin"], "compare"),
+            fresh=_field(COMPARISON["fresh"], "compare"),
+        ),
+        _generation_comparison,
+    ),
+]
+GenerationCapacityBody = Annotated[
+    GenerationCapacityRequest,
+    _body(
+        _request_model(
+            "GenerationCapacityAsking",
+            GenerationCapacityRequest,
+            _SEARCHED,
+            _GENERATION_LISTS,
+            plan=replace(GenerationPlan(""), time_s=60.0),
+            attainment=_field(ONLY_GENERATION["attainment"], "capacity"),
+        ),
+        _generation_capacity,
+    ),
+]
+GenerationRecommendationBody = Annotated[
+    GenerationRecommendationRequest,
+    _body(
+        _request_model(
+            "GenerationRecommendationAsking",
+            GenerationRecommendationRequest,
+            _RECOMMENDED,
+            _GENERATION_LISTS,
+            plan=GenerationPlan(""),
+            time_s=(float, Field(120.0, description="Total seconds, including loading.")),
+        ),
+        _generation_recommendation,
     ),
 ]
 ProfileBody = Annotated[

@@ -9,7 +9,12 @@ from fastapi import APIRouter, Query, Response
 from inferlab.records.generation import Agreement
 from inferlab.store.formats import GENERATION
 from inferlab.views.generation import agreement_text
-from inferlab.web.api.asking import GenerationBody
+from inferlab.web.api.asking import (
+    GenerationBody,
+    GenerationCapacityBody,
+    GenerationComparisonBody,
+    GenerationRecommendationBody,
+)
 from inferlab.web.api.benchmarks import FindingFacts
 from inferlab.web.api.common import SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
 from inferlab.web.api.schemas import Answer, EntryFacts, EntryLine, GenerativeFacts, JobFacts, of_record
@@ -91,6 +96,45 @@ def add_generation(
 ) -> JobFacts:
     """Queue a generation of tokens on one or several engines, at every combination of what is asked for."""
     return queued(workspace.add_generation(project_id, asked), workspace, response)
+
+
+@router.post(
+    "/projects/{project_id}/generation-comparisons",
+    status_code=202,
+    summary="Start a comparison of generation",
+    dependencies=SHOWN,
+)
+def add_generation_comparison(
+    workspace: TheWorkspace, project_id: ProjectId, asked: GenerationComparisonBody, response: Response
+) -> JobFacts:
+    """Queue an interleaved comparison of two engines that generate the same tokens; one value of each list."""
+    return queued(workspace.add_generation_comparison(project_id, asked), workspace, response)
+
+
+@router.post(
+    "/projects/{project_id}/generation-capacities",
+    status_code=202,
+    summary="Start a search for the highest rate",
+    dependencies=SHOWN,
+)
+def add_generation_capacity(
+    workspace: TheWorkspace, project_id: ProjectId, asked: GenerationCapacityBody, response: Response
+) -> JobFacts:
+    """Queue a search for the highest rate of requests of which enough meet the objective, of one combination."""
+    return queued(workspace.add_generation_capacity(project_id, asked), workspace, response)
+
+
+@router.post(
+    "/projects/{project_id}/generation-recommendations",
+    status_code=202,
+    summary="Start a search for the best configuration",
+    dependencies=SHOWN,
+)
+def add_generation_recommendation(
+    workspace: TheWorkspace, project_id: ProjectId, asked: GenerationRecommendationBody, response: Response
+) -> JobFacts:
+    """Queue a search for the engine, cores and batch size that generate most tokens per second."""
+    return queued(workspace.add_generation_recommendation(project_id, asked), workspace, response)
 
 
 @router.get("/generations/{entry_id}", summary="One generation")

@@ -316,7 +316,8 @@ class AskedFor(Answer):
             engines = [engine for plan in plans for engine in plan.engines]
         lists = {name: getattr(plans[0], name) if plans else () for name in ("num_cores", "batch_sizes")}
         lists["scenarios"] = _scenarios(plans[0]) if plans else ()
-        return {"engines": engines, "time_s": plans[0].time_s if plans else None, **lists}
+        time_s = getattr(record, "time_s", plans[0].time_s if plans else None)
+        return {"engines": engines, "time_s": time_s, **lists}
 
 
 def _scenarios(plan: records.Plan | GenerationPlan) -> Sequence[str]:

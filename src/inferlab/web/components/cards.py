@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import describe, node_name, vector_width
 from inferlab.records import Comparison, Plan
+from inferlab.records.generation import GenerationPlan
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
-from inferlab.store.formats import GENERATION
+from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.views.charts import cards as charts
 from inferlab.views.charts import pairs
 from inferlab.views.charts.points import Point, from_row
 from inferlab.workspace import requests
 from inferlab.workspace.cards import Card, CardCell, Place, machine_of, open_card, side
 from inferlab.workspace.engines import title
-from inferlab.workspace.entries import given_name, reference_to
+from inferlab.workspace.entries import DOCUMENTS, given_name, reference_to
 from inferlab.workspace.generations import GenerationCard, open_generation
-from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, GenerationRequest
+from inferlab.workspace.jobs import plans_of
+from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest
 from inferlab.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
 Drawing = dict[str, Any]
 _T = TypeVar("_T")
 #: Kinds of jobs that make cards.
-_KINDS = ("benchmark", "comparison", GENERATION)
-_DOCUMENTS = {"capacity": "Capacity", "recommendation": "Recommendation"}
+_KINDS = ("benchmark", "comparison", GENERATION, *MADE_OF_GENERATIONS)
 # Opened cards keep all samples, of 16 bytes each; these many stay in memory for the next chart.
 _MOST_SAMPLES = 8_000_000
 # Beside a speed-up and three more numbers.
@@ -200,7 +201,7 @@ def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:
 
 
 def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, names: _Names) -> CardView:
-    if entry.kind == GENERATION:
+    if entry.kind == GENERATION or entry.kind in MADE_OF_GENERATIONS:
         return _of_generation(entry, job)
     cells = [cell.cell for cell in entry.cells]
     here = entry.node in (platform.node(), node_name())
@@ -222,6 +223,8 @@ def _of_generation(entry: Entry, job: QueuedJob | None) -> CardView:
     brief, name = entry.brief, given_name(entry)
     here = entry.node in (platform.node(), node_name())
     engines = " vs ".join(map(title, brief.get("engine", ()))) or entry.title
+    if entry.kind in MADE_OF_GENERATIONS:
+        engines = f"{DOCUMENTS[entry.kind]}: {engines}"
     facts = {
         "Engine": engines if name else "",
         **_generation_facts({key: brief.get(key, ()) for key in _GENERATION_FACTS}),
@@ -249,8 +252,8 @@ def _engine_fact(entry: Entry, engines: Sequence[str]) -> str:
 def _title(workspace: Workspace, entry: Entry, names: _Names) -> str:
     if name := given_name(entry):
         return name
-    if entry.kind in _DOCUMENTS:
-        return _DOCUMENTS[entry.kind]
+    if entry.kind in DOCUMENTS:
+        return DOCUMENTS[entry.kind]
     labels = entry.brief.get("labels")
     if entry.kind != BENCHMARK:
         # The card shows B, which is compared with A.
@@ -274,11 +277,14 @@ def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
         name = f"{title(asked.labels[1])} vs {title(asked.labels[0])}"
         facts = _planned(asked.b) | {"Engine": _only_engine([*asked.a.engines, *asked.b.engines])}
         return CardView(job.id, job.created_at, name, facts, None, job)
-    if isinstance(asked, GenerationRequest):
-        plan = asked.plan
+    generating = [plan for plan in plans_of(asked) if isinstance(plan, GenerationPlan)]
+    if generating:
+        plan = generating[0]
         values = {"prompt_tokens": plan.prompt_tokens, "new_tokens": plan.new_tokens, "depth": plan.depths}
         values |= {"batch_size": plan.batch_sizes, "num_cores": plan.num_cores}  # type: ignore[dict-item]
-        name = " vs ".join(map(title, plan.engines))
+        engines = dict.fromkeys(engine for one in generating for engine in one.engines)
+        name = " vs ".join(map(title, engines))
+        name = f"{DOCUMENTS[job.kind]}: {name}" if job.kind in MADE_OF_GENERATIONS else name
         return CardView(job.id, job.created_at, name, _generation_facts(values), None, job)
     assert isinstance(asked, BenchmarkRequest)
     other = _entry(workspace, asked.against)

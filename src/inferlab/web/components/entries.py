@@ -11,7 +11,7 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.store.entries import BENCHMARK, Entry
-from inferlab.store.formats import GENERATION
+from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.units import shortened
 from inferlab.web import shell
 from inferlab.web.components.dialogs import ask_name, copy_command
@@ -24,6 +24,7 @@ _RERUN = {
     BENCHMARK: "Re-run benchmark",
     "comparison": "Re-run benchmark",
     GENERATION: "Re-run generation",
+    **dict.fromkeys(MADE_OF_GENERATIONS, "Re-run"),
     "profile": "Re-run",
     "version": "Make again",
 }

@@ -21,7 +21,12 @@ from inferlab.web.faults import sentence
 from inferlab.web.sections import newest_profile, project_page
 from inferlab.web.settings import PAGE_TIMEOUT_S
 
-_NOUNS = {kind: kind for kind in ("benchmark", "comparison", "generation", "profile")}
+_NOUNS = {
+    **{kind: kind for kind in ("benchmark", "comparison", "generation", "profile")},
+    "generation-comparison": "comparison of generation",
+    "generation-capacity": "capacity of generation",
+    "generation-recommendation": "recommendation for generation",
+}
 
 
 def register(desk: Desk) -> None:
