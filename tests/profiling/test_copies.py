@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from inferlab.lab import Lab
-from inferlab.profiling import copies
+from inferlab.profiling import copies, interleaved
 from inferlab.profiling.gains import gain_recipe
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Event, Model, Plan
@@ -26,6 +26,7 @@ def patience() -> Iterator[None]:
     """Let no copy be left out because the machine is busy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "_LIMIT", 1000.0)
+        patch.setattr(interleaved, "_HOPELESS", 1000.0)
         yield
 
 

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from inferlab.errors import InferlabError
+from inferlab.errors import EngineFailed, InferlabError
 from inferlab.measure.cell import measuring_alone, prepare_cell
 from inferlab.measure.cells import Job
 from inferlab.measure.children import Children
@@ -28,6 +29,9 @@ from inferlab.records.profile import PerformanceProfile
 
 # Turns of both, of which the median counts: fewer are at the mercy of a burst.
 _FEWEST_TURNS, _MOST_TURNS = 4, 64
+# Where the model itself takes so many times what its profile says, others had the CPU in most of its turns.
+_DISTURBED = 1.5
+_HOPELESS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ class InterleavedTimer:
             copy.check_outputs()
             copy.warm_up(cell.warmup_s)
             copy.pause()
-            before_ms, after_ms = _interleaved(original, copy, self._time_s / 2)
+            turns = _interleaved(original, copy, self._time_s / 2)
+            before_ms, after_ms = typical_ms(turns, self._baseline.ms_per_batch)
             copy.resume()
             copy.check_outputs()
             output_check = copy.output_check()
@@ -119,8 +124,24 @@ class InterleavedTimer:
         return apportion(served, self._baseline.layers, flops)
 
 
-def _interleaved(a: Children, b: Children, seconds: float) -> tuple[float, float]:
-    """Both arms' typical time of a batch in turns A B B A, in ms; what is compared is their ratio."""
+def typical_ms(turns: NDArray[np.float64], usual_ms: float) -> tuple[float, float]:
+    """What both arms take, in ms, given the logarithms of their turns in ns, and what the first took before.
+
+    Other programs only ever add to a time: where they took most turns, the quietest of each arm counts.
+    """
+    before_ms, after_ms = times_ms(turns)
+    if before_ms > _DISTURBED * usual_ms:
+        before_ms, after_ms = (math.exp(log) / 1e6 for log in turns.min(axis=0))
+    if before_ms > _HOPELESS * usual_ms:
+        raise EngineFailed(
+            f"other programs took the CPU: beside the copy the model itself took {before_ms / usual_ms:.1f} times "
+            "as long as alone. Stop them and repeat."
+        )
+    return before_ms, after_ms
+
+
+def _interleaved(a: Children, b: Children, seconds: float) -> NDArray[np.float64]:
+    """The logarithms of both arms' times of a batch in turns A B B A, in ns; what is compared is their ratio."""
     each_s = max(shortest_turn_s(arm, seconds) for arm in (a, b))
     doubles = max(_FEWEST_TURNS, min(_MOST_TURNS, round(seconds / (2 * each_s))))
     turns: list[list[float]] = []
@@ -129,7 +150,7 @@ def _interleaved(a: Children, b: Children, seconds: float) -> tuple[float, float
         for arm in (0, 1) if number % 2 else (1, 0):
             logs[arm] = _turn(a if arm == 0 else b, each_s)
         turns.append(logs)
-    return times_ms(np.array(turns))
+    return np.array(turns)
 
 
 def _turn(arm: Children, seconds: float) -> float:
