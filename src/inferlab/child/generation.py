@@ -99,23 +99,34 @@ class Generator:
         depth = self._context.shape[1]
         return {"token_ids": serving.force_batched(self._engine, depth, prompts, tokens)}
 
-    def force(self, prompts: Any, tokens: Any, margins: bool) -> Dict[str, Any]:
-        """What the engine would choose in place of each of the tokens [sequence, position] that follow prompts.
+    def force(self, prompts: Any, tokens: Any) -> Dict[str, Any]:
+        """What the engine would choose in place of each of the tokens [sequence, position] that follow prompts."""
+        import numpy
 
-        With `margins` also how far the chosen logits are above the next, in standard deviations of all.
+        self._restore()
+        chosen = [numpy.array(self._next(prompts, tokens, number)) for number in range(tokens.shape[1])]
+        return {"token_ids": numpy.stack(chosen, axis=1).astype(numpy.int64)}
+
+    def sample(self, prompts: Any, positions: int, seed: int) -> Dict[str, Any]:
+        """Draw tokens by their probabilities, and say what is the most likely one in place of each.
+
+        `margins` is how far its logit is above the next, in standard deviations of all.
         """
         import numpy
 
         self._restore()
-        chosen, above = [], []
-        for number in range(tokens.shape[1]):
-            chosen.append(numpy.array(self._next(prompts, tokens, number)))
-            if margins:
-                above.append(_margins(self._engine.logits()))
-        found = {"token_ids": numpy.stack(chosen, axis=1).astype(numpy.int64)}
-        if margins:
-            found["margins"] = numpy.stack(above, axis=1)
-        return found
+        draw = numpy.random.default_rng(seed)
+        drawn, likely, above = [], [], []
+        tokens = self._engine.prefill(prompts)
+        for number in range(positions):
+            logits = self._engine.logits()
+            likely.append(numpy.array(tokens))
+            above.append(_margins(logits))
+            drawn.append(numpy.array([_draw(row, draw) for row in logits], numpy.int64))
+            if number + 1 < positions:
+                tokens = self._engine.step(drawn[-1])
+        stacked = {"token_ids": drawn, "likely": likely, "margins": above}
+        return {name: numpy.stack(values, axis=1) for name, values in stacked.items()}
 
     def _next(self, prompts: Any, tokens: Any, number: int) -> Any:
         """The engine's choice behind prompts and the first so many tokens; asked for one after the other."""
@@ -182,6 +193,13 @@ class _Arrivals:
 def memory_bytes(engine: Engine) -> Optional[int]:
     """What is resident of an engine's process; None where it is not ours."""
     return None if "remote" in engine.capabilities else counters.memory_bytes()["now"]
+
+
+def _draw(logits: Any, draw: Any) -> int:
+    import numpy
+
+    weights = numpy.exp(logits.astype(numpy.float64) - logits.max())
+    return int(draw.choice(len(weights), p=weights / weights.sum()))
 
 
 def _margins(logits: Any) -> Any:

@@ -89,6 +89,8 @@ class Session:
             "context": self._context,
             "generate": self._generate,
             "force": self._force,
+            "sample": self._sample,
+            "cache_growth": self._cache_growth,
             "answer": self._answer_requests,
             "task": self._task,
         }
@@ -343,9 +345,20 @@ class Session:
         if message.get("batched"):
             arrays = self._generator.force_batched(given["prompts"], given["tokens"])
         else:
-            arrays = self._generator.force(given["prompts"], given["tokens"], message["margins"])
+            arrays = self._generator.force(given["prompts"], given["tokens"])
         heads, out = protocol.pack_arrays(arrays)
         return {"arrays": heads}, out
+
+    def _sample(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+        """Tokens drawn by their probabilities behind prompts, and the most likely one in place of each."""
+        given = protocol.unpack_arrays(message["arrays"], blocks)
+        arrays = self._generator.sample(given["prompts"], message["positions"], message["seed"])
+        heads, out = protocol.pack_arrays(arrays)
+        return {"arrays": heads}, out
+
+    def _cache_growth(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """What the process grows with each token of room in a cache, by caches made for this question."""
+        return {"bytes": self._streams[0].engine.cache_growth()}, []
 
     def _task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Do a job that needs an engine's package but measures nothing (exporting, …)."""

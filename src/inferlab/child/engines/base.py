@@ -176,6 +176,13 @@ class Engine:
         """What the cache takes for the tokens in it, as the engine says; None where it does not."""
         return None
 
+    def cache_growth(self) -> Optional[float]:
+        """What the process grows with each token that a cache has room for.
+
+        Asked at the end of engines that make room for all tokens when they load; None where it cannot be measured.
+        """
+        return None
+
     def versions(self) -> Dict[str, str]:
         """Versions that no package of this process tells, such as a server's; asked after load."""
         return {}

@@ -20,6 +20,9 @@ _CACHE_LINE = re.compile(r"size = +([\d.]+) MiB \( *(\d+) cells.*K \((\w+)\).*V 
 _ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _FLASH = re.compile(r"flash_attn += (\w+)|Flash Attention was auto, set to (\w+)")
 _MOST_LINES = 2000
+_STEP_TOKENS = 256
+# By so much the caches differ whose sizes are compared: pages and what else a context takes are small beside it.
+_GROWTH_BYTES = 32_000_000
 _NO_VOCABULARY = 0
 _ERROR = 4
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
@@ -71,34 +74,34 @@ class LlamaCpp(Engine):
         if not self._model:
             raise self._refusal(model)
         self._vocabulary: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
-        #: Resident before and after the cache is made: what it really takes.
-        before = _resident()
-        parameters = lib.llama_context_default_params()
-        if _CONTEXT_FIELDS.unpack_from(parameters.content) != _CONTEXT_DEFAULTS:
-            raise BadOption("this version of xllamacpp is not known; pip install 'inferlab[llamacpp]'")
+        self._ubatch = ubatch
         # The cache is laid out in steps of 256 tokens for each sequence.
-        each = -(-capacity // 256) * 256
-        wanted = (each * self._batch_size, max(_CONTEXT_DEFAULTS[1], ubatch), ubatch, self._batch_size)
-        _CONTEXT_FIELDS.pack_into(parameters.content, 0, *wanted)
-        self._context = lib.llama_init_from_model(self._model, parameters)
+        each = -(-capacity // _STEP_TOKENS) * _STEP_TOKENS
+        self._context = self._make_context(each * self._batch_size, self._batch_size)
         if not self._context:
             raise self._refusal(model)
         lib.llama_set_n_threads(self._context, options.threads, options.threads)
-        after = _resident()
         self._memory = lib.llama_get_memory(self._context)
         self._most: int = lib.llama_n_batch(self._context)
         self._lengths = [0] * self._batch_size
         told = self._cache_facts()
         told["kv_allocated_tokens"] = int(lib.llama_n_ctx(self._context))
-        if before is not None and after is not None:
-            told["kv_allocated_bytes"] = after - before
         return {
+            "cache": "allocated",
             "num_threads": int(lib.llama_n_threads(self._context)),
             "n_batch": self._most,
             "n_ubatch": int(lib.llama_n_ubatch(self._context)),
             "system": lib.llama_print_system_info().decode("utf-8", "replace").strip(" |"),
             **told,
         }
+
+    def _make_context(self, tokens: int, sequences: int) -> Any:
+        parameters = self._lib.llama_context_default_params()
+        if _CONTEXT_FIELDS.unpack_from(parameters.content) != _CONTEXT_DEFAULTS:
+            raise BadOption("this version of xllamacpp is not known; pip install 'inferlab[llamacpp]'")
+        wanted = (tokens, max(_CONTEXT_DEFAULTS[1], self._ubatch), self._ubatch, sequences)
+        _CONTEXT_FIELDS.pack_into(parameters.content, 0, *wanted)
+        return self._lib.llama_init_from_model(self._model, parameters)
 
     def begin(self, context: Any) -> None:
         """Empty the cache, then fill it."""
@@ -135,6 +138,23 @@ class LlamaCpp(Engine):
         """What the state of all sequences takes, as llama.cpp would save it."""
         sizes = [self._lib.llama_state_seq_get_size(self._context, one) for one in range(self._batch_size)]
         return int(sum(sizes))
+
+    def cache_growth(self) -> Optional[float]:
+        """What a context of more tokens takes beyond one of fewer: both have the same buffers for computing."""
+        filled = self.cache_bytes() or 0
+        each = max(1.0, filled / max(1, sum(self._lengths)))
+        more = -(-int(_GROWTH_BYTES / each) // _STEP_TOKENS) * _STEP_TOKENS
+        contexts, grown = [], []
+        for tokens in (_STEP_TOKENS, _STEP_TOKENS + more):
+            before = _resident()
+            contexts.append(self._make_context(tokens, 1))
+            after = _resident()
+            if contexts[-1] and before is not None and after is not None:
+                grown.append(after - before)
+        for context in contexts:
+            if context:
+                self._lib.llama_free(context)
+        return (grown[1] - grown[0]) / more if len(grown) == 2 else None
 
     def close(self) -> None:
         """Let go of the context and the model."""

@@ -53,7 +53,9 @@ from inferlab.records.generation import Agreement, CacheSize, Generation, Genera
 from inferlab.version import __version__
 from inferlab.worker import Launch, Reply, Worker
 
-_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "u8": 1.0, "i8": 1.0}
+# Caches that have room for all tokens when the model is loaded: a process does not grow when they fill.
+_MADE_AT_LOAD = ("allocated", "pool", "shared buffer")
 # A server gets this much longer than its requests take to arrive, and time for a few more; what is left then is
 # given up.
 _OVERTIME = 1.25
@@ -192,13 +194,13 @@ class Process:
             return
         self._empty()
         numbers = [(number + row) % len(checks) for row in range(rows)]
-        expected = {name: np.stack([checks[each][name] for each in numbers]) for name in ("tokens", "margins")}
+        expected = {name: np.stack([checks[each][name] for each in numbers]) for name in checks[0]}
         prompts = np.concatenate([check_prompt(self._job, each) for each in numbers])
-        free = generate(self._worker, prompts, expected["tokens"].shape[1]).arrays()["token_ids"]
-        forced = {"prompts": prompts, "tokens": expected["tokens"]}
+        free = generate(self._worker, prompts, expected["greedy"].shape[1]).arrays()["token_ids"]
+        forced = {"prompts": prompts, "tokens": expected["drawn"]}
         # Requests that are batched continuously are checked as they are computed: at positions of their own.
         batched = self._cell.rate is not None and self._serving == "continuous batching"
-        chosen = ask(self._worker, "force", forced, margins=False, batched=batched).arrays()["token_ids"]
+        chosen = ask(self._worker, "force", forced, batched=batched).arrays()["token_ids"]
         self._scores.append(compare_tokens(free, chosen, expected))
 
     def agreement(self) -> Agreement:
@@ -427,9 +429,8 @@ class Process:
         formula = self._model.kv_bytes_per_token(_BYTES[dtype]) if dtype in _BYTES else None
         engine = None if told["cache_bytes"] is None else told["cache_bytes"] / tokens
         measured: float | None = None
-        if settings.get("kv_allocated_tokens"):
-            # All of it is made when the model is loaded.
-            measured = settings.get("kv_allocated_bytes", 0) / settings["kv_allocated_tokens"] or None
+        if settings.get("cache") in _MADE_AT_LOAD:
+            measured = ask(self._worker, "cache_growth", {}).data["bytes"]
         elif self._model.encoder is not None:
             pass  # what the encoder takes cannot be told from the cache by what the process grew
         elif self._before_bytes is not None and told["decoded_memory_bytes"] is not None:

@@ -101,6 +101,7 @@ class OpenVinoGenai(Engine):
             "batched_tokens": most,
             "prefix_caching": 0,
             "attention": "paged",
+            "cache": "pool",
             "read": "GGUF" if model.endswith(".gguf") else "OpenVINO IR",
             **({"weights": weights} if weights else {}),
             **({"max_cpu_isa": limit} if limit else {}),
