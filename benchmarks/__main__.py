@@ -11,7 +11,7 @@ from pathlib import Path
 #: What `make bench` runs.
 LOOP = ("startup", "sync_overhead", "c_api", "async_streams", "bare_engines")
 #: What programs are made of; they print nothing of their own.
-_PARTS = ("__init__", "__main__", "bare", "side_by_side", "slowed")
+_PARTS = ("__init__", "__main__", "bare", "bare_generation", "generation_side_by_side", "side_by_side", "slowed")
 
 
 def programs() -> dict[str, str]:

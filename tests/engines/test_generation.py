@@ -132,4 +132,4 @@ def test_the_engine_is_listed_as_one_that_generates() -> None:
         ("gguf",),
         ("continuous_batching", "generation"),
     )
-    assert demo.GENERATIVE.keys() == {"llama", "llama_tiny"}
+    assert demo.GENERATIVE.keys() == {"llama", "llama_tiny", "bart", "bart_tiny"}

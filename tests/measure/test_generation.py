@@ -174,5 +174,7 @@ def test_weights_that_torch_unpacks_are_not_silently_ranked_with_others(
 ) -> None:
     packed = replace(model, precision="Q4_1")
     outcome = GenerationOutcome(replace(cell, engine="torch"), "done", (run((sequence(1, 2),)),) * 2)
-    assert generation_findings(packed, outcome) == (Finding("dequantized", {"precision": "Q4_1"}),)
+    assert generation_findings(packed, outcome) == (
+        Finding("dequantized", {"engine": "torch", "precision": "Q4_1", "weights": "fp32"}),
+    )
     assert generation_findings(packed, replace(outcome, cell=cell)) == ()

@@ -1,0 +1,59 @@
+"""TTFT and TPOT that inferlab reports, over those of a bare loop of the same engine; SmolLM2, fresh processes.
+
+OpenVINO GenAI is also held to what its own performance metrics say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+
+from benchmarks import generation_side_by_side as generation
+from benchmarks import side_by_side as side
+
+METRICS = ("ttft_ms", "tpot_ms")
+AIM = "0.98 to 1.02"
+
+
+def main() -> None:
+    """Compare each engine in several rounds, in random order within each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", default=",".join(generation.FOUR))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--new", type=int, default=32)
+    parser.add_argument("--num-cores", type=int, default=1)
+    parser.add_argument("-t", "--time", type=float, default=3.0, help="seconds of each process")
+    given = parser.parse_args()
+    model = generation.smollm2()
+    engines: list[str] = given.engines.split(",")
+    for engine in engines:
+        with generation.file_of(model, engine) as (path, vocabulary):
+            rivals = {"bare loop": engine}
+            if engine == "openvino-genai":
+                rivals["its own perf metrics"] = "openvino-genai perf metrics"
+            ratios: dict[tuple[str, str], list[float]] = {(rival, key): [] for rival in rivals for key in METRICS}
+            for _ in range(given.rounds):
+                times: dict[str, dict[str, float]] = {}
+                for arm in random.sample(["inferlab", *rivals], 1 + len(rivals)):
+                    if arm == "inferlab":
+                        times[arm] = _ours(model, engine, given)
+                    else:
+                        shape = (given.prompt, given.new, given.num_cores, given.time)
+                        times[arm] = generation.bare(rivals[arm], path, vocabulary, *shape)
+                for (rival, key), values in ratios.items():
+                    values.append(times["inferlab"][key] / times[rival][key])
+            for (rival, key), values in ratios.items():
+                name = f"{engine}: {key[:4].upper()}, inferlab / {rival}"
+                side.report_paired(name, values, "rounds", AIM)
+
+
+def _ours(model: str, engine: str, given: argparse.Namespace) -> dict[str, float]:
+    options = ["-e", engine, "--prompt", str(given.prompt), "--new", str(given.new), "-t", str(given.time)]
+    options += ["-ncores", str(given.num_cores), "--processes", "1", "--no-verify"]
+    (row,) = generation.generated(model, *options)
+    return {key: float(row[key]) for key in METRICS}
+
+
+if __name__ == "__main__":
+    main()
