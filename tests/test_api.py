@@ -313,7 +313,7 @@ def test_the_package_is_typed_and_max_is_a_number_of_cores() -> None:
     assert (Path(inferlab.__file__).parent / "py.typed").is_file()
     assert Count == int | Literal["max"] | None
     assert inspect.signature(inferlab.benchmark).parameters["num_cores"].annotation == PLAN["num_cores"].type
-    assert inferlab.benchmark.__annotations__["given"] == "Unpack[PlanKeywords]"
+    assert inferlab.benchmark.__annotations__["given"] == "Unpack[BenchmarkKeywords]"
 
 
 def test_a_capacity_has_its_rate(tmp_path: Path) -> None:

@@ -248,7 +248,9 @@ def test_a_store_with_a_document_that_is_no_json_migrates(tmp_path: Path) -> Non
     raw.executescript(
         "UPDATE entry SET content = '['; UPDATE inferlab_version SET version_num = '0002'; DROP TABLE project; "
         "DROP TABLE job; DROP INDEX entry_by_project; DROP INDEX entry_by_model; "
-        "ALTER TABLE entry DROP COLUMN project_id; ALTER TABLE entry DROP COLUMN brief"
+        "ALTER TABLE entry DROP COLUMN project_id; ALTER TABLE entry DROP COLUMN brief; "
+        "ALTER TABLE entry DROP COLUMN labels; ALTER TABLE cell DROP COLUMN cached_engine_version; "
+        "ALTER TABLE cell DROP COLUMN cached_machine; ALTER TABLE cell DROP COLUMN cached_peak_memory_bytes"
     )
     raw.close()
     with open_store(str(path)) as opened:
