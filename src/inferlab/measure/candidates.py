@@ -82,37 +82,41 @@ def grid(
 def spread(known: Known) -> float:
     """How much processes of one candidate differ (standard deviation of logarithms), over all candidates."""
     squares, freedom = _SPREAD_FREEDOM * _SPREAD**2, _SPREAD_FREEDOM
-    for one in known.values():
-        if len(one.rates) > 1:
-            squares += (len(one.rates) - 1) * variance(math.log(rate) for rate in one.rates)
-            freedom += len(one.rates) - 1
+    for evidence in known.values():
+        if len(evidence.rates) > 1:
+            squares += (len(evidence.rates) - 1) * variance(math.log(rate) for rate in evidence.rates)
+            freedom += len(evidence.rates) - 1
     return math.sqrt(squares / freedom)
 
 
-def clearly_worse(one: Evidence, best: Evidence, sigma: float) -> bool:
+def clearly_worse(evidence: Evidence, best: Evidence, sigma: float) -> bool:
     """Whether one's throughput is below the best's by more than processes differ."""
-    error = sigma * math.sqrt(1 / len(one.rates) + 1 / len(best.rates))
-    return math.log(best.rate / one.rate) > _CLEAR * error
+    error = sigma * math.sqrt(1 / len(evidence.rates) + 1 / len(best.rates))
+    return math.log(best.rate / evidence.rate) > _CLEAR * error
 
 
 def ranked(known: Known) -> list[Candidate]:
     """The best first, by a throughput that each can be trusted with: a single process may have been lucky."""
     sigma = spread(known)
-    return sorted(known, key=lambda one: sigma / math.sqrt(len(known[one].rates)) - math.log(known[one].rate))
+    return sorted(
+        known,
+        key=lambda candidate: sigma / math.sqrt(len(known[candidate].rates)) - math.log(known[candidate].rate),
+    )
 
 
 def best_of(known: Known) -> Candidate | None:
     """The highest throughput that meets the objective."""
-    return next((one for one in ranked(known) if known[one].keeps), None)
+    return next((candidate for candidate in ranked(known) if known[candidate].keeps), None)
 
 
 def still_in(known: Known) -> list[Candidate]:
     """The candidates that may yet be the best, the best first."""
     sigma, best = spread(known), best_of(known)
     return [
-        one
-        for one in ranked(known)
-        if not known[one].clearly_misses and (best is None or not clearly_worse(known[one], known[best], sigma))
+        candidate
+        for candidate in ranked(known)
+        if not known[candidate].clearly_misses
+        and (best is None or not clearly_worse(known[candidate], known[best], sigma))
     ]
 
 
@@ -121,16 +125,18 @@ def contending(known: Known) -> list[Candidate]:
     best, left, sigma = best_of(known), still_in(known), spread(known)
     if best is None:
         return left
-    simpler = [one for one in left if known[one].keeps and one.simplicity < best.simplicity]
-    ties = [one for one in simpler if _may_tie(known[one], known[best], sigma)]
+    simpler = [
+        candidate for candidate in left if known[candidate].keeps and candidate.simplicity < best.simplicity
+    ]
+    ties = [candidate for candidate in simpler if _may_tie(known[candidate], known[best], sigma)]
     first = [best, *sorted(ties, key=lambda tie: tie.simplicity)]
-    return first + [one for one in left if one not in first]
+    return first + [candidate for candidate in left if candidate not in first]
 
 
-def _may_tie(one: Evidence, best: Evidence, sigma: float) -> bool:
+def _may_tie(evidence: Evidence, best: Evidence, sigma: float) -> bool:
     """Whether what is missing is within the margin, as far as one standard error tells."""
-    error = sigma * math.sqrt(1 / len(one.rates) + 1 / len(best.rates))
-    return math.log(best.rate / one.rate) <= math.log1p(TIE) + error
+    error = sigma * math.sqrt(1 / len(evidence.rates) + 1 / len(best.rates))
+    return math.log(best.rate / evidence.rate) <= math.log1p(TIE) + error
 
 
 def spared(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, Candidate]:
@@ -140,8 +146,10 @@ def spared(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, Candid
     repeated on more cores, and about the same share of it as they gave at another batch size.
     """
     best = best_of(known)
-    found = {one: _spared_by(one, known, known[best].rate if best else None) for one in waiting}
-    return {one: other for one, other in found.items() if other is not None}
+    sparing = {
+        candidate: _spared_by(candidate, known, known[best].rate if best else None) for candidate in waiting
+    }
+    return {candidate: other for candidate, other in sparing.items() if other is not None}
 
 
 def _spared_by(candidate: Candidate, known: Known, best: float | None) -> Candidate | None:
@@ -161,33 +169,33 @@ def _spared_by(candidate: Candidate, known: Known, best: float | None) -> Candid
     return None
 
 
-def differ_in_batch(one: Candidate, other: Candidate) -> bool:
+def differ_in_batch(candidate: Candidate, other: Candidate) -> bool:
     """Whether two candidates differ in nothing but the batch size."""
-    return _shape(one) == _shape(other) and one != other
+    return _shape(candidate) == _shape(other) and candidate != other
 
 
-def _repeats(one: Candidate, other: Candidate) -> bool:
+def _repeats(candidate: Candidate, other: Candidate) -> bool:
     """Whether the other is one's streams, several times side by side."""
     return (
-        one.engine == other.engine
-        and one.num_cores < other.num_cores
-        and one.num_cores * other.num_streams == one.num_streams * other.num_cores
+        candidate.engine == other.engine
+        and candidate.num_cores < other.num_cores
+        and candidate.num_cores * other.num_streams == candidate.num_streams * other.num_cores
     )
 
 
-def _share(one: Candidate, other: Candidate, known: Known) -> float:
+def _share(candidate: Candidate, other: Candidate, known: Known) -> float:
     """The largest share of the other's throughput that one had at any batch size; 1 where nothing tells."""
     rates = {(_shape(each), each.batch_size): evidence.rate for each, evidence in known.items()}
     shares = [
         rate / rates[_shape(other), batch]
         for (shape, batch), rate in rates.items()
-        if shape == _shape(one) and (_shape(other), batch) in rates
+        if shape == _shape(candidate) and (_shape(other), batch) in rates
     ]
     return max(shares, default=1.0)
 
 
-def _shape(one: Candidate) -> tuple[str, int, int]:
-    return one.engine, one.num_cores, one.num_streams
+def _shape(candidate: Candidate) -> tuple[str, int, int]:
+    return candidate.engine, candidate.num_cores, candidate.num_streams
 
 
 def next_up(waiting: Sequence[Candidate], known: Known, failures: Mapping[str, int]) -> Candidate:
@@ -195,17 +203,19 @@ def next_up(waiting: Sequence[Candidate], known: Known, failures: Mapping[str, i
 
     An engine begins with all cores divided among streams, and if that fails, with all cores for one request.
     """
-    heard = {one.engine for one in known}
-    new = [one for one in waiting if one.engine not in heard]
+    heard = {candidate.engine for candidate in known}
+    new = [candidate for candidate in waiting if candidate.engine not in heard]
     if new:
         engine = new[0].engine
         sign = 1 if failures.get(engine) else -1
         return min(
-            (one for one in new if one.engine == engine),
-            key=lambda one: (-one.num_cores, sign * one.num_streams, one.batch_size),
+            (candidate for candidate in new if candidate.engine == engine),
+            key=lambda candidate: (-candidate.num_cores, sign * candidate.num_streams, candidate.batch_size),
         )
     promise = foreseen(waiting, known)
-    return max(waiting, key=lambda one: (promise[one], -min(distance(one, other) for other in known)))
+    return max(
+        waiting, key=lambda candidate: (promise[candidate], -min(distance(candidate, other) for other in known))
+    )
 
 
 def foreseen(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, float]:
@@ -214,26 +224,26 @@ def foreseen(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, floa
     Least squares on logarithms; it only orders what is measured, so that what is left out for want of time is
     the least promising.
     """
-    engines = sorted({one.engine for one in known})
+    engines = sorted({candidate.engine for candidate in known})
 
-    def row(one: Candidate) -> list[float]:
-        return [*(float(one.engine == name) for name in engines), *map(math.log2, one.simplicity)]
+    def row(candidate: Candidate) -> list[float]:
+        return [*(float(candidate.engine == name) for name in engines), *map(math.log2, candidate.simplicity)]
 
-    x = np.array([row(one) for one in known])
+    x = np.array([row(candidate) for candidate in known])
     y = np.log([_score(evidence) for evidence in known.values()])
     # Held towards no effect where nothing tells of one.
     ridge = np.diag([1e-6] * len(engines) + [_RIDGE] * 3)
     weights = np.linalg.solve(x.T @ x + ridge, x.T @ y)
-    return {one: math.exp(float(np.dot(row(one), weights))) for one in waiting}
+    return {candidate: math.exp(float(np.dot(row(candidate), weights))) for candidate in waiting}
 
 
 def _score(evidence: Evidence) -> float:
     return evidence.rate / max(1.0, evidence.strain)
 
 
-def distance(one: Candidate, other: Candidate) -> float:
+def distance(candidate: Candidate, other: Candidate) -> float:
     """In doublings of cores, streams and batch size."""
-    pairs = zip(one.simplicity, other.simplicity, strict=True)
+    pairs = zip(candidate.simplicity, other.simplicity, strict=True)
     return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
@@ -244,4 +254,4 @@ def prefers_simpler(ratio: float, verdict: str) -> bool:
 
 def simplest(tied: Sequence[Candidate]) -> Candidate:
     """The simplest of equals, the first of them where several are."""
-    return min(tied, key=lambda one: one.simplicity)
+    return min(tied, key=lambda candidate: candidate.simplicity)

@@ -79,10 +79,10 @@ class _Finder:
             interrupted = True
         wanted_s = None if interrupted else self._wanted_s()
         model = self._setup.job.model
-        found = capacity_of(
+        capacity = capacity_of(
             self._cell, model, self._objective, self._predicted, self._trials, wanted_s, interrupted
         )
-        return replace(found, lone=self._lone)
+        return replace(capacity, lone=self._lone)
 
     def _another(self) -> bool:
         """Whether one more process is wanted and has time; what is left is divided again."""
@@ -126,8 +126,8 @@ class _Finder:
         if predicted == 0.0:
             self._lone = self._too_slow_alone(prober)
             predicted = 0.0 if self._lone else prober.predict()
-        told = {"rate": saturation, "predicted": predicted, "slo": self._objective.text}
-        self._listener(Event("saturation", told))
+        data = {"rate": saturation, "predicted": predicted, "slo": self._objective.text}
+        self._listener(Event("saturation", data))
         self._predicted = predicted
         if self._lone is None:
             self._start = saturation * min(rate_search.CEILING, max(_LOW_LOAD, predicted / saturation))
@@ -147,17 +147,17 @@ class _Finder:
     def _afford(self, rate: float) -> rate_search.Budget:
         """How to spend the time on a search around a rate; refuses where it is too short for the objective."""
         fewest, needed = self._cell.processes or 1, samples_needed(self._objective)
-        found = rate_search.budget(self._cell.time_s, self._wanted, fewest, self._overhead_s, rate, needed)
-        if found is None:
-            wanted = (
+        budget = rate_search.budget(self._cell.time_s, self._wanted, fewest, self._overhead_s, rate, needed)
+        if budget is None:
+            hint = (
                 f" or -t {self._time_needed_s(self._wanted, rate):g} for {self._wanted} processes and an interval"
             )
             raise BadInput(
                 f"{duration(self._cell.time_s)} is too short for {self._objective.text}: that takes {needed} "
                 f"requests at each of several rates, and they come at about {rate:.3g} per second. "
-                f"Give -t {self._time_needed_s(fewest, rate):g}{wanted if fewest < self._wanted else ''}."
+                f"Give -t {self._time_needed_s(fewest, rate):g}{hint if fewest < self._wanted else ''}."
             )
-        return found
+        return budget
 
     def _search(self, prober: Prober) -> None:
         """Search around the rungs where the first process found its rate, then trace the curve below."""
@@ -204,7 +204,7 @@ def capacity_of(
         stream_mode=runs[0].stream_mode,
         check=worst([run.check for run in runs]),
         findings=(
-            *(one for one in findings.find(cell, runs) if one.code not in _NOT_OURS),
+            *(finding for finding in findings.find(cell, runs) if finding.code not in _NOT_OURS),
             *_search_findings(cell, trials, wanted_s, interrupted),
         ),
         machine=runs[0].machine,
@@ -282,21 +282,23 @@ def _search_findings(
 ) -> list[Finding]:
     """What the reader must know of the search."""
     reaches = [trial.reach for trial in trials]
-    found = []
+    search_findings = []
     if "none" in reaches and len(set(reaches)) > 1:
-        found.append(Finding("some-out-of-reach", {"processes": reaches.count("none"), "of": len(trials)}))
+        search_findings.append(
+            Finding("some-out-of-reach", {"processes": reaches.count("none"), "of": len(trials)})
+        )
     if "saturation" in reaches:
         tried = max(
             trial.readings[-1].rate / trial.saturation_rate for trial in trials if trial.reach == "saturation"
         )
         data = {"processes": reaches.count("saturation"), "of": len(trials), "tried": tried}
-        found.append(Finding("kept-to-saturation", data))
+        search_findings.append(Finding("kept-to-saturation", data))
     if "bound" in reaches:
-        found.append(Finding("search-cut", {"processes": reaches.count("bound"), "of": len(trials)}))
+        search_findings.append(Finding("search-cut", {"processes": reaches.count("bound"), "of": len(trials)}))
     if wanted_s is not None:
-        found.append(Finding("few-processes", {"processes": len(trials), "seconds": wanted_s}))
+        search_findings.append(Finding("few-processes", {"processes": len(trials), "seconds": wanted_s}))
     if cell.processes == 1:
-        found.append(Finding("one-process-asked"))
+        search_findings.append(Finding("one-process-asked"))
     if interrupted:
-        found.append(Finding("search-interrupted", {"processes": len(trials)}))
-    return found
+        search_findings.append(Finding("search-interrupted", {"processes": len(trials)}))
+    return search_findings

@@ -140,15 +140,15 @@ def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) 
 _CONDITIONS = {"machine": "machine", "versions": "version of the engine or of inferlab", "settings": "setting"}
 
 
-def explained(one: Job, error: BadInput) -> str:
+def explained(job: Job, error: BadInput) -> str:
     """A refusal, with what we did to the model that may have caused it."""
     message = str(error)
-    if one.rewrite_batch is not None:
-        own, wanted = one.rewrite_batch
-        return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {wanted} was tried.)"
-    open_dims = any(not isinstance(dim, int) for spec in one.model.inputs for dim in (spec.dims or ())[1:])
+    if job.rewrite_batch is not None:
+        own, rewritten = job.rewrite_batch
+        return f"{message} (The model fixes its batch size to {own}; a copy rewritten for {rewritten} was tried.)"
+    open_dims = any(not isinstance(dim, int) for spec in job.model.inputs for dim in (spec.dims or ())[1:])
     if open_dims and isinstance(error, EngineRefused):
-        shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in one.cell.shapes)
+        shapes_tried = ", ".join(f"{name}={list(shape)}" for name, shape in job.cell.shapes)
         return f"{message} (Tried with {shapes_tried}; other shapes are given with -shapes or --sequence_length.)"
     return message
 
@@ -198,8 +198,8 @@ def prepare_cell(job: Job, listener: Listener) -> Iterator[PreparedCell]:
             alone = replace(alone, path=file.path, decided=file.options)
         quantised = bool(job.model.quantization) or job.model.precision == "INT8"
         if launch.safe_options.keys() - dict(cell.engine_options) and quantised and not _survives(alone):
-            told = ", ".join(f"{name}={value}" for name, value in launch.safe_options.items())
-            listener(Event("limited-isa", {"engine": cell.engine, "options": told}))
+            options = ", ".join(f"{name}={value}" for name, value in launch.safe_options.items())
+            listener(Event("limited-isa", {"engine": cell.engine, "options": options}))
             decided = {name: f"auto:{value}" for name, value in launch.safe_options.items()}
             alone = replace(alone, decided=decided)
         # What 'auto' means for streams of short calls is found out by a few of them.
@@ -349,8 +349,8 @@ def _folder() -> Path:
     return Path(tempfile.gettempdir()) / f"inferlab-{os.geteuid()}"
 
 
-def _is_ours(found: os.stat_result) -> bool:
-    return found.st_uid == os.geteuid()
+def _is_ours(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid()
 
 
 def _open(path: Path) -> int:

@@ -233,9 +233,9 @@ def _resolve(plan: Plan, model: Model, choice: _Choice) -> shapes.ResolvedShapes
 
 def tell_inputs(plan: Plan, job: Job, listener: Listener) -> None:
     """Say which inputs a job gets, and the number of streams where nobody chose it."""
-    made = "reading" if plan.input_file else "generating"
+    action = "reading" if plan.input_file else "generating"
     for name, value in job.inputs[0].items():
-        data = {"made": made, "name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
+        data = {"made": action, "name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
         listener(Event("input", data))
     if job.cell.num_streams > 1 and plan.num_streams == (None,):
         listener(Event("streams-default", {"num_streams": job.cell.num_streams}))

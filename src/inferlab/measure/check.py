@@ -99,8 +99,8 @@ class Difference:
 def standard_for(*precisions: str) -> Standard:
     """The loosest standard of the precisions at work."""
     names = [_ALIASES.get(name, name) for name in precisions]
-    known = [TOLERANCES[name] for name in [*names, "FP32"] if name in TOLERANCES]
-    tolerance = Tolerance(max(one.numbers for one in known), max(one.labels for one in known))
+    bounds = [TOLERANCES[name] for name in [*names, "FP32"] if name in TOLERANCES]
+    tolerance = Tolerance(max(bound.numbers for bound in bounds), max(bound.labels for bound in bounds))
     return Standard("rms" if any(name in _ROUNDED for name in names) else "max", tolerance)
 
 
@@ -112,14 +112,14 @@ def difference(outputs: Arrays, reference: Arrays, standard: Standard) -> Differ
 
 def worst_difference(differences: Iterable[Difference | None]) -> Difference | None:
     """The one whose error is largest as a multiple of its tolerance."""
-    known = [one for one in differences if one is not None]
-    return max(known, key=lambda one: one.error / one.tolerance, default=None)
+    comparable = [each for each in differences if each is not None]
+    return max(comparable, key=lambda each: each.error / each.tolerance, default=None)
 
 
 def _difference(output: str, actual: NDArray[Any], expected: NDArray[Any], standard: Standard) -> Difference:
     if all(_are_numbers(array, standard) for array in (actual, expected)):
-        found = error(actual, expected, standard.metric)
-        return Difference(found, output, standard.metric, standard.tolerance.numbers)
+        deviation = error(actual, expected, standard.metric)
+        return Difference(deviation, output, standard.metric, standard.tolerance.numbers)
     return Difference(share_that_differs(actual, expected), output, "share", standard.tolerance.labels)
 
 
@@ -148,7 +148,7 @@ def error(actual: NDArray[Any], expected: NDArray[Any], metric: Literal["max", "
     if actual.size == 0:
         return 0.0
     if "c" in (actual.dtype.kind, expected.dtype.kind):
-        actual, expected = (np.stack([one.real, one.imag]) for one in (actual, expected))
+        actual, expected = (np.stack([array.real, array.imag]) for array in (actual, expected))
     a, b = actual.astype(np.float64), expected.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if np.any(~same & ~(np.isfinite(a) & np.isfinite(b))):
@@ -168,13 +168,13 @@ def _rms(values: NDArray[np.float64]) -> float:
 
 def judge(differences: Iterable[Difference | None], reference: str) -> OutputCheck:
     """The check's result from all comparisons made before and after timing."""
-    found = worst_difference(differences)
-    if found is None:
+    largest = worst_difference(differences)
+    if largest is None:
         return OutputCheck(
             "unchecked", reference=reference, detail="the engine gave no outputs that could be compared"
         )
-    status: Literal["match", "mismatch"] = "match" if found.matches else "mismatch"
-    return OutputCheck(status, found.error, found.metric, found.tolerance, reference, found.output)
+    status: Literal["match", "mismatch"] = "match" if largest.matches else "mismatch"
+    return OutputCheck(status, largest.error, largest.metric, largest.tolerance, reference, largest.output)
 
 
 def deviates(error: float | None, metric: Metric) -> bool:
@@ -215,7 +215,7 @@ def reference_for(
     label = f"{package} {metadata.version(package)}" + (
         ", eager" if package == "torch" else ", graph not optimised"
     )
-    key = [label, model.digest, str(rewrite_batch), *(digest(one) for one in sets), *map(str, meant.items())]
+    key = [label, model.digest, str(rewrite_batch), *(digest(inputs) for inputs in sets), *map(str, meant.items())]
     path = cache_folder() / "references" / (hashlib.sha256("\n".join(key).encode()).hexdigest()[:32] + ".npz")
     cached = read_cached(path, len(sets))
     if cached is not None:
@@ -238,8 +238,8 @@ def _make_reference(
     patience_s: float,
 ) -> list[Arrays]:
     """Run every set; a batch that the model does not take is fed in portions of the model's own batch."""
-    own, wanted = rewrite_batch or (1, 1)
-    portions = [_portions(one, model, own, wanted) if rewrite_batch else [dict(one)] for one in sets]
+    own, batch = rewrite_batch or (1, 1)
+    portions = [_portions(inputs, model, own, batch) if rewrite_batch else [dict(inputs)] for inputs in sets]
     with Worker(launch, patience_s=patience_s) as worker:
         worker.ask(
             "load",
@@ -265,16 +265,16 @@ def _make_reference(
                 worker.ask("inputs", blocks, arrays=heads)
                 answers.append(worker.ask("infer", stream=0, set=number).arrays())
                 number += 1
-            results.append(answers[0] if not rewrite_batch else _joined(answers, own, wanted))
+            results.append(answers[0] if not rewrite_batch else _joined(answers, own, batch))
     return results
 
 
-def _portions(inputs: Arrays, model: Model, own: int, wanted: int) -> list[dict[str, Any]]:
+def _portions(inputs: Arrays, model: Model, own: int, batch: int) -> list[dict[str, Any]]:
     """Cut the batched inputs into the model's own batches, the last one filled up with its last row."""
     batched = {spec.name for spec in model.inputs if batch_axis(spec, model.inputs) == 0}
     portions = []
-    for start in range(0, wanted, own):
-        rows = np.minimum(np.arange(start, start + own), wanted - 1)
+    for start in range(0, batch, own):
+        rows = np.minimum(np.arange(start, start + own), batch - 1)
         portions.append(
             {
                 name: np.ascontiguousarray(value[rows]) if name in batched else value
@@ -284,10 +284,10 @@ def _portions(inputs: Arrays, model: Model, own: int, wanted: int) -> list[dict[
     return portions
 
 
-def _joined(answers: Sequence[Arrays], own: int, wanted: int) -> Arrays:
+def _joined(answers: Sequence[Arrays], own: int, batch: int) -> Arrays:
     """Put the portions' outputs together; those without a batch dimension cannot be compared."""
     return {
-        name: np.concatenate([answer[name] for answer in answers])[:wanted]
+        name: np.concatenate([answer[name] for answer in answers])[:batch]
         for name, first in answers[0].items()
         if first.ndim and first.shape[0] == own
     }
@@ -324,7 +324,7 @@ def cache_outputs(path: Path, outputs: Sequence[Arrays]) -> None:
 
 
 def _prune(folder: Path) -> None:
-    files = sorted(folder.glob("*.npz"), key=lambda one: one.stat().st_mtime, reverse=True)
+    files = sorted(folder.glob("*.npz"), key=lambda file: file.stat().st_mtime, reverse=True)
     total = 0
     for file in files:
         total += file.stat().st_size

@@ -53,26 +53,28 @@ class Conversion:
 
 
 @contextmanager
-def converted(wanted: Conversion, call_s: Callable[[Converted], float], listener: Listener) -> Iterator[Converted]:
+def converted(
+    conversion: Conversion, call_s: Callable[[Converted], float], listener: Listener
+) -> Iterator[Converted]:
     """The file to load, which stays where it is meanwhile; `call_s` measures what an inference takes with one.
 
     Nothing is converted twice at once, and what a killed process left behind is never taken for a model.
     """
-    with files_of(wanted, listener) as folder:
-        yield _fastest(wanted, folder, call_s, listener)
+    with files_of(conversion, listener) as folder:
+        yield _fastest(conversion, folder, call_s, listener)
 
 
 @contextmanager
-def files_of(wanted: Conversion, listener: Listener) -> Iterator[Path]:
+def files_of(conversion: Conversion, listener: Listener) -> Iterator[Path]:
     """The folder with all files, which are made unless they are there, and stay where they are meanwhile."""
-    home, folder = _places(wanted)
+    home, folder = _places(conversion)
     try:
         with _locked(home):
             for abandoned in home.glob(f"{_UNFINISHED}*"):
                 shutil.rmtree(abandoned, ignore_errors=True)
             if not (folder / _FILES).is_file():
-                listener(Event("converting", {"engine": wanted.launch.name}))
-                _convert(wanted, home, folder)
+                listener(Event("converting", {"engine": conversion.launch.name}))
+                _convert(conversion, home, folder)
             os.utime(folder)
             in_use = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(in_use, fcntl.LOCK_SH)
@@ -80,7 +82,7 @@ def files_of(wanted: Conversion, listener: Listener) -> Iterator[Path]:
                 _prune(home)
     except OSError as error:
         raise BadInput(
-            f"The model cannot be converted for '{wanted.launch.name}' in {home}: {error.strerror}. "
+            f"The model cannot be converted for '{conversion.launch.name}' in {home}: {error.strerror}. "
             "INFERLAB_CACHE names another folder."
         ) from error
     try:
@@ -89,34 +91,34 @@ def files_of(wanted: Conversion, listener: Listener) -> Iterator[Path]:
         os.close(in_use)
 
 
-def remembered(wanted: Conversion) -> Mapping[str, str] | None:
+def remembered(conversion: Conversion) -> Mapping[str, str] | None:
     """The options that were decided when this was converted and measured before; None where it was not."""
-    _, folder = _places(wanted)
+    _, folder = _places(conversion)
     try:
         files = _files(folder)
-        return files[0 if len(files) == 1 else _remembered_choice(wanted, folder)].options
+        return files[0 if len(files) == 1 else _remembered_choice(conversion, folder)].options
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
 
-def _places(wanted: Conversion) -> tuple[Path, Path]:
+def _places(conversion: Conversion) -> tuple[Path, Path]:
     """The folder of all conversions, and in it that of this one."""
     home = cache_folder() / "converted"
-    return home, home / _key([wanted.launch.name, dict(wanted.options), *wanted.identity])
+    return home, home / _key([conversion.launch.name, dict(conversion.options), *conversion.identity])
 
 
-def _convert(wanted: Conversion, home: Path, folder: Path) -> None:
+def _convert(conversion: Conversion, home: Path, folder: Path) -> None:
     """Let a child of its own write the files into a new folder, which takes its name when all are there."""
     unfinished = home / f"{_UNFINISHED}{os.urandom(8).hex()}"
     unfinished.mkdir()
     try:
-        with Worker(wanted.launch, patience_s=wanted.patience_s) as worker:
+        with Worker(conversion.launch, patience_s=conversion.patience_s) as worker:
             answer = worker.ask(
-                "convert", model=str(wanted.source), out=str(unfinished), options=dict(wanted.options)
+                "convert", model=str(conversion.source), out=str(unfinished), options=dict(conversion.options)
             )
         files = answer.data["files"]
         if not files or not all(_is_plain(unfinished, str(file["file"])) for file in files):
-            raise EngineFailed(f"Engine '{wanted.launch.name}' wrote no file that can be loaded.")
+            raise EngineFailed(f"Engine '{conversion.launch.name}' wrote no file that can be loaded.")
         (unfinished / _FILES).write_text(json.dumps(files), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.rename(folder)
@@ -132,24 +134,24 @@ def _is_plain(folder: Path, name: str) -> bool:
 
 
 def _fastest(
-    wanted: Conversion, folder: Path, call_s: Callable[[Converted], float], listener: Listener
+    conversion: Conversion, folder: Path, call_s: Callable[[Converted], float], listener: Listener
 ) -> Converted:
     """The only file, or the one that was faster here once; measured forth and back in fresh processes."""
     files = _files(folder)
     if len(files) == 1:
         return files[0]
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        return files[_remembered_choice(wanted, folder)]
-    listener(Event("choosing", {"engine": wanted.launch.name, "files": len(files)}))
+        return files[_remembered_choice(conversion, folder)]
+    listener(Event("choosing", {"engine": conversion.launch.name, "files": len(files)}))
     seconds = [math.inf] * len(files)
     for number in (*range(len(files)), *reversed(range(len(files)))):
         with contextlib.suppress(InferlabError):
             seconds[number] = min(seconds[number], call_s(files[number]))
     fastest = seconds.index(min(seconds))
     ms = {files[number].path.stem: second * 1e3 for number, second in enumerate(seconds) if math.isfinite(second)}
-    listener(Event("chosen", {"engine": wanted.launch.name, "chosen": files[fastest].path.stem, "ms": ms}))
+    listener(Event("chosen", {"engine": conversion.launch.name, "chosen": files[fastest].path.stem, "ms": ms}))
     if ms:
-        with contextlib.suppress(OSError), whole_file(_choice_file(wanted, folder)) as out:
+        with contextlib.suppress(OSError), whole_file(_choice_file(conversion, folder)) as out:
             out.write(json.dumps({"fastest": fastest, "ms": ms}).encode())
     return files[fastest]
 
@@ -161,13 +163,13 @@ def _files(folder: Path) -> list[Converted]:
     ]
 
 
-def _choice_file(wanted: Conversion, folder: Path) -> Path:
-    return folder / f"fastest-{_key(wanted.conditions)}.json"
+def _choice_file(conversion: Conversion, folder: Path) -> Path:
+    return folder / f"fastest-{_key(conversion.conditions)}.json"
 
 
-def _remembered_choice(wanted: Conversion, folder: Path) -> int:
+def _remembered_choice(conversion: Conversion, folder: Path) -> int:
     """The number of the file that was the fastest under these conditions; raises where that is not known."""
-    return int(json.loads(_choice_file(wanted, folder).read_text(encoding="utf-8"))["fastest"])
+    return int(json.loads(_choice_file(conversion, folder).read_text(encoding="utf-8"))["fastest"])
 
 
 @contextmanager

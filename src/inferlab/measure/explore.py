@@ -81,7 +81,7 @@ class Explorer:
         self, search: Search, grid: tuple[Candidate, ...], bases: dict[int, Job], listener: Listener
     ) -> None:
         self.search, self._bases, self._listener = search, bases, listener
-        self.records: dict[Candidate, Record] = {one: Record() for one in grid}
+        self.records: dict[Candidate, Record] = {candidate: Record() for candidate in grid}
         self.began = time.monotonic()
         self._converting_s = 0.0
         self._failures: Counter[str] = Counter()
@@ -100,8 +100,8 @@ class Explorer:
     def known(self) -> dict[Candidate, Evidence]:
         """What was measured, without what failed or is wrong."""
         return {
-            one: record.evidence
-            for one, record in self.records.items()
+            candidate: record.evidence
+            for candidate, record in self.records.items()
             if record.evidence and not record.problem and not record.wrong
         }
 
@@ -128,8 +128,10 @@ class Explorer:
     def finalists(self) -> list[Candidate]:
         """Those to compare in pairs, the best first: at least two where two meet the objective."""
         known = self.known
-        left = [one for one in candidates.contending(known) if known[one].keeps]
-        others = [one for one in candidates.ranked(known) if known[one].keeps and one not in left]
+        left = [candidate for candidate in candidates.contending(known) if known[candidate].keeps]
+        others = [
+            candidate for candidate in candidates.ranked(known) if known[candidate].keeps and candidate not in left
+        ]
         return left[:FINALISTS] if len(left) > 1 else [*left, *others[:1]]
 
     def job(self, candidate: Candidate) -> Job:
@@ -174,17 +176,17 @@ class Explorer:
         self._listener(Event("round", {"number": 1, "candidates": len(waiting)}))
         while waiting and self.spent < _FIRST_ROUND:
             known = self.known
-            for one, other in candidates.spared(waiting, known).items():
-                self.records[one].spared_by = other
+            for candidate, other in candidates.spared(waiting, known).items():
+                self.records[candidate].spared_by = other
             waiting = [
-                one for one in waiting if not self.records[one].spared_by and not self._given_up(one.engine)
+                each for each in waiting if not self.records[each].spared_by and not self._given_up(each.engine)
             ]
-            fitting = [one for one in waiting if self._fits(one, self._nearest(one), _FIRST_ROUND)]
+            fitting = [each for each in waiting if self._fits(each, self._nearest(each), _FIRST_ROUND)]
             if not fitting:
                 return
-            one = candidates.next_up(fitting, known, self._failures)
-            waiting.remove(one)
-            self._measure(one, 1, len(waiting))
+            candidate = candidates.next_up(fitting, known, self._failures)
+            waiting.remove(candidate)
+            self._measure(candidate, 1, len(waiting))
             self._close(keep=candidates.still_in(self.known))
 
     def _round(self, number: int, again: Sequence[Candidate]) -> bool:
@@ -192,21 +194,21 @@ class Explorer:
         self._close(keep=again)
         self._listener(Event("round", {"number": number, "candidates": len(again)}))
         fitted = False
-        for position, one in enumerate(again):
-            if self._fits(one, one, _ROUNDS):
+        for position, candidate in enumerate(again):
+            if self._fits(candidate, candidate, _ROUNDS):
                 fitted = True
-                self._measure(one, number, len(again) - position - 1)
+                self._measure(candidate, number, len(again) - position - 1)
         return fitted
 
     def _given_up(self, engine: str) -> bool:
-        heard = any(record.runs for one, record in self.records.items() if one.engine == engine)
+        heard = any(record.runs for candidate, record in self.records.items() if candidate.engine == engine)
         return self._failures[engine] >= _PATIENCE_WITH_FAILURES and not heard
 
     def _nearest(self, candidate: Candidate) -> Candidate | None:
         measured = [
-            one for one, record in self.records.items() if record.cost_s and one.engine == candidate.engine
+            each for each, record in self.records.items() if record.cost_s and each.engine == candidate.engine
         ]
-        return min(measured, key=lambda one: candidates.distance(one, candidate), default=None)
+        return min(measured, key=lambda each: candidates.distance(each, candidate), default=None)
 
     def _fits(self, candidate: Candidate, like: Candidate | None, share: float) -> bool:
         """Whether there is time for a candidate, if it takes as long per item as one that is like it."""
@@ -255,8 +257,8 @@ class Explorer:
                 fresh.check_outputs()
                 record.runs.append(fresh.run())
                 record.evidence = self._evidence(candidate, record)
-            found = fresh.output_check()
-        return found if found.status == "mismatch" else None
+            check = fresh.output_check()
+        return check if check.status == "mismatch" else None
 
     def _look_s(self, candidate: Candidate) -> float:
         """Long enough that the processes of a finalist together carry the objective's statistic."""
@@ -287,8 +289,8 @@ class Explorer:
 
     def _close(self, keep: Sequence[Candidate]) -> None:
         """Let go of what was written for candidates that are out: a copy of the model each, for some engines."""
-        for one in [one for one in self._open if one not in keep]:
-            self._open.pop(one)[0].close()
+        for candidate in [each for each in self._open if each not in keep]:
+            self._open.pop(candidate)[0].close()
 
     def _evidence(self, candidate: Candidate, record: Record) -> Evidence:
         rates = tuple(undisturbed_rate(run, candidate) for run in record.runs)

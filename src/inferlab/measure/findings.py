@@ -52,15 +52,15 @@ def disturbances(runs: Sequence[Watched], num_cores: int) -> list[Disturbance]:
     """The causes that are worth a word."""
     stretches = [stretch for run in runs for stretch in _stretches(run) if stretch.span_s > 0]
     total_s = sum(stretch.span_s for stretch in stretches) * num_cores
-    found = []
+    notable = []
     for counter, limit in WORTH_A_WORD.items():
         lost_s = sum(stretch.counters.get(counter, 0.0) for stretch in stretches)
         touched = sum(counter in _touching(stretch, num_cores) for stretch in stretches)
         if total_s and lost_s / total_s > limit:
             whole_s = max(total_s, _thread_s(stretches)) if counter == "run_queue_wait_s" else total_s
             share = lost_s / whole_s
-            found.append(Disturbance(counter, share, touched, len(stretches)))
-    return found
+            notable.append(Disturbance(counter, share, touched, len(stretches)))
+    return notable
 
 
 class _Stretch(NamedTuple):
@@ -125,12 +125,12 @@ _CODES = {"run_queue_wait_s": "waited-for-cpu", "throttled_s": "throttled", "ste
 
 def find_all(outcome: Outcome) -> tuple[Finding, ...]:
     """What `find` says of an outcome's runs, and why there are no more of them."""
-    found = find(outcome.cell, outcome.runs)
+    findings = find(outcome.cell, outcome.runs)
     if outcome.status == "failed" and outcome.runs:
-        return (*found, Finding("failed-later", {"processes": len(outcome.runs)}))
+        return (*findings, Finding("failed-later", {"processes": len(outcome.runs)}))
     if outcome.status == "cancelled" and outcome.runs and not outcome.runs[-1].interrupted:
-        return (*found, _interrupted(outcome.cell, outcome.runs))
-    return found
+        return (*findings, _interrupted(outcome.cell, outcome.runs))
+    return findings
 
 
 def find_in_all(outcomes: Sequence[Outcome]) -> list[tuple[Finding, ...]]:
@@ -138,23 +138,26 @@ def find_in_all(outcomes: Sequence[Outcome]) -> list[tuple[Finding, ...]]:
     return with_joint_noise([find_all(outcome) for outcome in outcomes])
 
 
-def with_joint_noise(found: list[tuple[Finding, ...]]) -> list[tuple[Finding, ...]]:
+def with_joint_noise(findings_by_cell: list[tuple[Finding, ...]]) -> list[tuple[Finding, ...]]:
     """The findings of several cells, in which noise that several of them met is told in the same words."""
     for code in (*_CODES.values(), "waited-for-each-other", "clock-changed"):
-        same = [finding for findings in found for finding in findings if finding.code == code]
+        same = [finding for findings in findings_by_cell for finding in findings if finding.code == code]
         if len(same) > 1:
             joint = _joint(code, same)
-            found = [
-                tuple(joint if finding.code == code else finding for finding in findings) for findings in found
+            findings_by_cell = [
+                tuple(joint if finding.code == code else finding for finding in findings)
+                for findings in findings_by_cell
             ]
-    return found
+    return findings_by_cell
 
 
 def _joint(code: str, same: Sequence[Finding]) -> Finding:
     """One finding for several cells: the largest number, the least one, and the windows of all."""
     name = "change" if code == "clock-changed" else "share"
-    numbers = sorted((one.data[name] for one in same), key=abs)
-    windows = {key: sum(one.data[key] for one in same) for key in ("touched", "windows") if key in same[0].data}
+    numbers = sorted((finding.data[name] for finding in same), key=abs)
+    windows = {
+        key: sum(finding.data[key] for finding in same) for key in ("touched", "windows") if key in same[0].data
+    }
     return Finding(code, {name: numbers[-1], "least": numbers[0], **windows})
 
 
@@ -164,36 +167,38 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
         return ()
     check = worst([run.check for run in runs])
     machine = runs[0].machine
-    found = []
+    findings = []
     if check.status == "mismatch":
-        found.append(Finding("output-mismatch", {"error": check.error, "output": check.detail}))
+        findings.append(Finding("output-mismatch", {"error": check.error, "output": check.detail}))
     if check.status == "match" and deviates(check.error, check.metric):
-        found.append(Finding("deviates", {"error": check.error, "metric": check.metric, "output": check.detail}))
+        findings.append(
+            Finding("deviates", {"error": check.error, "metric": check.metric, "output": check.detail})
+        )
     if check.status == "unchecked":
-        found.append(Finding("unchecked", {"reason": check.detail}))
+        findings.append(Finding("unchecked", {"reason": check.detail}))
     if cell.thread_pinning != "none" and not all(run.pinned for run in runs):
-        found.append(Finding("not-pinned", {}))
+        findings.append(Finding("not-pinned", {}))
     if any(run.rewritten for run in runs):
-        found.append(Finding("batch-rewritten", {"batch_size": cell.batch_size}))
+        findings.append(Finding("batch-rewritten", {"batch_size": cell.batch_size}))
     if any("io_binding_refused" in run.settings for run in runs):
-        found.append(Finding("outputs-not-bound", {}))
+        findings.append(Finding("outputs-not-bound", {}))
     limit, _, instructions = str(runs[0].settings.get("max_cpu_isa", "")).partition(":")
     if limit == "auto":
-        found.append(Finding("limited-isa", {"isa": instructions}))
+        findings.append(Finding("limited-isa", {"isa": instructions}))
     if cell.guessed_inputs:
         chosen = {name: list(shape) for name, shape in cell.shapes if name in cell.guessed_inputs}
-        found.append(Finding("shapes-guessed", {"shapes": chosen}))
+        findings.append(Finding("shapes-guessed", {"shapes": chosen}))
     if machine.cpu_quota is not None and machine.cpu_quota < cell.num_cores:
-        found.append(Finding("quota-below-cores", {"quota": machine.cpu_quota, "num_cores": cell.num_cores}))
-    found += _stream_findings(cell)
+        findings.append(Finding("quota-below-cores", {"quota": machine.cpu_quota, "num_cores": cell.num_cores}))
+    findings += _stream_findings(cell)
     if len(nodes := {run.machine.node for run in runs}) > 1:
-        found.append(Finding("several-machines", {"machines": len(nodes)}))
+        findings.append(Finding("several-machines", {"machines": len(nodes)}))
     if any(window.full for run in runs for window in run.windows):
-        found.append(Finding("sample-limit", {}))
+        findings.append(Finding("sample-limit", {}))
     if any(run.interrupted for run in runs):
-        found.append(_interrupted(cell, runs))
+        findings.append(_interrupted(cell, runs))
     return tuple(
-        found + _certainty(cell, runs) + _requests(cell, runs) + noise(runs, cell.num_cores, _crowded(cell))
+        findings + _certainty(cell, runs) + _requests(cell, runs) + noise(runs, cell.num_cores, _crowded(cell))
     )
 
 
@@ -242,20 +247,20 @@ def _requests(cell: Cell, runs: Sequence[Run]) -> list[Finding]:
 
 def noise(runs: Sequence[Watched], num_cores: int, crowded: bool = False) -> list[Finding]:
     """What disturbed runs; `crowded` says that they had more threads than cores by their own choice."""
-    found = []
+    findings = []
     for disturbance in disturbances(runs, num_cores):
         code = _CODES[disturbance.counter]
         if code == "waited-for-cpu" and crowded:
             code = "waited-for-each-other"
-        found.append(
+        findings.append(
             Finding(
                 code, {"share": disturbance.share, "touched": disturbance.touched, "windows": disturbance.windows}
             )
         )
     change = clock_change(runs)
     if change is not None:
-        found.append(Finding("clock-changed", {"change": change}))
-    return found
+        findings.append(Finding("clock-changed", {"change": change}))
+    return findings
 
 
 def _crowded(cell: Cell) -> bool:

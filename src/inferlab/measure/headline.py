@@ -36,10 +36,10 @@ def ms_per_item(
 
 def best_is(scenarios: Iterable[str]) -> str:
     """What "best" means among cells of these scenarios, in words."""
-    known = {statistic(scenario) for scenario in scenarios}
-    if known == {"mean"}:
+    statistics = {statistic(scenario) for scenario in scenarios}
+    if statistics == {"mean"}:
         return "highest throughput"
-    return "lowest median latency per item" if known == {"median"} else "lowest time per item"
+    return "lowest median latency per item" if statistics == {"median"} else "lowest time per item"
 
 
 _MILLION, _HOUR_S = 1e6, 3600.0

@@ -41,18 +41,18 @@ def _lindley(arrivals: NDArray[Any], services: NDArray[Any]) -> NDArray[Any]:
     # lowest point so far.
     steps = services[:-1] - np.diff(arrivals)
     backlog = np.concatenate([np.zeros(min(1, len(arrivals)), steps.dtype), np.cumsum(steps)])
-    found: NDArray[Any] = backlog - np.minimum.accumulate(backlog)
-    return found
+    waits_ns: NDArray[Any] = backlog - np.minimum.accumulate(backlog)
+    return waits_ns
 
 
 def _several(arrivals: NDArray[Any], services: NDArray[Any], servers: int) -> NDArray[Any]:
     free_at = [0] * servers
-    found = []
+    queued = []
     for arrival, service in zip(arrivals.tolist(), services.tolist(), strict=True):
         start = max(arrival, free_at[0])
         heapq.heapreplace(free_at, start + service)
-        found.append(start - arrival)
-    return np.array(found, np.result_type(arrivals, services))
+        queued.append(start - arrival)
+    return np.array(queued, np.result_type(arrivals, services))
 
 
 def pollaczek_khinchine(rate: float, mean_service_s: float, squared_cv: float) -> float:
@@ -140,15 +140,15 @@ def parse_objective(text: str) -> Objective:
     from inferlab.records.capacity import Objective
 
     plain = "".join(text.split()).lower()
-    found = _FORM.fullmatch(plain)
-    if not found:
+    match = _FORM.fullmatch(plain)
+    if not match:
         raise BadInput(f"The objective '{text}' cannot be read. {_EXAMPLES}")
-    share, limit_s = found["percent"], float(found["number"]) * _UNITS_S[found["unit"]]
+    share, limit_s = match["percent"], float(match["number"]) * _UNITS_S[match["unit"]]
     if share is not None and not 50 <= float(share) < 100:
         raise BadInput(
             f"The objective '{text}' names a percentile outside the range: choose one from p50 to below p100."
         )
     if limit_s == 0:
         raise BadInput(f"The objective '{text}' has a limit of 0, which no request can meet. {_EXAMPLES}")
-    statistic = found["statistic"] if share is None else f"p{float(share):.10g}"
+    statistic = match["statistic"] if share is None else f"p{float(share):.10g}"
     return Objective("median" if statistic == "p50" else statistic, limit_s, plain)

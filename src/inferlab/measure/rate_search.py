@@ -106,10 +106,10 @@ def rung_of(start: float, rate: float) -> int:
 
 def bracket(rungs: Sequence[int], values: Sequence[float], limit: float) -> tuple[int, int] | None:
     """The neighbouring rungs between which the statistic meets the limit."""
-    found = crossing(rungs, values, limit)
-    if found is None:
+    rate = crossing(rungs, values, limit)
+    if rate is None:
         return None
-    return max(rung for rung in rungs if rung <= found), min(rung for rung in rungs if rung > found)
+    return max(rung for rung in rungs if rung <= rate), min(rung for rung in rungs if rung > rate)
 
 
 def next_rung(
@@ -219,10 +219,10 @@ class RateLadder:
             self._search[rung] = self._read(rate_of(self.start, rung), requests)
         lowest, highest = self._ends()
         while True:
-            found = next_rung(*self._tried(), self._objective.limit_s, lowest, highest)
-            if found is None or time.monotonic() + requests / rate_of(self.start, found) > deadline:
+            tested_rung = next_rung(*self._tried(), self._objective.limit_s, lowest, highest)
+            if tested_rung is None or time.monotonic() + requests / rate_of(self.start, tested_rung) > deadline:
                 return
-            self._search[found] = self._read(rate_of(self.start, found), requests)
+            self._search[tested_rung] = self._read(rate_of(self.start, tested_rung), requests)
 
     def trace(self, rungs: Sequence[int], seconds: float) -> None:
         """Measure rungs for the curve alone, with as many requests as the time gives."""
@@ -252,15 +252,15 @@ class RateLadder:
     @property
     def readings(self) -> tuple[Reading, ...]:
         """All that was measured, from the lowest rate up."""
-        return tuple(sorted([*self._search.values(), *self._curve], key=lambda one: one.rate))
+        return tuple(sorted([*self._search.values(), *self._curve], key=lambda reading: reading.rate))
 
     @property
     def measured_rate(self) -> float:
         """The highest rate on this process's arrivals."""
-        rates, limit_s = [one.rate for one in self._search.values()], self._objective.limit_s
-        found = crossing(rates, self._tried()[1], limit_s)
-        if found is not None and self.near is not None:
-            return found
+        rates, limit_s = [reading.rate for reading in self._search.values()], self._objective.limit_s
+        rung = crossing(rates, self._tried()[1], limit_s)
+        if rung is not None and self.near is not None:
+            return rung
         if keeps_all(self._tried()[1], limit_s):
             return max(rates)
         return 0.0 if self.reach == "none" else min(rates)
@@ -271,7 +271,7 @@ class RateLadder:
         return rung_of(self.start, lowest), rung_of(self.start, highest)
 
     def _tried(self) -> tuple[list[int], list[float]]:
-        values = [value_s(self._objective, one.responses_s) for one in self._search.values()]
+        values = [value_s(self._objective, reading.responses_s) for reading in self._search.values()]
         return list(self._search), values
 
 

@@ -68,29 +68,29 @@ class Finals:
         leader, *others = finalists
         tied = [leader]
         for position, other in enumerate(others):
-            found = self._compare(leader, other, len(others) - position)
-            if found is None:
+            comparison = self._compare(leader, other, len(others) - position)
+            if comparison is None:
                 continue
-            self.comparisons.append(found)
-            wrong = self._find_wrong((leader, other), found)
+            self.comparisons.append(comparison)
+            wrong = self._find_wrong((leader, other), comparison)
             if leader in wrong:
                 leader, tied = other, [other]
-            elif other in wrong or found.ratio.low is None:
+            elif other in wrong or comparison.ratio.low is None:
                 pass  # without an interval a pair or two say nothing: the leader stays
-            elif candidates.prefers_simpler(found.ratio.value, found.verdict):
+            elif candidates.prefers_simpler(comparison.ratio.value, comparison.verdict):
                 tied.append(other)
-            elif found.verdict == "faster":
+            elif comparison.verdict == "faster":
                 # An estimate alone does not unseat the leader, however far it is from 1.
                 leader, tied = other, [other]
             self._winner = candidates.simplest(tied)
             self.simpler = self._winner != leader
-            if found.interrupted:
+            if comparison.interrupted:
                 raise KeyboardInterrupt
         self._winner = self._winner or leader
 
-    def _find_wrong(self, arms: tuple[Candidate, Candidate], found: Comparison) -> list[Candidate]:
+    def _find_wrong(self, arms: tuple[Candidate, Candidate], comparison: Comparison) -> list[Candidate]:
         """Whoever computed something wrong in a pair is out, however fast it was."""
-        for pair in found.pairs:
+        for pair in comparison.pairs:
             for arm, run in zip(arms, (pair.a, pair.b), strict=True):
                 if run.check.status == "mismatch":
                     self._explorer.records[arm].wrong = run.check
@@ -179,7 +179,7 @@ def _base_jobs(search: Search) -> dict[int, Job]:
     plan = search.plan
     if len(plan.sequence_lengths) > 1:
         raise BadInput("A configuration is recommended for one sequence length. Give one.")
-    wanted = replace(
+    base = replace(
         plan,
         engines=("",),
         scenarios=("sync",),
@@ -190,20 +190,20 @@ def _base_jobs(search: Search) -> dict[int, Job]:
         batch_sizes=plan.batch_sizes or (None,),
         stream_mode="auto",
     )
-    return {job.cell.batch_size: job for job in jobs(wanted, search.model)}
+    return {job.cell.batch_size: job for job in jobs(base, search.model)}
 
 
 def _engines(search: Search) -> tuple[list[str], dict[str, str]]:
     """The engines that run this model here; of those that were named, also why not."""
     named = search.plan.engines
-    found = [registry.describe(name) for name in named] if named else _installed()
+    engines = [registry.describe(name) for name in named] if named else _installed()
     kind = search.model.kind
-    reasons = {one.name: _cannot(one, kind) for one in found}
+    reasons = {engine.name: _cannot(engine, kind) for engine in engines}
     ready = [name for name, reason in reasons.items() if not reason]
     left_out = {name: reason for name, reason in reasons.items() if reason and named}
     if not ready:
-        said = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
-        raise BadInput(f"No engine here runs {search.model.source}: {said}. See: inferlab engines")
+        details = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
+        raise BadInput(f"No engine here runs {search.model.source}: {details}. See: inferlab engines")
     return ready, left_out
 
 
@@ -220,10 +220,10 @@ def _cannot(engine: EngineInfo, kind: str) -> str:
 def _batch_sizes(search: Search) -> tuple[int | None, ...]:
     """Those given, else the usual ones where the model and the inputs leave the batch open."""
     plan, inputs = search.plan, search.model.inputs
-    given = tuple(filter(None, plan.batch_sizes))
+    batch_sizes = tuple(filter(None, plan.batch_sizes))
     fixed = plan.input_file or plan.input_shapes or fixed_batch(inputs) is not None
-    if given or fixed or all(batch_axis(spec, inputs) is None for spec in inputs):
-        return given or (None,)
+    if batch_sizes or fixed or all(batch_axis(spec, inputs) is None for spec in inputs):
+        return batch_sizes or (None,)
     return candidates.BATCH_SIZES
 
 
@@ -237,10 +237,10 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
     ]
     order = get_args(Standing)
     contenders.sort(
-        key=lambda one: (
-            order.index(one.standing),
-            -known[one.candidate].rate if one.candidate in known else 0.0,
-            one.candidate.simplicity,
+        key=lambda entry: (
+            order.index(entry.standing),
+            -known[entry.candidate].rate if entry.candidate in known else 0.0,
+            entry.candidate.simplicity,
         )
     )
     return Recommendation(
@@ -328,18 +328,18 @@ def _standings(explorer: Explorer, finals: Finals) -> dict[Candidate, Standing]:
     known, winner = explorer.known, finals.winner
     standings: dict[Candidate, Standing] = {}
     finalists = explorer.finalists()
-    for one, record in explorer.records.items():
-        if one == winner:
-            standings[one] = "recommended"
+    for candidate, record in explorer.records.items():
+        if candidate == winner:
+            standings[candidate] = "recommended"
         elif record.wrong:
-            standings[one] = "wrong"
+            standings[candidate] = "wrong"
         elif record.problem:
-            standings[one] = "failed"
-        elif one in known:
-            kept: Standing = "finalist" if one in finalists else "dropped"
-            standings[one] = kept if known[one].keeps else "missed"
+            standings[candidate] = "failed"
+        elif candidate in known:
+            standing: Standing = "finalist" if candidate in finalists else "dropped"
+            standings[candidate] = standing if known[candidate].keeps else "missed"
         else:
-            standings[one] = "spared" if record.spared_by else "untried"
+            standings[candidate] = "spared" if record.spared_by else "untried"
     rest = [finalist for finalist in finalists if finalist != winner]
     if winner and rest:
         standings[_next_best(rest, winner, finals.comparisons)] = "runner-up"
@@ -349,14 +349,14 @@ def _standings(explorer: Explorer, finals: Finals) -> dict[Candidate, Standing]:
 def _next_best(rest: Sequence[Candidate], winner: Candidate, comparisons: Sequence[Comparison]) -> Candidate:
     """The other finalist that came nearest to the winner in pairs, else the best measured alone."""
     met = {
-        one: comparison
-        for one in rest
+        candidate: comparison
+        for candidate in rest
         for comparison in comparisons
-        if set(comparison.labels) == {label(one), label(winner)}
+        if set(comparison.labels) == {label(candidate), label(winner)}
     }
     if not met:
         return rest[0]
-    return min(met, key=lambda one: _time_over(met[one], label(one)))
+    return min(met, key=lambda candidate: _time_over(met[candidate], label(candidate)))
 
 
 def _time_over(comparison: Comparison, name: str) -> float:

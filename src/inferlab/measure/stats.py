@@ -108,8 +108,8 @@ def median_ms(run: Run) -> float:
     """The median latency of one process; where most requests were not served, the longest of those that were."""
     taken_ns = np.concatenate([latencies_ns(stream) for stream in _streams(run)])
     if unserved := _unserved(run):
-        found = percentile(np.concatenate([taken_ns, np.full(unserved, np.inf)]), 50.0)
-        return (float(np.max(taken_ns)) if found is None else found) / 1e6
+        median_ns = percentile(np.concatenate([taken_ns, np.full(unserved, np.inf)]), 50.0)
+        return (float(np.max(taken_ns)) if median_ns is None else median_ns) / 1e6
     # Of whole numbers: of others np.median imports numpy.ma.
     return float(np.median(taken_ns)) / 1e6
 
