@@ -85,22 +85,22 @@ def _read_wav(path: Path, longest_s: float) -> _Wav:
             duration_s = count / rate
             frames = file.readframes(count) if duration_s <= longest_s else b""
     except (wave.Error, EOFError, OSError, ValueError) as error:
-        said = str(error) or "it is cut off"
-        raise BadInput(f"{path} is not a WAV file that inferlab reads ({said}). Give 16-bit PCM.") from error
+        reason = str(error) or "it is cut off"
+        raise BadInput(f"{path} is not a WAV file that inferlab reads ({reason}). Give 16-bit PCM.") from error
     if duration_s <= longest_s and len(frames) != 2 * channels * count:
         raise BadInput(f"{path} is cut off: it has fewer samples than its header says.")
     return _Wav(rate, channels, duration_s, frames)
 
 
-def resample(samples: Samples, rate: int, wanted: int) -> Samples:
+def resample(samples: Samples, rate: int, target_rate: int) -> Samples:
     """The same sound at another sampling rate, without what the new rate cannot carry."""
-    if rate == wanted:
+    if rate == target_rate:
         return samples
     from scipy.signal import resample_poly
 
-    common = math.gcd(rate, wanted)
-    found: Any = resample_poly(samples, wanted // common, rate // common)
-    return np.asarray(found, np.float32)
+    common = math.gcd(rate, target_rate)
+    resampled: Any = resample_poly(samples, target_rate // common, rate // common)
+    return np.asarray(resampled, np.float32)
 
 
 def log_mel(samples: Samples, bands: int, length: int) -> Samples:

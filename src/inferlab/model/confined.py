@@ -110,13 +110,13 @@ def confined(*, reads: Sequence[str], writes: Sequence[str] = ()) -> Callable[[C
         def door(*args: P.args, **kwargs: P.kwargs) -> R:
             if _thread.doors == "plain":
                 return function(*args, **kwargs)
-            given = signature.bind(*args, **kwargs)
-            given.apply_defaults()
-            with _targets([Path(given.arguments[name]) for name in writes]) as folders:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            with _targets([Path(bound.arguments[name]) for name in writes]) as folders:
                 if _thread.doors == "forked":
-                    return cast(R, _call(function, dict(given.arguments), reads, folders))
-                with _naming(_subject(given.arguments, reads)), _doors("plain"):
-                    return function(*given.args, **given.kwargs)
+                    return cast(R, _call(function, dict(bound.arguments), reads, folders))
+                with _naming(_subject(bound.arguments, reads)), _doors("plain"):
+                    return function(*bound.args, **bound.kwargs)
 
         return door
 
@@ -148,8 +148,8 @@ def _naming(subject: str) -> Iterator[None]:
         ) from error
 
 
-def _subject(given: Mapping[str, Any], reads: Sequence[str]) -> str:
-    return _path(given[reads[0]]) if reads else "that the engine made of the model"
+def _subject(arguments: Mapping[str, Any], reads: Sequence[str]) -> str:
+    return _path(arguments[reads[0]]) if reads else "that the engine made of the model"
 
 
 def _path(value: Any) -> str:
@@ -160,28 +160,30 @@ def _path(value: Any) -> str:
 def _targets(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """The folders that a door writes into, made before a process is confined to them; paths may name files."""
     folders = [path.parent if path.is_file() else path for path in paths]
-    with contextlib.ExitStack() as made:
+    with contextlib.ExitStack() as stack:
         try:
-            made.enter_context(new_folders(*folders))
+            stack.enter_context(new_folders(*folders))
         except OSError as error:
             raise BadInput(f"The copy cannot be written to {folders[0]}: {error.strerror or error}.") from error
         yield folders
 
 
-def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[str], targets: list[Path]) -> Any:
+def _call(
+    function: Callable[..., Any], keywords: dict[str, Any], reads: Sequence[str], targets: list[Path]
+) -> Any:
     from inferlab import codec
 
-    subject = _subject(given, reads)
-    sources = [_path(given[name]) for name in reads if given[name] is not None]
-    sizes = [_size(given[name]) for name in reads]
-    sizes += [len(value) for value in given.values() if isinstance(value, bytes)]
+    subject = _subject(keywords, reads)
+    sources = [_path(keywords[name]) for name in reads if keywords[name] is not None]
+    sizes = [_size(keywords[name]) for name in reads]
+    sizes += [len(value) for value in keywords.values() if isinstance(value, bytes)]
     memory_bytes = BASE_MEMORY_BYTES + _MEMORY_PER_BYTE * sum(sizes)
     patience_s = timeout_s()
     try:
-        arguments = codec.encode(given)
+        arguments = codec.encode(keywords)
     except UnicodeEncodeError:
         raise BadInput(f"{subject!r} cannot be read: its path is not text. Rename it.") from None
-    readable = tuple(dict.fromkeys(one for source in sources for one in _readable(source)))
+    readable = tuple(dict.fromkeys(file for source in sources for file in _readable(source)))
     call = Call(
         module=function.__module__,
         name=function.__qualname__,
@@ -194,10 +196,10 @@ def _call(function: Callable[..., Any], given: dict[str, Any], reads: Sequence[s
         memory_bytes=memory_bytes,
         cpu_s=patience_s + 10,
     )
-    return _asked(call, patience_s, function)
+    return _ask(call, patience_s, function)
 
 
-def _asked(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
+def _ask(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
     """What a process of its own answers to a call."""
     from inferlab import codec
 

@@ -119,8 +119,8 @@ def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[Te
             f"The labels in {path} go up to {counted.max()}, but no output of the model has more than "
             f"{classes} classes. Classes count from 0."
         )
-    known = [spec.dims for spec in outputs if spec.dtype.startswith("float")]
-    if known and None not in known and not any(_fits(dims, labels.shape[1:]) for dims in known if dims):
+    shapes = [spec.dims for spec in outputs if spec.dtype.startswith("float")]
+    if shapes and None not in shapes and not any(_fits(dims, labels.shape[1:]) for dims in shapes if dims):
         raise BadInput(
             f"The labels in {path} have the shape {list(labels.shape)}, which no output of the model has classes "
             "for. Give one for each row, or one for each of its tokens or pixels."

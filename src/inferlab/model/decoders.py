@@ -79,8 +79,8 @@ def read_decoders(path: Path, source: str) -> Decoders:
     except BadGraph as error:
         hint = "" if path.is_dir() else " A model that is one call is measured with: inferlab benchmark"
         raise BadInput(f"{source} cannot generate: {error}.{hint}") from None
-    own = [one for one in (later or first).past if not one.cross]
-    kv_heads = max(one.heads for one in own)
+    own = [group for group in (later or first).past if not group.cross]
+    kv_heads = max(group.heads for group in own)
     vocabulary = first.logits.dims[2]
     decoder = graphs[parts.decoder]
     heads = decoder.heads or _heads_by_width(decoder.hidden, own[0].size, kv_heads)
@@ -98,7 +98,7 @@ def read_decoders(path: Path, source: str) -> Decoders:
         layers=len(own) // 2,
         heads=heads,
         kv_heads=kv_heads,
-        kv_values_per_token=sum(one.heads * one.size for one in own),
+        kv_values_per_token=sum(group.heads * group.size for group in own),
         vocabulary=vocabulary if isinstance(vocabulary, int) else None,
     )
 
@@ -154,12 +154,12 @@ def _read_onnx(file: Path) -> Graph:
 def _read_ort(file: Path) -> Graph:
     """By ONNX Runtime itself, in a confined process: the format is its own."""
     try:
-        told = run_task(ONNXRUNTIME, "ort_file", {"model": str(file)}, patience_s=_PATIENCE_S)
+        answer = run_task(ONNXRUNTIME, "ort_file", {"model": str(file)}, patience_s=_PATIENCE_S)
     except (BadInput, EngineFailed) as error:
         raise BadInput(f"{file} cannot be read: {error}") from error
 
     def ports(values: Sequence[tuple[str, str, list[int | str | None]]]) -> tuple[GraphPort, ...]:
         return tuple(GraphPort(name, dtype, tuple(dims)) for name, dtype, dims in values)
 
-    tensors = tuple((str(kind), int(count), int(size)) for kind, count, size in told["tensors"])
-    return Graph(ports(told["inputs"]), ports(told["outputs"]), tensors)
+    tensors = tuple((str(kind), int(count), int(size)) for kind, count, size in answer["tensors"])
+    return Graph(ports(answer["inputs"]), ports(answer["outputs"]), tensors)

@@ -90,10 +90,10 @@ def _write_bart(name: str, folder: Path) -> None:
     shape = demo_bart.Shape(2, 64, 4, 128, 256, 128)
     if name == "bart":
         shape = demo_bart.Shape(3, 256, 4, 1024, 8000, 1024)
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as made:
-        demo_bart.write(Path(made), shape)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
+        demo_bart.write(Path(scratch), shape)
         try:
-            Path(made).rename(folder)
+            Path(scratch).rename(folder)
         except OSError:
             if not folder.is_dir():  # unless another process was faster
                 raise

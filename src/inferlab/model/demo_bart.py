@@ -76,21 +76,21 @@ def configuration(shape: Shape) -> dict[str, Any]:
 def random_weights(shape: Shape) -> Weights:
     """Weights by the names that transformers gives them."""
     generator = np.random.default_rng(0)
-    found: Weights = {}
+    weights: Weights = {}
 
     def linear(name: str, rows: int, columns: int) -> None:
         scale = np.float32(np.sqrt(columns))
-        found[f"{name}.weight"] = generator.standard_normal((rows, columns), dtype=np.float32) / scale
-        found[f"{name}.bias"] = generator.standard_normal(rows, dtype=np.float32) * np.float32(0.1)
+        weights[f"{name}.weight"] = generator.standard_normal((rows, columns), dtype=np.float32) / scale
+        weights[f"{name}.bias"] = generator.standard_normal(rows, dtype=np.float32) * np.float32(0.1)
 
     def norm(name: str) -> None:
-        found[f"{name}.weight"] = np.ones(shape.hidden, np.float32)
-        found[f"{name}.bias"] = np.zeros(shape.hidden, np.float32)
+        weights[f"{name}.weight"] = np.ones(shape.hidden, np.float32)
+        weights[f"{name}.bias"] = np.zeros(shape.hidden, np.float32)
 
     table = generator.standard_normal((shape.vocabulary, shape.hidden), dtype=np.float32)
     for part in ("encoder", "decoder"):
-        found[f"model.{part}.embed_tokens.weight"] = table
-        found[f"model.{part}.embed_positions.weight"] = generator.standard_normal(
+        weights[f"model.{part}.embed_tokens.weight"] = table
+        weights[f"model.{part}.embed_positions.weight"] = generator.standard_normal(
             (shape.context + _OFFSET, shape.hidden), dtype=np.float32
         )
         norm(f"model.{part}.layernorm_embedding")
@@ -103,11 +103,11 @@ def random_weights(shape: Shape) -> Weights:
             linear(f"{home}.fc1", shape.feed_forward, shape.hidden)
             linear(f"{home}.fc2", shape.hidden, shape.feed_forward)
             norm(f"{home}.final_layer_norm")
-    found["model.shared.weight"] = table
+    weights["model.shared.weight"] = table
     linear("lm_head", shape.vocabulary, shape.hidden)
-    del found["lm_head.bias"]
-    found["final_logits_bias"] = np.zeros((1, shape.vocabulary), np.float32)
-    return found
+    del weights["lm_head.bias"]
+    weights["final_logits_bias"] = np.zeros((1, shape.vocabulary), np.float32)
+    return weights
 
 
 def write_safetensors(path: Path, weights: Weights) -> None:
@@ -170,8 +170,8 @@ class _Graph:
 
     def norm(self, name: str, value: str) -> str:
         """A layer norm."""
-        given = (value, self.weight(f"{name}.weight"), self.weight(f"{name}.bias"))
-        return self.add("LayerNormalization", *given, axis=-1, epsilon=1e-5)
+        inputs = (value, self.weight(f"{name}.weight"), self.weight(f"{name}.bias"))
+        return self.add("LayerNormalization", *inputs, axis=-1, epsilon=1e-5)
 
     def size(self, value: str, axis: int) -> str:
         """One dimension of a tensor, as a scalar."""
@@ -203,11 +203,11 @@ class _Graph:
         inner = self.add("Relu", self.linear(f"{home}.fc1", value))
         return self.norm(f"{home}.final_layer_norm", self.add("Add", value, self.linear(f"{home}.fc2", inner)))
 
-    def embed(self, part: str, ids: str, begin: str, told: str = "") -> str:
+    def embed(self, part: str, ids: str, begin: str, position_ids: str = "") -> str:
         """Tokens with their positions: those told, or from a first one on."""
         tokens = self.add("Gather", self.weight(f"model.{part}.embed_tokens.weight"), ids, axis=0)
-        first = self.add("Add", told or begin, self.constant(np.int64(_OFFSET)))
-        places = first if told else self.span(first, self.add("Add", first, self.size(ids, 1)))
+        first = self.add("Add", position_ids or begin, self.constant(np.int64(_OFFSET)))
+        places = first if position_ids else self.span(first, self.add("Add", first, self.size(ids, 1)))
         positions = self.add("Gather", self.weight(f"model.{part}.embed_positions.weight"), places, axis=0)
         return self.norm(f"model.{part}.layernorm_embedding", self.add("Add", tokens, positions))
 
@@ -240,7 +240,7 @@ def encoder(weights: Weights, shape: Shape) -> ModelProto:
     value = graph.embed("encoder", ids, graph.constant(np.int64(0)))
     for layer in range(shape.layers):
         home = f"model.encoder.layers.{layer}"
-        keys, values = (graph.split(graph.linear(f"{home}.self_attn.{one}_proj", value)) for one in "kv")
+        keys, values = (graph.split(graph.linear(f"{home}.self_attn.{letter}_proj", value)) for letter in "kv")
         seen = graph.attend(f"{home}.self_attn", value, keys, values)
         value = graph.norm(f"{home}.self_attn_layer_norm", graph.add("Add", value, seen))
         value = graph.block(home, value)
@@ -266,8 +266,8 @@ def decoder(
     switch = graph.port("use_cache_branch", "BOOL", [1]) if cache == "branch" else ""
     own = {}
     for layer in range(shape.layers):
-        for one in ("key", "value"):
-            own[layer, one] = _past(graph, f"{layer}.decoder.{one}" if cross else f"{layer}.{one}", cache)
+        for part in ("key", "value"):
+            own[layer, part] = _past(graph, f"{layer}.decoder.{part}" if cross else f"{layer}.{part}", cache)
     begin = graph.size(own[0, "key"], 2) if cache != "none" else graph.constant(np.int64(0))
     places = graph.port("position_ids", "INT64", ["batch_size", "sequence_length"]) if told_positions else ""
     value = graph.embed("decoder", ids, begin, places)
@@ -278,8 +278,8 @@ def decoder(
         home = f"model.decoder.layers.{layer}"
         middle = "decoder." if cross else ""
         whole = []
-        for one, name in (("k", "key"), ("v", "value")):
-            new = graph.split(graph.linear(f"{home}.self_attn.{one}_proj", value))
+        for letter, name in (("k", "key"), ("v", "value")):
+            new = graph.split(graph.linear(f"{home}.self_attn.{letter}_proj", value))
             output = f"present.{layer}.{middle}{name}"
             if cache == "none":
                 whole.append(graph.add("Identity", new, name=output))
@@ -289,7 +289,7 @@ def decoder(
         seen = graph.attend(f"{home}.self_attn", value, whole[0], whole[1], mask)
         value = graph.norm(f"{home}.self_attn_layer_norm", graph.add("Add", value, seen))
         if cross:
-            others = [_of_encoder(graph, home, layer, one, hidden, switch) for one in ("key", "value")]
+            others = [_of_encoder(graph, home, layer, part, hidden, switch) for part in ("key", "value")]
             seen = graph.attend(f"{home}.encoder_attn", value, others[0], others[1])
             value = graph.norm(f"{home}.encoder_attn_layer_norm", graph.add("Add", value, seen))
         value = graph.block(home, value)
@@ -310,20 +310,20 @@ def _present(graph: _Graph, output: str) -> None:
     graph.port(output, "FLOAT", dims, output=True)
 
 
-def _of_encoder(graph: _Graph, home: str, layer: int, one: str, hidden: str, switch: str) -> str:
+def _of_encoder(graph: _Graph, home: str, layer: int, part: str, hidden: str, switch: str) -> str:
     """Keys or values of what the encoder gave: made in the first call, taken from the cache in the others."""
-    name = f"present.{layer}.encoder.{one}"
+    name = f"present.{layer}.encoder.{part}"
     _present(graph, name)
     # Names of a branch are its own: those around it must not have them.
     inner = _Graph(graph.weights, graph.shape, prefix=f"{name}/")
-    made = inner.split(inner.linear(f"{home}.encoder_attn.{one[0]}_proj", hidden))
+    projected = inner.split(inner.linear(f"{home}.encoder_attn.{part[0]}_proj", hidden))
     if not switch:
         graph.nodes += inner.nodes
         graph.tensors |= inner.tensors
-        return graph.add("Identity", made, name=name)
+        return graph.add("Identity", projected, name=name)
     dims = ["batch_size", graph.shape.heads, "encoder_sequence_length", graph.shape.head_size]
-    past = graph.port(f"past_key_values.{layer}.encoder.{one}", "FLOAT", dims)
-    return graph.choose(switch, name, past, inner, made)
+    past = graph.port(f"past_key_values.{layer}.encoder.{part}", "FLOAT", dims)
+    return graph.choose(switch, name, past, inner, projected)
 
 
 def _causal_mask(graph: _Graph, begin: str, ids: str) -> str:
@@ -339,7 +339,7 @@ def _causal_mask(graph: _Graph, begin: str, ids: str) -> str:
 
 def _told_mask(graph: _Graph, mask: str) -> str:
     """The mask, and what the caller says that is no token."""
-    told = graph.port("attention_mask", "INT64", ["batch_size", "total_sequence_length"])
-    hidden = graph.add("Equal", told, graph.constant(np.int64(0)))
+    mask_input = graph.port("attention_mask", "INT64", ["batch_size", "total_sequence_length"])
+    hidden = graph.add("Equal", mask_input, graph.constant(np.int64(0)))
     far = graph.add("Where", hidden, graph.constant(np.float32(-1e9)), graph.constant(np.float32(0)))
     return graph.add("Add", mask, graph.add("Unsqueeze", far, graph.constant(np.array([1, 2], np.int64))))

@@ -43,8 +43,8 @@ def input_specs(proto: ModelProto, folder: Path) -> tuple[TensorSpec, ...]:
             )
         spec = tensor_spec(value)
         if spec.dtype.startswith(("int", "uint")):
-            below, known = tracer.limits(value.name)
-            spec = TensorSpec(spec.name, spec.dtype, spec.dims, below, known)
+            below, literals = tracer.limits(value.name)
+            spec = TensorSpec(spec.name, spec.dtype, spec.dims, below, literals)
         specs.append(spec)
     return tuple(specs)
 

@@ -29,9 +29,9 @@ def _decoded(file: Path, tokens: list[int]) -> str:
     if file.name == _JSON:
         return _by_library(file, tokens)
     pieces = list(_pieces(file))
-    known = (pieces[token] for token in tokens if 0 <= token < len(pieces))
-    said = b"".join(piece for piece in known if not _is_special(piece))
-    return said.replace(_SPACE, b" ").decode("utf-8", "replace")
+    texts = (pieces[token] for token in tokens if 0 <= token < len(pieces))
+    joined = b"".join(piece for piece in texts if not _is_special(piece))
+    return joined.replace(_SPACE, b" ").decode("utf-8", "replace")
 
 
 def _by_library(file: Path, tokens: list[int]) -> str:
@@ -55,7 +55,7 @@ def special_tokens(folder: Path) -> dict[str, int]:
         return {}
     try:
         added = json.loads((folder / _JSON).read_text(encoding="utf-8"))["added_tokens"]
-        return {str(one["content"]): int(one["id"]) for one in added}
+        return {str(token["content"]): int(token["id"]) for token in added}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput(f"{folder / _JSON} cannot be read: it is cut off or damaged ({error}).") from error
 

@@ -53,14 +53,14 @@ def fetch(url: str, listener: Listener = ignore, trusted: bool = False) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # All files arrive in a folder beside, which then takes its name: nobody ever sees half a model.
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="part-") as part:
-            made = Path(part) / folder.name
-            made.mkdir()
-            _download(url, made / name, listener, budget)
-            for companion in _companions(url, made / name):
-                target = made / companion
+            new_folder = Path(part) / folder.name
+            new_folder.mkdir()
+            _download(url, new_folder / name, listener, budget)
+            for companion in _companions(url, new_folder / name):
+                target = new_folder / companion
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _download(urljoin(url, quote(companion)), target, listener, budget)
-            _move(made, folder)
+            _move(new_folder, folder)
     except OSError as error:
         raise BadInput(f"{url} cannot be stored in {folder.parent}: {error.strerror or error}.") from error
     return folder / name
@@ -122,17 +122,17 @@ def _companions(url: str, path: Path) -> list[str]:
         raise BadInput(f"What {url} gave cannot be used: {error}") from None
 
 
-def _move(made: Path, folder: Path) -> None:
+def _move(source: Path, folder: Path) -> None:
     """Give a finished folder its name; another process that came first keeps it, with the same files."""
     try:
-        made.rename(folder)
+        source.rename(folder)
     except OSError:
         if not folder.is_dir():
             raise
         # Ours is newer than what stands there: a folder without the model, or the same files.
-        for file in made.rglob("*"):
+        for file in source.rglob("*"):
             if file.is_file():
-                target = folder / file.relative_to(made)
+                target = folder / file.relative_to(source)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 file.replace(target)
 
@@ -303,22 +303,22 @@ def _opener(budget: Budget, opened: list[socket.socket]) -> urllib.request.Opene
             if target and public_only and _is_special_literal(target):
                 raise _private(target)
             # A proxy is the user's own choice, and it alone knows where a name leads.
-            made = _connect(*place, timeout_s, public_only and not target)
+            opened_socket = _connect(*place, timeout_s, public_only and not target)
             if budget.is_watched:
                 # Encryption takes the socket itself away.
-                opened.append(made.dup())
-            return made
+                opened.append(opened_socket.dup())
+            return opened_socket
 
         connection._create_connection = connect  # type: ignore[attr-defined]
 
     class Plain(http.client.HTTPConnection):
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **named)
+        def __init__(self, *positional: Any, **named: Any) -> None:
+            super().__init__(*positional, **named)
             connecting(self)
 
     class Encrypted(http.client.HTTPSConnection):
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **named)
+        def __init__(self, *positional: Any, **named: Any) -> None:
+            super().__init__(*positional, **named)
             connecting(self)
 
     class PlainHandler(urllib.request.HTTPHandler):

@@ -92,10 +92,10 @@ def export_to_onnx(
             save_module(model, source, inputs, dynamic, dynamic_shapes)
         listener(Event("exporting", {"source": str(source), "kind": kind, "path": str(out)}))
         (folder / "out").mkdir()
-        made = folder / "out" / out.name
+        target = folder / "out" / out.name
         heads, blocks = protocol.pack_arrays(arrays)
         arguments = {
-            "source": str(source), "kind": kind, "out": str(made), "opset": opset, "exporter": exporter,
+            "source": str(source), "kind": kind, "out": str(target), "opset": opset, "exporter": exporter,
             "dynamic": dynamic, "tolerance": tolerance, "batch_size": batch_size,
             "sequence_length": sequence_length, "arrays": heads,
         }  # fmt: skip
@@ -105,9 +105,9 @@ def export_to_onnx(
                 f"The exported model gives other outputs than eager PyTorch: the largest relative error is "
                 f"{answer['error']:.3g}, the tolerance {tolerance:.3g}. Nothing was written to {out}."
             )
-        size_bytes = sum(file.stat().st_size for file in made.parent.iterdir())
+        size_bytes = sum(file.stat().st_size for file in target.parent.iterdir())
         # External data first: a model file that is there is whole.
-        for file in sorted(made.parent.iterdir(), key=lambda file: file.name == made.name):
+        for file in sorted(target.parent.iterdir(), key=lambda file: file.name == target.name):
             file.replace(out.parent / file.name)
     return Exported(
         path=str(out),
@@ -204,9 +204,9 @@ def _trace(torch: Any, model: Any, args: Any, kwargs: dict[str, Any], dynamic: b
         shapes = torch.utils._pytree.tree_map(
             lambda value, dims=dims: {axis: dims[axis] for axis in _free_axes(torch, value)}, (args, kwargs)
         )
-        wanted = shapes[1] if kwargs else shapes[0]
+        input_shapes = shapes[1] if kwargs else shapes[0]
         try:
-            return torch.export.export(model, args, kwargs, dynamic_shapes=wanted)
+            return torch.export.export(model, args, kwargs, dynamic_shapes=input_shapes)
         except Exception as error:
             if auto:
                 raise

@@ -87,10 +87,10 @@ _UNREACHABLE = "the Hugging Face Hub cannot be reached. Check the network."
 
 def fetch_onnx(source: str, listener: Listener = ignore) -> Path:
     """Fetch the ONNX file that `hf:org/name[/file]` names, with its external data."""
-    repo_id, wanted = _parse_repository(source)
+    repo_id, file = _parse_repository(source)
     hub = _hub_library()
     files, offline = _list_files(hub, repo_id)
-    chosen = _choose_file(repo_id, wanted, files)
+    chosen = _choose_file(repo_id, file, files)
     path = _fetch_file(hub, repo_id, chosen, offline, listener)
     if path.suffix.lower() == ".xml":
         _fetch_file(hub, repo_id, str(PurePosixPath(chosen).with_suffix(".bin")), offline, listener)
@@ -106,9 +106,9 @@ def fetch_onnx(source: str, listener: Listener = ignore) -> Path:
 
 def fetch_transformers(repo_id: str, listener: Listener = ignore) -> Path:
     """Fetch the configuration, tokenizer and safetensors of a repository; old ones have no organisation."""
-    repo_id, wanted = _parse_repository(f"hf:{repo_id.removeprefix('hf:')}", fewest=1)
-    if wanted:
-        raise BadInput(f"hf:{repo_id}/{wanted} is one file; give the repository, hf:{repo_id}.")
+    repo_id, file = _parse_repository(f"hf:{repo_id.removeprefix('hf:')}", fewest=1)
+    if file:
+        raise BadInput(f"hf:{repo_id}/{file} is one file; give the repository, hf:{repo_id}.")
     hub = _hub_library()
     with _asking(f"hf:{repo_id}"):
         folder = hub.snapshot_download(
@@ -169,14 +169,14 @@ def _list_files(hub: Any, repo_id: str) -> tuple[list[str], bool]:
         return [path.relative_to(folder).as_posix() for path in here], True
 
 
-def _choose_file(repo_id: str, wanted: str, files: Sequence[str]) -> str:
+def _choose_file(repo_id: str, wanted_file: str, files: Sequence[str]) -> str:
     onnx = sorted(name for name in files if name.lower().endswith(".onnx"))
     listed = ", ".join(onnx)
-    if wanted:
-        if wanted not in files:
+    if wanted_file:
+        if wanted_file not in files:
             there = f" Its ONNX files: {listed}." if onnx else ""
-            raise BadInput(f"hf:{repo_id} has no file '{wanted}'.{there}")
-        return wanted
+            raise BadInput(f"hf:{repo_id} has no file '{wanted_file}'.{there}")
+        return wanted_file
     candidates: tuple[str, ...] = (*_PREFERRED, *(onnx if len(onnx) == 1 else ()))
     for name in candidates:
         if name in files:
@@ -233,9 +233,9 @@ def _progress(hub: Any, what: str, listener: Listener) -> type:
     budget = Budget(download_limits())
 
     class Progress(hub.utils.tqdm):  # type: ignore[misc]
-        def __init__(self, *given: Any, **named: Any) -> None:
+        def __init__(self, *positional: Any, **named: Any) -> None:
             self._counts_bytes = named.get("unit") == "B"
-            super().__init__(*given, **{**named, "disable": True})
+            super().__init__(*positional, **{**named, "disable": True})
 
         def update(self, n: float | None = 1) -> None:
             self.n += n or 0

@@ -61,10 +61,10 @@ def read_data(
     path: str | Path, specs: Sequence[TensorSpec]
 ) -> tuple[list[TensorSpec], dict[str, Array], dict[str, int | None], int | None]:
     """The user's data, found to fit: inputs of known rank, their arrays, each one's axis of rows, and how many."""
-    given = [(with_rank(spec, value.ndim), value) for spec, value in _read_inputs(Path(path), specs)]
-    fixed = [spec for spec, _ in given]
+    pairs = [(with_rank(spec, value.ndim), value) for spec, value in _read_inputs(Path(path), specs)]
+    fixed = [spec for spec, _ in pairs]
     axes = {spec.name: batch_axis(spec, fixed) for spec in fixed}
-    arrays = {spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in given}
+    arrays = {spec.name: _converted(value, spec, axes[spec.name], path) for spec, value in pairs}
     return fixed, arrays, axes, _rows(arrays, axes, path)
 
 
@@ -95,8 +95,8 @@ def _make(spec: TensorSpec, shape: Shape, rng: np.random.Generator) -> Array:
         random = rng.random(shape, np.float64 if dtype.itemsize == 8 else np.float32)
         # Rounding to half precision must not reach 1.
         return np.asarray(np.minimum(random.astype(dtype), np.nextafter(dtype.type(1), dtype.type(0))))
-    if len(shape) <= 1 and (known := _allowed(spec, dtype)):
-        return np.full(shape, max(known), dtype)
+    if len(shape) <= 1 and (values := _allowed(spec, dtype)):
+        return np.full(shape, max(values), dtype)
     if spec.below is None and ("token_type" in name or "segment" in name):
         return np.zeros(shape, dtype)
     unbound = 256 if spec.dtype == "uint8" else 2
@@ -160,20 +160,20 @@ def _converted(value: Array, spec: TensorSpec, rows: int | None, path: str | Pat
         axis == rows or not isinstance(dim, int) or value.shape[axis] == dim for axis, dim in enumerate(dims)
     )
     if not fits:
-        shown = ", ".join("?" if dim is None else str(dim) for dim in dims)
+        shape_text = ", ".join("?" if dim is None else str(dim) for dim in dims)
         raise BadInput(
             f"The data for '{spec.name}' in {path} has the shape {list(value.shape)}, "
-            f"which does not fit the model's [{shown}]."
+            f"which does not fit the model's [{shape_text}]."
         )
     if spec.dtype == "string":
-        wanted = value.dtype if value.dtype.kind == "U" else np.dtype(str)
+        dtype = value.dtype if value.dtype.kind == "U" else np.dtype(str)
         fits = value.dtype.kind in "US"
     else:
-        wanted = _dtype(spec)
-        fits = np.can_cast(value.dtype, wanted, "same_kind")
+        dtype = _dtype(spec)
+        fits = np.can_cast(value.dtype, dtype, "same_kind")
     if fits:
-        converted = value.astype(wanted)
-        if wanted.kind not in "iu" or (converted == value).all():
+        converted = value.astype(dtype)
+        if dtype.kind not in "iu" or (converted == value).all():
             return np.ascontiguousarray(converted).reshape(value.shape)
     raise BadInput(
         f"The data for '{spec.name}' in {path} is {value.dtype.name}, which cannot become the model's "
@@ -185,8 +185,10 @@ def _rows(arrays: Mapping[str, Array], axes: Mapping[str, int | None], path: str
     """How many items the data has, None where no input has a dimension for them."""
     counts = {name: value.shape[axis] for name, value in arrays.items() if (axis := axes[name]) is not None}
     if len(set(counts.values())) > 1:
-        shown = ", ".join(f"'{name}' {count}" for name, count in counts.items())
-        raise BadInput(f"The inputs in {path} have different numbers of rows: {shown}. Give all of them the same.")
+        counts_text = ", ".join(f"'{name}' {count}" for name, count in counts.items())
+        raise BadInput(
+            f"The inputs in {path} have different numbers of rows: {counts_text}. Give all of them the same."
+        )
     if 0 in counts.values():
         raise BadInput(f"The data in {path} has no rows. Give at least one.")
     return next(iter(counts.values()), None)

@@ -36,7 +36,7 @@ class Tracer:
     def limits(self, name: str) -> tuple[int | None, tuple[int, ...]]:
         """What an input's values must stay below, and the constants that they are compared with."""
         rows: list[int] = []
-        known: set[int] = set()
+        literals: set[int] = set()
         waiting = [(self._main, name, 0)]
         seen = set()
         while waiting:
@@ -53,11 +53,11 @@ class Tracer:
                     if len(constants) > 2 and constants == list(range(len(constants))):
                         rows.append(len(constants) - shift)  # a one-hot that an exporter wrote out
                     elif len(constants) <= _FEW:
-                        known.update(value - shift for value in constants)
+                        literals.update(value - shift for value in constants)
                 waiting.extend(self._onward(scope, node, index, shift))
             waiting.extend((child, here, shift) for child in scope.children if here not in child.inputs)
             waiting.extend((*place, shift) for place in _upward(scope, here))
-        return (max(1, min(rows)) if rows else None), tuple(sorted(known))
+        return (max(1, min(rows)) if rows else None), tuple(sorted(literals))
 
     def _rows(self, scope: OnnxGraph, node: NodeProto, index: int) -> int | None:
         """How many rows the table has that a node indexes with this input."""

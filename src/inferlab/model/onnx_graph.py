@@ -201,9 +201,9 @@ def subgraphs(node: NodeProto) -> list[GraphProto]:
 
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     """The value of a node's attribute; the default where it has none, or one of another type than the default."""
-    for given in node.attribute:
-        if given.name == name and not given.ref_attr_name and given.type in _ATTRIBUTE_TYPES:
-            value = onnx.helper.get_attribute_value(given)
+    for proto in node.attribute:
+        if proto.name == name and not proto.ref_attr_name and proto.type in _ATTRIBUTE_TYPES:
+            value = onnx.helper.get_attribute_value(proto)
             return value if default is None or isinstance(value, _ALIKE.get(type(default), object)) else default
     return default
 

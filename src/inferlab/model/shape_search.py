@@ -101,8 +101,8 @@ def candidates(inputs: Sequence[TensorSpec]) -> list[dict[str, Shape]]:
     bare = [replace(spec, fitted=None) for spec in inputs]
     tries: list[dict[str, Shape]] = []
     for size in _tried_sizes(bare):
-        given = [replace(spec, fitted=_filled(spec, bare, size)) for spec in bare]
-        shapes = resolve(given, None, None, {}).shapes
+        specs = [replace(spec, fitted=_filled(spec, bare, size)) for spec in bare]
+        shapes = resolve(specs, None, None, {}).shapes
         if shapes not in tries:
             tries.append(shapes)
     return tries

@@ -30,20 +30,20 @@ class ResolvedShapes:
 
 def parse_shapes(text: str, inputs: Sequence[TensorSpec]) -> dict[str, Shape]:
     """Read shapes as DeepSparse takes them, "[1,2],[3,4]" by position, or by name, "input_ids=[1,384]"."""
-    given = list(_split(text))
-    named = [name for name, _ in given if name]
-    if named and len(named) < len(given):
+    pairs = list(_split(text))
+    named = [name for name, _ in pairs if name]
+    if named and len(named) < len(pairs):
         raise BadInput(f"The input shapes '{text}' mix names and positions. {_HINT}")
     if len(set(named)) < len(named):
         raise BadInput(f"The input shapes '{text}' give an input twice. {_HINT}")
-    if len(given) > len(inputs):
+    if len(pairs) > len(inputs):
         raise BadInput(
-            f"{len(given)} input shapes were given, but the model has {plural(len(inputs), 'input')}: "
+            f"{len(pairs)} input shapes were given, but the model has {plural(len(inputs), 'input')}: "
             f"{_names(inputs)}."
         )
     by_name = {spec.name: spec for spec in inputs}
     shapes = {}
-    for (name, shape), by_position in zip(given, inputs, strict=False):
+    for (name, shape), by_position in zip(pairs, inputs, strict=False):
         spec = by_name.get(name) if name else by_position
         if spec is None:
             raise BadInput(f"The model has no input '{name}'. Its inputs are: {_names(inputs)}.")
@@ -178,26 +178,28 @@ def _is_free(spec: TensorSpec) -> bool:
     return not isinstance(first, int) and not _says_sequence(first)
 
 
-def _choose_batch(inputs: Sequence[TensorSpec], asked: int | None, overrides: Mapping[str, Shape]) -> int:
+def _choose_batch(inputs: Sequence[TensorSpec], batch_size: int | None, overrides: Mapping[str, Shape]) -> int:
     """The batch size: asked for, in the shapes that were given, fixed by the model, or 1."""
     axes = {spec.name: batch_axis(spec, inputs) for spec in inputs}
-    given = {
+    batches = {
         spec.name: overrides[spec.name][axis]
         for spec in inputs
         if spec.name in overrides and (axis := axes[spec.name]) is not None
     }
     fixed = fixed_batch(inputs)
-    batch = asked or next(iter(given.values()), None) or fixed or 1
+    batch = batch_size or next(iter(batches.values()), None) or fixed or 1
     for spec in inputs:
-        size = given.get(spec.name)
-        if size is not None and size != batch and (asked or (spec.dims and isinstance(spec.dims[0], int))):
-            said = f"the batch size is {batch}" if asked else f"'{next(iter(given))}' has a batch of {batch}"
-            raise BadInput(
-                f"The shape of the input '{spec.name}' has a batch of {size}, but {said}. Make them the same."
+        size = batches.get(spec.name)
+        if size is not None and size != batch and (batch_size or (spec.dims and isinstance(spec.dims[0], int))):
+            reason = (
+                f"the batch size is {batch}" if batch_size else f"'{next(iter(batches))}' has a batch of {batch}"
             )
-    if asked and asked != 1 and all(axis is None for axis in axes.values()) and inputs and not overrides:
+            raise BadInput(
+                f"The shape of the input '{spec.name}' has a batch of {size}, but {reason}. Make them the same."
+            )
+    if batch_size and batch_size != 1 and all(axis is None for axis in axes.values()) and inputs and not overrides:
         raise BadInput(
-            f"The model has no batch dimension, so a batch size of {asked} cannot be set. "
+            f"The model has no batch dimension, so a batch size of {batch_size} cannot be set. "
             "Leave the batch size out."
         )
     return batch
@@ -350,17 +352,17 @@ def _check_fit(spec: TensorSpec, shape: Shape, inputs: Sequence[TensorSpec]) -> 
     if len(shape) != len(spec.dims):
         raise BadInput(
             f"The shape {list(shape)} has {plural(len(shape), 'dimension')}, but the input '{spec.name}' has "
-            f"{len(spec.dims)}: {_shown(spec.dims)}."
+            f"{len(spec.dims)}: {_dims_text(spec.dims)}."
         )
     for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
         if isinstance(dim, int) and size != dim and axis != batch_axis(spec, inputs):
             raise BadInput(
                 f"The shape {list(shape)} does not fit the input '{spec.name}': the model fixes its dimensions "
-                f"as {_shown(spec.dims)}, so dimension {axis} must be {dim}."
+                f"as {_dims_text(spec.dims)}, so dimension {axis} must be {dim}."
             )
 
 
-def _shown(dims: Sequence[Dim]) -> str:
+def _dims_text(dims: Sequence[Dim]) -> str:
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in dims) + "]"
 
 

@@ -96,15 +96,15 @@ def _check_depth(proto: ModelProto) -> None:
 def _check_names(body: Body) -> None:
     """Every value is made once: by an input, a weight or a node. Weights may be defaults of inputs."""
     inputs = [value if isinstance(value, str) else value.name for value in body.input]
-    made = set(inputs)
-    if len(made) < len(inputs):
+    names_seen = set(inputs)
+    if len(names_seen) < len(inputs):
         raise Damaged("two of its inputs have the same name")
     if isinstance(body, GraphProto):
-        made.update(weight.name for weight in body.initializer)
+        names_seen.update(weight.name for weight in body.initializer)
     for name in (name for node in body.node for name in node.output if name):
-        if name in made:
+        if name in names_seen:
             raise Damaged(f"the value '{name}' is made twice")
-        made.add(name)
+        names_seen.add(name)
 
 
 def _check_tensor(tensor: TensorProto) -> None:
@@ -164,9 +164,9 @@ def _check_node(node: NodeProto, opsets: dict[str, int], functions: dict[_Key, F
     fewest = _fewest_inputs(node.op_type, opsets.get(domain, 0), domain)
     if len(node.input) < fewest:
         raise Damaged(f"its node {_called(node)} has {len(node.input)} inputs where its definition needs {fewest}")
-    given = {value.name: value for value in node.attribute}
+    attributes = {value.name: value for value in node.attribute}
     for name, kind, required in _attributes(node.op_type, opsets.get(domain, 0), domain):
-        value = given.get(name)
+        value = attributes.get(name)
         if value is None and required and kind == AttributeProto.GRAPH:
             raise Damaged(f"its node {_called(node)} lacks the graph '{name}'")
         # Old files do not write an attribute's type down.

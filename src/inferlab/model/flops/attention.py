@@ -80,9 +80,9 @@ def group_query(op: Operands) -> Count:
     if not heads or not kv_heads:
         raise Unknown("it does not say how many heads it has")
     size = width // heads if op.has(1) else width // (heads + 2 * kv_heads)
-    told = op.integers(6)
-    if told:
-        total = told[0]
+    scalars = op.integers(6)
+    if scalars:
+        total = scalars[0]
     elif len(op.outputs) > 1 and op.outputs[1] is not None and op.outputs[1].shape is not None:
         total = op.result(1)[2]
     else:

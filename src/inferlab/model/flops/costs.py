@@ -81,14 +81,14 @@ def torch_costs(
     return Costs(tuple(_node(index, node) for index, node in enumerate(nodes)))
 
 
-def _node(index: int, told: dict[str, Any]) -> NodeCost:
+def _node(index: int, record: dict[str, Any]) -> NodeCost:
     plain = {
-        key: value for key, value in told.items() if key not in ("kernel", "inputs", "outputs", "weight_shape")
+        key: value for key, value in record.items() if key not in ("kernel", "inputs", "outputs", "weight_shape")
     }
     return NodeCost(
         index=index,
-        inputs=tuple(told["inputs"]),
-        outputs=tuple(told["outputs"]),
-        weight_shape=tuple(told["weight_shape"]),
+        inputs=tuple(record["inputs"]),
+        outputs=tuple(record["outputs"]),
+        weight_shape=tuple(record["weight_shape"]),
         **plain,
     )

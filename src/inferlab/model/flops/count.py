@@ -79,9 +79,9 @@ def _check_reshapes(scope: Scope, shapes: Mapping[str, Shape]) -> None:
         if node.op_type == "Reshape" and node.input:
             before, after = scope.tensor(node.input[0]) or Tensor(), scope.tensor(node.output[0]) or Tensor()
             if before.elements is not None and after.elements not in (None, before.elements):
-                given = ", ".join(f"'{name}' {list(shape)}" for name, shape in shapes.items())
+                shapes_text = ", ".join(f"'{name}' {list(shape)}" for name, shape in shapes.items())
                 raise BadInput(
-                    f"The model does not run with inputs of the shapes {given}: it reshapes "
+                    f"The model does not run with inputs of the shapes {shapes_text}: it reshapes "
                     f"'{node.input[0]}' of {list(before.shape or ())} to {list(after.shape or ())}. "
                     "Give the shapes that it was exported with, or export it again with free dimensions."
                 )
@@ -186,8 +186,8 @@ def _branches(scope: Scope, node: NodeProto, bodies: list[list[Costed]]) -> list
     sums = [sum(node.flops or 0 for node, _ in body) for body in bodies]
     counts = int(sums[1] > sums[0])
     if taken:
-        wanted = "then_branch" if taken[0] else "else_branch"
-        counts = names.index(wanted) if wanted in names else counts
+        taken_branch = "then_branch" if taken[0] else "else_branch"
+        counts = names.index(taken_branch) if taken_branch in names else counts
     idle = _never if taken else _instead
     return [body if index == counts else [idle(node) for node in body] for index, body in enumerate(bodies)]
 

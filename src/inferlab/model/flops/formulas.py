@@ -128,16 +128,16 @@ def _scatter(index: int) -> Formula:
 
 def _ordering(op: Operands) -> Count:
     """TopK: each element passes through a heap of k; Unique: a sort."""
-    kept = op.result()[op.attribute("axis", -1)] if op.node.op_type == "TopK" else op.size()
-    return Count(op.size() * max(1, math.ceil(math.log2(max(2, kept)))))
+    size = op.result()[op.attribute("axis", -1)] if op.node.op_type == "TopK" else op.size()
+    return Count(op.size() * max(1, math.ceil(math.log2(max(2, size)))))
 
 
 def _transform(op: Operands) -> Count:
     """Fourier transforms: 5 n log2 n for each, the customary count."""
     axis = -2 if op.node.op_type in ("DFT", "STFT") else -1
     if op.node.op_type == "DFT":
-        told = op.integers(2)
-        axis = told[0] if told else op.attribute("axis", -2)
+        axes = op.integers(2)
+        axis = axes[0] if axes else op.attribute("axis", -2)
         length = max(op.shape(0)[axis], op.result()[axis])
     elif op.node.op_type == "STFT":
         window = op.shape(2) if op.has(2) else ()

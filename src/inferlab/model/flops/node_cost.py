@@ -54,8 +54,8 @@ def node_cost(scope: Scope, node: NodeProto, folded: bool, place: Place) -> Cost
     )
     if folded or place.rounds == 0:
         return replace(cost, flops=0, macs=0, read_bytes=0, write_bytes=0), ()
-    known = {name: scope.constant(name) for name in node.input if name}
-    constants = {name: constant for name, constant in known.items() if constant is not None}
+    constant_of = {name: scope.constant(name) for name in node.input if name}
+    constants = {name: constant for name, constant in constant_of.items() if constant is not None}
     read = {id(each): each for constant in constants.values() for each in constant.parameters}
     cost = _with_weight(cost, node, constants)
     cost = _with_bytes(cost, node, scope, constants, outputs)
@@ -192,10 +192,10 @@ def _dtype(
         return "int8"
     if kind == "DequantizeLinear":
         inputs = inputs[1:2]
-    known = [tensor.dtype for tensor in (*inputs, *outputs) if tensor is not None and tensor.dtype]
-    floats = [dtype for dtype in known if "float" in dtype]
-    numbers = [dtype for dtype in known if dtype != "bool"]
-    return next(iter(floats or numbers or known), "float32")
+    dtypes = [tensor.dtype for tensor in (*inputs, *outputs) if tensor is not None and tensor.dtype]
+    floats = [dtype for dtype in dtypes if "float" in dtype]
+    numbers = [dtype for dtype in dtypes if dtype != "bool"]
+    return next(iter(floats or numbers or dtypes), "float32")
 
 
 def _from_int8(scope: Scope, name: str) -> bool:

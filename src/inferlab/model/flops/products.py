@@ -106,12 +106,12 @@ def einsum(op: Operands) -> Count:
         for name, size in zip(names, shape, strict=True):
             sizes[name] = max(size, sizes.get(name, 1))
     if arrow:
-        kept = set(right.replace("...", "")) | {name for name in sizes if name.startswith(".")}
+        output_axes = set(right.replace("...", "")) | {name for name in sizes if name.startswith(".")}
     else:
         flat = [name for names in labels for name in names]
-        kept = {name for name in flat if name.startswith(".") or flat.count(name) == 1}
+        output_axes = {name for name in flat if name.startswith(".") or flat.count(name) == 1}
     total = math.prod(sizes.values())
-    sums = any(name not in kept for name in sizes)
+    sums = any(name not in output_axes for name in sizes)
     if len(terms) > 1 and sums:
         return Count(len(terms) * total, total)
     return Count((len(terms) - 1 + sums) * total)

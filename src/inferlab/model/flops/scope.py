@@ -84,16 +84,16 @@ class Scope:
     def learn(self, node: NodeProto, traced: NodeTrace) -> None:
         """Take over what a run showed of a node, where it was not known; outputs first, then inputs."""
         for names, tensors in ((node.output, traced.outputs), (node.input, traced.inputs)):
-            given = [name for name in names if name]
-            if len(given) != len(tensors):
+            tensor_names = [name for name in names if name]
+            if len(tensor_names) != len(tensors):
                 # Weights that the engine has packed for itself are missing from what it shows.
-                given = [name for name in given if self.constant(name) is None]
-            if len(given) != len(tensors):
+                tensor_names = [name for name in tensor_names if self.constant(name) is None]
+            if len(tensor_names) != len(tensors):
                 continue
-            for name, tensor in zip(given, tensors, strict=True):
-                known = self.tensor(name) or Tensor()
-                if known.shape is None:
-                    self._put(name, Tensor(known.dtype or tensor.dtype, tensor.shape))
+            for name, tensor in zip(tensor_names, tensors, strict=True):
+                before = self.tensor(name) or Tensor()
+                if before.shape is None:
+                    self._put(name, Tensor(before.dtype or tensor.dtype, tensor.shape))
 
     def integers(self, name: str) -> list[int]:
         """The whole numbers of a small value that constants and shapes decide; empty if there is none."""
@@ -120,9 +120,9 @@ class Scope:
         sources = [self.constant(name) for name in node.input if name]
         if not sources or None in sources or node.op_type in RANDOM or subgraphs(node):
             return False
-        known = [constant for constant in sources if constant is not None]
-        parameters = {id(each): each for constant in known for each in constant.parameters}
-        first = known[0] if node.op_type in _SAME_WEIGHT else Constant()
+        constants = [constant for constant in sources if constant is not None]
+        parameters = {id(each): each for constant in constants for each in constant.parameters}
+        first = constants[0] if node.op_type in _SAME_WEIGHT else Constant()
         same = first.same_values and node.op_type in SAME_VALUES
         for name in node.output:
             self._constants[name] = Constant(tuple(parameters.values()), first.weight, same)
@@ -137,8 +137,8 @@ class Scope:
     def _compute(self, name: str, depth: int) -> Array | None:
         if name in self._index.constants:
             tensor = self._index.constants[name]
-            known = is_number(tensor) and math.prod(tensor.dims) <= _FEW
-            return numpy_helper.to_array(tensor) if known else None
+            small = is_number(tensor) and math.prod(tensor.dims) <= _FEW
+            return numpy_helper.to_array(tensor) if small else None
         node = self._index.producers.get(name)
         if node is None:
             outside = name not in self.tensors and self._parent is not None
@@ -204,16 +204,16 @@ def refine(scope: Scope) -> bool:
 def _run(node: NodeProto, values: list[Any], opsets: Any) -> list[Array]:
     from onnx.reference import ReferenceEvaluator
 
-    given = {name: value for name, value in zip(node.input, values, strict=True) if name}
+    values_by_name = {name: value for name, value in zip(node.input, values, strict=True) if name}
     inputs = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in given.items()
+        for name, value in values_by_name.items()
     ]
     outputs = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output]
     graph = onnx.helper.make_graph([node], "counting", inputs, outputs)
     try:
         evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=list(opsets)))
-        return [np.asarray(output) for output in evaluator.run(None, given)]
+        return [np.asarray(output) for output in evaluator.run(None, values_by_name)]
     except Exception:  # what cannot be computed is not known
         return []
 
