@@ -119,14 +119,14 @@ class Saver:
             return
         from inferlab.store.formats import content_of, kind_of  # late: benchmarks need none of it
 
-        content, known = content_of(record), self.id
+        content, stored_id = content_of(record), self.id
         with self._saving():
-            if known:
-                self._store.replace_document(known, content, outcomes, keep)
+            if stored_id:
+                self._store.replace_document(stored_id, content, outcomes, keep)
             else:
                 kind = kind_of(record)
                 self.id = self._store.add_document(kind, title, content, outcomes, self._project_id, self._labels)
-        if not known:
+        if not stored_id:
             self._tell_id()
 
     def _tell_id(self) -> None:

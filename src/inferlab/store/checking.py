@@ -32,9 +32,10 @@ def problems(database: Database) -> Iterator[str]:
         if VERSION_TABLE not in tables:
             yield f"it is not marked as a store of inferlab: the table {VERSION_TABLE} is missing"
             return
-        found = [row["version_num"] for row in connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")]  # noqa: S608
-        if found != [f"{SCHEMA_VERSION:04}"]:
-            versions = " and ".join(map(str, found)) or "none"
+        stamps = connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608
+        numbers = [row["version_num"] for row in stamps]
+        if numbers != [f"{SCHEMA_VERSION:04}"]:
+            versions = " and ".join(map(str, numbers)) or "none"
             yield f"its tables are of version {versions}, this inferlab reads version {SCHEMA_VERSION:04}"
             return
         if missing := TABLES - tables:
@@ -119,10 +120,10 @@ def _job(row: Row) -> None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    found = parse_json(text)
-    if not isinstance(found, dict):
+    value = parse_json(text)
+    if not isinstance(value, dict):
         raise ValueError("its content is not an object")
-    return found
+    return value
 
 
 _CHECKS: dict[str, Callable[[Row], None]] = {

@@ -189,9 +189,9 @@ def insert(connection: Connection, table: str, values: Row) -> None:
     connection.rows(f"INSERT INTO {table} ({names}) VALUES ({marks})", **values)  # noqa: S608
 
 
-def among(name: str, wanted: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+def among(name: str, members: Sequence[Any]) -> tuple[str, dict[str, Any]]:
     """The condition that a column has one of these values, of which there is at least one; and the values."""
-    values = {f"among{index}": value for index, value in enumerate(wanted)}
+    values = {f"among{index}": value for index, value in enumerate(members)}
     return f"{name} IN ({', '.join(f':{mark}' for mark in values)})", values
 
 
@@ -201,14 +201,14 @@ _FOREIGN = ("no such table", "no such column", "has no column")
 
 def store_error(label: str, error: Exception, unreachable: bool) -> InferlabError:
     """A driver's error as one that says what happened to which store and what to do."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    reason = " ".join(str(error).split()) or type(error).__name__
     # PostgreSQL's own codes: lock not available, deadlock, disk full, read-only transaction or server.
     state = getattr(error, "sqlstate", None) or ""
-    low = said.lower()
+    low = reason.lower()
     # SQLite's own message can hold what is no UTF-8, out of a damaged file.
     if any(word in low for word in _DAMAGED) or isinstance(error, UnicodeError):
         return BadInput(
-            f"The store {label} is damaged or not an SQLite database ({said}). It was left as it is: move it "
+            f"The store {label} is damaged or not an SQLite database ({reason}). It was left as it is: move it "
             "away, then begin a new one or import an export."
         )
     if any(word in low for word in _FOREIGN) or state in ("42P01", "42703"):
@@ -229,19 +229,19 @@ def store_error(label: str, error: Exception, unreachable: bool) -> InferlabErro
     if "readonly" in low or state == "25006":
         return NotSaved(f"The store {label} cannot be written to. Change its permissions or name another store.")
     if "disk i/o error" in low:
-        return NotSaved(f"The disk of the store {label} reports an error ({said}). It may be full or failing.")
+        return NotSaved(f"The disk of the store {label} reports an error ({reason}). It may be full or failing.")
     if "unable to open" in low:
         return BadInput(
-            f"The store {label} cannot be opened ({said}). Check its permissions or name another store."
+            f"The store {label} cannot be opened ({reason}). Check its permissions or name another store."
         )
     if state == "42501":
-        return BadInput(f"The store {label} does not allow this ({said}). Ask its owner for the permission.")
+        return BadInput(f"The store {label} does not allow this ({reason}). Ask its owner for the permission.")
     if unreachable:
         return BadInput(
-            f"The store {label} cannot be reached ({said}). Check that the server runs, its address, "
+            f"The store {label} cannot be reached ({reason}). Check that the server runs, its address, "
             "user and password."
         )
-    return InferlabError(f"The store {label} reports a fault: {said}")
+    return InferlabError(f"The store {label} reports a fault: {reason}")
 
 
 class NoStore(BadInput):

@@ -60,8 +60,8 @@ class CellEntry:
     @property
     def ms_per_item(self) -> float:
         """The number by which cells are compared; infinite where it is not known."""
-        found = ms_per_item(self.cell.scenario, self.cell.batch_size, self.median_ms, self.items_per_sec)
-        return math.inf if found is None else found
+        time_ms = ms_per_item(self.cell.scenario, self.cell.batch_size, self.median_ms, self.items_per_sec)
+        return math.inf if time_ms is None else time_ms
 
 
 @dataclass(frozen=True, slots=True)

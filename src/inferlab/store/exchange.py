@@ -118,9 +118,9 @@ def opened(path: Path) -> Iterator[Iterator[bytes]]:
     except BadInput:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        said = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         raise BadInput(
-            f"{path} is not a complete file of inferlab export ({said}). Nothing was imported."
+            f"{path} is not a complete file of inferlab export ({reason}). Nothing was imported."
         ) from error
 
 
@@ -139,10 +139,10 @@ def _lines(file: Any, most_bytes: int) -> Iterator[bytes]:
 def announced(path: Path) -> int:
     """How many entries a file of ours has; refused where it is none or not whole."""
     with opened(path) as lines:
-        found = parse_json(next(lines))["entries"]
-        if type(found) is not int or found < 0:
-            raise ValueError(f"it announces {found!r:.40} entries")
-        return found
+        count = parse_json(next(lines))["entries"]
+        if type(count) is not int or count < 0:
+            raise ValueError(f"it announces {count!r:.40} entries")
+        return count
 
 
 def _check(lines: Iterator[bytes]) -> None:
@@ -208,14 +208,14 @@ def _check_entry(value: dict[str, Any]) -> None:
         restored(Model, value["content"]["model"])
     if value["content"].get("format") == GENERATION_RUNS:
         restored(GenerationSweep, value["content"])
-    for one in value["cells"]:
-        rows.texts(one, _CELL)
-        restored(Cell, one["content"])
-        if one["status"] not in PRECEDENCE:
-            raise ValueError(f"a cell cannot be {one['status']!r:.40}")
-        if one["failure"] is not None:
-            restored(Failure, one["failure"])
-        for measured in one["runs"]:
+    for cell in value["cells"]:
+        rows.texts(cell, _CELL)
+        restored(Cell, cell["content"])
+        if cell["status"] not in PRECEDENCE:
+            raise ValueError(f"a cell cannot be {cell['status']!r:.40}")
+        if cell["failure"] is not None:
+            restored(Failure, cell["failure"])
+        for measured in cell["runs"]:
             rows.texts(measured, ("started_at", "samples"))
             restored(Run, measured["content"], unpack(base64.b64decode(measured["samples"], validate=True)))
 
@@ -225,17 +225,17 @@ def _add(connection: Connection, value: dict[str, Any]) -> None:
     brief = brief_of(value["kind"], value["content"])
     labels = rows.labels_text(list((value.get("labels") or {}).items()))
     insert(connection, "entry", {**shared, "content": dumps(value["content"]), "brief": brief, "labels": labels})
-    for position, one in enumerate(value["cells"]):
+    for position, fields in enumerate(value["cells"]):
         cell = {
-            **{name: one[name] for name in _CELL},
+            **{name: fields[name] for name in _CELL},
             "entry_id": value["id"],
             "position": position,
-            "failure": None if one["failure"] is None else dumps(one["failure"]),
-            "content": dumps(one["content"]),
+            "failure": None if fields["failure"] is None else dumps(fields["failure"]),
+            "content": dumps(fields["content"]),
         }
         insert(connection, "cell", cell)
-    for row, one in zip(rows.cells(connection, value["id"]), value["cells"], strict=True):
-        for index, measured in enumerate(one["runs"]):
+    for row, fields in zip(rows.cells(connection, value["id"]), value["cells"], strict=True):
+        for index, measured in enumerate(fields["runs"]):
             run = {
                 "cell_row": row["row"],
                 "position": index,
@@ -244,5 +244,5 @@ def _add(connection: Connection, value: dict[str, Any]) -> None:
                 "samples": base64.b64decode(measured["samples"]),
             }
             insert(connection, "run", run)
-        if one["status"] != "pending":
+        if fields["status"] != "pending":
             rows.refresh(connection, row["row"])

@@ -118,23 +118,25 @@ def outcomes_of(comparison: Comparison) -> tuple[Outcome, ...]:
 
 def record_of(document: Document) -> Record:
     """The record that an entry holds; BadInput where it is of a format that this version does not read."""
-    known = str(document.content.get("format"))
-    kind = next((kind for kind, name in _FORMATS.items() if name == known), None)
+    format_name = str(document.content.get("format"))
+    kind = next((kind for kind, name in _FORMATS.items() if name == format_name), None)
     read: Callable[[Document], Any] | None = None
-    if known == COMPARISON:
+    if format_name == COMPARISON:
         read = _comparisons
     elif kind is None:
         from inferlab.store.older_formats import READERS  # late: few entries are as old
 
-        read = READERS.get(known)
+        read = READERS.get(format_name)
     if kind is None and read is None:
-        raise BadInput(f"{document.id} is a {document.kind} in a format that this version does not read: {known}.")
+        raise BadInput(
+            f"{document.id} is a {document.kind} in a format that this version does not read: {format_name}."
+        )
     try:
         record: Record
         if read is not None:
             record = read(document)
-        elif known in (PROFILE, OPTIMIZATION):
-            record = (PROFILES if known == PROFILE else VERSIONS).from_content(document.content, document.id)
+        elif format_name in (PROFILE, OPTIMIZATION):
+            record = (PROFILES if format_name == PROFILE else VERSIONS).from_content(document.content, document.id)
         else:
             assert kind is not None
             record = restored(kind, document.content)
@@ -177,15 +179,15 @@ class RecordFiles(Generic[R]):
     #: Refuses what nothing could have made; a ValueError says why.
     check: Callable[[R], None]
 
-    def from_content(self, found: Any, name: str) -> R:
+    def from_content(self, content: Any, name: str) -> R:
         """The record that was written so; refused where it is none, or where nothing could have made it."""
-        if not isinstance(found, Mapping):
+        if not isinstance(content, Mapping):
             raise BadInput(f"{name} is not a {self.noun}. {self._make}")
-        if found.get("format") != self.format:
-            told = found.get("format") or "no format"
-            raise BadInput(f"{name} is not a {self.noun} that this version reads ({told}).")
+        if content.get("format") != self.format:
+            other = content.get("format") or "no format"
+            raise BadInput(f"{name} is not a {self.noun} that this version reads ({other}).")
         try:
-            record = restored(self.kind, dict(found))
+            record = restored(self.kind, dict(content))
             self.check(record)
         except BadInput:
             raise
@@ -196,11 +198,11 @@ class RecordFiles(Generic[R]):
     def load(self, name: str) -> R:
         """Read a record from a file."""
         try:
-            found = parse_json(read_text(Path(name)))
+            content = parse_json(read_text(Path(name)))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise BadInput(f"{name} cannot be read as a {self.noun}: {reason}. {self._make}") from error
-        return self.from_content(found, name)
+        return self.from_content(content, name)
 
     @property
     def _make(self) -> str:
@@ -237,7 +239,7 @@ def _check_profile(profile: Profile) -> None:
 
 def _check_version(version: Optimization) -> None:
     """Refuse what no measurement gives, and what views divide by; a ValueError says why."""
-    if not all(one.ms > 0 and one.original_ms > 0 and one.speedup > 0 for one in version.measured):
+    if not all(row.ms > 0 and row.original_ms > 0 and row.speedup > 0 for row in version.measured):
         raise ValueError("a time is not more than 0")
 
 

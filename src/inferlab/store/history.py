@@ -42,36 +42,36 @@ def page(
     labels: Labels = (),
 ) -> list[Entry]:
     """The newest entries that fit, of those older than `before`."""
-    wanted, values = list[str](), dict[str, str]()
+    conditions, values = list[str](), dict[str, str]()
     if before is not None:
-        wanted.append("(created_at, id) < (SELECT created_at, id FROM entry WHERE id = :before)")
+        conditions.append("(created_at, id) < (SELECT created_at, id FROM entry WHERE id = :before)")
         values["before"] = before
     if model is not None:
-        wanted.append("(lower(title) LIKE lower(:part) ESCAPE '/' OR model_digest LIKE :beginning ESCAPE '/')")
+        conditions.append("(lower(title) LIKE lower(:part) ESCAPE '/' OR model_digest LIKE :beginning ESCAPE '/')")
         values |= {"part": f"%{_literal(model)}%", "beginning": f"{_literal(model)}%"}
     if engine is not None:
-        wanted.append(f"({_HAS.format('engine', 'engine')} OR {_SAYS.format('engines')})")
+        conditions.append(f"({_HAS.format('engine', 'engine')} OR {_SAYS.format('engines')})")
         values |= {"engine": engine, "engines": f'{{"engine":[%{_literal(dumps(engine))}%],"num_cores":%'}
     if status is not None:
         # As `Entry.status`: no cell has a status that goes before; what has no cells is done.
         sooner = PRECEDENCE[: PRECEDENCE.index(status)]
         names = (*sooner, status)
         has = {name: f"({_HAS.format('status', name)} OR {_SAYS.format(f'{name}_said')})" for name in names}
-        wanted += [f"NOT {has[one]}" for one in sooner]
-        wanted += [] if status == "done" else [has[status]]
+        conditions += [f"NOT {has[state]}" for state in sooner]
+        conditions += [] if status == "done" else [has[status]]
         values |= {name: name for name in names} | {f"{name}_said": f'%"statuses":[%"{name}"%]%' for name in names}
     if kinds:
         chosen, named = among("kind", kinds)
-        wanted.append(chosen)
+        conditions.append(chosen)
         values |= named
     for index, label in enumerate(labels):
         # Within a text the quotes would be escaped.
-        wanted.append(f"labels LIKE :label{index} ESCAPE '/'")
+        conditions.append(f"labels LIKE :label{index} ESCAPE '/'")
         values[f"label{index}"] = f"%{_literal(labels_text([label])[1:-1])}%"
     if project_id is not None:
-        wanted.append(OF_PROJECT)
+        conditions.append(OF_PROJECT)
         values["project"] = project_id
-    condition = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+    condition = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     rows = connection.rows(
         f"SELECT {_COLUMNS} FROM entry {condition} ORDER BY created_at DESC, id DESC LIMIT :limit",  # noqa: S608
         limit=limit,
@@ -110,15 +110,15 @@ def _literal(text: str) -> str:
 
 
 def _cells(connection: Connection, entry_ids: list[str]) -> dict[str, list[CellEntry]]:
-    found: dict[str, list[CellEntry]] = defaultdict(list)
+    cells: dict[str, list[CellEntry]] = defaultdict(list)
     if not entry_ids:
-        return found
+        return cells
     condition, values = among("entry_id", entry_ids)
     runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
     query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition} ORDER BY entry_id, position"  # noqa: S608
     for row in connection.rows(query, **values):
-        found[row["entry_id"]].append(cell_entry(row))
-    return found
+        cells[row["entry_id"]].append(cell_entry(row))
+    return cells
 
 
 def cell_entry(row: Row) -> CellEntry:

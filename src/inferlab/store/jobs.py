@@ -67,22 +67,22 @@ class Jobs:
     def cancel(self, job_id: str) -> QueuedJob:
         """Ask a running job to end, or take a waiting one out of the queue; what has ended stays as it is."""
         with self._database.writing() as connection:
-            found = _locked(connection, job_id)
-            if found.status == "queued":
+            job = _locked(connection, job_id)
+            if job.status == "queued":
                 _set(connection, job_id, status="cancelled", ended_at=rows.now(), cancel=True)
-            elif found.status == "running":
+            elif job.status == "running":
                 _set(connection, job_id, cancel=True)
-            return _found(connection, job_id)
+            return _get_job(connection, job_id)
 
     def resume(self, job_id: str) -> QueuedJob:
         """Put a job that was cut off at the end of the queue again."""
         with self._database.writing() as connection:
-            found = _locked(connection, job_id)
-            if found.status not in RESUMABLE:
-                raise Conflict(f"This job is {found.status}: only one that was cut off can go on.")
+            job = _locked(connection, job_id)
+            if job.status not in RESUMABLE:
+                raise Conflict(f"This job is {job.status}: only one that was cut off can go on.")
             fresh: Row = {"status": "queued", "queued_at": rows.now(), "ended_at": None, "cancel": False}
             _set(connection, job_id, **fresh, stage="", fraction=None, left_s=None, failure="")
-            return _found(connection, job_id)
+            return _get_job(connection, job_id)
 
     def remove(self, job_id: str) -> None:
         """Forget a job that has ended."""
@@ -94,7 +94,7 @@ class Jobs:
     def get(self, job_id: str) -> QueuedJob:
         """The job with this id, its log included."""
         with self._database.reading() as connection:
-            return _found(connection, job_id)
+            return _get_job(connection, job_id)
 
     def alive(self) -> list[QueuedJob]:
         """What is running and what waits, in the order of the queue."""
@@ -120,8 +120,8 @@ class Jobs:
         if not entry_ids:
             return {}
         condition, values = among("entry_id", entry_ids)
-        found = self._listed(f"{condition} ORDER BY queued_at, id", values)
-        return {str(one.entry_id): one for one in found}
+        jobs = self._listed(f"{condition} ORDER BY queued_at, id", values)
+        return {str(job.entry_id): job for job in jobs}
 
     # What the runner does.
 
@@ -134,7 +134,7 @@ class Jobs:
                 return None
             job_id = waiting[0]["id"]
             _set(connection, job_id, status="running", started_at=rows.now(), cancel=False)
-            return _found(connection, job_id)
+            return _get_job(connection, job_id)
 
     def report(self, job_id: str, progress: Progress, log: str | None = None) -> bool:
         """Say how far a running job is; tells whether it shall end. A log that is given replaces the older."""
@@ -147,9 +147,9 @@ class Jobs:
             if log is not None:
                 values["log"] = rows.safe(log[-_LONGEST_LOG:])
             _set(connection, job_id, **values)
-            found = connection.rows("SELECT cancel FROM job WHERE id = :id", id=job_id)
+            rows_of_job = connection.rows("SELECT cancel FROM job WHERE id = :id", id=job_id)
         # One that is gone, with its project, shall end too.
-        return not found or bool(found[0]["cancel"])
+        return not rows_of_job or bool(rows_of_job[0]["cancel"])
 
     def belongs(self, job_id: str, entry_id: str) -> None:
         """Say which entry a job makes."""
@@ -168,8 +168,8 @@ class Jobs:
         with self._database.writing() as connection:
             query = "SELECT id FROM job WHERE status = 'running' AND node = :node"
             running = connection.rows(query, node=rows.safe(node_name()))
-            for one in running:
-                _set(connection, one["id"], status="interrupted", ended_at=rows.now(), left_s=None)
+            for row in running:
+                _set(connection, row["id"], status="interrupted", ended_at=rows.now(), left_s=None)
         return len(running)
 
     def _listed(self, condition: str, values: Mapping[str, Any]) -> list[QueuedJob]:
@@ -184,14 +184,14 @@ def _set(connection: Connection, job_id: str, **values: Any) -> None:
 
 
 def _locked(connection: Connection, job_id: str) -> QueuedJob:
-    return _found(connection, job_id, connection.lock)
+    return _get_job(connection, job_id, connection.lock)
 
 
-def _found(connection: Connection, job_id: str, lock: str = "") -> QueuedJob:
-    found = connection.rows(f"SELECT * FROM job WHERE id = :id{lock}", id=job_id)  # noqa: S608
-    if not found:
+def _get_job(connection: Connection, job_id: str, lock: str = "") -> QueuedJob:
+    job_rows = connection.rows(f"SELECT * FROM job WHERE id = :id{lock}", id=job_id)  # noqa: S608
+    if not job_rows:
         raise NotThere(f"There is no job {job_id!r}.")
-    return _job(found[0])
+    return _job(job_rows[0])
 
 
 def _job(row: Row) -> QueuedJob:

@@ -93,7 +93,7 @@ def _capacity_1(document: Document) -> Capacity:
         curve=tuple(map(_rate_point_1, content["curve"])),
         stream_mode=content["stream_mode"],
         check=_check_1(content["output_check"]),
-        findings=tuple(Finding(one["code"], one["data"]) for one in content["findings"]),
+        findings=tuple(Finding(finding["code"], finding["data"]) for finding in content["findings"]),
         machine=restored(Machine, content["machine"]),
         versions=content["versions"],
         settings=content["engine_settings"],
@@ -208,8 +208,8 @@ def _fleet_recommendation_1(document: Document) -> FleetRecommendation:
     machines = tuple(map(_machine_recommendation_1, content["machines"]))
     objectives = [machine.recommendation.objective for machine in machines if machine.recommendation]
     about = content["objective"]
-    known = next(iter(objectives), None) if about else None
-    objective = known or (Objective(about["statistic"], 0.0, about["text"]) if about else None)
+    first = next(iter(objectives), None) if about else None
+    objective = first or (Objective(about["statistic"], 0.0, about["text"]) if about else None)
     return FleetRecommendation(_model_1(content["model"]), objective, machines, content["interrupted"])
 
 

@@ -51,7 +51,7 @@ class Projects:
     def get(self, project_id: str) -> Project:
         """The project with this id."""
         with self._database.reading() as connection:
-            return self._found(connection, project_id)
+            return self._get(connection, project_id)
 
     def has(self, project_id: str) -> bool:
         """Whether there is such a project."""
@@ -61,7 +61,7 @@ class Projects:
     def change(self, project_id: str, name: str, description: str, input_shapes: str | None = None) -> Project:
         """Give a project another name and description, and where they are given, other input shapes."""
         with self._database.writing() as connection:
-            before = self._found(connection, project_id)
+            before = self._get(connection, project_id)
             shapes = before.input_shapes if input_shapes is None else input_shapes
             connection.rows(
                 "UPDATE project SET name = :name, description = :description, content = :content, "
@@ -72,21 +72,21 @@ class Projects:
                 content=_content(before.model, shapes, before.generative),
                 now=rows.now(),
             )
-            return self._found(connection, project_id)
+            return self._get(connection, project_id)
 
     def remove(self, project_id: str) -> Project:
         """Remove a project with its jobs and all entries that were made in it."""
         with self._database.writing() as connection:
-            found = self._found(connection, project_id)
+            project = self._get(connection, project_id)
             for table in ("entry", "job"):
                 connection.rows(f"DELETE FROM {table} WHERE project_id = :id", id=project_id)  # noqa: S608
             connection.rows("DELETE FROM project WHERE id = :id", id=project_id)
-        return found
+        return project
 
     def take(self, project_id: str, entry_id: str) -> None:
         """Let an entry belong to a project."""
         with self._database.writing() as connection:
-            self._found(connection, project_id)
+            self._get(connection, project_id)
             connection.rows(
                 "UPDATE entry SET project_id = :project WHERE id = :id", id=entry_id, project=project_id
             )
@@ -106,12 +106,12 @@ class Projects:
     def lines(self) -> list[ProjectLine]:
         """All projects, the one that was active last first."""
         with self._database.reading() as connection:
-            found = connection.rows("SELECT * FROM project")
+            project_rows = connection.rows("SELECT * FROM project")
             counted = _counted(connection)
             best = _best(connection)
             generated = _best_tpot_ms(connection)
         lines = []
-        for row in found:
+        for row in project_rows:
             owners = (row["id"], row["model_digest"])
             kinds = _together([counted.get(owner, {}) for owner in owners])
             active = max([row["changed_at"], *(last for _, last in kinds.values())])
@@ -139,13 +139,13 @@ class Projects:
             return [(row["title"], row["entries"]) for row in connection.rows(query, kind=BENCHMARK, limit=limit)]
 
     @staticmethod
-    def _found(connection: Connection, project_id: str) -> Project:
-        found = connection.rows("SELECT * FROM project WHERE id = :id", id=project_id)
-        if not found:
+    def _get(connection: Connection, project_id: str) -> Project:
+        project_rows = connection.rows("SELECT * FROM project WHERE id = :id", id=project_id)
+        if not project_rows:
             raise NotThere(
                 f"There is no project {project_id!r}: it may have been deleted. See the list of projects."
             )
-        return _project(found[0])
+        return _project(project_rows[0])
 
 
 def _content(model: Model, input_shapes: str, generative: GenerativeModel | None) -> str:
@@ -176,19 +176,19 @@ def _counted(connection: Connection) -> dict[str, _Counts]:
         f"SELECT {_OWNER} AS owner, kind, count(*) AS entries, max(created_at) AS last "  # noqa: S608
         f"FROM entry GROUP BY {_OWNER}, kind"
     )
-    found: dict[str, _Counts] = {}
+    counts: dict[str, _Counts] = {}
     for row in connection.rows(query):
-        found.setdefault(row["owner"], {})[row["kind"]] = (row["entries"], row["last"])
-    return found
+        counts.setdefault(row["owner"], {})[row["kind"]] = (row["entries"], row["last"])
+    return counts
 
 
 def _together(parts: list[_Counts]) -> _Counts:
     """By kind, the counts of all of them."""
-    found: _Counts = {}
+    counts: _Counts = {}
     for kind, (entries, last) in (pair for part in parts for pair in part.items()):
-        before, latest = found.get(kind, (0, ""))
-        found[kind] = (before + entries, max(latest, last))
-    return found
+        before, latest = counts.get(kind, (0, ""))
+        counts[kind] = (before + entries, max(latest, last))
+    return counts
 
 
 def _best(connection: Connection) -> dict[str, CellEntry]:
@@ -208,8 +208,8 @@ def _best(connection: Connection) -> dict[str, CellEntry]:
         content = row["content"]
         if content not in fixed:
             fixed[content] = _scenario_and_batch(content)
-        known = fixed[content]
-        time_ms = known and headline.ms_per_item(*known, row["median_ms"], row["items_per_sec"])
+        cell = fixed[content]
+        time_ms = cell and headline.ms_per_item(*cell, row["median_ms"], row["items_per_sec"])
         if time_ms and time_ms < fastest.get(row["owner"], (math.inf, 0))[0]:
             fastest[row["owner"]] = time_ms, row["number"]
     if not fastest:
@@ -224,13 +224,13 @@ def _best(connection: Connection) -> dict[str, CellEntry]:
 def _best_tpot_ms(connection: Connection) -> dict[str, float]:
     """By owner, the lowest time per output token of generations whose tokens are right."""
     query = f"SELECT {_OWNER} AS owner, brief FROM entry WHERE kind = 'generation'"  # noqa: S608
-    found: dict[str, float] = {}
+    best: dict[str, float] = {}
     for row in connection.rows(query):
         brief = parse_json(row["brief"] or "{}")
         for time_ms, wrong in zip(brief.get("tpot_ms", ()), brief.get("wrong", ()), strict=False):
             if time_ms is not None and not wrong:
-                found[row["owner"]] = min(time_ms, found.get(row["owner"], math.inf))
-    return found
+                best[row["owner"]] = min(time_ms, best.get(row["owner"], math.inf))
+    return best
 
 
 def _scenario_and_batch(content: str) -> tuple[str, int] | None:

@@ -109,10 +109,10 @@ def labels_text(labels: Labels) -> str:
 
 def read_labels(stored: Any) -> dict[str, str]:
     """What `labels_text` wrote; a ValueError where it is something else."""
-    found = parse_json(stored) if stored else {}
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    labels = parse_json(stored) if stored else {}
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise ValueError("labels are names with texts")
-    return found
+    return labels
 
 
 def own_name() -> str:
@@ -317,13 +317,13 @@ def brief_of(kind: str, content: Content) -> str:
         "benchmark": _benchmark,
         "version": _version,
         "generation": _generation,
-        "generation-comparison": lambda found: _generation_cells(
-            found["arms"], found["agreements"], found["interrupted"]
+        "generation-comparison": lambda record: _generation_cells(
+            record["arms"], record["agreements"], record["interrupted"]
         ),
-        "generation-capacity": lambda found: _generation_cells(
-            [found["cell"]], [found["agreement"]], found["interrupted"]
+        "generation-capacity": lambda record: _generation_cells(
+            [record["cell"]], [record["agreement"]], record["interrupted"]
         ),
-        "generation-recommendation": lambda found: _generation(found["sweep"]),
+        "generation-recommendation": lambda record: _generation(record["sweep"]),
     }
     try:
         brief = makers[kind](content) if kind in makers else {}
@@ -346,7 +346,9 @@ def digest_of(content: Content) -> str:
 def _results(content: Content) -> list[Content]:
     """The comparisons of a document that holds several, or the only one."""
     several = content.get("results")
-    return [one for one in several if isinstance(one, Mapping)] if isinstance(several, list) else [content]
+    return (
+        [result for result in several if isinstance(result, Mapping)] if isinstance(several, list) else [content]
+    )
 
 
 def _models(comparison: Content) -> Any:
@@ -427,7 +429,7 @@ def _tpot_ms(runs: Sequence[Content]) -> float | None:
     """The time per output token of a cell, as its summary has it; None where nothing was decoded."""
     logs = []
     for run in runs:
-        times = [one["token_ns"] for each in run["repetitions"] for one in each["sequences"]]
+        times = [sequence["token_ns"] for each in run["repetitions"] for sequence in each["sequences"]]
         each_ms = [(ns[-1] - ns[0]) / (len(ns) - 1) / 1e6 for ns in times if len(ns) > 1]
         if not each_ms or statistics.median(each_ms) <= 0:
             return None
@@ -436,14 +438,14 @@ def _tpot_ms(runs: Sequence[Content]) -> float | None:
 
 
 def _version(content: Content) -> dict[str, Any]:
-    recipe, made = content["recipe"], content["optimized"]
+    recipe, optimized = content["recipe"], content["optimized"]
     return {
         "name": content["name"],
-        "optimized": {name: made[name] for name in _VERSION},
+        "optimized": {name: optimized[name] for name in _VERSION},
         "pattern": (recipe.get("pruning") or {}).get("pattern", ""),
         "scheme": (recipe.get("quantization") or {}).get("scheme", ""),
         "distance": content["distance"],
-        "measured": [{name: one[name] for name in MEASURED} for one in content["measured"]],
+        "measured": [{name: layer[name] for name in MEASURED} for layer in content["measured"]],
         "interrupted": bool(content.get("interrupted")),
         "problems": list(content.get("problems") or ()),
     }

@@ -85,10 +85,10 @@ class SQLite(Database):
 
     def faults(self, connection: Connection) -> list[str]:
         """What SQLite finds wrong with its file and with references between tables."""
-        found = [row["integrity_check"] for row in connection.rows("PRAGMA integrity_check")]
+        messages = [row["integrity_check"] for row in connection.rows("PRAGMA integrity_check")]
         lost = connection.rows("PRAGMA foreign_key_check")
         return [
-            *(f"the file is damaged: {one}" for one in found if one != "ok"),
+            *(f"the file is damaged: {message}" for message in messages if message != "ok"),
             *(f"{row['table']} {row['rowid']} refers to a missing {row['parent']}" for row in lost),
         ]
 
@@ -104,8 +104,8 @@ class SQLite(Database):
             with self.explained(), tempfile.TemporaryDirectory(dir=path.parent, prefix=".inferlab-") as folder:
                 copy = Path(folder) / "copy.db"
                 self._copy(copy)
-                with copy.open("rb") as made:
-                    os.fsync(made.fileno())
+                with copy.open("rb") as file:
+                    os.fsync(file.fileno())
                 # Unlike a rename, a link does not replace what has come there meanwhile.
                 path.hardlink_to(copy)
         except FileExistsError as error:
@@ -116,22 +116,22 @@ class SQLite(Database):
     def _copy(self, path: Path) -> None:
         with (
             contextlib.closing(self._connect_to_read()) as connection,
-            contextlib.closing(sqlite3.connect(path)) as made,
+            contextlib.closing(sqlite3.connect(path)) as target,
         ):
-            connection.backup(made)
+            connection.backup(target)
             # In one file: the copy of a store with a write-ahead log would want one too.
-            made.execute("PRAGMA journal_mode = DELETE")
+            target.execute("PRAGMA journal_mode = DELETE")
 
     def tables(self, connection: Connection) -> set[str]:
         """The names of all tables but SQLite's own; a file with statements of somebody else's is refused."""
-        found = connection.rows("SELECT type, name FROM sqlite_master WHERE type <> 'index'")
-        for row in found:
+        objects = connection.rows("SELECT type, name FROM sqlite_master WHERE type <> 'index'")
+        for row in objects:
             if row["type"] != "table":
                 raise BadInput(
                     f"{self.label} is not a store as inferlab makes it: it has the {row['type']} {row['name']!r}, "
                     "which could change or hide what is saved. Name another store."
                 )
-        return {row["name"] for row in found if not row["name"].startswith("sqlite_")}
+        return {row["name"] for row in objects if not row["name"].startswith("sqlite_")}
 
     def shrink(self) -> None:
         """Make the file smaller, if no other program is in the way."""

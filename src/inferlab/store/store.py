@@ -105,7 +105,7 @@ class Store:
         cell_id: str,
         status: Status,
         failure: Failure | None = None,
-        known: Outcome | None = None,
+        outcome: Outcome | None = None,
     ) -> None:
         """Say what became of a cell, and cache the numbers that the history shows of it.
 
@@ -119,10 +119,10 @@ class Store:
                 status=status,
                 failure=None if failure is None else dumps(failure),
             )
-            if known is None:
+            if outcome is None:
                 rows.refresh(connection, row)
             else:
-                rows.keep_numbers(connection, row, known.cell, known.runs)
+                rows.keep_numbers(connection, row, outcome.cell, outcome.runs)
 
     def reopen(self, benchmark_id: str) -> str:
         """Let a benchmark that was cut off go on; returns its whole id.
@@ -130,15 +130,15 @@ class Store:
         What was cancelled, or lost with its machine, is pending again, without the runs that were cut short.
         """
         with self._database.writing() as connection:
-            found = rows.find_id(connection, benchmark_id, self.name)
-            for cell in rows.cells(connection, found):
+            full_id = rows.find_id(connection, benchmark_id, self.name)
+            for cell in rows.cells(connection, full_id):
                 lost = (cell["failure"] or "").startswith(rows.LOST)
                 if cell["status"] in ("cancelled", "pending") or lost:
                     rows.drop_cut_runs(connection, cell["row"])
                     connection.rows(
                         "UPDATE cell SET status = 'pending', failure = NULL WHERE cell.row = :row", row=cell["row"]
                     )
-        return found
+        return full_id
 
     def last_unfinished(self) -> str | None:
         """The id of the newest benchmark with cells that were not measured, if there is one."""
@@ -180,54 +180,56 @@ class Store:
         It keeps its name. Of the cells that it had, only the first `keep` stay where that is given.
         """
         with self._database.writing() as connection:
-            found = rows.find_id(connection, entry_id, self.name)
-            (before,) = connection.rows("SELECT kind, brief FROM entry WHERE id = :id", id=found)
+            full_id = rows.find_id(connection, entry_id, self.name)
+            (before,) = connection.rows("SELECT kind, brief FROM entry WHERE id = :id", id=full_id)
             if before["kind"] == BENCHMARK:
                 raise InferlabError("A benchmark is saved run by run, not as a document.")
             content = _with_names(before["kind"], content, parse_json(before["brief"] or "{}"))
             connection.rows(
                 "UPDATE entry SET content = :content, brief = :brief, model_digest = :digest WHERE id = :id",
-                id=found,
+                id=full_id,
                 content=dumps(content),
                 brief=brief_of(before["kind"], content),
                 digest=digest_of(content),
             )
             if keep is not None:
-                connection.rows("DELETE FROM cell WHERE entry_id = :id AND position >= :keep", id=found, keep=keep)
-            _add_outcomes(connection, found, outcomes)
+                connection.rows(
+                    "DELETE FROM cell WHERE entry_id = :id AND position >= :keep", id=full_id, keep=keep
+                )
+            _add_outcomes(connection, full_id, outcomes)
 
     def note(self, entry_id: str, text: str) -> None:
         """Write a note beside an entry, in place of the one it had."""
         with self._database.writing() as connection:
-            found = rows.find_id(connection, entry_id, self.name)
-            connection.rows("UPDATE entry SET note = :note WHERE id = :id", id=found, note=rows.safe(text))
+            full_id = rows.find_id(connection, entry_id, self.name)
+            connection.rows("UPDATE entry SET note = :note WHERE id = :id", id=full_id, note=rows.safe(text))
 
     def rename(self, entry_id: str, name: str) -> None:
         """Call an entry something else; the projects that show it are changed by that."""
         with self._database.writing() as connection:
-            found = rows.find_id(connection, entry_id, self.name)
-            (row,) = connection.rows("SELECT kind, content FROM entry WHERE id = :id", id=found)
+            full_id = rows.find_id(connection, entry_id, self.name)
+            (row,) = connection.rows("SELECT kind, content FROM entry WHERE id = :id", id=full_id)
             named = {"name": rows.safe(name)}
             content = _with_names(row["kind"], parse_json(row["content"]), dict.fromkeys(_PARTS, named) | named)
             connection.rows(
                 "UPDATE entry SET content = :content, brief = :brief WHERE id = :id",
-                id=found,
+                id=full_id,
                 content=dumps(content),
                 brief=brief_of(row["kind"], content),
             )
             connection.rows(
                 "UPDATE project SET changed_at = :now WHERE id = (SELECT project_id FROM entry WHERE id = :id) OR "
                 "model_digest = (SELECT model_digest FROM entry WHERE id = :id AND project_id IS NULL)",
-                id=found,
+                id=full_id,
                 now=rows.now(),
             )
 
     def remove(self, entry_id: str) -> str:
         """Remove an entry and all its runs; returns its whole id."""
         with self._database.writing() as connection:
-            found = rows.find_id(connection, entry_id, self.name)
-            rows.remove_entry(connection, found)
-        return found
+            full_id = rows.find_id(connection, entry_id, self.name)
+            rows.remove_entry(connection, full_id)
+        return full_id
 
     def prune(
         self, keep: int | None = None, older_than_days: float | None = None, dry_run: bool = False
@@ -243,10 +245,10 @@ class Store:
         limit = None if older_than_days is None else datetime.now(UTC) - timedelta(days=older_than_days)
         with self._database.writing() if not dry_run else self._database.reading() as connection:
             old = rows.newest_first(connection)[keep or 0 :]
-            gone = [one for one, created_at in old if limit is None or created_at < rows.stamp(limit)]
+            gone = [entry_id for entry_id, created_at in old if limit is None or created_at < rows.stamp(limit)]
             if not dry_run:
-                for one in gone:
-                    rows.remove_entry(connection, one)
+                for entry_id in gone:
+                    rows.remove_entry(connection, entry_id)
         if gone and not dry_run:
             self._database.shrink()
         return gone
@@ -255,11 +257,11 @@ class Store:
         """Make the cached numbers of all finished cells again; returns how many cells have some."""
         with self._database.reading() as connection:
             finished = connection.rows("SELECT cell.row FROM cell WHERE status <> 'pending'")
-        made = 0
+        count = 0
         for cell in finished:
             with self._database.writing() as connection:
-                made += rows.refresh(connection, cell["row"])
-        return made
+                count += rows.refresh(connection, cell["row"])
+        return count
 
     def import_file(self, path: Path) -> list[str]:
         """Take in what `export` wrote, all of it or nothing; returns the ids that were new."""
@@ -273,20 +275,20 @@ class Store:
     def get(self, entry_id: str) -> Stored | Document:
         """The benchmark or document with this id, as it was saved."""
         with self._database.reading() as connection, self._sound():
-            found = rows.find_id(connection, entry_id, self.name)
-            row = rows.entry(connection, found)
+            full_id = rows.find_id(connection, entry_id, self.name)
+            row = rows.entry(connection, full_id)
             assert row is not None
             rows.texts(row, ("content", "created_at", "inferlab_version", "node", "note", "kind", "title"))
             content = parse_json(row["content"])
             if not isinstance(content, dict):
-                raise ValueError(f"the content of {found} is not an object")
-            common = (found, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
-            outcomes = tuple(_outcome(connection, cell) for cell in rows.cells(connection, found))
+                raise ValueError(f"the content of {full_id} is not an object")
+            common = (full_id, rows.moment(row["created_at"]), row["inferlab_version"], row["node"], row["note"])
+            outcomes = tuple(_outcome(connection, cell) for cell in rows.cells(connection, full_id))
             labels = rows.read_labels(row["labels"])
             if row["kind"] != BENCHMARK:
                 return Document(*common, row["kind"], row["title"], content, row["project_id"], outcomes, labels)
             plan, model = restored(Plan, content["plan"]), restored(Model, content["model"])
-            benchmark = Benchmark(plan, model, outcomes, found)
+            benchmark = Benchmark(plan, model, outcomes, full_id)
             return Stored(*common, benchmark, row["project_id"], content.get("against"), labels)
 
     def has(self, entry_id: str) -> bool:
@@ -300,8 +302,8 @@ class Store:
     def unfinished(self, benchmark_id: str) -> list[str]:
         """The ids of the cells that are still pending; some may have runs already."""
         with self._database.reading() as connection:
-            found = rows.find_id(connection, benchmark_id, self.name)
-            return [cell["cell_id"] for cell in rows.cells(connection, found) if cell["status"] == "pending"]
+            full_id = rows.find_id(connection, benchmark_id, self.name)
+            return [cell["cell_id"] for cell in rows.cells(connection, full_id) if cell["status"] == "pending"]
 
     def history(
         self,
@@ -340,20 +342,20 @@ class Store:
         """What the entries with these ids are called, each once; those that cannot be read in full as well."""
         query = "SELECT id, created_at, kind, title, note FROM entry WHERE id = :id"
         with self._database.reading() as connection, self._sound():
-            wanted = dict.fromkeys(rows.find_id(connection, one, self.name) for one in ids)
-            found = [row for one in wanted for row in connection.rows(query, id=one)]
-            for row in found:
+            full_ids = dict.fromkeys(rows.find_id(connection, entry_id, self.name) for entry_id in ids)
+            heading_rows = [row for full_id in full_ids for row in connection.rows(query, id=full_id)]
+            for row in heading_rows:
                 rows.texts(row, row)
-            return [Heading(**{**row, "created_at": rows.moment(row["created_at"])}) for row in found]
+            return [Heading(**{**row, "created_at": rows.moment(row["created_at"])}) for row in heading_rows]
 
     def export(self, ids: Sequence[str] | None = None) -> Iterator[bytes]:
         """The lines of a file that `import_file` takes in again, of these entries or of all."""
         with self._database.reading() as connection:
             if ids is None:
-                wanted = [one for one, _ in reversed(rows.newest_first(connection))]
+                chosen_ids = [entry_id for entry_id, _ in reversed(rows.newest_first(connection))]
             else:
-                wanted = list(dict.fromkeys(rows.find_id(connection, one, self.name) for one in ids))
-        return self._lines(wanted)
+                chosen_ids = list(dict.fromkeys(rows.find_id(connection, entry_id, self.name) for entry_id in ids))
+        return self._lines(chosen_ids)
 
     def _lines(self, ids: Sequence[str]) -> Iterator[bytes]:
         from inferlab.store import exchange
@@ -369,9 +371,9 @@ class Store:
         except InferlabError:
             raise
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-            said = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             raise BadInput(
-                f"The store {self.name} holds something that cannot be read: {said}. "
+                f"The store {self.name} holds something that cannot be read: {reason}. "
                 "List all that is: inferlab store check"
             ) from error
 

@@ -12,5 +12,5 @@ _WRONG = '%"check":{"status":"mismatch"%'
 def upgrade(execute: Callable[..., list[dict[str, Any]]], dialect: str) -> None:
     """Add the column, and fill it for cells that are finished."""
     execute("ALTER TABLE cell ADD COLUMN cached_wrong BOOLEAN")
-    found = "SELECT 1 FROM run WHERE run.cell_row = cell.row AND run.content LIKE :wrong"
-    execute(f"UPDATE cell SET cached_wrong = EXISTS ({found}) WHERE status <> 'pending'", wrong=_WRONG)  # noqa: S608
+    wrong_runs = "SELECT 1 FROM run WHERE run.cell_row = cell.row AND run.content LIKE :wrong"
+    execute(f"UPDATE cell SET cached_wrong = EXISTS ({wrong_runs}) WHERE status <> 'pending'", wrong=_WRONG)  # noqa: S608
