@@ -64,6 +64,6 @@ def chart(
 
 
 def _check(x: str | None, y: str | None) -> None:
-    for name, value, known in (("x", x, X), ("y", y, MEASURES)):
-        if value is not None and value not in known:
-            raise BadInput(f"{name} is one of {', '.join(known)}, not {value!r}.")
+    for name, value, names in (("x", x, X), ("y", y, MEASURES)):
+        if value is not None and value not in names:
+            raise BadInput(f"{name} is one of {', '.join(names)}, not {value!r}.")

@@ -43,11 +43,11 @@ def iterations(arms: Sequence[tuple[str, Outcome]], most_dots: int = _MOST_DOTS)
 
     An arm without any iteration is left out.
     """
-    shown = [(place, *arm) for place, arm in enumerate(arms) if timeline.measured(arm[1])]
-    tracks = timeline.tracks([outcome for _, _, outcome in shown])
+    measured = [(place, *arm) for place, arm in enumerate(arms) if timeline.measured(arm[1])]
+    tracks = timeline.tracks([outcome for _, _, outcome in measured])
     drawn = [
         _Arm(shortened(name, _LONGEST_NAME), track, *(_OTHER if place else _FIRST))
-        for (place, name, _), track in zip(shown, tracks, strict=True)
+        for (place, name, _), track in zip(measured, tracks, strict=True)
     ]
     kind, area = timeline.scale(tracks)
     texts = [f"median {track.median_ms:.4g} ms" for track in tracks]
@@ -57,10 +57,10 @@ def iterations(arms: Sequence[tuple[str, Outcome]], most_dots: int = _MOST_DOTS)
         area,
         frame.compact_plot_height(HEIGHT, len(below)),
     )
-    what = "request" if all(outcome.cell.scenario == "server" for _, _, outcome in shown) else "batch"
+    what = "request" if all(outcome.cell.scenario == "server" for _, _, outcome in measured) else "batch"
     traces = [
-        timeline.dots(one.track, one.color, most_dots // len(drawn)) | {"name": frame.safe(one.name)}
-        for one in drawn
+        timeline.dots(arm.track, arm.color, most_dots // len(drawn)) | {"name": frame.safe(arm.name)}
+        for arm in drawn
     ]
     figure = frame.made(
         traces[::-1],  # the first lies above the others
@@ -71,29 +71,29 @@ def iterations(arms: Sequence[tuple[str, Outcome]], most_dots: int = _MOST_DOTS)
         margin={"r": 16 + frame.width(texts)},
         showlegend=len(arms) > 1,
         legend=frame.legend_above() | {"traceorder": "reversed"},
-        annotations=frame.beside(texts, places, [one.color for one in drawn]),
+        annotations=frame.beside(texts, places, [arm.color for arm in drawn]),
         shapes=[
-            *(shade for one in drawn for shade in timeline.shades(one.track, _shade(one, drawn))),
+            *(shade for arm in drawn for shade in timeline.shades(arm.track, _shade(arm, drawn))),
             *timeline.walls(tracks),
-            *(frame.level(one.track.median_ms, one.color) for one in drawn),
+            *(frame.level(arm.track.median_ms, arm.color) for arm in drawn),
         ],
     )
     return frame.compact(figure, HEIGHT)
 
 
-def _shade(one: _Arm, drawn: Sequence[_Arm]) -> str:
-    return one.shade if len(drawn) > 1 else timeline.SHADE
+def _shade(arm: _Arm, drawn: Sequence[_Arm]) -> str:
+    return arm.shade if len(drawn) > 1 else timeline.SHADE
 
 
 def _below(drawn: Sequence[_Arm]) -> list[str]:
     """The title of the time axis, which tells what lines and shades mean."""
     items = ["measuring time (s)"]
-    if len(timeline.begins([one.track for one in drawn])) > 1:
+    if len(timeline.begins([arm.track for arm in drawn])) > 1:
         items.append("dotted: fresh processes")
-    for one in drawn:
-        if one.track.disturbed:
-            whose = f"shaded {one.shade_name}: {one.name}" if len(drawn) > 1 else "shaded:"
-            items.append(f"{whose} disturbed by {timeline.causes(one.track)}")
+    for arm in drawn:
+        if arm.track.disturbed:
+            whose = f"shaded {arm.shade_name}: {arm.name}" if len(drawn) > 1 else "shaded:"
+            items.append(f"{whose} disturbed by {timeline.causes(arm.track)}")
     return frame.wrapped(items, _LINE_WIDTH)
 
 
@@ -114,20 +114,21 @@ def best_and_worst(points: Sequence[Point]) -> tuple[Point, Point] | None:
     right = [
         point for point in points if point.status == "done" and not point.wrong and point.ms_per_item is not None
     ]
-    ranked = sorted(right, key=lambda one: one.ms_per_item or 0.0)
+    ranked = sorted(right, key=lambda point: point.ms_per_item or 0.0)
     return (ranked[0], ranked[-1]) if ranked else None
 
 
 def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
     chosen, *others = ([*_lines(name, points, axis)] for name, points in arms)
     lines = [*chosen, *(line for arm in others for line in arm)]
-    shown = [point for line in lines for point in line.points]
-    if not shown:
+    plotted = [point for line in lines for point in line.points]
+    if not plotted:
         raise BadInput("There is nothing to draw: no cell of these was measured.")
     kind, area = frame.span(
-        [one.ms_per_item or 0.0 for one in shown], [end for one in shown for end in one.ends(_MEASURE) or ()]
+        [point.ms_per_item or 0.0 for point in plotted],
+        [end for point in plotted for end in point.ends(_MEASURE) or ()],
     )
-    along = sweeps.x_axis(sorted({getattr(one, axis) for one in shown}))
+    along = sweeps.x_axis(sorted({getattr(point, axis) for point in plotted}))
     # The legend is in this order; the chart is drawn the other way round, so that the first lies above.
     first = chosen[:1]
     traces = [sweeps.line(line, axis, _MEASURE, True, 0) for line in first]
@@ -141,7 +142,7 @@ def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
         (),
         {**along, "title": sweeps.AXES[axis].axis},
         {"type": kind, "range": area, "title": _titled("ms per item", kind)},
-        showlegend=len(arms) > 1 or len(traces) > 1 or any(one.wrong for one in shown),
+        showlegend=len(arms) > 1 or len(traces) > 1 or any(point.wrong for point in plotted),
         legend=frame.legend_above(),
     )
     return frame.compact(figure, HEIGHT)
@@ -150,19 +151,21 @@ def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
 def _lines(name: str, points: Sequence[Point], axis: str) -> Iterator[Series]:
     """The lines of one arm: a single one unless something else varies in it."""
     short = shortened(name, _LONGEST_NAME)
-    shown = [point for point in points if point.ms_per_item is not None and getattr(point, axis) is not None]
-    for one in series(shown, axis):
-        yield replace(one, label=", ".join(filter(None, (short, one.label))) or one.points[0].engine)
+    plotted = [point for point in points if point.ms_per_item is not None and getattr(point, axis) is not None]
+    for curve in series(plotted, axis):
+        yield replace(curve, label=", ".join(filter(None, (short, curve.label))) or curve.points[0].engine)
 
 
 def _best(line: Series, axis: str) -> Iterator[dict[str, Any]]:
     """A ring around the best point of a line of several."""
-    found = best_and_worst(line.points)
-    if found is None or found[0] is found[1]:
+    extremes = best_and_worst(line.points)
+    if extremes is None or extremes[0] is extremes[1]:
         return
     edge = {"width": 2, "color": frame.ACCENT}
     ring = {"symbol": "circle-open", "size": 16, "color": frame.ACCENT, "line": edge}
-    yield frame.scatter("markers", [getattr(found[0], axis)], [found[0].ms_per_item], name="best", marker=ring)
+    yield frame.scatter(
+        "markers", [getattr(extremes[0], axis)], [extremes[0].ms_per_item], name="best", marker=ring
+    )
 
 
 def _titled(text: str, kind: str) -> str:

@@ -143,8 +143,8 @@ def _log_ticks(area: Sequence[float]) -> dict[str, Any]:
     decades = range(math.floor(area[0]), math.ceil(area[1]) + 1)
     digits = (1, 2, 5) if area[1] - area[0] < _MOST_DECADES else (1,)
     values = [digit * 10.0**decade for decade in decades for digit in digits]
-    shown = [value for value in values if area[0] <= math.log10(value) <= area[1]]
-    return {"tickvals": shown, "ticktext": [f"{value:.12g}" for value in shown]}
+    ticks = [value for value in values if area[0] <= math.log10(value) <= area[1]]
+    return {"tickvals": ticks, "ticktext": [f"{value:.12g}" for value in ticks]}
 
 
 def wrapped(items: Sequence[str], width: int = _SUBTITLE_WIDTH) -> list[str]:
@@ -206,8 +206,8 @@ def scatter(
     mode: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str] | None = None, **more: Any
 ) -> dict[str, Any]:
     """A trace of marks, lines or texts, and what those read who point at them; None: nothing."""
-    told = {"hoverinfo": "skip"} if hover is None else {"hoverinfo": "text", "hovertext": list(hover)}
-    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), **told, **more}
+    hovering = {"hoverinfo": "skip"} if hover is None else {"hoverinfo": "text", "hovertext": list(hover)}
+    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), **hovering, **more}
 
 
 def error_bars(
@@ -280,8 +280,8 @@ def spread(places: Sequence[float], area: Sequence[float], pixels: float) -> lis
     # Half a label below the end: beyond it, be it by a rounding error, a label is not drawn.
     top = high - (len(places) - 0.5) * gap
     settled = [max(low, min(top, statistics.fmean(group))) for group in groups for _ in group]
-    found = dict(zip(order, settled, strict=True))
-    return [found[index] + order.index(index) * gap for index in range(len(places))]
+    settled_at = dict(zip(order, settled, strict=True))
+    return [settled_at[index] + order.index(index) * gap for index in range(len(places))]
 
 
 def height_for(labels: int, subtitle: Sequence[str]) -> int:
@@ -320,7 +320,7 @@ def outline(x: Sequence[float], y: Sequence[float | None], color: str, bottom: f
     return scatter(
         "lines",
         x,
-        [bottom if one is None else one for one in y],
+        [bottom if value is None else value for value in y],
         line={"shape": "hvh", "width": 1, "color": color},
         fill="tozeroy",
         fillcolor=color,

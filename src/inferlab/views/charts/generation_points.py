@@ -62,13 +62,13 @@ class GenerationPoint:
 
     def value(self, measure: str) -> float | None:
         """The number that is drawn."""
-        known = self.numbers.get(measure)
-        return None if known is None else known[0]
+        number = self.numbers.get(measure)
+        return None if number is None else number[0]
 
     def ends(self, measure: str) -> tuple[float, float] | None:
         """Its interval."""
-        known = self.numbers.get(measure)
-        return None if known is None else known[1]
+        number = self.numbers.get(measure)
+        return None if number is None else number[1]
 
 
 def points_of(sweep: GenerationSweep) -> list[GenerationPoint]:
@@ -76,12 +76,12 @@ def points_of(sweep: GenerationSweep) -> list[GenerationPoint]:
     return points_of_file(content(sweep), sweep.id)
 
 
-def points_of_capacity(found: GenerationCapacity) -> list[GenerationPoint]:
+def points_of_capacity(capacity: GenerationCapacity) -> list[GenerationPoint]:
     """The curve of a capacity: the median and the 90th percentile of the time to the first token at each rate."""
-    cell = found.cell
+    cell = capacity.cell
     return [
         GenerationPoint(
-            model=found.model.source,
+            model=capacity.model.source,
             engine=f"{cell.engine}, p{percent:g}",
             version="",
             num_cores=cell.num_cores,
@@ -94,12 +94,12 @@ def points_of_capacity(found: GenerationCapacity) -> list[GenerationPoint]:
             engine_options=", ".join(f"{name}={value}" for name, value in cell.engine_options),
             status="done",
             failure="",
-            wrong=found.agreement.status == "mismatch",
+            wrong=capacity.agreement.status == "mismatch",
             numbers={"ttft_ms": (value, None)},
-            origin=found.id,
+            origin=capacity.id,
         )
         for percent in (50.0, 90.0)
-        for point in found.curve
+        for point in capacity.curve
         if (value := point.ttft_percentiles_ms.get(percent)) is not None
     ]
 
@@ -108,7 +108,7 @@ def points_of_file(values: Mapping[str, Any], origin: str = "") -> list[Generati
     """The points of what a JSON file of a generation holds."""
     try:
         model = str(values["model"]["source"])
-        return [_point(one, model, origin) for one in values["results"]]
+        return [_point(result, model, origin) for result in values["results"]]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadInput(f"{origin or 'This file'} is damaged: its results cannot be read ({error}).") from None
 
@@ -181,7 +181,7 @@ def lines(points: Sequence[GenerationPoint], axis: str) -> list[Line]:
 
 
 def _along(axis: str) -> Any:
-    return lambda one: getattr(one, axis) or 0
+    return lambda point: getattr(point, axis) or 0
 
 
 def labels(points: Sequence[GenerationPoint]) -> list[str]:
@@ -204,8 +204,8 @@ def common(points: Sequence[GenerationPoint], axis: str | None = None) -> list[s
 
 def varying(points: Sequence[GenerationPoint]) -> dict[str, list[Any]]:
     """The axes along which there are several values, each with them in order."""
-    found = {axis: sorted({getattr(point, axis) for point in points} - {None}) for axis in AXES}
-    return {axis: values for axis, values in found.items() if len(values) > 1}
+    values_of = {axis: sorted({getattr(point, axis) for point in points} - {None}) for axis in AXES}
+    return {axis: values for axis, values in values_of.items() if len(values) > 1}
 
 
 def renamed(points: Iterable[GenerationPoint], title: Any) -> list[GenerationPoint]:
@@ -215,16 +215,16 @@ def renamed(points: Iterable[GenerationPoint], title: Any) -> list[GenerationPoi
 
 def _telling(points: Sequence[GenerationPoint], axis: str | None = None) -> list[str]:
     """The fields that tell lines along an axis apart."""
-    found = [name for name in _SPLITS if name != axis and len(_values(points, name)) > 1]
-    if "version" in found and not _several_versions(points):
-        found.remove("version")
-    return found
+    names = [name for name in _SPLITS if name != axis and len(_values(points, name)) > 1]
+    if "version" in names and not _several_versions(points):
+        names.remove("version")
+    return names
 
 
 def _values(points: Sequence[GenerationPoint], name: str) -> set[Hashable]:
-    found = {getattr(point, name) for point in points}
+    values = {getattr(point, name) for point in points}
     # Not known of a cell that failed.
-    return found - {""} if name == "version" else found
+    return values - {""} if name == "version" else values
 
 
 def _several_versions(points: Sequence[GenerationPoint]) -> bool:

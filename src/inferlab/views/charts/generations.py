@@ -81,14 +81,14 @@ def usual_x(points: Sequence[GenerationPoint], with_tokens: bool = False) -> str
     """What lies along the x axis where nobody says it."""
     if len(points) == 1 and with_tokens:
         return TOKEN
-    found = next(iter(varying(points)), CELL)
-    return CURVE if found == "batch_size" else found
+    axis = next(iter(varying(points)), CELL)
+    return CURVE if axis == "batch_size" else axis
 
 
 def _check(x: str | None, y: str | None) -> None:
-    for name, value, known in (("x", x, X), ("y", y, MEASURES)):
-        if value is not None and value not in known:
-            raise BadInput(f"Of a generation {name} is one of {', '.join(known)}, not {value!r}.")
+    for name, value, names in (("x", x, X), ("y", y, MEASURES)):
+        if value is not None and value not in names:
+            raise BadInput(f"Of a generation {name} is one of {', '.join(names)}, not {value!r}.")
 
 
 def scaling(points: Sequence[GenerationPoint], axis: str, y: str) -> Figure:
@@ -96,18 +96,18 @@ def scaling(points: Sequence[GenerationPoint], axis: str, y: str) -> Figure:
     there = [point for point in points if getattr(point, axis) is not None]
     if not there:
         raise BadInput(f"These results have no {_AXES[axis].title}, so it cannot be an axis.")
-    shown = _measured(there, y)
-    drawn = lines(shown, axis)
+    plotted = _measured(there, y)
+    drawn = lines(plotted, axis)
     best = _best(drawn, y)
-    subtitle = [*common(shown, axis), *_notes(points, shown, (y,))]
-    along = _x_axis(sorted({getattr(one, axis) for one in shown}))
+    subtitle = [*common(plotted, axis), *_notes(points, plotted, (y,))]
+    along = _x_axis(sorted({getattr(point, axis) for point in plotted}))
     return _lined(
         drawn,
         best,
         f"{_MEASURES[y].title} by {_AXES[axis].title}",
         subtitle,
         {**along, "title": _AXES[axis].axis},
-        (lambda one: getattr(one, axis), lambda one: one.value(y)),
+        (lambda point: getattr(point, axis), lambda point: point.value(y)),
         y,
         {"error_y": y},
         _MEASURES[y].axis,
@@ -119,26 +119,31 @@ def latency_throughput(points: Sequence[GenerationPoint], y: str = _TPOT) -> Fig
 
     Where requests arrive at a rate, the line goes along the rates.
     """
-    shown = [one for one in _measured(points, y) if one.value(CURVE) is not None]
-    if not shown:
+    plotted = [point for point in _measured(points, y) if point.value(CURVE) is not None]
+    if not plotted:
         raise BadInput("There is nothing to draw: fewer than two tokens were generated.")
-    along = "rate" if "rate" in varying(shown) else "batch_size"
-    drawn = lines(shown, along)
+    along = "rate" if "rate" in varying(plotted) else "batch_size"
+    drawn = lines(plotted, along)
     kind, area = frame.span(
-        [one.value(CURVE) or 0.0 for one in shown], [end for one in shown for end in one.ends(CURVE) or ()]
+        [point.value(CURVE) or 0.0 for point in plotted],
+        [end for point in plotted for end in point.ends(CURVE) or ()],
     )
     noun = "points: requests per second" if along == "rate" else "points: batch sizes"
     return _lined(
         drawn,
         _best(drawn, CURVE),
         f"{_MEASURES[y].title} over {_MEASURES[CURVE].title[0].lower()}{_MEASURES[CURVE].title[1:]}",
-        [*common(shown, along), *([noun] if along in varying(shown) else []), *_notes(points, shown, (CURVE, y))],
+        [
+            *common(plotted, along),
+            *([noun] if along in varying(plotted) else []),
+            *_notes(points, plotted, (CURVE, y)),
+        ],
         {"type": kind, "range": area, "title": _scale(_MEASURES[CURVE].axis, kind)},
-        (lambda one: one.value(CURVE), lambda one: one.value(y)),
+        (lambda point: point.value(CURVE), lambda point: point.value(y)),
         y,
         {"error_x": CURVE, "error_y": y},
         _MEASURES[y].axis,
-        texts=along if along in varying(shown) else "",
+        texts=along if along in varying(plotted) else "",
     )
 
 
@@ -155,9 +160,9 @@ def _lined(
     texts: str = "",
 ) -> Figure:
     """A chart of lines with their names right of it; the best is in colour and lies above the others."""
-    shown = [point for line in drawn for point in line.points]
+    plotted = [point for line in drawn for point in line.points]
     kind, area = frame.span(
-        [one.value(y) or 0.0 for one in shown], [end for one in shown for end in one.ends(y) or ()]
+        [point.value(y) or 0.0 for point in plotted], [end for point in plotted for end in point.ends(y) or ()]
     )
     height = frame.height_for(len(drawn), subtitle)
     order = [line for line in drawn if line is not best]
@@ -217,32 +222,32 @@ def _lined(
 
 def side_by_side(points: Sequence[GenerationPoint], y: str = CURVE) -> Figure:
     """All cells, the best at the top, with their intervals; a cell that failed says so."""
-    shown = _measured(points, y)
+    plotted = _measured(points, y)
     named = sorted(zip(labels(points), points, strict=True), key=lambda pair: _rank(pair[1], y))
     best = 0 if _rank(named[0][1], y)[0] == 0 else None
-    top = max(end for one in shown for end in (one.value(y) or 0.0, *(one.ends(y) or ())))
-    texts = [_bar_text(one, y) for _, one in named]
+    top = max(end for point in plotted for end in (point.value(y) or 0.0, *(point.ends(y) or ())))
+    texts = [_bar_text(point, y) for _, point in named]
     colors = [frame.ACCENT if index == best else frame.INK for index in range(len(named))]
-    ends = [one.ends(y) for _, one in named]
+    ends = [point.ends(y) for _, point in named]
     trace = {
         "type": "bar",
         "orientation": "h",
-        "x": [one.value(y) for _, one in named],
+        "x": [point.value(y) for _, point in named],
         "y": list(range(len(named))),
         "marker": {
             "color": [
-                "rgba(0,0,0,0)" if one.wrong else color for (_, one), color in zip(named, colors, strict=True)
+                "rgba(0,0,0,0)" if point.wrong else color for (_, point), color in zip(named, colors, strict=True)
             ],
             "opacity": [0.85 if index == best else 0.55 for index in range(len(named))],
-            "line": {"color": frame.INK, "width": [1 if one.wrong else 0 for _, one in named]},
+            "line": {"color": frame.INK, "width": [1 if point.wrong else 0 for _, point in named]},
         },
         "width": 0.62,
         "hoverinfo": "text",
-        "hovertext": [_hover(Line(name, (one,)), one) for name, one in named],
+        "hovertext": [_hover(Line(name, (point,)), point) for name, point in named],
     }
     if any(ends):
-        trace["error_x"] = frame.error_bars([one.value(y) or 0.0 for _, one in named], ends, frame.INK)
-    subtitle = [*common(points), *_notes(points, shown, (y,))]
+        trace["error_x"] = frame.error_bars([point.value(y) or 0.0 for _, point in named], ends, frame.INK)
+    subtitle = [*common(points), *_notes(points, plotted, (y,))]
     return frame.made(
         [trace],
         f"{_MEASURES[y].title} of {plural(len(points), 'cell')}",
@@ -252,15 +257,15 @@ def side_by_side(points: Sequence[GenerationPoint], y: str = CURVE) -> Figure:
         height=frame.top_margin(subtitle) + 84 + _BAR * len(named),
         margin={"r": 24 + frame.width(texts)},
         annotations=[
-            frame.label(text, max((one.value(y) or 0.0, *(one.ends(y) or ()))), index, color, xshift=8)
-            for index, ((_, one), text, color) in enumerate(zip(named, texts, colors, strict=True))
+            frame.label(text, max((point.value(y) or 0.0, *(point.ends(y) or ()))), index, color, xshift=8)
+            for index, ((_, point), text, color) in enumerate(zip(named, texts, colors, strict=True))
         ],
     )
 
 
 def token_times(named: Sequence[tuple[str, GenerationOutcome]], subtitle: Sequence[str] = ()) -> Figure:
     """The time between two tokens along the sequence: at each position the median, and where four of five lie."""
-    drawn = [(name, gaps) for name, one in named[:_MOST_LINES] if (gaps := _gaps_ms(one)) is not None]
+    drawn = [(name, gaps) for name, outcome in named[:_MOST_LINES] if (gaps := _gaps_ms(outcome)) is not None]
     if not drawn:
         raise BadInput("There is nothing to draw: no cell with tokens of its own is here. A store keeps them.")
     highest = max(float(np.nanmax(band[2])) for _, (_, band) in drawn)
@@ -281,12 +286,12 @@ def token_times(named: Sequence[tuple[str, GenerationOutcome]], subtitle: Sequen
                     line={"width": 0, "color": color},
                 )
             )
-        told = [
+        hover = [
             f"token {where}: {decimal(ms, 3)} ms ({decimal(a, 3)} to {decimal(b, 3)})"
             for where, ms, a, b in zip(place, middle, low, high, strict=True)
         ]
         style = {"color": color, "width": 2.0 if index == 0 else 1.5, "dash": _DASHES[index % len(_DASHES)]}
-        traces.append(frame.scatter("lines", place, middle.tolist(), told, name=frame.safe(name), line=style))
+        traces.append(frame.scatter("lines", place, middle.tolist(), hover, name=frame.safe(name), line=style))
     first, last = min(start for _, (start, _) in drawn), max(start + len(band[1]) for _, (start, band) in drawn)
     notes = ["shaded: four of five sequences"] if len(drawn) == 1 else []
     return frame.made(
@@ -318,10 +323,10 @@ def _gaps_ms(outcome: GenerationOutcome) -> tuple[int, tuple[Any, Any, Any]] | N
 
 
 def _measured(points: Sequence[GenerationPoint], y: str) -> list[GenerationPoint]:
-    found = [point for point in points if point.value(y) is not None]
-    if not found:
+    measured = [point for point in points if point.value(y) is not None]
+    if not measured:
         raise BadInput("There is nothing to draw: no cell of these results was measured.")
-    return found
+    return measured
 
 
 def _best(drawn: Sequence[Line], y: str) -> Line | None:
@@ -349,8 +354,8 @@ def _bar_text(point: GenerationPoint, y: str) -> str:
 
 def _hover(line: Line, point: GenerationPoint) -> str:
     """All about a point, for those who point at it."""
-    told = [line.label, f"{point.model} on {point.engine} {point.version}".rstrip()]
-    told.append(
+    texts = [line.label, f"{point.model} on {point.engine} {point.version}".rstrip()]
+    texts.append(
         f"prompt {point.prompt_tokens}, {point.new_tokens} new, depth {point.depth}, batch {point.batch_size}, "
         f"{plural(point.num_cores, 'core')}"
     )
@@ -358,19 +363,19 @@ def _hover(line: Line, point: GenerationPoint) -> str:
         value, ends = point.value(measure), point.ends(measure)
         if value is not None:
             field = _MEASURES[measure]
-            told.append(f"{field.title}: {rounded(value, ends, count)} {field.unit}{in_brackets(ends, count)}")
+            texts.append(f"{field.title}: {rounded(value, ends, count)} {field.unit}{in_brackets(ends, count)}")
     if point.wrong:
-        told.append("the tokens are WRONG")
+        texts.append("the tokens are WRONG")
     if point.failure:
-        told.append(point.failure[:100])
-    return "<br>".join(map(frame.safe, told))
+        texts.append(point.failure[:100])
+    return "<br>".join(map(frame.safe, texts))
 
 
 def _notes(
-    points: Sequence[GenerationPoint], shown: Sequence[GenerationPoint], measures: Sequence[str]
+    points: Sequence[GenerationPoint], plotted: Sequence[GenerationPoint], measures: Sequence[str]
 ) -> list[str]:
-    notes = ["bars: 95 % interval"] if any(one.ends(name) for one in shown for name in measures) else []
-    missing = len(points) - len(shown)
+    notes = ["bars: 95 % interval"] if any(point.ends(name) for point in plotted for name in measures) else []
+    missing = len(points) - len(plotted)
     return [*notes, f"{plural(missing, 'cell')} without a result"] if missing else notes
 
 

@@ -30,12 +30,12 @@ _METHODS = {
 def loss_sensitivities(profile: Profile, value: str = "values") -> Figure:
     """How badly each layer takes pruning, in the order of execution."""
     loss = _loss(profile, value)
-    given = [layer.sensitivity for layer in loss.layers]
-    unknown = sum(one is None for one in given)
+    sensitivities = [layer.sensitivity for layer in loss.layers]
+    unknown = sum(sensitivity is None for sensitivity in sensitivities)
     notes = [f"{plural(unknown, 'layer')} whose outputs were not numbers"] if unknown else []
     return _bars(
         loss,
-        given,
+        sensitivities,
         value,
         "Sensitivity to pruning by layer",
         "sensitivity (mean loss over all sparsities)",
@@ -56,17 +56,17 @@ def loss_curves(profile: Profile, most: int = 8) -> Figure:
     loss = _loss(profile, "values")
     ranked = sorted(
         (layer for layer in loss.layers if any(value is not None for value in layer.losses.values())),
-        key=lambda one: (one.sensitivity is not None, -(one.sensitivity or 0.0), one.index),
+        key=lambda layer: (layer.sensitivity is not None, -(layer.sensitivity or 0.0), layer.index),
     )[:most]
     if not ranked:
         raise BadInput("There are no loss curves: no level gave a number.")
-    lines = [_curve(one) for one in ranked]
+    lines = [_curve(layer) for layer in ranked]
     values = [value for line in lines for value in line[1] if value is not None]
     low, high = min(0.0, *values), max(values)
     area = [low * 1.08, high * 1.08 or 1.0]
     subtitle = [_METHODS[loss.method], f"the {len(ranked)} most sensitive of {plural(len(loss.layers), 'layer')}"]
     ends = [next((value for value in reversed(y) if value is not None), 0.0) for _, y in lines]
-    texts = [shortened(one.weight or one.id, 28) for one in ranked]
+    texts = [shortened(layer.weight or layer.id, 28) for layer in ranked]
     height = frame.height_for(len(ranked), subtitle)
     places = frame.spread(ends, area, frame.plot_height(height, subtitle))
     colors = [frame.ACCENT if rank == 0 else frame.INK for rank in range(len(ranked))]
@@ -74,12 +74,12 @@ def loss_curves(profile: Profile, most: int = 8) -> Figure:
         frame.scatter(
             "lines+markers",
             *line,
-            [hover([*named(one), *_losses(one)])] * len(line[0]),
-            line={"color": color, "width": 2.5 if one is ranked[0] else 1.5},
+            [hover([*named(layer), *_losses(layer)])] * len(line[0]),
+            line={"color": color, "width": 2.5 if layer is ranked[0] else 1.5},
             marker={"color": color, "size": 6},
-            opacity=1 if one is ranked[0] else 0.8,
+            opacity=1 if layer is ranked[0] else 0.8,
         )
-        for one, line, color in zip(ranked, lines, colors, strict=True)
+        for layer, line, color in zip(ranked, lines, colors, strict=True)
     ]
     return frame.made(
         traces[::-1],  # the worst last, so that it lies above the others
@@ -102,63 +102,71 @@ def _loss(profile: Profile, value: str) -> LossProfile:
     return profile.loss
 
 
-def _curve(one: LossLayer) -> tuple[list[float], list[float | None]]:
-    levels = sorted((key for key in one.losses if float(key) > 0), key=float)
-    return [0.0, *map(float, levels)], [0.0, *(one.losses[key] for key in levels)]
+def _curve(layer: LossLayer) -> tuple[list[float], list[float | None]]:
+    levels = sorted((key for key in layer.losses if float(key) > 0), key=float)
+    return [0.0, *map(float, levels)], [0.0, *(layer.losses[key] for key in levels)]
 
 
-def _losses(one: LossLayer) -> list[str]:
+def _losses(layer: LossLayer) -> list[str]:
     """The loss at each level, in words."""
-    found = []
-    for key in sorted(one.losses, key=float):
-        value = one.losses[key]
-        told = "not a number" if value is None else f"{value:.3g}"
-        right = f", accuracy {share(one.accuracies[key])}" if key in one.accuracies else ""
-        found.append(f"at {key}: {told}{right}")
-    return found
+    texts = []
+    for key in sorted(layer.losses, key=float):
+        value = layer.losses[key]
+        loss = "not a number" if value is None else f"{value:.3g}"
+        right = f", accuracy {share(layer.accuracies[key])}" if key in layer.accuracies else ""
+        texts.append(f"at {key}: {loss}{right}")
+    return texts
 
 
 def _bars(
-    loss: LossProfile, given: Sequence[float | None], value: str, title: str, unit: str, notes: Sequence[str]
+    loss: LossProfile,
+    sensitivities: Sequence[float | None],
+    value: str,
+    title: str,
+    unit: str,
+    notes: Sequence[str],
 ) -> Figure:
-    total = sum(one or 0.0 for one in given)
-    shown: list[float | None] = list(given)
+    total = sum(sensitivity or 0.0 for sensitivity in sensitivities)
+    heights: list[float | None] = list(sensitivities)
     if value == "percent":
-        shown = [None if one is None or not total else round(100 * one / total, 6) for one in given]
+        heights = [
+            None if sensitivity is None or not total else round(100 * sensitivity / total, 6)
+            for sensitivity in sensitivities
+        ]
         unit = "% of the sum of all layers"
     elif value == "log":
-        shown = [one if one is not None and one > 0 else None for one in given]
-    axis = value_axis(shown, unit, value)
-    places = list(range(len(given)))
+        heights = [height if height is not None and height > 0 else None for height in sensitivities]
+    axis = value_axis(heights, unit, value)
+    places = list(range(len(sensitivities)))
     hovering = {
-        "customdata": [_told(one) for one in given],
+        "customdata": [_text(sensitivity) for sensitivity in sensitivities],
         "hovertext": [
             hover([*named(layer), f"parameters: {layer.params:,}", *_losses(layer)]) for layer in loss.layers
         ],
         "hovertemplate": HOVER_TEMPLATE,
     }
-    deep = len(given) > frame.MOST_BARS
+    deep = len(sensitivities) > frame.MOST_BARS
     if deep:
         traces = [
-            frame.outline(places, shown, frame.ACCENT, frame.bottom_of(axis)),
-            frame.places(places, shown, hovering),
+            frame.outline(places, heights, frame.ACCENT, frame.bottom_of(axis)),
+            frame.places(places, heights, hovering),
         ]
     else:
         marker = {"color": frame.ACCENT, "opacity": 0.85, "line": {"width": 0}}
-        traces = [{"type": "bar", "x": places, "y": shown, "marker": marker, **hovering}]
+        traces = [{"type": "bar", "x": places, "y": heights, "marker": marker, **hovering}]
     return frame.made(
         traces,
         title,
         [_METHODS[loss.method], plural(len(loss.layers), "layer"), *notes],
-        frame.depths(len(given), "layer with weights (order of execution)"),
+        frame.depths(len(sensitivities), "layer with weights (order of execution)"),
         axis,
         hoverlabel=HOVER,
         hovermode="x" if deep else "closest",
-        bargap=0.25 if len(given) <= 90 else 0.0,
+        bargap=0.25 if len(sensitivities) <= 90 else 0.0,
     )
 
 
-def _told(value: float | None) -> str:
+def _text(value: float | None) -> str:
     if value is None:
         return "not a number"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
@@ -185,7 +193,7 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
     costs = [sum(_at(loss, level) for loss in losses) for level in x]
     known = [None if math.isinf(cost) else cost for cost in costs]
     traces.append(_line(x, known, _LOSS, loss_axis, "loss"))
-    lower = {"title": "loss", "range": _span([one for one in known if one is not None])}
+    lower = {"title": "loss", "range": _span([loss for loss in known if loss is not None])}
     upper = {"title": "ms", "range": _span([ms for _, ms in times])} if times else lower
     more: dict[str, Any] = {}
     if times:
@@ -213,12 +221,12 @@ def _times(profile: Profile, weight: str) -> list[tuple[float, float]]:
     layers = profile.performance.layers if profile.performance else ()
     parts = {layer.index: weight_shares(layer, profile).get(weight, 0.0) for layer in layers}
     its = [layer for layer in layers if parts[layer.index]]
-    if not its or not all(one.pruned for one in its):
+    if not its or not all(layer.pruned for layer in its):
         return []
-    curves = [dict(times_of(one)) for one in its]
+    curves = [dict(times_of(layer)) for layer in its]
     shared = sorted(level for level in curves[0] if all(level in curve for curve in curves))
     return [
-        (level, sum(parts[one.index] * curve[level] for one, curve in zip(its, curves, strict=True)))
+        (level, sum(parts[layer.index] * curve[level] for layer, curve in zip(its, curves, strict=True)))
         for level in shared
     ]
 

@@ -38,35 +38,35 @@ class Ratios:
     times_ms: tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def of_comparison(found: Comparison) -> Ratios:
+def of_comparison(comparison: Comparison) -> Ratios:
     """What a chart needs of a comparison."""
-    low, high = found.ratio.low, found.ratio.high
+    low, high = comparison.ratio.low, comparison.ratio.high
     return Ratios(
-        labels=found.labels,
-        verdict=found.verdict,
-        ratio=found.ratio.value,
+        labels=comparison.labels,
+        verdict=comparison.verdict,
+        ratio=comparison.ratio.value,
         ends=None if low is None or high is None else (low, high),
-        level=found.ratio.level,
-        margin=found.margin,
-        outputs_match=found.outputs_match,
-        log_ratios=tuple(pair.log_ratio for pair in found.pairs),
-        times_ms=found.times_ms,
+        level=comparison.ratio.level,
+        margin=comparison.margin,
+        outputs_match=comparison.outputs_match,
+        log_ratios=tuple(pair.log_ratio for pair in comparison.pairs),
+        times_ms=comparison.times_ms,
     )
 
 
-def of_generation_comparison(found: GenerationComparison) -> Ratios:
+def of_generation_comparison(comparison: GenerationComparison) -> Ratios:
     """The same of a comparison of two arms that generate; whether its tokens are right, the reference says."""
-    wrong = any(agreement.status == "mismatch" for agreement in found.agreements)
+    wrong = any(agreement.status == "mismatch" for agreement in comparison.agreements)
     return Ratios(
-        labels=found.labels,
-        verdict=found.verdict,
-        ratio=found.ratio.value,
-        ends=found.ratio.ends,
-        level=found.ratio.level,
-        margin=found.margin,
+        labels=comparison.labels,
+        verdict=comparison.verdict,
+        ratio=comparison.ratio.value,
+        ends=comparison.ratio.ends,
+        level=comparison.ratio.level,
+        margin=comparison.margin,
         outputs_match=False if wrong else None,
-        log_ratios=found.log_ratios,
-        times_ms=found.times_ms,
+        log_ratios=comparison.log_ratios,
+        times_ms=comparison.times_ms,
     )
 
 
@@ -74,7 +74,7 @@ def of_file(content: Mapping[str, Any]) -> Ratios:
     """The same of a comparison that was written as JSON."""
     try:
         ends = content["interval"]
-        found = Ratios(
+        pairs = Ratios(
             labels=(str(content["a"]["label"]), str(content["b"]["label"])),
             verdict=str(content["verdict"]),
             ratio=float(content["ratio"]),
@@ -85,44 +85,44 @@ def of_file(content: Mapping[str, Any]) -> Ratios:
             log_ratios=tuple(map(float, content["log_ratios"])),
             times_ms=(tuple(map(float, content["a"]["times_ms"])), tuple(map(float, content["b"]["times_ms"]))),
         )
-        _check(found)
-        return found
+        _check(pairs)
+        return pairs
     except (LookupError, TypeError, ValueError, ArithmeticError):
         raise BadInput("This comparison is damaged: its ratios cannot be read.") from None
 
 
-def _check(found: Ratios) -> None:
+def _check(pairs: Ratios) -> None:
     """Refuse what no comparison gives and what cannot be drawn; a ValueError says so."""
-    times = [*found.times_ms[0], *found.times_ms[1]]
-    values = [found.ratio, *(found.ends or ()), *times, *map(math.exp, found.log_ratios), 1 + found.margin]
-    if not all(1e-18 < value < 1e18 for value in values) or not (found.log_ratios or all(found.times_ms)):
+    times = [*pairs.times_ms[0], *pairs.times_ms[1]]
+    values = [pairs.ratio, *(pairs.ends or ()), *times, *map(math.exp, pairs.log_ratios), 1 + pairs.margin]
+    if not all(1e-18 < value < 1e18 for value in values) or not (pairs.log_ratios or all(pairs.times_ms)):
         raise ValueError("a time or a ratio is not positive")
 
 
-def ratios(found: Ratios) -> Figure:
+def ratios(pairs: Ratios) -> Figure:
     """B's time over A's in every pair, with the interval of the ratio and the margin that does not matter."""
-    paired = bool(found.log_ratios)
+    paired = bool(pairs.log_ratios)
     if paired:
-        x: list[Any] = list(range(1, len(found.log_ratios) + 1))
-        y = [math.exp(log_ratio) for log_ratio in found.log_ratios]
+        x: list[Any] = list(range(1, len(pairs.log_ratios) + 1))
+        y = [math.exp(log_ratio) for log_ratio in pairs.log_ratios]
     else:
-        usual = statistics.geometric_mean(found.times_ms[0])
-        x = ["A"] * len(found.times_ms[0]) + ["B"] * len(found.times_ms[1])
-        y = [time / usual for times in found.times_ms for time in times]
-    margin = 1 / (1 + found.margin), 1 + found.margin
-    ends = found.ends if useful(found.ends) else None
-    values = [*y, *margin, found.ratio, *(ends or ())]
+        usual = statistics.geometric_mean(pairs.times_ms[0])
+        x = ["A"] * len(pairs.times_ms[0]) + ["B"] * len(pairs.times_ms[1])
+        y = [time / usual for times in pairs.times_ms for time in times]
+    margin = 1 / (1 + pairs.margin), 1 + pairs.margin
+    ends = pairs.ends if useful(pairs.ends) else None
+    values = [*y, *margin, pairs.ratio, *(ends or ())]
     pad = 0.08 * (max(values) - min(values))
     area = [min(values) - pad, max(values) + pad]
-    ratio = rounded(found.ratio, found.ends)
-    title = f"B takes {ratio} of A's time: {found.verdict}"
-    if found.outputs_match is False:
+    ratio = rounded(pairs.ratio, pairs.ends)
+    title = f"B takes {ratio} of A's time: {pairs.verdict}"
+    if pairs.outputs_match is False:
         title += ", but the outputs DIFFER"
-    subtitle = [f"A: {found.labels[0]}", f"B: {found.labels[1]}", *_sureness(found)]
+    subtitle = [f"A: {pairs.labels[0]}", f"B: {pairs.labels[1]}", *_sureness(pairs)]
     names, colors = (f"ratio {ratio}", "1: no difference"), (frame.ACCENT, frame.INK)
-    places = frame.spread([found.ratio, 1.0], area, frame.plot_height(frame.HEIGHT, subtitle))
+    places = frame.spread([pairs.ratio, 1.0], area, frame.plot_height(frame.HEIGHT, subtitle))
     marker = {"color": frame.ACCENT, "size": 8, "opacity": 0.75}
-    dots = frame.scatter("markers", x, y, [f"{one:.4f}" for one in y], marker=marker)
+    dots = frame.scatter("markers", x, y, [f"{ratio_of_pair:.4f}" for ratio_of_pair in y], marker=marker)
     return frame.made(
         [dots],
         title,
@@ -138,15 +138,15 @@ def ratios(found: Ratios) -> Figure:
             frame.band(*margin, _MARGIN_SHADE),
             *([frame.band(*ends, _INTERVAL_SHADE)] if ends else []),
             frame.level(1.0, frame.INK),
-            frame.level(found.ratio, frame.ACCENT, "solid"),
+            frame.level(pairs.ratio, frame.ACCENT, "solid"),
         ],
     )
 
 
-def _sureness(found: Ratios) -> list[str]:
-    interval = interval_text(found.ends, found.level)
-    if useful(found.ends):
+def _sureness(pairs: Ratios) -> list[str]:
+    interval = interval_text(pairs.ends, pairs.level)
+    if useful(pairs.ends):
         interval = f"blue: {interval}"
-    elif found.ends:
-        interval += f" ({plural(max(len(found.log_ratios), 1), 'pair')}): close other programs, or measure longer"
-    return [interval, f"grey: margin of {share(found.margin)}"]
+    elif pairs.ends:
+        interval += f" ({plural(max(len(pairs.log_ratios), 1), 'pair')}): close other programs, or measure longer"
+    return [interval, f"grey: margin of {share(pairs.margin)}"]

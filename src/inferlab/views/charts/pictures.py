@@ -66,12 +66,12 @@ def png(figure: Figure) -> bytes:
         options = {"mathjax": False, "browser_cls": Guest}
         try:
             with _unheard("choreographer", "kaleido"):
-                found: bytes = kaleido.calc_fig_sync(figure.to_dict(), wanted, kopts=options)
+                picture: bytes = kaleido.calc_fig_sync(figure.to_dict(), wanted, kopts=options)
         except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, OSError) as error:
             raise BadInput(
                 f"A PNG needs Chrome or Chromium, which is not here or did not start. {_INSTALL}"
             ) from error
-    return found
+    return picture
 
 
 @contextmanager

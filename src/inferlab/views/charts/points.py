@@ -80,8 +80,8 @@ class Point:
 
     def value(self, measure: str) -> float | None:
         """The number that is drawn."""
-        found: float | None = getattr(self, measure)
-        return found
+        number: float | None = getattr(self, measure)
+        return number
 
     def ends(self, measure: str) -> tuple[float, float] | None:
         """Its interval."""
@@ -164,7 +164,7 @@ def series(points: Sequence[Point], axis: str) -> tuple[Series, ...]:
     for point in points:
         lines.setdefault(tuple(getattr(point, name) for name in splits), []).append(point)
     return tuple(
-        Series(_label(of[0], splits, names), tuple(sorted(of, key=lambda one: getattr(one, axis))))
+        Series(_label(of[0], splits, names), tuple(sorted(of, key=lambda point: getattr(point, axis))))
         for of in lines.values()
     )
 
@@ -173,12 +173,12 @@ def labels(points: Sequence[Point]) -> list[str]:
     """What tells each point from the others; its engine where nothing does."""
     names = short_names([point.model for point in points])
     splits = telling(points) or ["engine"]
-    found: list[str] = []
+    texts: list[str] = []
     for point in points:
         label = _label(point, splits, names)
-        again = sum(other == label or other.startswith(f"{label} #") for other in found)
-        found.append(f"{label} #{again + 1}" if again else label)
-    return found
+        again = sum(other == label or other.startswith(f"{label} #") for other in texts)
+        texts.append(f"{label} #{again + 1}" if again else label)
+    return texts
 
 
 def common(points: Sequence[Point], axis: str | None = None) -> list[str]:
@@ -199,25 +199,25 @@ def common(points: Sequence[Point], axis: str | None = None) -> list[str]:
 
 def telling(points: Sequence[Point], axis: str | None = None) -> list[str]:
     """The fields that tell lines along an axis apart."""
-    found = [name for name in _SPLITS if name != axis and len(_values(points, name)) > 1]
+    names = [name for name in _SPLITS if name != axis and len(_values(points, name)) > 1]
     for name, causes in _FOLLOWS.items():
-        if name in found and not _clash(points, causes, name):
-            found.remove(name)
+        if name in names and not _clash(points, causes, name):
+            names.remove(name)
     # Where results come from matters only if nothing else tells them apart.
-    rest = [name for name in found if name != "origin"]
+    rest = [name for name in names if name != "origin"]
     keys = [tuple(getattr(point, name) for name in (*rest, *([axis] if axis else []))) for point in points]
-    return rest if len(set(keys)) == len(keys) else found
+    return rest if len(set(keys)) == len(keys) else names
 
 
 def _values(points: Sequence[Point], name: str) -> set[Hashable]:
-    found = {getattr(point, name) for point in points}
-    return found - {""} if name in _MAY_BE_UNKNOWN else found
+    values = {getattr(point, name) for point in points}
+    return values - {""} if name in _MAY_BE_UNKNOWN else values
 
 
 def _clash(points: Sequence[Point], causes: Sequence[str], name: str) -> bool:
     """Whether the same causes go with different values."""
-    known = [point for point in points if name not in _MAY_BE_UNKNOWN or getattr(point, name)]
-    pairs = {(tuple(getattr(one, cause) for cause in causes), getattr(one, name)) for one in known}
+    named = [point for point in points if name not in _MAY_BE_UNKNOWN or getattr(point, name)]
+    pairs = {(tuple(getattr(point, cause) for cause in causes), getattr(point, name)) for point in named}
     return len(pairs) > len({key for key, _ in pairs})
 
 
@@ -240,14 +240,14 @@ def _worded(name: str, point: Point, names: Mapping[str, str], quiet: bool = Fal
 
 def short_names(names: Collection[str]) -> dict[str, str]:
     """The last parts of each name, as many as tell it from all others."""
-    known = {name: "/" + name.replace("\\", "/").rstrip("/") for name in names}
-    found = {}
-    for name, whole in known.items():
+    paths = {name: "/" + name.replace("\\", "/").rstrip("/") for name in names}
+    shortest = {}
+    for name, whole in paths.items():
         parts = whole.split("/")
         endings = ("/".join(parts[-count:]) for count in range(1, len(parts)))
         alone = (
-            ending for ending in endings if sum(other.endswith(f"/{ending}") for other in known.values()) == 1
+            ending for ending in endings if sum(other.endswith(f"/{ending}") for other in paths.values()) == 1
         )
-        found[name] = next(alone, name)
-    cut = {name: shortened(short, _LONGEST_NAME) for name, short in found.items()}
-    return {name: cut[name] if list(cut.values()).count(cut[name]) == 1 else found[name] for name in known}
+        shortest[name] = next(alone, name)
+    cut = {name: shortened(short, _LONGEST_NAME) for name, short in shortest.items()}
+    return {name: cut[name] if list(cut.values()).count(cut[name]) == 1 else shortest[name] for name in paths}

@@ -60,41 +60,41 @@ def model_name(profile: Profile) -> str:
 
 def summaries(profile: Profile) -> dict[str, str]:
     """What can be shown of each layer of this profile, and how that is called."""
-    found = dict(FLOPS) if profile.flops else {}
+    titles = dict(FLOPS) if profile.flops else {}
     performance = profile.performance
     if performance is None:
-        return found
+        return titles
     levels = set().union(*(layer.pruned for layer in performance.layers)) - {"0"}
     timed = {"baseline": "Baseline ms"}
     timed |= {level: f"Pruned {level} ms" for level in sorted(levels, key=float)}
     if any(layer.int8_ms is not None for layer in performance.layers):
         timed["int8"] = "INT8 ms"
-    timed |= {key: f"{told} ms" for key, (told, _) in fewer_channels(performance).items()}
+    timed |= {key: f"{title} ms" for key, (title, _) in fewer_channels(performance).items()}
     if has_estimate(profile):
         timed |= {"estimated": "Estimated ms", "speedup": "Potential speed-up"}
-    return timed | found
+    return timed | titles
 
 
 def fewer_channels(performance: PerformanceProfile) -> dict[str, tuple[str, ChangedCopy]]:
     """The copies that lost channels, by the key of their summary: what was done, and the copy."""
     copies = sorted(
-        (copy for copy in performance.copies if copy.channels), key=lambda one: (one.int8, one.channels)
+        (copy for copy in performance.copies if copy.channels), key=lambda copy: (copy.int8, copy.channels)
     )
     found = {}
     for copy in copies:
         key = f"channels-{level_key(copy.channels)}"
-        told = f"{share(copy.channels)} of channels removed"
-        found[f"int8-{key}" if copy.int8 else key] = (f"INT8, {told}" if copy.int8 else told, copy)
+        text = f"{share(copy.channels)} of channels removed"
+        found[f"int8-{key}" if copy.int8 else key] = (f"INT8, {text}" if copy.int8 else text, copy)
     return found
 
 
 def chosen(profile: Profile, summary: str, value: str) -> str:
     """The summary that is meant, or a refusal of what is not there."""
-    known = summaries(profile)
+    titles = summaries(profile)
     if summary == "baseline" and profile.performance is None:
         summary = "flops"
-    if summary not in known:
-        there = f"It has: {', '.join(known)}." if known else "It has neither times nor FLOPs."
+    if summary not in titles:
+        there = f"It has: {', '.join(titles)}." if titles else "It has neither times nor FLOPs."
         raise BadInput(f"This profile has no '{summary}' to draw. {there}")
     if value not in VALUES:
         raise BadInput(f"A value is displayed as one of {', '.join(VALUES)}, not {value!r}.")
@@ -106,38 +106,38 @@ def by_layer(profile: Profile, summary: str, told: bool = True) -> list[Bar]:
     if summary in FLOPS:
         assert profile.flops is not None
         theory = [
-            (layer, float(given) if (given := _cost(layer, summary)) is not None else None)
+            (layer, float(cost) if (cost := _cost(layer, summary)) is not None else None)
             for layer in profile.flops.layers
         ]
         total = sum(value or 0.0 for _, value in theory)
         return [
             Bar(
-                one.id,
+                layer.id,
                 value,
                 _ratio(value, total),
                 quantity(summary, value),
-                _theory(one) if told else (),
-                type=one.type,
-                index=one.index,
+                _theory(layer) if told else (),
+                type=layer.type,
+                index=layer.index,
             )
-            for one, value in theory
+            for layer, value in theory
         ]
     assert profile.performance is not None
     times = list(zip(profile.performance.layers, times_ms(profile, summary), strict=True))
     total = sum(value or 0.0 for _, value in times)
     return [
         Bar(
-            one.id,
+            layer.id,
             value,
-            _ratio(value, one.ms if summary == "speedup" else total),
+            _ratio(value, layer.ms if summary == "speedup" else total),
             quantity(summary, value),
-            about(one) if told else (),
-            one.fallback,
-            one.spread_ms if summary == "baseline" else None,
-            one.type,
-            one.index,
+            about(layer) if told else (),
+            layer.fallback,
+            layer.spread_ms if summary == "baseline" else None,
+            layer.type,
+            layer.index,
         )
-        for one, value in times
+        for layer, value in times
     ]
 
 
@@ -192,8 +192,8 @@ def _about_type(kind: str, fallback: bool, members: Sequence[Bar], timed: bool) 
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    summands = [value for value in values if value is not None]
+    return sum(summands) if summands else None
 
 
 def times_ms(profile: Profile, summary: str) -> list[float | None]:
@@ -223,41 +223,41 @@ def quantity(summary: str, value: float | None) -> str:
     return f"{value:,.0f}" if summary == "params" else f"{decimal(value, 3)} ms"
 
 
-def about(one: Layer) -> tuple[str, ...]:
+def about(layer: Layer) -> tuple[str, ...]:
     """All that a layer is, line by line."""
-    spread = "" if one.spread_ms is None else f" ± {decimal(one.spread_ms, 1)}"
+    spread = "" if layer.spread_ms is None else f" ± {decimal(layer.spread_ms, 1)}"
     lines = [
-        *_named(one),
-        f"kernel: {shortened(one.kernel, _LONGEST)}" if one.kernel else "",
-        _FALLBACK if one.fallback else "",
-        f"time: {decimal(one.ms, 3)}{spread} ms, {share(one.share)} of the model",
-        "" if one.flops is None else f"work: {scaled(one.flops, 'FLOP')}",
-        "" if one.gflops_per_second is None else f"speed: {one.gflops_per_second:.3g} GFLOP/s",
+        *_named(layer),
+        f"kernel: {shortened(layer.kernel, _LONGEST)}" if layer.kernel else "",
+        _FALLBACK if layer.fallback else "",
+        f"time: {decimal(layer.ms, 3)}{spread} ms, {share(layer.share)} of the model",
+        "" if layer.flops is None else f"work: {scaled(layer.flops, 'FLOP')}",
+        "" if layer.gflops_per_second is None else f"speed: {layer.gflops_per_second:.3g} GFLOP/s",
         ""
-        if one.bound is None or one.of_limit is None
-        else f"bound by {one.bound}, at {share(one.of_limit)} of it",
+        if layer.bound is None or layer.of_limit is None
+        else f"bound by {layer.bound}, at {share(layer.of_limit)} of it",
     ]
     return tuple(filter(None, lines))
 
 
-def _theory(one: FlopsLayer) -> tuple[str, ...]:
+def _theory(layer: FlopsLayer) -> tuple[str, ...]:
     lines = [
-        *_named(one),
-        "uncounted" if one.flops is None else f"work: {scaled(one.flops, 'FLOP')}, {one.dtype}",
-        f"parameters: {one.params:,}" if one.params else "",
-        "" if one.intensity is None else f"intensity: {one.intensity:.3g} FLOPs per byte",
+        *_named(layer),
+        "uncounted" if layer.flops is None else f"work: {scaled(layer.flops, 'FLOP')}, {layer.dtype}",
+        f"parameters: {layer.params:,}" if layer.params else "",
+        "" if layer.intensity is None else f"intensity: {layer.intensity:.3g} FLOPs per byte",
     ]
     return tuple(filter(None, lines))
 
 
-def _named(one: Layer | FlopsLayer) -> list[str]:
-    return [*named(one), f"nodes: {_listed(one.nodes)}" if one.nodes else ""]
+def _named(layer: Layer | FlopsLayer) -> list[str]:
+    return [*named(layer), f"nodes: {_listed(layer.nodes)}" if layer.nodes else ""]
 
 
-def named(one: Layer | FlopsLayer | LossLayer) -> list[str]:
+def named(layer: Layer | FlopsLayer | LossLayer) -> list[str]:
     """Which layer it is."""
-    weight = f"weight: {shortened(one.weight, _LONGEST)}" if one.weight else ""
-    return [f"layer {one.index}", f"id: {shortened(one.id, _LONGEST)}", f"type: {one.type}", weight]
+    weight = f"weight: {shortened(layer.weight, _LONGEST)}" if layer.weight else ""
+    return [f"layer {layer.index}", f"id: {shortened(layer.id, _LONGEST)}", f"type: {layer.type}", weight]
 
 
 def _listed(nodes: Sequence[str]) -> str:
@@ -265,10 +265,10 @@ def _listed(nodes: Sequence[str]) -> str:
     return shortened(", ".join(nodes[:_MOST_NODES]), _LONGEST) + rest
 
 
-def _cost(one: FlopsLayer, summary: str) -> int | None:
+def _cost(layer: FlopsLayer, summary: str) -> int | None:
     if summary == "bytes":
-        return moved_bytes(one)
-    return one.flops if summary == "flops" else one.params
+        return moved_bytes(layer)
+    return layer.flops if summary == "flops" else layer.params
 
 
 def _ratio(value: float | None, whole: float) -> float | None:
@@ -283,16 +283,16 @@ def hover(lines: Sequence[str]) -> str:
 
 def grouped(names: Sequence[str], weigh: Callable[[int], float]) -> Mapping[str, float]:
     """Weights added up by name, the heaviest first."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for index, name in enumerate(names):
-        found[name] = found.get(name, 0.0) + weigh(index)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        totals[name] = totals.get(name, 0.0) + weigh(index)
+    return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
 
 
-def value_axis(shown: Sequence[float | None], unit: str, value: str) -> dict[str, Any]:
+def value_axis(heights: Sequence[float | None], unit: str, value: str) -> dict[str, Any]:
     """The axis of bars from 0 on, or a logarithmic one."""
-    there = [one for one in shown if one is not None]
-    positive = [one for one in there if one > 0]
+    there = [height for height in heights if height is not None]
+    positive = [height for height in there if height > 0]
     if value == "log" and positive:
         # A decade below the smallest would be empty, yet the smallest bar must be seen.
         area = [math.log10(min(positive)) - 0.3, math.log10(max(positive)) + 0.1]

@@ -62,14 +62,14 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
     or bytes; `value` is values, log or percent.
     """
     summary = chosen(profile, summary, value)
-    bars = sorted(by_type(profile, summary), key=lambda one: -(_shown(one, value) or 0.0))
-    shown = [_shown(bar, value) for bar in bars]
+    bars = sorted(by_type(profile, summary), key=lambda bar: -(_height(bar, value) or 0.0))
+    heights = [_height(bar, value) for bar in bars]
     texts = [_text(bar, value) for bar in bars]
     names = [shortened(bar.name, 32) for bar in bars]
     trace = {
         "type": "bar",
         "orientation": "h",
-        "x": shown,
+        "x": heights,
         "y": list(range(len(bars))),
         "width": 0.66,
         "marker": {
@@ -88,7 +88,7 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
         [trace],
         f"{summaries(profile)[summary]} by layer type",
         subtitle,
-        {**_axis(shown, summary, value), "showgrid": True, "gridcolor": frame.FAINT},
+        {**_axis(heights, summary, value), "showgrid": True, "gridcolor": frame.FAINT},
         frame.rows(names),
         height=frame.top_margin(subtitle) + 84 + _BAR * max(len(bars), 3),
         # Wide enough for the texts of every choice: bars that keep their place are easier to compare.
@@ -101,7 +101,7 @@ def layer_results(profile: Profile, summary: str = "baseline", value: str = "val
     """A bar for every layer in the order of execution; who points at one reads all about it."""
     summary = chosen(profile, summary, value)
     bars = by_layer(profile, summary)
-    shown = [_shown(bar, value) for bar in bars]
+    heights = [_height(bar, value) for bar in bars]
     main = _main_type(profile, bars)
     errors = value != "percent" and len(bars) <= _MOST_ERRORS and any(bar.error for bar in bars)
     styles = (
@@ -112,7 +112,9 @@ def layer_results(profile: Profile, summary: str = "baseline", value: str = "val
     notes = [f"blue: {shortened(main, 32)}", "grey: other types"] if len({bar.type for bar in bars}) > 1 else []
     notes += ["bars: standard deviation between processes"] if errors else []
     tops = (
-        [y + (bar.error or 0.0) for y, bar in zip(shown, bars, strict=True) if y is not None] if errors else shown
+        [y + (bar.error or 0.0) for y, bar in zip(heights, bars, strict=True) if y is not None]
+        if errors
+        else heights
     )
     last = max((bar.index for bar in bars), default=0)
     axis = _axis(tops, summary, value)
@@ -138,14 +140,14 @@ def _outlined(
     bars: Sequence[Bar], styles: Sequence[tuple[str, Sequence[Bar]]], value: str, bottom: float
 ) -> list[dict[str, Any]]:
     """One outline a colour, and the places of all bars for those who point at them."""
-    x, y = [bar.index for bar in bars], [_shown(bar, value) for bar in bars]
-    found = []
+    x, y = [bar.index for bar in bars], [_height(bar, value) for bar in bars]
+    traces = []
     for color, members in styles:
         inside = {member.index for member in members}
-        own = [shown if index in inside else None for index, shown in zip(x, y, strict=True)]
+        own = [height if index in inside else None for index, height in zip(x, y, strict=True)]
         if members:
-            found.append(frame.outline(x, own, frame.seen(color), bottom))
-    return [*found, frame.places(x, y, _hovering(bars))]
+            traces.append(frame.outline(x, own, frame.seen(color), bottom))
+    return [*traces, frame.places(x, y, _hovering(bars))]
 
 
 def _main_type(profile: Profile, bars: Sequence[Bar]) -> str:
@@ -163,7 +165,7 @@ def _results(color: str, bars: Sequence[Bar], value: str, errors: bool, width: f
     trace = {
         "type": "bar",
         "x": [bar.index for bar in bars],
-        "y": [_shown(bar, value) for bar in bars],
+        "y": [_height(bar, value) for bar in bars],
         "width": width,
         "marker": {"color": color, "opacity": 0.85, "line": {"color": frame.INK, "width": int(color == _HOLLOW)}},
         **_hovering(bars),
@@ -232,8 +234,13 @@ def of(profile: Profile, summary: str) -> list[str]:
     if summary in FLOPS or profile.performance is None:
         batch = profile.flops.batch_size if profile.flops else 1
         return [model, f"batch {batch}", "from the architecture alone"]
-    one = profile.performance
-    return [model, one.engine_and_version, f"batch {one.batch_size}", plural(one.num_cores, "core")]
+    performance = profile.performance
+    return [
+        model,
+        performance.engine_and_version,
+        f"batch {performance.batch_size}",
+        plural(performance.num_cores, "core"),
+    ]
 
 
 def _notes(profile: Profile, bars: Sequence[Bar], summary: str) -> list[str]:
@@ -248,23 +255,23 @@ def _notes(profile: Profile, bars: Sequence[Bar], summary: str) -> list[str]:
     return [*notes, f"{missing} without a value"] if missing else notes
 
 
-def _shown(one: Bar, value: str) -> float | None:
+def _height(bar: Bar, value: str) -> float | None:
     if value == "percent":
-        return None if one.percent is None else round(one.percent, 6)
-    return one.value
+        return None if bar.percent is None else round(bar.percent, 6)
+    return bar.value
 
 
-def _text(one: Bar, value: str) -> str:
+def _text(bar: Bar, value: str) -> str:
     if value == "percent":
-        return "" if one.percent is None else f"{one.percent:.3g} %"
-    return one.told
+        return "" if bar.percent is None else f"{bar.percent:.3g} %"
+    return bar.told
 
 
-def _axis(shown: Sequence[float | None], summary: str, value: str) -> dict[str, Any]:
+def _axis(heights: Sequence[float | None], summary: str, value: str) -> dict[str, Any]:
     unit = _UNITS.get(summary, "ms saved per batch" if summary == "speedup" else "ms per batch")
     if value == "percent":
         unit = "% of its time as it is" if summary == "speedup" else "% of the whole"
-    return value_axis(shown, unit, value)
+    return value_axis(heights, unit, value)
 
 
 def _hovering(bars: Sequence[Bar]) -> dict[str, Any]:

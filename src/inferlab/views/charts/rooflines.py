@@ -36,12 +36,12 @@ _CLOSE = 0.06
 def roofline(profile: Profile) -> Figure:
     """Achieved GFLOP/s over FLOPs per byte, a point for each layer with work, below the measured ceilings."""
     performance = profile.performance
-    known = [layer for layer in performance.layers if _point(layer)] if performance else []
-    layers = sorted(known, key=lambda one: -one.ms)[:_MOST_POINTS] if len(known) > _MOST_POINTS else known
+    placed = [layer for layer in performance.layers if _point(layer)] if performance else []
+    layers = sorted(placed, key=lambda layer: -layer.ms)[:_MOST_POINTS] if len(placed) > _MOST_POINTS else placed
     places = [place for layer in layers if (place := _point(layer))]
     if performance is None or not places:
         raise BadInput("There is no roofline: no layer of this profile has both a time and counted work.")
-    x, y = [one[0] for one in places], [one[1] for one in places]
+    x, y = [place[0] for place in places], [place[1] for place in places]
     ceilings = performance.ceilings
     area = [math.log10(min(x)) - _PAD, math.log10(max(x)) + _PAD]
     low, high = min(y), max(y)
@@ -56,7 +56,7 @@ def roofline(profile: Profile) -> Figure:
     traces += [
         _points(kind, style, [layer for layer in layers if layer.type == kind]) for kind, style in styles.items()
     ]
-    left, short = len(performance.layers) - len(known), len(known) - len(layers)
+    left, short = len(performance.layers) - len(placed), len(placed) - len(layers)
     subtitle = [
         f"{performance.engine}, batch {performance.batch_size}, {plural(performance.num_cores, 'core')}",
         "size: share of the time",
@@ -80,11 +80,11 @@ def roofline(profile: Profile) -> Figure:
     )
 
 
-def _point(one: Layer) -> tuple[float, float] | None:
+def _point(layer: Layer) -> tuple[float, float] | None:
     """Intensity and speed, where both are known."""
-    if not one.flops or not one.bytes or not one.gflops_per_second:
+    if not layer.flops or not layer.bytes or not layer.gflops_per_second:
         return None
-    return one.flops / one.bytes, one.gflops_per_second
+    return layer.flops / layer.bytes, layer.gflops_per_second
 
 
 def _points(kind: str, style: tuple[str, str], layers: Sequence[Layer]) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def _points(kind: str, style: tuple[str, str], layers: Sequence[Layer]) -> dict[
     places = [place for layer in layers if (place := _point(layer))]
     return frame.scatter(
         "markers",
-        [one[0] for one in places],
-        [one[1] for one in places],
+        [place[0] for place in places],
+        [place[1] for place in places],
         [hover(about(layer)) for layer in layers],
         name=frame.safe(shortened(kind, 24)),
         marker={
@@ -109,7 +109,7 @@ def _points(kind: str, style: tuple[str, str], layers: Sequence[Layer]) -> dict[
 
 def _roofs(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
     """Memory's slope up to each ceiling, then the ceiling."""
-    found = []
+    traces = []
     for peak, dash in ((ceilings.int8_gops, "dot"), (ceilings.fp32_gflops, "solid")):
         if peak is None:
             continue
@@ -117,8 +117,8 @@ def _roofs(ceilings: Ceilings, area: Sequence[float]) -> list[dict[str, Any]]:
         corners = [start, *([knee] if start < knee < end else []), end]
         speeds = [min(peak, corner * ceilings.bandwidth_gb_per_s) for corner in corners]
         line = {"color": frame.INK, "width": 1.5, "dash": dash}
-        found.append(frame.scatter("lines", corners, speeds, line=line, showlegend=False))
-    return found
+        traces.append(frame.scatter("lines", corners, speeds, line=line, showlegend=False))
+    return traces
 
 
 def _names(ceilings: Ceilings, area: Sequence[float], crowded: float) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def _names(ceilings: Ceilings, area: Sequence[float], crowded: float) -> list[di
         named.append((f"INT8 {count(ceilings.int8_gops)} GOP/s", ceilings.int8_gops))
     places = [math.log10(min(peak, 10 ** area[1] * ceilings.bandwidth_gb_per_s)) for _, peak in named]
     close = len(places) > 1 and abs(places[0] - places[1]) < crowded
-    found = [
+    labels = [
         frame.label(text, area[1], place)
         | {"xanchor": "right", "yanchor": "top" if close and place == min(places) else "bottom"}
         for (text, _), place in zip(named, places, strict=True)
@@ -137,8 +137,8 @@ def _names(ceilings: Ceilings, area: Sequence[float], crowded: float) -> list[di
     knee = min(area[1], math.log10(ceilings.fp32_gflops / ceilings.bandwidth_gb_per_s))
     along = (area[0] + knee) / 2
     if along <= area[0]:
-        return found
+        return labels
     memory = frame.label(
         f"memory {count(ceilings.bandwidth_gb_per_s)} GB/s", along, along + math.log10(ceilings.bandwidth_gb_per_s)
     )
-    return [*found, memory | {"xanchor": "right", "yanchor": "bottom", "xshift": -6}]
+    return [*labels, memory | {"xanchor": "right", "yanchor": "bottom", "xshift": -6}]

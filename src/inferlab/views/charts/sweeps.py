@@ -38,26 +38,26 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
     there = [point for point in points if getattr(point, axis) is not None]
     if not there:
         raise BadInput(f"These results do not say their {AXES[axis].title}, so it cannot be an axis.")
-    shown = _measured(there, y)
-    drawn = series(shown, axis)
+    plotted = _measured(there, y)
+    drawn = series(plotted, axis)
     best = _best_series(drawn, y)
-    subtitle = [*common(shown, axis), *_notes(points, shown, y)]
+    subtitle = [*common(plotted, axis), *_notes(points, plotted, y)]
     height = frame.height_for(len(drawn), subtitle)
     kind, area = frame.span(
-        [one.value(y) or 0.0 for one in shown], [end for one in shown for end in one.ends(y) or ()]
+        [point.value(y) or 0.0 for point in plotted], [end for point in plotted for end in point.ends(y) or ()]
     )
-    along = x_axis(sorted({getattr(one, axis) for one in shown}))
+    along = x_axis(sorted({getattr(point, axis) for point in plotted}))
     annotations, leaders = [], []
     if len(drawn) > 1:
-        ends = [frame.place(kind, one.points[-1].value(y) or 0.0) for one in drawn]
+        ends = [frame.place(kind, curve.points[-1].value(y) or 0.0) for curve in drawn]
         places = frame.spread(ends, area, frame.plot_height(height, subtitle))
         edge = along["range"][1]
-        for one, end, where in zip(drawn, ends, places, strict=True):
-            color = frame.ACCENT if one is best else frame.INK
-            annotations.append(frame.label(_named(one), 1, where, color, xref="paper", xshift=8))
-            last = frame.place(along["type"], getattr(one.points[-1], axis))
+        for curve, end, where in zip(drawn, ends, places, strict=True):
+            color = frame.ACCENT if curve is best else frame.INK
+            annotations.append(frame.label(_named(curve), 1, where, color, xref="paper", xshift=8))
+            last = frame.place(along["type"], getattr(curve.points[-1], axis))
             leaders.append(leader(along["type"], kind, (last, end), (edge, where)))
-    others = [one for one in drawn if one is not best]
+    others = [curve for curve in drawn if curve is not best]
     traces = [line(other, axis, y, False, style) for style, other in enumerate(others)]
     if best is not None:  # last, so that it lies above the others
         traces.append(line(best, axis, y, True, 0))
@@ -68,7 +68,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
         {**along, "title": AXES[axis].axis},
         {"type": kind, "range": area, "title": _scale(MEASURES[y].axis, kind)},
         height=height,
-        margin={"r": 24 + frame.width([_named(one) for one in drawn] if len(drawn) > 1 else [])},
+        margin={"r": 24 + frame.width([_named(curve) for curve in drawn] if len(drawn) > 1 else [])},
         annotations=annotations,
         shapes=leaders,
     )
@@ -76,31 +76,33 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
 
 def bars(points: Sequence[Point], y: str = "items_per_sec") -> Figure:
     """The cells of a sweep, the best at the top, with their intervals; a cell that failed says so."""
-    shown = _measured(points, y)
-    named = sorted(zip(labels(points), points, strict=True), key=lambda one: _rank(one[1], y))
-    best = _best_place([one for _, one in named], y)
-    top = max(value for one in shown for value in _extent(one, y))
-    texts = [_bar_text(one, y) for _, one in named]
+    plotted = _measured(points, y)
+    named = sorted(zip(labels(points), points, strict=True), key=lambda pair: _rank(pair[1], y))
+    best = _best_place([point for _, point in named], y)
+    top = max(value for point in plotted for value in _extent(point, y))
+    texts = [_bar_text(point, y) for _, point in named]
     annotations = [
-        frame.label(text, max(_extent(one, y), default=0.0), index, _bar_color(index == best), xshift=8)
-        for index, ((_, one), text) in enumerate(zip(named, texts, strict=True))
+        frame.label(text, max(_extent(point, y), default=0.0), index, _bar_color(index == best), xshift=8)
+        for index, ((_, point), text) in enumerate(zip(named, texts, strict=True))
     ]
     trace = {
         "type": "bar",
         "orientation": "h",
-        "x": [one.value(y) for _, one in named],
+        "x": [point.value(y) for _, point in named],
         "y": list(range(len(named))),
         "marker": {
-            "color": ["rgba(0,0,0,0)" if one.wrong else _bar_color(i == best) for i, (_, one) in enumerate(named)],
+            "color": [
+                "rgba(0,0,0,0)" if point.wrong else _bar_color(i == best) for i, (_, point) in enumerate(named)
+            ],
             "opacity": [0.85 if index == best else 0.55 for index in range(len(named))],
-            "line": {"color": frame.INK, "width": [1 if one.wrong else 0 for _, one in named]},
+            "line": {"color": frame.INK, "width": [1 if point.wrong else 0 for _, point in named]},
         },
         "width": 0.62,
         "hoverinfo": "text",
-        "hovertext": [_hover(name, one, y) for name, one in named],
-        **_errors([one for _, one in named], y, "error_x", frame.INK),
+        "hovertext": [_hover(name, point, y) for name, point in named],
+        **_errors([point for _, point in named], y, "error_x", frame.INK),
     }
-    subtitle = [*common(points), *_notes(points, shown, y)]
+    subtitle = [*common(points), *_notes(points, plotted, y)]
     return frame.made(
         [trace],
         f"{MEASURES[y].title} of {plural(len(points), 'cell')}",
@@ -140,12 +142,12 @@ def _best_place(points: Sequence[Point], y: str) -> int | None:
 
 
 def _measured(points: Sequence[Point], y: str) -> list[Point]:
-    found = [point for point in points if point.value(y) is not None]
-    if not found and y == "cost_per_million" and any(point.value("items_per_sec") for point in points):
+    measured = [point for point in points if point.value(y) is not None]
+    if not measured and y == "cost_per_million" and any(point.value("items_per_sec") for point in points):
         raise BadInput("No machine type of these results has a price. Measure with --price TYPE=PRICE.")
-    if not found:
+    if not measured:
         raise BadInput("There is nothing to draw: no cell of these results was measured.")
-    return found
+    return measured
 
 
 def _extent(point: Point, y: str) -> list[float]:
@@ -156,10 +158,10 @@ def _extent(point: Point, y: str) -> list[float]:
 
 def _best_series(drawn: Sequence[Series], y: str) -> Series | None:
     """The line with the highest throughput or the lowest cost, of those whose outputs are right."""
-    right = [one for one in drawn if not any(point.wrong for point in one.points)]
+    right = [curve for curve in drawn if not any(point.wrong for point in curve.points)]
     if y == "cost_per_million":
-        return min(right, key=lambda one: min(point.value(y) or 0.0 for point in one.points), default=None)
-    return max(right, key=lambda one: max(point.items_per_sec or 0.0 for point in one.points), default=None)
+        return min(right, key=lambda curve: min(point.value(y) or 0.0 for point in curve.points), default=None)
+    return max(right, key=lambda curve: max(point.items_per_sec or 0.0 for point in curve.points), default=None)
 
 
 def x_axis(values: Sequence[float]) -> dict[str, Any]:
@@ -192,19 +194,19 @@ def leader(x_kind: str, y_kind: str, start: tuple[float, float], end: tuple[floa
     }
 
 
-def line(one: Series, axis: str, y: str, best: bool, style: int) -> dict[str, Any]:
+def line(curve: Series, axis: str, y: str, best: bool, style: int) -> dict[str, Any]:
     """The points of one line with their intervals; that of the `best` stands out, the others differ in style."""
     color = frame.ACCENT if best else frame.INK
-    symbols = ["x" if point.wrong else _SYMBOLS[style % len(_SYMBOLS)] for point in one.points]
+    symbols = ["x" if point.wrong else _SYMBOLS[style % len(_SYMBOLS)] for point in curve.points]
     return frame.scatter(
         "lines+markers",
-        [getattr(point, axis) for point in one.points],
-        [point.value(y) for point in one.points],
-        [_hover(one.label, point, y) for point in one.points],
-        name=frame.safe(_named(one)),
+        [getattr(point, axis) for point in curve.points],
+        [point.value(y) for point in curve.points],
+        [_hover(curve.label, point, y) for point in curve.points],
+        name=frame.safe(_named(curve)),
         line={"color": color, "width": 2.5 if best else 1.5, "dash": _DASHES[style % len(_DASHES)]},
         marker={"color": color, "size": 8 if best else 7, "symbol": symbols},
-        **_errors(one.points, y, "error_y", color),
+        **_errors(curve.points, y, "error_y", color),
     )
 
 
@@ -216,8 +218,8 @@ def _errors(points: Sequence[Point], y: str, name: str, color: str) -> dict[str,
     return {name: frame.error_bars([point.value(y) or 0.0 for point in points], ends, color)}
 
 
-def _named(one: Series) -> str:
-    return f"{one.label} (outputs WRONG)" if any(point.wrong for point in one.points) else one.label
+def _named(curve: Series) -> str:
+    return f"{curve.label} (outputs WRONG)" if any(point.wrong for point in curve.points) else curve.label
 
 
 def _bar_text(point: Point, y: str) -> str:
@@ -234,8 +236,8 @@ def _bar_color(best: bool) -> str:
 def _hover(name: str, point: Point, y: str) -> str:
     """All about a point, for those who point at it."""
     lines = [name or point.engine, f"{point.model} on {point.engine} {point.version}".rstrip()]
-    told = [*([y] if y == "ms_per_item" else []), "median_ms", "items_per_sec"]
-    for measure in told:
+    measures = [*([y] if y == "ms_per_item" else []), "median_ms", "items_per_sec"]
+    for measure in measures:
         unit = MEASURES[measure].unit
         value, ends = point.value(measure), point.ends(measure)
         if value is not None:
@@ -247,12 +249,12 @@ def _hover(name: str, point: Point, y: str) -> str:
     return "<br>".join(map(frame.safe, lines))
 
 
-def _notes(points: Sequence[Point], shown: Sequence[Point], y: str) -> list[str]:
+def _notes(points: Sequence[Point], plotted: Sequence[Point], y: str) -> list[str]:
     """What the reader must know of the numbers."""
     notes = []
-    if any(one.ends(y) for one in shown):
+    if any(point.ends(y) for point in plotted):
         notes.append("bars: 95 % interval")
-    missing = len(points) - len(shown)
+    missing = len(points) - len(plotted)
     if missing:
         notes.append(f"{plural(missing, 'cell')} without a result")
     return notes

@@ -87,26 +87,26 @@ def tracks(outcomes: Sequence[Outcome]) -> list[Track]:
 
 
 def _laid_out(arms: Sequence[Sequence[Run]]) -> list[list[_Stretch]]:
-    found: list[list[_Stretch]] = [[] for _ in arms]
+    rows: list[list[_Stretch]] = [[] for _ in arms]
     offset_s = 0.0
     for process in range(max(map(len, arms))):
-        made = [_stretches(runs[process], process, offset_s) if process < len(runs) else [] for runs in arms]
-        for there, more in zip(found, made, strict=True):
+        stretches = [_stretches(runs[process], process, offset_s) if process < len(runs) else [] for runs in arms]
+        for there, more in zip(rows, stretches, strict=True):
             there += more
-        offset_s = max((one.end_s for more in made for one in more), default=offset_s)
-    return found
+        offset_s = max((stretch.end_s for more in stretches for stretch in more), default=offset_s)
+    return rows
 
 
 def _stretches(run: Run, process: int, offset_s: float) -> list[_Stretch]:
     """All windows of a process that have samples."""
     windows = [window for window in run.windows if any(len(stream) for stream in window.streams)]
-    found = []
+    stretches = []
     for window in windows:
         zero = _begin_ns(windows[0])
         streams = [stream for stream in window.streams if len(stream)]
         ends = np.concatenate([np.frombuffer(stream.ends_ns, np.int64) for stream in streams])
         latencies = np.concatenate([latencies_ns(stream) for stream in streams])
-        found.append(
+        stretches.append(
             _Stretch(
                 process,
                 window,
@@ -116,7 +116,7 @@ def _stretches(run: Run, process: int, offset_s: float) -> list[_Stretch]:
                 latencies / 1e6,
             )
         )
-    return found
+    return stretches
 
 
 def _begin_ns(window: Window) -> int:
@@ -149,41 +149,41 @@ def _track(outcome: Outcome, stretches: Sequence[_Stretch]) -> Track:
 
 def _disturbed(stretches: Sequence[_Stretch], num_cores: int) -> list[Disturbed]:
     """Disturbed windows; neighbours are one."""
-    found: list[Disturbed] = []
+    disturbances: list[Disturbed] = []
     for stretch in stretches:
         causes = findings.touching(stretch.window, num_cores)
         if not causes:
             continue
-        said = " and ".join(_CAUSES[cause] for cause in causes)
-        if found and found[-1].by == said and found[-1].end_s >= stretch.begin_s - 0.01:
-            found[-1] = Disturbed(found[-1].begin_s, stretch.end_s, said)
+        names = " and ".join(_CAUSES[cause] for cause in causes)
+        if disturbances and disturbances[-1].by == names and disturbances[-1].end_s >= stretch.begin_s - 0.01:
+            disturbances[-1] = Disturbed(disturbances[-1].begin_s, stretch.end_s, names)
         else:
-            found.append(Disturbed(stretch.begin_s, stretch.end_s, said))
-    return found
+            disturbances.append(Disturbed(stretch.begin_s, stretch.end_s, names))
+    return disturbances
 
 
 def causes(track: Track) -> str:
     """All that disturbed it, or nothing."""
-    return ", ".join(dict.fromkeys(one.by for one in track.disturbed))
+    return ", ".join(dict.fromkeys(disturbance.by for disturbance in track.disturbed))
 
 
 def scale(drawn: Sequence[Track]) -> tuple[str, list[float]]:
     """The type of the axis of latencies, logarithmic where the worst lie far out, and its range."""
-    low = min(float(one.latencies_ms.min()) for one in drawn)
-    high = max(float(one.latencies_ms.max()) for one in drawn)
-    if low > 0 and high > _FAR_OUT * min(one.median_ms for one in drawn):
+    low = min(float(track.latencies_ms.min()) for track in drawn)
+    high = max(float(track.latencies_ms.max()) for track in drawn)
+    if low > 0 and high > _FAR_OUT * min(track.median_ms for track in drawn):
         return "log", [math.log10(low) - 0.1, math.log10(high) + 0.1]
     return "linear", [0.0, high * 1.08]
 
 
 def dots(track: Track, color: str, most: int) -> dict[str, Any]:
     """The iterations as dots, `most` of them or fewer."""
-    kept = _worth_drawing(track.latencies_ms, most)
-    times = track.times_s[kept]
+    indices = _worth_drawing(track.latencies_ms, most)
+    times = track.times_s[indices]
     return frame.scatter(
         "markers",
         times.tolist(),
-        track.latencies_ms[kept].tolist(),
+        track.latencies_ms[indices].tolist(),
         marker={"color": color, "size": 4, "opacity": 0.6},
         hoverinfo=None,
         hovertemplate="%{y:.4g} ms at %{x:.4g} s%{text}<extra></extra>",
@@ -193,11 +193,11 @@ def dots(track: Track, color: str, most: int) -> dict[str, Any]:
 
 def _remarks(disturbed: Sequence[Disturbed], times_s: NDArray[np.float64]) -> list[str]:
     """What disturbed each of these moments, for those who point at it."""
-    found = [""] * len(times_s)
-    for one in disturbed:
-        for index in np.flatnonzero((one.begin_s <= times_s) & (times_s < one.end_s)):
-            found[index] = f"<br>disturbed by {one.by}"
-    return found
+    remarks = [""] * len(times_s)
+    for disturbance in disturbed:
+        for index in np.flatnonzero((disturbance.begin_s <= times_s) & (times_s < disturbance.end_s)):
+            remarks[index] = f"<br>disturbed by {disturbance.by}"
+    return remarks
 
 
 def _worth_drawing(latencies: NDArray[np.float64], most: int) -> NDArray[np.int64]:
@@ -205,24 +205,26 @@ def _worth_drawing(latencies: NDArray[np.float64], most: int) -> NDArray[np.int6
     if len(latencies) <= most:
         return np.arange(len(latencies))
     edges = np.linspace(0, len(latencies), most // 3 + 1).astype(np.int64)
-    kept = set()
+    indices = set()
     for first, last in itertools.pairwise(edges):
         order = np.argsort(latencies[first:last], kind="stable") + first
-        kept |= {int(order[0]), int(order[len(order) // 2]), int(order[-1])}
-    return np.array(sorted(kept), np.int64)
+        indices |= {int(order[0]), int(order[len(order) // 2]), int(order[-1])}
+    return np.array(sorted(indices), np.int64)
 
 
 def shades(track: Track, color: str = SHADE) -> list[dict[str, Any]]:
     """Stripes over what was disturbed."""
-    return [frame.band(one.begin_s, one.end_s, color, upright=True) for one in track.disturbed]
+    return [
+        frame.band(disturbance.begin_s, disturbance.end_s, color, upright=True) for disturbance in track.disturbed
+    ]
 
 
 def begins(drawn: Sequence[Track]) -> dict[int, float]:
     """When each process began, by its number."""
-    found: dict[int, float] = {}
-    for number, begin in sorted(pair for one in drawn for pair in one.begins_s.items()):
-        found.setdefault(number, begin)
-    return found
+    begins_s: dict[int, float] = {}
+    for number, begin in sorted(pair for track in drawn for pair in track.begins_s.items()):
+        begins_s.setdefault(number, begin)
+    return begins_s
 
 
 def walls(drawn: Sequence[Track]) -> list[dict[str, Any]]:

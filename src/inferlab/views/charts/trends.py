@@ -102,11 +102,11 @@ def _mark(change: ChangePoint) -> dict[str, Any]:
 def _dates(points: tuple[SeriesPoint, ...]) -> dict[str, Any]:
     """Below some of the points, when they were measured; commits where all have one."""
     step = max(1, -(-len(points) // _MOST_TICKS))
-    shown = list(range(0, len(points), step))
+    indices = list(range(0, len(points), step))
     days = {f"{point.created_at.astimezone():%Y-%m-%d}" for point in points}
     form = "%Y-%m-%d" if len(days) > 1 else "%H:%M"
     commits = [dict(point.labels).get("commit", "")[:7] for point in points]
     several = len(set(commits)) > 1 and all(commits)
-    times = [f"{points[index].created_at.astimezone():{form}}" for index in shown]
-    below = [f"<br>{frame.safe(commits[index])}" if several else "" for index in shown]
-    return {"tickvals": shown, "ticktext": [time + more for time, more in zip(times, below, strict=True)]}
+    times = [f"{points[index].created_at.astimezone():{form}}" for index in indices]
+    below = [f"<br>{frame.safe(commits[index])}" if several else "" for index in indices]
+    return {"tickvals": indices, "ticktext": [time + more for time, more in zip(times, below, strict=True)]}
