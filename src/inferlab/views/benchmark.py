@@ -69,7 +69,7 @@ def table(benchmark: Benchmark, baseline: Outcome | None = None) -> Table:
         Row(number, outcome, summarize(outcome.cell, outcome.runs), _speed_up(outcome, base), remark)
         for number, (outcome, remark) in enumerate(zip(outcomes, remarks(outcomes), strict=True), 1)
     ]
-    shown = [
+    columns = [
         Field("", "#", lambda row: row.number),
         *(trait.of(lambda row: row.cell) for trait in traits([outcome.cell for outcome in outcomes])),
         *(fields.THROUGHPUT, half_width_of(fields.THROUGHPUT), fields.MEDIAN, *_cluster_fields(benchmark)),
@@ -78,7 +78,7 @@ def table(benchmark: Benchmark, baseline: Outcome | None = None) -> Table:
         Field("", "", lambda row: row.remark, left=True),
     ]
     best = {index for index, row in enumerate(rows) if row.remark.startswith("best")}
-    return Table(shown, rows, strong=best)
+    return Table(columns, rows, strong=best)
 
 
 def _speed_up(outcome: Outcome, base: Outcome | None) -> str | None:
@@ -95,32 +95,32 @@ def ratio_text(ratio: Estimate) -> str:
 def traits(cells: Sequence[Cell]) -> list[Field]:
     """What is shown of cells: engine, cores and batch, and all else in which they differ."""
     always = ("machine_type", *_ALWAYS) if any(cell.machine_type for cell in cells) else _ALWAYS
-    return [one for one in CELL if one.key in always or len({one.get(cell) for cell in cells}) > 1]
+    return [trait for trait in CELL if trait.key in always or len({trait.get(cell) for cell in cells}) > 1]
 
 
-def find_baseline(benchmark: Benchmark, wanted: Sequence[str]) -> Outcome | None:
+def find_baseline(benchmark: Benchmark, pairs: Sequence[str]) -> Outcome | None:
     """The first cell that fits all of OPTION=VALUE; without any, the first that was measured."""
-    measured = [one for one in benchmark.outcomes if with_samples(one.runs)]
+    measured = [outcome for outcome in benchmark.outcomes if with_samples(outcome.runs)]
     for outcome in measured:
-        if all(fits(outcome.cell, pair) for pair in wanted):
+        if all(fits(outcome.cell, pair) for pair in pairs):
             return outcome
     return None
 
 
-def check_baseline(cells: Sequence[Cell], wanted: Sequence[str]) -> None:
+def check_baseline(cells: Sequence[Cell], pairs: Sequence[str]) -> None:
     """Refuse a baseline that no cell fits, before anything is measured."""
-    if not any(all(fits(cell, pair) for pair in wanted) for cell in cells):
-        raise BadInput(f"No cell of this plan has {' and '.join(wanted)}, so it cannot be the baseline.")
+    if not any(all(fits(cell, pair) for pair in pairs) for cell in cells):
+        raise BadInput(f"No cell of this plan has {' and '.join(pairs)}, so it cannot be the baseline.")
 
 
 def fits(cell: Cell, pair: str, what: str = "baseline") -> bool:
     """Whether a cell has OPTION=VALUE; refuses what is not of that form."""
     name, equals, value = pair.partition("=")
     name = name.strip().lstrip("-").replace("-", "_")
-    trait = next((one for one in CELL if name in (one.key, one.label)), None)
+    trait = next((option for option in CELL if name in (option.key, option.label)), None)
     if not equals or trait is None:
-        known = ", ".join(sorted(one.key for one in CELL if not one.key.startswith("machine")))
-        raise BadInput(f"The {what} '{pair}' is not of the form OPTION=VALUE; the options are {known}.")
+        options = ", ".join(sorted(option.key for option in CELL if not option.key.startswith("machine")))
+        raise BadInput(f"The {what} '{pair}' is not of the form OPTION=VALUE; the options are {options}.")
     known_value = trait.get(cell)
     return ("-" if known_value is None else trait.form(known_value)) == value.strip()
 
@@ -191,18 +191,18 @@ def ranked(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
 
 
 def _marks(outcomes: Sequence[Outcome]) -> dict[int, str]:
-    found = ranked(outcomes)
-    return {found[-1][0]: "worst", found[0][0]: "best"} if len(found) > 1 else {}
+    ranking = ranked(outcomes)
+    return {ranking[-1][0]: "worst", ranking[0][0]: "best"} if len(ranking) > 1 else {}
 
 
 def verdict(benchmark: Benchmark) -> list[str]:
     """What is best, and what may be as good as far as the intervals tell."""
-    found = ranked(benchmark.outcomes)
-    if len(found) < 2:
+    ranking = ranked(benchmark.outcomes)
+    if len(ranking) < 2:
         return []
-    number, best = found[0]
-    rivals = [str(other) for other, one in found[1:] if _may_equal(one, best)]
-    meaning = headline.best_is(one.cell.scenario for _, one in found)
+    number, best = ranking[0]
+    rivals = [str(other) for other, outcome in ranking[1:] if _may_equal(outcome, best)]
+    meaning = headline.best_is(outcome.cell.scenario for _, outcome in ranking)
     line = f"Best ({meaning}): #{number}, {cell_label(best.cell)}."
     more = _of_cluster(benchmark, right(benchmark.outcomes))
     if not rivals:
@@ -213,29 +213,29 @@ def verdict(benchmark: Benchmark) -> list[str]:
     return [f"{line} {named} may be as fast{sure}.", *more]
 
 
-def _may_equal(one: Outcome, best: Outcome) -> bool:
-    ratio = speed_up(one, best)
+def _may_equal(outcome: Outcome, best: Outcome) -> bool:
+    ratio = speed_up(outcome, best)
     return ratio.high is None or ratio.high >= 1.0
 
 
 def _notes(benchmark: Benchmark) -> list[Block]:
     """Failures and findings; one that several cells share is told once."""
-    told = []
-    for outcome, found in zip(benchmark.outcomes, find_in_all(benchmark.outcomes), strict=True):
+    sentences = []
+    for outcome, findings in zip(benchmark.outcomes, find_in_all(benchmark.outcomes), strict=True):
         failed = [outcome.failure.message] if outcome.failure else []
-        told.append([*failed, *map(finding, found)])
-    return [f"Note on {cells}: {text}" if cells else Note(text) for text, cells in shared(told).items()]
+        sentences.append([*failed, *map(finding, findings)])
+    return [f"Note on {cells}: {text}" if cells else Note(text) for text, cells in shared(sentences).items()]
 
 
-def shared(told: Sequence[Sequence[str]]) -> dict[str, str]:
+def shared(sentences_of_cells: Sequence[Sequence[str]]) -> dict[str, str]:
     """What is told of each cell: every sentence once, with the cells that it is about, or nothing for all."""
     numbers: dict[str, list[int]] = {}
-    for number, sentences in enumerate(told, 1):
+    for number, sentences in enumerate(sentences_of_cells, 1):
         for text in sentences:
             numbers.setdefault(text, []).append(number)
     return {
-        text: "" if len(found) == len(told) else ", ".join(f"#{number}" for number in found)
-        for text, found in numbers.items()
+        text: "" if len(cells) == len(sentences_of_cells) else ", ".join(f"#{number}" for number in cells)
+        for text, cells in numbers.items()
     }
 
 
@@ -243,14 +243,14 @@ def cell_blocks(benchmark: Benchmark, outcome: Outcome) -> list[Block]:
     """The lines that DeepSparse's tool prints, then what it did not have."""
     cell, runs = outcome.cell, outcome.runs
     summary = summarize(cell, runs)
-    shown: list[Block] = [Pair("Original Model Path", benchmark.model.source)]
+    lines: list[Block] = [Pair("Original Model Path", benchmark.model.source)]
     if not runs:
-        return shown
-    shown += [Pair("Batch Size", str(cell.batch_size)), Pair("Scenario", SCENARIO_NAMES[cell.scenario])]
+        return lines
+    lines += [Pair("Batch Size", str(cell.batch_size)), Pair("Scenario", SCENARIO_NAMES[cell.scenario])]
     found = notes(map(finding, find_all(outcome)))
     if summary is None:
-        return [*shown, Pair("Iterations", "0"), *found]
-    shown += [
+        return [*lines, Pair("Iterations", "0"), *found]
+    lines += [
         Pair("Throughput (items/sec)", decimal(summary.items_per_sec.value), strong=True),
         Pair("Latency Mean (ms/batch)", decimal(summary.mean_ms)),
         Pair("Latency Median (ms/batch)", decimal(summary.median_ms.value), strong=True),
@@ -261,10 +261,10 @@ def cell_blocks(benchmark: Benchmark, outcome: Outcome) -> list[Block]:
         *_percentiles("Latency", summary.percentiles_ms),
     ]
     if summary.service_percentiles_ms is not None:
-        shown += _percentiles("Service", summary.service_percentiles_ms)
+        lines += _percentiles("Service", summary.service_percentiles_ms)
         served = f"{cell.rate:g} due, {share(1 - summary.unserved_share)} served"
-        shown.append(Pair("Rate (requests/sec)", served))
-    return [*shown, *_around(outcome), *found]
+        lines.append(Pair("Rate (requests/sec)", served))
+    return [*lines, *_around(outcome), *found]
 
 
 def _sureness(summary: Summary, processes: int) -> list[Pair]:
@@ -279,16 +279,16 @@ def _sureness(summary: Summary, processes: int) -> list[Pair]:
 
 def _precision(outcome: Outcome) -> list[Pair]:
     """Which of the two ended it, the wanted precision or the time."""
-    wanted = outcome.cell.precision
-    if wanted is None or outcome.status != "done":
+    precision = outcome.cell.precision
+    if precision is None or outcome.status != "done":
         return []
-    reached = all(one.code != "not-precise" for one in find_all(outcome))
-    return [Pair("Precision", f"±{share(wanted)} {'reached' if reached else 'not reached within the time'}")]
+    reached = all(warning.code != "not-precise" for warning in find_all(outcome))
+    return [Pair("Precision", f"±{share(precision)} {'reached' if reached else 'not reached within the time'}")]
 
 
 def _percentiles(what: str, percentiles: Mapping[float, float | None]) -> list[Pair]:
-    shown = [f"p{p:g} {decimal(ms)}" for p, ms in percentiles.items() if ms is not None and p > 50]
-    return [Pair(f"{what} Percentiles (ms/batch)", ", ".join(shown))] if shown else []
+    texts = [f"p{p:g} {decimal(ms)}" for p, ms in percentiles.items() if ms is not None and p > 50]
+    return [Pair(f"{what} Percentiles (ms/batch)", ", ".join(texts))] if texts else []
 
 
 def _around(outcome: Outcome) -> list[Pair]:
@@ -304,7 +304,7 @@ def _around(outcome: Outcome) -> list[Pair]:
         }[run.stream_mode]
     if cell.instances > 1:
         streams = f"{cell.instances} instances of {streams}"
-    shown = [
+    pairs = [
         Pair("Engine", f"{engine}, {plural(cell.num_cores, 'core')}, {streams}"),
         *(Pair(COLUMNS[name].column, text) for name, text in cell_texts(cell).items() if text is not None),
         Pair("Load Time", duration(statistics.median(one.load_s for one in runs))),
@@ -314,8 +314,8 @@ def _around(outcome: Outcome) -> list[Pair]:
     if peak is not None:
         before = run.baseline_memory_bytes
         also = "" if before is None else f" ({size(before)} before the model was loaded)"
-        shown.append(Pair("Peak Memory", f"{size(peak)}{also}"))
-    return [*shown, Pair("Output Check", output_check(worst([one.check for one in runs])))]
+        pairs.append(Pair("Peak Memory", f"{size(peak)}{also}"))
+    return [*pairs, Pair("Output Check", output_check(worst([one.check for one in runs])))]
 
 
 def _on_cluster(benchmark: Benchmark) -> bool:
@@ -338,14 +338,14 @@ def _cost(benchmark: Benchmark, cell: Cell, summary: Summary | None) -> Estimate
 
 def _of_cluster(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:
     """The cheapest of the cells that count, and what machines of one type say together."""
-    return [*_cheapest(benchmark, counting), *_types(benchmark, [one for _, one in counting])]
+    return [*_cheapest(benchmark, counting), *_types(benchmark, [outcome for _, outcome in counting])]
 
 
 def _cheapest(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:
     costs = []
-    for number, one in counting:
-        cost = _cost(benchmark, one.cell, summarize(one.cell, one.runs))
-        costs += [] if cost is None else [(cost, number, one)]
+    for number, outcome in counting:
+        cost = _cost(benchmark, outcome.cell, summarize(outcome.cell, outcome.runs))
+        costs += [] if cost is None else [(cost, number, outcome)]
     if len(costs) < 2:
         return []
     least, number, best = min(costs, key=lambda cost: cost[0].value)
@@ -358,7 +358,7 @@ def _cheapest(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> 
 
 def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
     """One line for each cell that several machines of a type measured."""
-    told = []
+    sentences = []
     for cell, members in _groups(counting).items():
         if len(members) < 2:
             continue
@@ -370,28 +370,28 @@ def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
             if price is None
             else f", {money(headline.cost_per_million(rates.typical, price).value)} per million"
         )
-        told.append(
+        sentences.append(
             f"{plural(rates.machines, 'machine')} of {cell_label(cell)}: {count(rates.typical.value)} items/s "
             f"{_half(rates)}, median {decimal(medians.typical.value, 3)} ms {_half(medians)}{cost}; the intervals "
             f"include what machines differ by ({share(rates.between)} in throughput; processes of one machine: "
             f"{share(rates.within)})."
         )
-    return told
+    return sentences
 
 
 def _groups(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
     """The outcomes of machines of one type together, by the cell that they measured."""
-    found: dict[Cell, list[Outcome]] = {}
+    groups: dict[Cell, list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.cell.machine_number is not None:
-            found.setdefault(replace(outcome.cell, machine_number=None), []).append(outcome)
-    return found
+            groups.setdefault(replace(outcome.cell, machine_number=None), []).append(outcome)
+    return groups
 
 
 def _across(members: Sequence[Outcome], value: Callable[[Run, Cell], float]) -> intervals.Across:
     return intervals.across([[value(run, member.cell) for run in with_samples(member.runs)] for member in members])
 
 
-def _half(found: intervals.Across) -> str:
-    ends = found.typical.ends
+def _half(across: intervals.Across) -> str:
+    ends = across.typical.ends
     return f"±{half_width(ends)}" if useful(ends) else in_brackets(ends).lstrip()

@@ -55,23 +55,23 @@ def _head(benchmark: Benchmark, name: str, points: Sequence[Point]) -> Iterator[
     outcomes = benchmark.outcomes
     runs = [run for outcome in outcomes for run in outcome.runs]
     began = min((run.started_at for run in runs), default="")
-    known = [began[:16].replace("T", " "), *(run.machine.cpu for run in runs), *_engines(points)]
-    yield parts.model_heading(name, benchmark.model, list(dict.fromkeys(known)))
-    yield parts.box(_told([_wrong(outcome) for outcome in outcomes]), wrong=True)
-    yield parts.box(_told([_failed(outcome) for outcome in outcomes]), wrong=True)
-    yield parts.box(_told([_findings(*both) for both in zip(outcomes, find_in_all(outcomes), strict=True)]))
+    facts = [began[:16].replace("T", " "), *(run.machine.cpu for run in runs), *_engines(points)]
+    yield parts.model_heading(name, benchmark.model, list(dict.fromkeys(facts)))
+    yield parts.box(_by_sentence([_wrong(outcome) for outcome in outcomes]), wrong=True)
+    yield parts.box(_by_sentence([_failed(outcome) for outcome in outcomes]), wrong=True)
+    yield parts.box(_by_sentence([_findings(*both) for both in zip(outcomes, find_in_all(outcomes), strict=True)]))
 
 
 def _engines(points: Sequence[Point]) -> list[str]:
     """The engines with their versions, which those that only failed do not tell."""
-    versions = {one.engine: one.version for one in sorted(points, key=lambda point: point.version)}
+    versions = {point.engine: point.version for point in sorted(points, key=lambda point: point.version)}
     return [f"{engine} {version}".rstrip() for engine, version in sorted(versions.items())]
 
 
-def _told(sentences: Sequence[Sequence[str]]) -> list[str]:
+def _by_sentence(sentences: Sequence[Sequence[str]]) -> list[str]:
     """What is told of the cells, each sentence once."""
-    found = view.shared(sentences)
-    return [f"{cells}: {text}" if cells else text for text, cells in found.items()]
+    cells_of = view.shared(sentences)
+    return [f"{cells}: {text}" if cells else text for text, cells in cells_of.items()]
 
 
 def _wrong(outcome: Outcome) -> list[str]:
@@ -85,11 +85,11 @@ def _failed(outcome: Outcome) -> list[str]:
     return [f"Failed: {outcome.failure.message}"] if outcome.failure else []
 
 
-def _findings(outcome: Outcome, found: Sequence[Finding]) -> list[str]:
-    told = [finding(one) for one in found if one.code != "output-mismatch"]
+def _findings(outcome: Outcome, findings: Sequence[Finding]) -> list[str]:
+    sentences = [finding(note) for note in findings if note.code != "output-mismatch"]
     if not outcome.runs and not outcome.failure:
-        told.append("nothing was measured: it was interrupted before.")
-    return [text[:1].upper() + text[1:] for text in told]
+        sentences.append("nothing was measured: it was interrupted before.")
+    return [text[:1].upper() + text[1:] for text in sentences]
 
 
 def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
@@ -110,12 +110,12 @@ def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[El
         "batches": ("batch_size", "num_cores", cards.batch_scaling, "Cores"),
     }[name]
     # The line that comes first has the colour: that of the best, which a wrong one never is.
-    shown = [point for point in points if point.ms_per_item is not None]
-    shown.sort(key=lambda one: (one.wrong, one.ms_per_item))
+    placed = [point for point in points if point.ms_per_item is not None]
+    placed.sort(key=lambda point: (point.wrong, point.ms_per_item))
     choices: dict[int, set[int]] = {}
-    for one in shown:
-        choices.setdefault(getattr(one, fixed), set()).add(getattr(one, axis))
-    figures = {str(choice): draw([("", shown)], choice) for choice in sorted(choices) if len(choices[choice]) > 1}
+    for point in placed:
+        choices.setdefault(getattr(point, fixed), set()).add(getattr(point, axis))
+    figures = {str(choice): draw([("", placed)], choice) for choice in sorted(choices) if len(choices[choice]) > 1}
     if not figures:
         return []
     what = "core counts" if name == "cores" else "batch sizes"
@@ -128,14 +128,16 @@ def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[El
 
 def _iterations(outcomes: Sequence[Outcome], drawn: parts.Charts) -> list[Element]:
     """Every batch of a cell over time."""
-    shown = {str(number): outcome for number, outcome in enumerate(outcomes, 1) if measured(outcome)}
-    if not shown:
+    drawable = {str(number): outcome for number, outcome in enumerate(outcomes, 1) if measured(outcome)}
+    if not drawable:
         return []
-    dots = min(_DOTS_OF_ONE, max(_FEWEST_DOTS, _MOST_DOTS // len(shown)))
-    figures = {key: cards.iterations([(cell_label(one.cell), one)], dots) for key, one in shown.items()}
+    dots = min(_DOTS_OF_ONE, max(_FEWEST_DOTS, _MOST_DOTS // len(drawable)))
+    figures = {
+        key: cards.iterations([(cell_label(outcome.cell), outcome)], dots) for key, outcome in drawable.items()
+    }
     if len(outcomes) == 1:
         return [drawn.add("iterations", {"": figures["1"]})]
-    names = {key: f"#{key}: {cell_label(one.cell)}" for key, one in shown.items()}
+    names = {key: f"#{key}: {cell_label(outcome.cell)}" for key, outcome in drawable.items()}
     return [parts.selectors("iterations", {"Cell": names}), drawn.add("iterations", figures)]
 
 
@@ -146,7 +148,7 @@ _SHOWN = (90.0, 95.0, 99.0)
 def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     """How fast the only cell is, or the best of many, and how far that can be believed."""
     if len(points) == 1:
-        return _one(benchmark.outcomes[0], points[0])
+        return _one_cell(benchmark.outcomes[0], points[0])
     states = Counter(outcome.status for outcome in benchmark.outcomes)
     done = ", ".join(f"{number} {state}" for state, number in states.items())
     wrong = sum(point.wrong for point in points)
@@ -175,13 +177,13 @@ def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
 
 
 def _checked(points: Sequence[Point]) -> str:
-    found = {point.output_check for point in points if point.output_check}
-    return "match" if found == {"match"} else "unchecked"
+    checks = {point.output_check for point in points if point.output_check}
+    return "match" if checks == {"match"} else "unchecked"
 
 
-def _one(outcome: Outcome, point: Point) -> list[Element]:
+def _one_cell(outcome: Outcome, point: Point) -> list[Element]:
     cell = outcome.cell
-    found = summarize(cell, outcome.runs)
+    summary = summarize(cell, outcome.runs)
     streams = None if cell.scenario == "sync" else parts.tile("Streams", str(cell.num_streams))
     what = parts.tiles(
         parts.tile("Engine", f"{cell.engine} {point.version}".rstrip(), style="words"),
@@ -191,7 +193,7 @@ def _one(outcome: Outcome, point: Point) -> list[Element]:
         streams,
         parts.tile("Instances", str(cell.instances)) if cell.instances > 1 else None,
     )
-    if found is None:
+    if summary is None:
         return [what, parts.caption("Nothing was measured.")]
     return [
         what,
@@ -201,12 +203,12 @@ def _one(outcome: Outcome, point: Point) -> list[Element]:
                 point.ms_per_item,
                 point.ends("ms_per_item"),
             ),
-            parts.measured_tile("Time per batch (ms, median)", found.median_ms.value, found.median_ms.ends),
+            parts.measured_tile("Time per batch (ms, median)", summary.median_ms.value, summary.median_ms.ends),
             parts.measured_tile(
-                "Throughput (items/s, mean)", found.items_per_sec.value, found.items_per_sec.ends, count
+                "Throughput (items/s, mean)", summary.items_per_sec.value, summary.items_per_sec.ends, count
             ),
         ),
-        parts.tiles(*_details(found), *_around(outcome.runs)),
+        parts.tiles(*_details(summary), *_around(outcome.runs)),
     ]
 
 
@@ -214,14 +216,14 @@ def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate:g} requests/s"
 
 
-def _details(found: Summary) -> Iterator[Element]:
+def _details(summary: Summary) -> Iterator[Element]:
     yield parts.tile(
-        "Mean", f"{decimal(found.mean_ms, 3)} ms", f"standard deviation {decimal(found.std_ms, 3)} ms"
+        "Mean", f"{decimal(summary.mean_ms, 3)} ms", f"standard deviation {decimal(summary.std_ms, 3)} ms"
     )
     for p in _SHOWN:
-        if (value := found.percentiles_ms[p]) is not None:
+        if (value := summary.percentiles_ms[p]) is not None:
             yield parts.tile(f"p{p:g}", f"{decimal(value, 3)} ms")
-    yield parts.tile("Iterations", str(found.iterations), f"in {duration(found.seconds_ran)}")
+    yield parts.tile("Iterations", str(summary.iterations), f"in {duration(summary.seconds_ran)}")
 
 
 def _around(runs: Sequence[Run]) -> Iterator[Element]:
@@ -238,24 +240,32 @@ def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     """The table of all cells, with both ends of every interval."""
     outcomes = benchmark.outcomes
     base = view.find_baseline(benchmark, ())
-    found: list[Summary | None] = [summarize(outcome.cell, outcome.runs) for outcome in outcomes]
+    summaries: list[Summary | None] = [summarize(outcome.cell, outcome.runs) for outcome in outcomes]
     columns: dict[str, Sequence[str | Cell]] = {"#": [Cell(str(n), n) for n in range(1, len(outcomes) + 1)]}
     for trait in view.traits([outcome.cell for outcome in outcomes]):
         columns[trait.label] = [_trait(trait, outcome.cell) for outcome in outcomes]
     statistics_shown = {statistic(outcome.cell.scenario) for outcome in outcomes}
-    told = f", {statistics_shown.pop()}" if len(statistics_shown) == 1 else ""
+    suffix = f", {statistics_shown.pop()}" if len(statistics_shown) == 1 else ""
     columns |= {
-        f"Time per item (ms{told})": numbers([point.ms_per_item for point in points]),
-        "Time per batch (ms, median)": numbers([one.median_ms.value if one else None for one in found]),
-        "Time per batch, 95\u00a0%": [Cell(_interval(one.median_ms.ends) if one else "–") for one in found],
-        "Throughput (items/s, mean)": numbers([one.items_per_sec.value if one else None for one in found]),
-        "Throughput, 95\u00a0%": [Cell(_interval(one.items_per_sec.ends) if one else "–") for one in found],
-        "p99 ms": numbers([one.percentiles_ms[99.0] if one else None for one in found]),
+        f"Time per item (ms{suffix})": numbers([point.ms_per_item for point in points]),
+        "Time per batch (ms, median)": numbers(
+            [summary.median_ms.value if summary else None for summary in summaries]
+        ),
+        "Time per batch, 95\u00a0%": [
+            Cell(_interval(summary.median_ms.ends) if summary else "–") for summary in summaries
+        ],
+        "Throughput (items/s, mean)": numbers(
+            [summary.items_per_sec.value if summary else None for summary in summaries]
+        ),
+        "Throughput, 95\u00a0%": [
+            Cell(_interval(summary.items_per_sec.ends) if summary else "–") for summary in summaries
+        ],
+        "p99 ms": numbers([summary.percentiles_ms[99.0] if summary else None for summary in summaries]),
     }
     if base is not None:
         columns[f"Speed-up over #{outcomes.index(base) + 1}"] = [
-            _speed_up(outcome, base) if known else Cell("–")
-            for outcome, known in zip(outcomes, found, strict=True)
+            _speed_up(outcome, base) if summary else Cell("–")
+            for outcome, summary in zip(outcomes, summaries, strict=True)
         ]
     columns["Peak MiB"] = numbers([_mib(outcome.runs) for outcome in outcomes], 1)
     columns["Outputs"] = [
@@ -325,7 +335,7 @@ def _how(benchmark: Benchmark) -> list[Element]:
         "Engine options": ", ".join(f"{name}={value}" for name, value in plan.engine_options),
         "Seed": str(plan.seed),
         "Machine": "; ".join(machines),
-        "Memory": _each(size(one) for one in memory if one is not None),
+        "Memory": _each(size(peak) for peak in memory if peak is not None),
         "Versions": _each(f"{name} {version}" for run in runs for name, version in run.versions.items()),
         "Made by": f"inferlab {__version__} {benchmark.id}".strip(),
     }

@@ -54,25 +54,25 @@ def _grounds(capacity: Capacity) -> list[Pair]:
     saturation = f"{count(saturation_rate(capacity.processes))} requests/s"
     if capacity.predicted_rate:
         saturation += f"; predicted from the service times: {count(capacity.predicted_rate)} requests/s"
-    found = [Pair("Saturation", saturation)]
+    pairs = [Pair("Saturation", saturation)]
     crossed = [process for process in capacity.processes if process.reach == "crossing"]
     if crossed:
-        measured = student([one.measured_rate for one in crossed]).value
-        luck = student([one.luck for one in crossed]).value
+        measured = student([process.measured_rate for process in crossed]).value
+        luck = student([process.luck for process in crossed]).value
         word = "easier" if luck < 1 else "harder"
-        told = (
+        measured_text = (
             f"{count(measured)} requests/s on arrivals that were {word} than usual, "
             f"as a simulated queue with the same service times tells (×{luck:.3f})"
         )
-        found.append(Pair("Measured", told))
-    return found
+        pairs.append(Pair("Measured", measured_text))
+    return pairs
 
 
 def curve(capacity: Capacity) -> Table:
     """Latency over rate, with a line where the objective breaks."""
     own, rate = capacity.objective.statistic, max_rate(capacity).value
     names = [*_COLUMNS, *(() if own in _COLUMNS else (own,))]
-    shown = [
+    columns = [
         Field("rate", "rate/s", lambda point: point.rate, count),
         Field("share_of_saturation", "of saturation", lambda point: point.load, share),
         *(Field(f"response_{name}_ms", f"response {name}", _ms("responses_s", name), count) for name in names),
@@ -84,7 +84,7 @@ def curve(capacity: Capacity) -> Table:
     below = sum(point.rate <= rate for point in capacity.curve)
     divider = (f"highest rate that meets {capacity.objective.text}", below) if rate > 0 else None
     title = "Latency over rate, times in ms, all processes together"
-    return Table(shown, capacity.curve, title, divider=divider)
+    return Table(columns, capacity.curve, title, divider=divider)
 
 
 def _ms(name: str, statistic: str) -> Callable[[RatePoint], float | None]:
@@ -95,8 +95,8 @@ def _ms(name: str, statistic: str) -> Callable[[RatePoint], float | None]:
     return get
 
 
-def kept(kept: bool | None, load: float) -> str:
+def kept(meets: bool | None, load: float) -> str:
     """Whether the objective was met at a rate; beyond the ceiling only for as long as it was tried."""
-    if kept is None:
+    if meets is None:
         return "-"
-    return "no" if not kept else "yes" if load <= rate_search.CEILING else "while tried"
+    return "no" if not meets else "yes" if load <= rate_search.CEILING else "while tried"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def benchmark(plan: Plan) -> str:
     """The command that measures this plan."""
-    return _line("benchmark", [plan.model], _given(plan, PLAN.values()))
+    return _line("benchmark", [plan.model], _option_words(plan, PLAN.values()))
 
 
 def generation(plan: GenerationPlan) -> str:
@@ -30,7 +30,7 @@ def generation(plan: GenerationPlan) -> str:
 
     # Some say what is done with the plan, which is not in it.
     options = [option for option in GENERATION.values() if hasattr(plan, option.field)]
-    return _line("generate", [plan.model], _given(plan, options))
+    return _line("generate", [plan.model], _option_words(plan, options))
 
 
 def generation_comparison(
@@ -51,9 +51,9 @@ def generation_comparison(
                 words += [word for text in texts for word in (arm, f"{option.keyword}={text}")]
         else:
             raise _impossible(f"both arms have one {option.field}, but here are two")
-    known = {**COMPARISON, **ONLY_GENERATION}
+    options = {**COMPARISON, **ONLY_GENERATION}
     for keyword, value in (("metric", metric), ("time", time_s), ("margin", margin)):
-        option = known[keyword]
+        option = options[keyword]
         words += [] if value == option.default_of("compare") else [option.flags[0], option.written(value)]
     words += list(COMPARISON["fresh"].flags) if fresh else []
     return _line("compare", models, words)
@@ -63,7 +63,7 @@ def generation_capacity(plan: GenerationPlan, attainment: float) -> str:
     """The command that searches the highest rate of requests."""
     from inferlab.options.generation import GENERATION
 
-    words = _given(plan, _of_generation("time", "scenario", "rate"))
+    words = _option_words(plan, _of_generation("time", "scenario", "rate"))
     for option, value in ((GENERATION["time"], plan.time_s), (GENERATION["attainment"], attainment)):
         words += [] if value == option.default_of("capacity") else [option.flags[0], option.written(value)]
     return _line("capacity", [plan.model], words)
@@ -74,7 +74,7 @@ def generation_recommendation(plan: GenerationPlan, time_s: float) -> str:
     from inferlab.options.generation import GENERATION
 
     time = GENERATION["time"]
-    words = _given(plan, _of_generation("time", "scenario", "rate", "processes"))
+    words = _option_words(plan, _of_generation("time", "scenario", "rate", "processes"))
     words += [] if time_s == time.default_of("recommend") else [time.flags[0], time.written(time_s)]
     return _line("recommend", [plan.model], words)
 
@@ -85,7 +85,7 @@ def _of_generation(*without: str) -> list[Option]:
     from inferlab.records.generation import GenerationPlan
 
     fields = GenerationPlan.__dataclass_fields__
-    return [one for one in GENERATION.values() if one.keyword not in without and one.field in fields]
+    return [option for option in GENERATION.values() if option.keyword not in without and option.field in fields]
 
 
 def comparison(a: Plan, b: Plan, time_s: float, margin: float, fresh: bool = False) -> str:
@@ -120,7 +120,7 @@ def comparison(a: Plan, b: Plan, time_s: float, margin: float, fresh: bool = Fal
     return _line("compare", models, words)
 
 
-def profile(plan: Plan, wanted: ProfileOptions) -> str:
+def profile(plan: Plan, options_of_profile: ProfileOptions) -> str:
     """The command that makes this profile."""
     profiled = of_command(PLAN, "profile")
     for option in PLAN.values():
@@ -129,17 +129,19 @@ def profile(plan: Plan, wanted: ProfileOptions) -> str:
         if unknown and getattr(plan, option.field) != option.default:
             raise _impossible(f"a profile has no {option.keyword}")
     options = [option for option in profiled.values() if option.keyword != "time"]
-    return _line("profile", [plan.model], [*profile_words(wanted), *_given(plan, options)])
+    return _line("profile", [plan.model], [*profile_words(options_of_profile), *_option_words(plan, options)])
 
 
-def optimization(plan: Plan, asked: VersionOptions) -> str:
+def optimization(plan: Plan, options_of_version: VersionOptions) -> str:
     """The command that makes this version again, from the recipe that stands beside it."""
-    out = Path(asked.out)
-    words = ["-o", out.name, "--recipe", str(out.with_suffix(".recipe.yaml")), "--name", asked.name]
-    words += [] if asked.data_file is None else ["--data", asked.data_file]
-    words += ["--measure", ",".join(asked.engines) or "none"]
-    options = [one for one in of_command(PLAN, "optimize").values() if one.keyword not in ("engine", "time")]
-    words += [*_given(plan, options), *PLAN["time"].words(asked.time_s)]
+    out = Path(options_of_version.out)
+    words = ["-o", out.name, "--recipe", str(out.with_suffix(".recipe.yaml")), "--name", options_of_version.name]
+    words += [] if options_of_version.data_file is None else ["--data", options_of_version.data_file]
+    words += ["--measure", ",".join(options_of_version.engines) or "none"]
+    options = [
+        option for option in of_command(PLAN, "optimize").values() if option.keyword not in ("engine", "time")
+    ]
+    words += [*_option_words(plan, options), *PLAN["time"].words(options_of_version.time_s)]
     return _line("optimize", [plan.model], words)
 
 
@@ -149,7 +151,7 @@ def _line(name: str, models: Sequence[str], options: Sequence[str]) -> str:
     return shlex.join(["inferlab", name, *models, *options])
 
 
-def _given(plan: Plan | GenerationPlan, options: Iterable[Option]) -> list[str]:
+def _option_words(plan: Plan | GenerationPlan, options: Iterable[Option]) -> list[str]:
     """Options with their values, where these are not the default."""
     return [word for option in options for word in _words(option, getattr(plan, option.field))]
 

@@ -105,9 +105,9 @@ def _isolated(fact: Fact) -> str:
 def _governor(fact: Fact) -> str:
     if fact.state == "good":
         return "performance: CPUs run at full clock speed whenever they work."
-    found = ", ".join(f"{name} on {plural(count, 'CPU')}" for name, count in fact.data["governors"].items())
+    governors = ", ".join(f"{name} on {plural(count, 'CPU')}" for name, count in fact.data["governors"].items())
     return (
-        f"{found}: the clock speed follows the load, so the first calls after a pause are slower. "
+        f"{governors}: the clock speed follows the load, so the first calls after a pause are slower. "
         "Set it with: sudo cpupower frequency-set -g performance"
     )
 
@@ -127,15 +127,17 @@ def _frequency(fact: Fact) -> str:
     d = fact.data
     if fact.state == "good":
         return f"fixed at {_ghz(d['max_mhz'])}."
-    found = f"{_ghz(d['min_mhz'])} to {_ghz(d['max_mhz'])}"
+    range_text = f"{_ghz(d['min_mhz'])} to {_ghz(d['max_mhz'])}"
     fastest = d["hardware_max_mhz"]
     if fact.state == "warn":
         return (
-            f"{found}, but the CPUs are of different kinds: some reach {_ghz(fastest)}, others only "
+            f"{range_text}, but the CPUs are of different kinds: some reach {_ghz(fastest)}, others only "
             f"{_ghz(d['slowest_hardware_max_mhz'])}. Measure on one kind: taskset -c CPUS inferlab …"
         )
     return (
-        f"{found}; the CPU itself could do {_ghz(fastest)}." if fastest and d["max_mhz"] < fastest else f"{found}."
+        f"{range_text}; the CPU itself could do {_ghz(fastest)}."
+        if fastest and d["max_mhz"] < fastest
+        else f"{range_text}."
     )
 
 
@@ -182,10 +184,10 @@ def _memory(fact: Fact) -> str:
     d = fact.data
     of = f" of {size(d['total_bytes'])}" if d["total_bytes"] is not None else ""
     limit = f"; the cgroup's limit is {size(d['limit_bytes'])}" if d["limit_bytes"] is not None else ""
-    found = f"{size(d['usable_bytes'])}{of} can be used{limit}."
+    memory = f"{size(d['usable_bytes'])}{of} can be used{limit}."
     if fact.state == "good":
-        return found
-    return f"{found} An engine may be killed or swapped out: stop other programs or raise the limit."
+        return memory
+    return f"{memory} An engine may be killed or swapped out: stop other programs or raise the limit."
 
 
 def _swap(fact: Fact) -> str:
@@ -252,10 +254,10 @@ def _cost(fact: Fact) -> str:
     cost_s, step_ns = fact.data["cost_ns"] / 1e9, fact.data["step_ns"]
     if step_ns is None:
         return "the clock stood still while it was read 5000 times: nothing short can be measured."
-    found = f"one reading takes {duration(cost_s)}; the smallest step seen is {duration(step_ns / 1e9)}."
+    cost = f"one reading takes {duration(cost_s)}; the smallest step seen is {duration(step_ns / 1e9)}."
     if fact.state == "good":
-        return found
-    return f"{found} Calls shorter than {duration(100 * max(cost_s, step_ns / 1e9))} are off by 1 % or more."
+        return cost
+    return f"{cost} Calls shorter than {duration(100 * max(cost_s, step_ns / 1e9))} are off by 1 % or more."
 
 
 def _virtual(fact: Fact) -> str:
@@ -271,36 +273,37 @@ def _virtual(fact: Fact) -> str:
 def _busy(fact: Fact) -> str:
     d = fact.data
     worst, most = max(d["of_each_cpu"].items(), key=lambda item: item[1])
-    found = f"other programs took {_percent(d['share'])} of the CPUs' time in {duration(d['seconds'])}"
+    load_text = f"other programs took {_percent(d['share'])} of the CPUs' time in {duration(d['seconds'])}"
     if len(d["of_each_cpu"]) > 1 and most:
-        found += f" (the busiest, CPU {worst}: {_percent(most)})"
+        load_text += f" (the busiest, CPU {worst}: {_percent(most)})"
     if d["by"]:
-        found += "; running now: " + ", ".join(
-            f"{one['name']} (process {one['process_id']}: {_percent(one['cpus'])} of a CPU)" for one in d["by"]
+        load_text += "; running now: " + ", ".join(
+            f"{program['name']} (process {program['process_id']}: {_percent(program['cpus'])} of a CPU)"
+            for program in d["by"]
         )
     if fact.state == "good":
-        return f"{found}."
+        return f"{load_text}."
     hidden = "" if d["by"] else " No process that can be seen explains it: look outside the container."
-    return f"{found}. Stop them before you measure.{hidden}"
+    return f"{load_text}. Stop them before you measure.{hidden}"
 
 
 def _steal(fact: Fact) -> str:
     now, before = fact.data["share"], fact.data["share_since_boot"]
     if not now and not before:
         return "none."
-    found = f"{_percent(now)} just now; since boot {share(before)} of the time that programs wanted the CPUs."
+    stolen = f"{_percent(now)} just now; since boot {share(before)} of the time that programs wanted the CPUs."
     if fact.state == "good":
-        return found
-    return f"{found} Others share this host: measure at a quieter moment, or on a host of your own."
+        return stolen
+    return f"{stolen} Others share this host: measure at a quieter moment, or on a host of your own."
 
 
 def _pressure(fact: Fact) -> str:
     d = fact.data
-    found = (
+    pressure = (
         f"threads waited for a CPU {share(d['share_10_s'])} of the last 10 s and {share(d['share_60_s'])} of the "
         "last minute."
     )
-    return found if fact.state == "good" else f"{found} Stop other programs before you measure."
+    return pressure if fact.state == "good" else f"{pressure} Stop other programs before you measure."
 
 
 _COUNTERS = {
@@ -324,11 +327,11 @@ _CPU, _SPEED, _LIMITS, _CLOCK, _OTHERS = "Processor", "Clock speed", "Limits", "
 
 def _smallest(fact: Fact) -> str:
     d = fact.data
-    told = (
+    smallest = (
         f"a change of {share(d['visible'])} would be seen nine times out of ten in one minute on one core "
         f"({d['model']} against itself, {plural(d['pairs'], 'pair')})."
     )
-    return told if fact.state == "good" else f"{told} Stop other programs, or compare longer with -t."
+    return smallest if fact.state == "good" else f"{smallest} Stop other programs, or compare longer with -t."
 
 
 PROSE = {

@@ -65,18 +65,18 @@ class Field:
         value = self.get(row)
         if value is None:
             return UNKNOWN
-        told = self.form(value) if self.ends is None else rounded(value, self.ends(row), self.form)
-        return f"{told if self.longest is None else shortened(told, self.longest)}{self.suffix}"
+        value_text = self.form(value) if self.ends is None else rounded(value, self.ends(row), self.form)
+        return f"{value_text if self.longest is None else shortened(value_text, self.longest)}{self.suffix}"
 
     def values(self, row: Any) -> dict[str, Any]:
         """The value as files have it, with the ends of its interval, every digit kept."""
         if not self.key:
             return {}
-        known = {self.key: self.get(row)}
+        values_by_key = {self.key: self.get(row)}
         if self.ends is not None:
             low, high = self.ends(row) or (None, None)
-            known |= {f"{self.key}_low": low, f"{self.key}_high": high}
-        return known
+            values_by_key |= {f"{self.key}_low": low, f"{self.key}_high": high}
+        return values_by_key
 
 
 def interval_of(
@@ -89,13 +89,13 @@ def interval_of(
     ends = field.ends
     assert ends is not None, "only what has an interval has this column"
 
-    def told(row: Any) -> str | None:
+    def ends_text(row: Any) -> str | None:
         both = ends(row)
         return (
             None if both is None or field.get(row) is None else between(both, form or field.form, processes(row))
         )
 
-    return Field("", label, told)
+    return Field("", label, ends_text)
 
 
 def half_width_of(field: Field) -> Field:
@@ -110,8 +110,8 @@ def estimate(key: str, label: str, get: Callable[[Any], Any], **more: Any) -> Fi
     return Field(
         key,
         label,
-        lambda row: None if (found := get(row)) is None else found.value,
-        ends=lambda row: None if (found := get(row)) is None else found.ends,
+        lambda row: None if (value := get(row)) is None else value.value,
+        ends=lambda row: None if (value := get(row)) is None else value.ends,
         **more,
     )
 

@@ -70,8 +70,8 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
 
 def label_text(labels: Mapping[str, str]) -> str:
     """Labels on one line; of a commit its first characters."""
-    known = {name: clean(text) for name, text in labels.items()}
-    return ", ".join(f"{name} {text[:_COMMIT] if name == 'commit' else text}" for name, text in known.items())
+    cleaned = {name: clean(text) for name, text in labels.items()}
+    return ", ".join(f"{name} {text[:_COMMIT] if name == 'commit' else text}" for name, text in cleaned.items())
 
 
 def _fastest(entry: Entry) -> str:
@@ -142,22 +142,22 @@ def clean(text: str) -> str:
 
 
 def _numbers(values: Iterable[int]) -> str:
-    found = sorted(set(values))
-    if len(found) > 4:
-        return f"{found[0]}…{found[-1]}"
-    return ",".join(map(str, found)) or "-"
+    ordered = sorted(set(values))
+    if len(ordered) > 4:
+        return f"{ordered[0]}…{ordered[-1]}"
+    return ",".join(map(str, ordered)) or "-"
 
 
 def best(cells: Sequence[CellEntry]) -> str:
     """The cell of the lowest time per item, as its median or its throughput; wrong ones are out."""
-    known = [cell for cell in cells if _finite(cell.items_per_sec) and _finite(cell.median_ms) and not cell.wrong]
-    sound = [one for one in known if one.status == "done"] or known
+    usable = [cell for cell in cells if _finite(cell.items_per_sec) and _finite(cell.median_ms) and not cell.wrong]
+    sound = [cell for cell in usable if cell.status == "done"] or usable
     if not sound:
         return "-"
-    fastest = min(sound, key=lambda one: one.ms_per_item)
-    if all(statistic(one.cell.scenario) == "median" for one in sound):
+    fastest = min(sound, key=lambda cell: cell.ms_per_item)
+    if all(statistic(cell.cell.scenario) == "median" for cell in sound):
         half = _half(fastest.median_ms_low, fastest.median_ms_high)
-        per_item = " per item" if any(one.cell.batch_size > 1 for one in sound) else ""
+        per_item = " per item" if any(cell.cell.batch_size > 1 for cell in sound) else ""
         return f"median {duration(fastest.ms_per_item / 1e3)}{per_item}{half}"
     half = _half(fastest.items_per_sec_low, fastest.items_per_sec_high)
     return f"{count(fastest.items_per_sec or 0.0)} items/s{half}"
@@ -185,9 +185,9 @@ def status(words: Sequence[str]) -> str:
     return ", ".join(f"{word} {counts[word]}" for word in left) + f" of {len(words)}"
 
 
-def heading(one: Heading) -> str:
+def heading(entry: Heading) -> str:
     """An entry in a few words."""
-    return f"{one.id} ({clean(one.kind)}, {shortened(clean(one.title), 60)}, {moment(one.created_at)})"
+    return f"{entry.id} ({clean(entry.kind)}, {shortened(clean(entry.title), 60)}, {moment(entry.created_at)})"
 
 
 def moment(then: datetime) -> str:
@@ -195,47 +195,47 @@ def moment(then: datetime) -> str:
     return f"{then.astimezone():%Y-%m-%d %H:%M:%S %z}"
 
 
-def to_json(found: Sequence[Entry], older: str | None) -> str:
+def to_json(entries: Sequence[Entry], older: str | None) -> str:
     """A page of the history; `before` is the id that gives the next page, or null where this is the last."""
-    content = {"format": FORMAT, "entries": [_entry(one) for one in found], "before": older}
+    content = {"format": FORMAT, "entries": [_entry(entry) for entry in entries], "before": older}
     return json.dumps(content, indent=2, allow_nan=False)
 
 
-def _entry(one: Entry) -> dict[str, Any]:
+def _entry(entry: Entry) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "created_at": one.created_at.isoformat(),
-        "kind": one.kind,
-        "title": one.title,
-        "model_digest": one.model_digest or None,
-        "inferlab_version": one.inferlab_version,
-        "node": one.node,
-        "note": one.note,
-        "labels": dict(one.labels),
-        "status": one.status,
-        "cells": [_cell(cell) for cell in one.cells],
-        **({"generation": dict(one.brief)} if one.kind == "generation" else {}),
+        "id": entry.id,
+        "created_at": entry.created_at.isoformat(),
+        "kind": entry.kind,
+        "title": entry.title,
+        "model_digest": entry.model_digest or None,
+        "inferlab_version": entry.inferlab_version,
+        "node": entry.node,
+        "note": entry.note,
+        "labels": dict(entry.labels),
+        "status": entry.status,
+        "cells": [_cell(cell) for cell in entry.cells],
+        **({"generation": dict(entry.brief)} if entry.kind == "generation" else {}),
     }
 
 
-def _cell(one: CellEntry) -> dict[str, Any]:
-    cell = one.cell
+def _cell(line: CellEntry) -> dict[str, Any]:
+    cell = line.cell
     return {
-        "cell": one.cell_id,
+        "cell": line.cell_id,
         **{field.key: getattr(cell, field.key) for field in CELL if not field.key.startswith("machine")},
         "rate": _plain(cell.rate),
         "engine_options": dict(cell.engine_options),
-        "status": one.status,
-        "failure": None if one.failure is None else {"code": one.failure.code, "message": one.failure.message},
-        "wrong_outputs": one.wrong,
-        "engine_version": one.engine_version,
-        "machine": one.machine,
-        "peak_memory_bytes": _plain(one.peak_memory_bytes),
-        "processes": one.runs,
-        "items_per_sec": _plain(one.items_per_sec),
-        "items_per_sec_interval": _interval(one.items_per_sec_low, one.items_per_sec_high),
-        "median_ms": _plain(one.median_ms),
-        "median_ms_interval": _interval(one.median_ms_low, one.median_ms_high),
+        "status": line.status,
+        "failure": None if line.failure is None else {"code": line.failure.code, "message": line.failure.message},
+        "wrong_outputs": line.wrong,
+        "engine_version": line.engine_version,
+        "machine": line.machine,
+        "peak_memory_bytes": _plain(line.peak_memory_bytes),
+        "processes": line.runs,
+        "items_per_sec": _plain(line.items_per_sec),
+        "items_per_sec_interval": _interval(line.items_per_sec_low, line.items_per_sec_high),
+        "median_ms": _plain(line.median_ms),
+        "median_ms_interval": _interval(line.median_ms_low, line.median_ms_high),
     }
 
 

@@ -106,7 +106,7 @@ def page(
 
 def of_blocks(title: str, blocks: Iterable[tables.Block]) -> str:
     """The report of what is shown as blocks: named values, tables that sort, and sentences."""
-    pairs, parts, told = [], [], []
+    pairs, parts, notes = [], [], []
     for block in blocks:
         if isinstance(block, tables.Pair):
             pairs.append((block.name, block.value))
@@ -116,13 +116,13 @@ def of_blocks(title: str, blocks: Iterable[tables.Block]) -> str:
         elif isinstance(block, tables.Code):
             parts.append(Element("code", {"text": block.text}))
         elif isinstance(block, tables.Note):
-            told.append(block)
+            notes.append(block)
         elif block:
             parts.append(caption(block))
     head = [
         heading(title, ()),
-        box([note.text for note in told if note.warning], wrong=True),
-        box([note.text for note in told if not note.warning]),
+        box([note.text for note in notes if note.warning], wrong=True),
+        box([note.text for note in notes if not note.warning]),
     ]
     return page(title, head, {"Result": [Element("facts", {"pairs": pairs}), *parts]})
 
@@ -164,9 +164,9 @@ def measured_tile(label: str, value: float | None, ends: Ends, form: Form = thre
     return tile(label, "–" if value is None else rounded(value, ends, form), note, "main")
 
 
-def tiles(*made: Element | None) -> Element:
+def tiles(*elements: Element | None) -> Element:
     """Tiles beside each other."""
-    return Element("tiles", {"tiles": list(filter(None, made))})
+    return Element("tiles", {"tiles": list(filter(None, elements))})
 
 
 def check_tile(check: OutputCheck) -> Element:
@@ -218,7 +218,7 @@ def rows_table(
     kinds: Sequence[str] = (),
 ) -> Element:
     """A table that sorts, and filters by the kind of each row where kinds are given; `left` columns are names."""
-    cells = [[Cell(one) if isinstance(one, str) else one for one in row] for row in rows]
+    cells = [[Cell(content) if isinstance(content, str) else content for content in row] for row in rows]
     values = {"name": name, "head": list(head), "rows": cells, "left": list(left), "kinds": list(kinds)}
     choices = {"": "all types"} | {kind: kind for kind in sorted(set(kinds))}
     return Element("rows", {**values, "kind_choices": choices})
@@ -237,8 +237,8 @@ def small_table(
 
 def numbers(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
     """A column of numbers with as many places as its largest needs, so that points stand below each other."""
-    known = [None if value is None or not math.isfinite(value) else value for value in values]
-    largest = max((abs(value) for value in known if value is not None), default=0.0)
+    finite = [None if value is None or not math.isfinite(value) else value for value in values]
+    largest = max((abs(value) for value in finite if value is not None), default=0.0)
     places = max(0, digits - (math.floor(math.log10(largest)) if largest > 0 else 0))
     form = f",.{places}f"
     # Adding zero turns a rounded -0 into 0.
@@ -246,5 +246,5 @@ def numbers(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
         Cell("–")
         if value is None
         else Cell(format(value if value >= 0 else round(value, places) + 0.0, form), value)
-        for value in known
+        for value in finite
     ]

@@ -258,13 +258,13 @@ def _is_number(text: str) -> bool:
 
 def notebook(blocks: Iterable[Block]) -> str:
     """HTML for notebooks: plain tables, and sentences as a list."""
-    shown = list(blocks)
+    parts = list(blocks)
     return rendered(
         "notebook.html",
-        pairs=[block for block in shown if isinstance(block, Pair)],
-        tables=[block for block in shown if isinstance(block, Table)],
+        pairs=[block for block in parts if isinstance(block, Pair)],
+        tables=[block for block in parts if isinstance(block, Table)],
         sentences=[
-            line for block in shown if not isinstance(block, Pair | Table) for line in _text(block) if line
+            line for block in parts if not isinstance(block, Pair | Table) for line in _text(block) if line
         ],
     )
 

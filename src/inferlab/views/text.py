@@ -62,8 +62,8 @@ def output_check(check: OutputCheck) -> str:
 def output_error(check: OutputCheck) -> str:
     """By how much outputs that were compared are off, and which where they are wrong."""
     allowed = "" if check.tolerance is None else f", tolerance {check.tolerance:g}"
-    found = f"{error_label(check.metric)} {_error(check.error)}{allowed}, against {check.reference}"
-    return found if check.status == "match" else f"output '{check.detail}': {found}"
+    error_text = f"{error_label(check.metric)} {_error(check.error)}{allowed}, against {check.reference}"
+    return error_text if check.status == "match" else f"output '{check.detail}': {error_text}"
 
 
 def _error(value: float | None) -> str:
@@ -379,21 +379,23 @@ _VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def finding(one: Finding) -> str:
+def finding(warning: Finding) -> str:
     """A finding as a sentence; one that another version made, and that has no words here, with its numbers."""
     try:
-        return {**_FINDINGS, **CAPACITY_FINDINGS, **_VERSION_FINDINGS, **GENERATION_FINDINGS}[one.code](one.data)
+        return {**_FINDINGS, **CAPACITY_FINDINGS, **_VERSION_FINDINGS, **GENERATION_FINDINGS}[warning.code](
+            warning.data
+        )
     except (KeyError, TypeError, ValueError):
-        known = ", ".join(f"{name} {value}" for name, value in one.data.items())
-        return f"this version has no text for {one.code}{f': {known}' if known else ''}."
+        data = ", ".join(f"{name} {value}" for name, value in warning.data.items())
+        return f"this version has no text for {warning.code}{f': {data}' if data else ''}."
 
 
 def cell_label(cell: Cell) -> str:
     """A cell in a few words."""
     unsaid = {"instances": cell.instances == 1, "num_streams": cell.scenario == "sync"}
     get = {field: field.get if field.key in COLUMNS else attrgetter(field.key) for field in CELL}
-    known = {field: get[field](cell) for field in CELL if not unsaid.get(field.key)}
-    return ", ".join(field.words(value) for field, value in known.items() if value is not None)
+    values = {field: get[field](cell) for field in CELL if not unsaid.get(field.key)}
+    return ", ".join(field.words(value) for field, value in values.items() if value is not None)
 
 
 def model_facts(model: Model) -> list[str]:
@@ -408,14 +410,14 @@ def model_line(model: Model) -> str:
     return f"{model.source} ({', '.join(model_facts(model))})"
 
 
-def machine_line(found: Machine) -> str:
+def machine_line(machine: Machine) -> str:
     """The machine that measured, in a line."""
     return (
-        f"{found.node}: {found.cpu}, {found.architecture}, {plural(found.physical_cores, 'core')}, "
-        f"{plural(found.logical_cpus, 'logical CPU')}, {found.system}"
+        f"{machine.node}: {machine.cpu}, {machine.architecture}, {plural(machine.physical_cores, 'core')}, "
+        f"{plural(machine.logical_cpus, 'logical CPU')}, {machine.system}"
     )
 
 
-def shapes(found: Mapping[str, Sequence[Any]]) -> str:
+def shapes(shapes_of: Mapping[str, Sequence[Any]]) -> str:
     """Inputs with their shapes, in a line."""
-    return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in found.items())
+    return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in shapes_of.items())
