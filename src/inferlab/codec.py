@@ -134,8 +134,8 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, list) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list) else value
 
 
 def plain(value: Any, samples: list[Samples] | None = None) -> Any:
@@ -185,7 +185,7 @@ def _sample(value: Any, samples: Sequence[Samples]) -> Samples:
 
 def _record(kind: Any) -> _JsonDecoder:
     hints = get_type_hints(kind)
-    known = [
+    decoders = [
         (
             field.name,
             _json_decoder(hints[field.name]),
@@ -197,20 +197,20 @@ def _record(kind: Any) -> _JsonDecoder:
     def decode(value: Any, samples: Sequence[Samples]) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"a {kind.__name__} is an object, not {value!r:.40}")
-        found = {}
-        for name, inner, needed in known:
+        values = {}
+        for name, inner, needed in decoders:
             if name in value:
-                found[name] = inner(value[name], samples)
+                values[name] = inner(value[name], samples)
             elif needed:
                 raise ValueError(f"a {kind.__name__} lacks its {name}")
-        return kind(**found)
+        return kind(**values)
 
     return decode
 
 
 def _either(inner: Sequence[_JsonDecoder]) -> _JsonDecoder:
     # None apart: it is frequent, and of what fits nothing the other member's reason says more.
-    others = [one for one in inner if one is not _nothing]
+    others = [decoder for decoder in inner if decoder is not _nothing]
     optional = len(others) < len(inner)
 
     def decode(value: Any, samples: Sequence[Samples]) -> Any:
@@ -228,14 +228,14 @@ def _either(inner: Sequence[_JsonDecoder]) -> _JsonDecoder:
 
 
 def _many(inner: _JsonDecoder) -> _JsonDecoder:
-    return lambda value, samples: tuple(inner(one, samples) for one in _list(value))
+    return lambda value, samples: tuple(inner(item, samples) for item in _list(value))
 
 
 def _fixed(inner: Sequence[_JsonDecoder]) -> _JsonDecoder:
     def decode(value: Any, samples: Sequence[Samples]) -> Any:
         if len(_list(value)) != len(inner):
             raise ValueError(f"{len(inner)} values are expected, not {len(value)}")
-        return tuple(one(item, samples) for one, item in zip(inner, value, strict=True))
+        return tuple(decoder(item, samples) for decoder, item in zip(inner, value, strict=True))
 
     return decode
 
@@ -364,8 +364,8 @@ def _loader() -> Any:
             return node
 
     Loader.yaml_implicit_resolvers = {
-        first: [one for one in known if not one[0].endswith((":int", ":float", ":timestamp"))]
-        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first: [resolver for resolver in resolvers if not resolver[0].endswith((":int", ":float", ":timestamp"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]+$"), list("-+0123456789"))
     Loader.add_implicit_resolver(
@@ -373,6 +373,6 @@ def _loader() -> Any:
         re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$"),
         list("-+.0123456789"),
     )
-    made: Callable[[Any, Any], int] = lambda loader, node: _whole(node.value)  # noqa: E731
-    Loader.add_constructor("tag:yaml.org,2002:int", made)
+    construct: Callable[[Any, Any], int] = lambda loader, node: _whole(node.value)  # noqa: E731
+    Loader.add_constructor("tag:yaml.org,2002:int", construct)
     return Loader

@@ -24,20 +24,20 @@ _PREFIX = "inferlab-scratch-"
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to that takes its name when all is written, also when two processes write it at once."""
-    made = path.with_name(f".inferlab-{os.urandom(8).hex()}")
+    unfinished = path.with_name(f".inferlab-{os.urandom(8).hex()}")
     try:
-        with os.fdopen(_create(made, path), "wb") as file:
+        with os.fdopen(_create(unfinished, path), "wb") as file:
             yield file
-        made.replace(path)
+        unfinished.replace(path)
     except BaseException:
-        made.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
 def new_folders(*folders: Path) -> Iterator[None]:
     """Make these folders; those that were not there and are empty when an error passes are removed again."""
-    missing = [one for folder in folders for one in (folder, *folder.parents) if not one.exists()]
+    missing = [place for folder in folders for place in (folder, *folder.parents) if not place.exists()]
     try:
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +49,10 @@ def new_folders(*folders: Path) -> Iterator[None]:
         raise
 
 
-def _create(made: Path, path: Path) -> int:
+def _create(unfinished: Path, path: Path) -> int:
     """A new file with the permissions of the one that is replaced, or those that the system gives a new one."""
     # The system applies the umask: to ask for it is to change it, for all threads.
-    handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     if path.exists():
         os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
     return handle
@@ -96,8 +96,8 @@ def _remove_abandoned(parent: str) -> None:
     """Remove the user's scratch folders whose owners were killed."""
     for path in Path(parent).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            status = path.lstat()
+            own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
             if own and (handle := _lock(str(path))) is not None:
                 _remove(str(path))
                 os.close(handle)

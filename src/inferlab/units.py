@@ -84,7 +84,8 @@ def escape_controls(text: str, keep: str = "\n\t") -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one in keep or unicodedata.category(one) not in _HIDDEN else _escaped(one) for one in text
+        character if character in keep or unicodedata.category(character) not in _HIDDEN else _escaped(character)
+        for character in text
     )
 
 

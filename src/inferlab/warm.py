@@ -90,10 +90,10 @@ class _Warm:
     def _prepare(self, host: Host, launch: Launch, cpus: Sequence[int]) -> bool:
         """Let a new process import the engine; whether it can be forked then."""
         requests, answers = cast(BinaryIO, host.process.stdin), cast(BinaryIO, host.process.stdout)
-        wanted = {"do": "prepare", "engine": dict(launch.reference), "cpus": list(cpus), "kinds": self._kinds}
-        wanted["modules"] = [] if cpus else list(self._modules.get(launch.name, ()))
+        order = {"do": "prepare", "engine": dict(launch.reference), "cpus": list(cpus), "kinds": self._kinds}
+        order["modules"] = [] if cpus else list(self._modules.get(launch.name, ()))
         try:
-            protocol.send(requests, wanted)
+            protocol.send(requests, order)
             if not select.select([answers], [], [], _PREPARE_S)[0]:
                 return False
             return bool(protocol.receive(answers)[0].get("forkable"))

@@ -172,15 +172,15 @@ def remove(name: str) -> list[Path]:
         return folders
 
 
-def find_python(spec: EnvironmentSpec, given: str | None = None) -> str:
+def find_python(spec: EnvironmentSpec, path: str | None = None) -> str:
     """An interpreter that the engine supports: the given one, else ours, else one on the path."""
-    if given is not None:
-        version, problem = _probe(given)
+    if path is not None:
+        version, problem = _probe(path)
         if problem:
-            raise BadInput(f"{given} cannot make an environment: {problem}.")
+            raise BadInput(f"{path} cannot make an environment: {problem}.")
         if version not in spec.python_versions:
-            raise BadInput(f"{given} is Python {version}, but {spec.label} needs {_versions_text(spec)}.")
-        return given
+            raise BadInput(f"{path} is Python {version}, but {spec.label} needs {_versions_text(spec)}.")
+        return path
     problems = []
     for candidate in (sys.executable, *(f"python{version}" for version in spec.python_versions)):
         version, problem = _probe(candidate)
@@ -283,8 +283,8 @@ def _complaint(lines: list[str], code: int) -> str:
     if any("No space left on device" in line for line in text):
         return "the disk is full."
     errors = [line for line in text if line.startswith("ERROR:")]
-    said = shorten("\n".join(errors or text[-5:]))
-    return f"pip said: {said}" if said else f"pip ended with code {code}."
+    complaint = shorten("\n".join(errors or text[-5:]))
+    return f"pip said: {complaint}" if complaint else f"pip ended with code {code}."
 
 
 def _check(work: _Installation) -> None:
@@ -325,8 +325,8 @@ def _delete(folder: Path) -> None:
 
 
 def _clean_environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in _STRAY_VARIABLES}
-    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
+    kept_variables = {key: value for key, value in os.environ.items() if key not in _STRAY_VARIABLES}
+    return {**kept_variables, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
 
 
 def _part(spec: EnvironmentSpec) -> Path:
@@ -336,9 +336,9 @@ def _part(spec: EnvironmentSpec) -> Path:
 def _folders_of(name: str) -> list[Path]:
     """The environments of an engine, or of one of its releases, half-made ones too: a name, a dash, a version."""
     version = re.escape(spec_of(name).version) + r"(\.part)?" if is_release(name) else r"\d[^-]*"
-    wanted = re.compile(rf"\.?{re.escape(engine_name(name))}-{version}")
+    pattern = re.compile(rf"\.?{re.escape(engine_name(name))}-{version}")
     folders = root().iterdir() if root().is_dir() else ()
-    return sorted(path for path in folders if path.is_dir() and wanted.fullmatch(path.name))
+    return sorted(path for path in folders if path.is_dir() and pattern.fullmatch(path.name))
 
 
 def _size_bytes(folder: Path) -> int:
@@ -354,7 +354,11 @@ def note_use(name: str) -> None:
 def unused_for(days: float) -> list[InstalledEnvironment]:
     """The releases that nobody used for so many days."""
     now = time.time()
-    return [one for one in installed() if is_release(one.engine) and now - one.last_used >= days * 86400]
+    return [
+        environment
+        for environment in installed()
+        if is_release(environment.engine) and now - environment.last_used >= days * 86400
+    ]
 
 
 def _python_in(folder: Path) -> Path:

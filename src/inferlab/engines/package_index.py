@@ -30,15 +30,15 @@ def releases(package: str, python_version: str = "") -> tuple[str, ...]:
 def pythons_with(spec: EnvironmentSpec, preferred: str) -> tuple[str, ...]:
     """The Pythons that have a wheel of a release: the preferred one alone where it has; refuses where none has."""
     listed, reached = _listed(spec.package, preferred)
-    wanted = Version(spec.version)
-    if wanted in listed:
+    wanted_version = Version(spec.version)
+    if wanted_version in listed:
         return (preferred,)
     if not listed and not reached:
         raise _unreachable(spec.package)
     others = [version for version in PYTHON_VERSIONS if version != preferred]
     with ThreadPoolExecutor() as pool:
         lists = list(pool.map(lambda version: _listed(spec.package, version), others))
-    able = tuple(version for version, (there, _) in zip(others, lists, strict=True) if wanted in there)
+    able = tuple(version for version, (there, _) in zip(others, lists, strict=True) if wanted_version in there)
     if able:
         return able
     if not reached or not all(answered for _, answered in lists):

@@ -157,12 +157,12 @@ def describe(name: str) -> EngineInfo:
         return EngineInfo(name, "broken", environment=home, problem=_reason(name, error))
     try:
         with Worker(start, patience_s=_PATIENCE_S) as worker:
-            told = worker.ask("describe").data
+            facts = worker.ask("describe").data
     except (InferlabError, OSError) as error:
         return EngineInfo(name, "broken", environment=home, problem=_reason(name, error), remedy=_mend(name))
-    version = next(iter(told["versions"].values()), _own_version(name))
-    kinds, capabilities = tuple(told["kinds"]), tuple(told["capabilities"])
-    missing = told["missing"]
+    version = next(iter(facts["versions"].values()), _own_version(name))
+    kinds, capabilities = tuple(facts["kinds"]), tuple(facts["capabilities"])
+    missing = facts["missing"]
     if missing:
         problem, remedy = f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}"
         return EngineInfo(name, "missing", version, kinds, capabilities, home, problem, remedy)
@@ -189,16 +189,16 @@ def abilities(launch: Launch, patience_s: float = _PATIENCE_S) -> Abilities:
     file = cache_folder() / "engines" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     if key not in _abilities and "builtin" in launch.reference:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            told = json.loads(file.read_text(encoding="utf-8"))
-            _abilities[key] = Abilities(frozenset(told["kinds"]), frozenset(told["capabilities"]))
+            facts = json.loads(file.read_text(encoding="utf-8"))
+            _abilities[key] = Abilities(frozenset(facts["kinds"]), frozenset(facts["capabilities"]))
     if key not in _abilities:
         with Worker(launch, patience_s=patience_s) as worker:
-            told = worker.ask("describe").data
-        _abilities[key] = Abilities(frozenset(told["kinds"]), frozenset(told["capabilities"]))
+            facts = worker.ask("describe").data
+        _abilities[key] = Abilities(frozenset(facts["kinds"]), frozenset(facts["capabilities"]))
         if "builtin" in launch.reference:
             with contextlib.suppress(OSError):  # only a cache
                 file.parent.mkdir(parents=True, exist_ok=True)
-                content = {name: told[name] for name in ("kinds", "capabilities")}
+                content = {name: facts[name] for name in ("kinds", "capabilities")}
                 with whole_file(file) as out:
                     out.write(json.dumps(content).encode())
     return _abilities[key]
@@ -213,17 +213,17 @@ def _safe_options(name: str) -> Mapping[str, str]:
 def stamp(launch: Launch) -> list[Any]:
     """What tells whether an engine is still the same: its package's version, or the file that defines it."""
     if "file" in launch.reference:
-        told = Path(launch.reference["file"]).stat()
-        return [told.st_mtime_ns, told.st_size]
+        status = Path(launch.reference["file"]).stat()
+        return [status.st_mtime_ns, status.st_size]
     name = engine_name(launch.name)
-    found: list[Any] = [launch.name] if name != launch.name else []
+    marks: list[Any] = [launch.name] if name != launch.name else []
     with contextlib.suppress(metadata.PackageNotFoundError):
-        found.append(metadata.version(launch.name))
+        marks.append(metadata.version(launch.name))
     module = launch.reference.get("builtin", name).replace(".", "/")
     for source in (_CHILD_ENGINES / f"{module}.py", _CHILD_ENGINES / module / "__init__.py"):
         with contextlib.suppress(OSError):
-            found.append(source.stat().st_mtime_ns)
-    return found
+            marks.append(source.stat().st_mtime_ns)
+    return marks
 
 
 def list_engines(releases: bool = False) -> list[EngineInfo]:
@@ -287,8 +287,8 @@ def _launch_file(name: str) -> Launch:
     return Launch(name, {"file": str(file.resolve()), "class": kind}, trusted=True)
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    names = list(dict.fromkeys(known))
+def _unknown(name: str, names_there: Iterable[str]) -> str:
+    names = list(dict.fromkeys(names_there))
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return (

@@ -172,8 +172,8 @@ def _release_spec(label: str) -> EnvironmentSpec:
         )
     point = plugins().get(name)
     if point is None or point.dist is None:
-        known = ", ".join([*_PACKAGES, *plugins()])
-        raise BadInput(f"Engine '{label}': versions can be chosen of {known}, not of '{name}'.")
+        names = ", ".join([*_PACKAGES, *plugins()])
+        raise BadInput(f"Engine '{label}': versions can be chosen of {names}, not of '{name}'.")
     reference = plugin_reference(point)
     return EnvironmentSpec(
         name,

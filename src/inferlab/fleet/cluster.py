@@ -56,24 +56,26 @@ class Cluster:
         """What these nodes are, by name; one that does not answer is left out, and told of."""
         names = node_names(self.listed())
         describe = self._ray.remote(remote.describe)
-        tasks = {one.id: describe.options(**self._at(one.id), num_cpus=0).remote() for one in listed}
+        tasks = {node.id: describe.options(**self._at(node.id), num_cpus=0).remote() for node in listed}
         deadline = time.monotonic() + _ANSWER_S
-        found = []
-        for one in listed:
+        answering = []
+        for node in listed:
             try:
-                told: Told = self._ray.get(tasks[one.id], timeout=max(0.0, deadline - time.monotonic()))
+                description: Told = self._ray.get(tasks[node.id], timeout=max(0.0, deadline - time.monotonic()))
             except self._ray.exceptions.GetTimeoutError:
-                listener(Event("node-silent", {"node": one.host, "cause": f"no answer in {_ANSWER_S:g} s"}))
+                listener(Event("node-silent", {"node": node.host, "cause": f"no answer in {_ANSWER_S:g} s"}))
                 continue
             except self._ray.exceptions.RayError as error:
-                listener(Event("node-silent", {"node": one.host, "cause": first_line(error)}))
+                listener(Event("node-silent", {"node": node.host, "cause": first_line(error)}))
                 continue
-            _refuse_other_version(one.host, told.version)
-            machine = restored(Machine, told.machine)
-            name = told.name or names.get(one.id, one.host)
-            found.append(Node(one.id, name, one.cpus, machine, told.usable_cores, told.niceness))
+            _refuse_other_version(node.host, description.version)
+            machine = restored(Machine, description.machine)
+            name = description.name or names.get(node.id, node.host)
+            answering.append(
+                Node(node.id, name, node.cpus, machine, description.usable_cores, description.niceness)
+            )
         # Always the same of several, so that a plan that goes on does so where it began.
-        return sorted(found, key=lambda node: node.name)
+        return sorted(answering, key=lambda node: node.name)
 
     def start(self, machine_types: Sequence[str], count: int, wait_s: float) -> None:
         """Ask for so many nodes of types that the cluster lacks, which an autoscaler starts, and wait for them."""
@@ -85,14 +87,14 @@ class Cluster:
             placement_group([{machine_type: 1}] * count, strategy="STRICT_SPREAD")
             for machine_type in machine_types
         ]
-        asked = {place.ready(): name for name, place in zip(machine_types, places, strict=True)}
+        names_by_ref = {place.ready(): name for name, place in zip(machine_types, places, strict=True)}
         try:
-            _, missing = self._ray.wait(list(asked), num_returns=len(asked), timeout=wait_s)
+            _, missing = self._ray.wait(list(names_by_ref), num_returns=len(names_by_ref), timeout=wait_s)
         finally:
             for place in places:
                 remove_placement_group(place)
         if missing:
-            name = asked[missing[0]]
+            name = names_by_ref[missing[0]]
             raise BadInput(
                 f"The cluster lacks nodes of type {name}, and they were not started within {wait_s:g} s. "
                 f"Start one with ray start --resources '{{\"{name}\": 1}}', or wait longer with --wait."
@@ -104,7 +106,7 @@ class Cluster:
         """Let a node check what it has of the luggage, send what it lacks, and install engines."""
 
         def send(missing: list[Parcel]) -> list[Message]:
-            sent = [(one, self._pieces(one, packed)) for one in missing]
+            sent = [(parcel, self._pieces(parcel, packed)) for parcel in missing]
             ref = self._task(_prepare, node).remote(sent, luggage.engines, node.name, self._ear)
             self._work[node.id] = _Answer(ref, lambda problems: [Ready(node.id, problems)])
             return []
@@ -116,15 +118,15 @@ class Cluster:
         answers = self._task(_measure, node, num_returns="streaming").remote(errand, node.name, self._ear)
         self._work[node.id] = _Stream(answers, node.id)
 
-    def search(self, node: Node, wanted: Search, luggage: Luggage) -> None:
+    def search(self, node: Node, search: Search, luggage: Luggage) -> None:
         """Let a node find the best configuration; it answers with what it found."""
-        ref = self._task(_search, node).remote(wanted, luggage, node.name, self._ear)
+        ref = self._task(_search, node).remote(search, luggage, node.name, self._ear)
         self._work[node.id] = _Answer(ref, lambda answer: [Found(node.id, answer)])
 
     def wait(self, timeout_s: float) -> list[Message]:
         """What the nodes say within this time."""
         messages: list[Message] = []
-        owners = {one.ref: node_id for node_id, one in self._work.items()}
+        owners = {work.ref: node_id for node_id, work in self._work.items()}
         if owners:
             ready, _ = self._ray.wait(list(owners), num_returns=1, timeout=timeout_s)
             if ready:
@@ -148,8 +150,10 @@ class Cluster:
             return [Crashed(node_id, self._death(node_id, error))]
         except errors.RayTaskError as error:
             ours = isinstance(error.cause, InferlabError)
-            told = str(error.cause) if ours else f"{_last_line(error)}."
-            return [Ended(node_id, Failure("died", f"inferlab failed on the node {self._names[node_id]}: {told}"))]
+            cause = str(error.cause) if ours else f"{_last_line(error)}."
+            return [
+                Ended(node_id, Failure("died", f"inferlab failed on the node {self._names[node_id]}: {cause}"))
+            ]
         except errors.RayError as error:
             self._gone.add(node_id)
             return [Lost(node_id, self._death(node_id, error))]
@@ -163,21 +167,21 @@ class Cluster:
     def _heard(self) -> list[Message]:
         self._heard_at = time.monotonic()
         try:
-            told = self._ray.get(self._ear.take.remote(), timeout=_ANSWER_S)
+            events = self._ray.get(self._ear.take.remote(), timeout=_ANSWER_S)
         except self._ray.exceptions.RayError:
             return []  # progress only
-        return [Heard(node, event) for node, event in told]
+        return [Heard(node, event) for node, event in events]
 
     def cancel(self) -> list[Message]:
         """Stop all work: politely at first, then by ending its processes; hands over what was measured by then."""
         for work in self._work.values():
             self._ray.cancel(work.ref, force=False)
-        streams = {one.end: node_id for node_id, one in self._work.items() if isinstance(one, _Stream)}
+        streams = {work.end: node_id for node_id, work in self._work.items() if isinstance(work, _Stream)}
         ended: list[Any] = []
         if streams:
             ended, _ = self._ray.wait(list(streams), num_returns=len(streams), timeout=_GRACE_S)
         messages: list[Message] = []
-        for node_id in [streams[one] for one in ended]:
+        for node_id in [streams[ref] for ref in ended]:
             # Only of what has ended: a stream that was cut off may keep its reader waiting for ever.
             while node_id in self._work:
                 messages += self._taken(node_id)
@@ -199,7 +203,7 @@ class Cluster:
     def _pieces(self, parcel: Parcel, packed: Sequence[Packed]) -> list[Any]:
         """References to the content of a parcel, which nodes fetch from each other as well as from us."""
         if parcel.digest not in self._sent:
-            (whole,) = (one for one in packed if one.parcel == parcel)
+            (whole,) = (parcel_packed for parcel_packed in packed if parcel_packed.parcel == parcel)
             self._sent[parcel.digest] = [self._ray.put(piece) for piece in whole.pieces()]
         return self._sent[parcel.digest]
 
@@ -250,8 +254,8 @@ class _Ear:
 
     def take(self) -> list[tuple[str, Event]]:
         """All that was told since."""
-        told, self._told = self._told, []
-        return told
+        events, self._told = self._told, []
+        return events
 
 
 # What a node runs; Ray finds these by their names there.
@@ -270,8 +274,8 @@ def _measure(errand: Errand, name: str, ear: Any) -> Iterator[Any]:
     yield _END
 
 
-def _search(wanted: Search, luggage: Luggage, name: str, ear: Any) -> Any:
-    return remote.search(wanted, luggage, name, _teller(name, ear))
+def _search(search: Search, luggage: Luggage, name: str, ear: Any) -> Any:
+    return remote.search(search, luggage, name, _teller(name, ear))
 
 
 def _teller(name: str, ear: Any) -> Listener:
@@ -282,11 +286,13 @@ def _teller(name: str, ear: Any) -> Listener:
     return tell
 
 
-def _listed(one: dict[str, Any]) -> Listed:
-    resources = {name for name in one["Resources"] if name not in _COMMON and not name.startswith("node:")}
-    labels = {key: value for key, value in (one.get("Labels") or {}).items() if key != "ray.io/node-id"}
+def _listed(node: dict[str, Any]) -> Listed:
+    resources = {name for name in node["Resources"] if name not in _COMMON and not name.startswith("node:")}
+    labels = {key: value for key, value in (node.get("Labels") or {}).items() if key != "ray.io/node-id"}
     offers = {*resources, *labels.values(), *(f"{key}={value}" for key, value in labels.items())}
-    return Listed(one["NodeID"], one["NodeManagerHostname"], one["Resources"].get("CPU", 0.0), frozenset(offers))
+    return Listed(
+        node["NodeID"], node["NodeManagerHostname"], node["Resources"].get("CPU", 0.0), frozenset(offers)
+    )
 
 
 def _refuse_other_version(host: str, version: str) -> None:

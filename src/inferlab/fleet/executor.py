@@ -29,10 +29,10 @@ class Ray:
         with joined(self._address) as cluster:
             yield FleetSweep(plan, model, cluster, saver, listener, live)
 
-    def recommend(self, wanted: Search, listener: Listener) -> FleetRecommendation:
+    def recommend(self, request: Search, listener: Listener) -> FleetRecommendation:
         """The best configuration on each machine type, the cheapest first; all search side by side."""
         with joined(self._address) as cluster:
-            return search(cluster, wanted, listener)
+            return search(cluster, request, listener)
 
     def compare(self, *_: Any) -> NoReturn:
         """Arms of a comparison alternate within one machine."""

@@ -57,14 +57,14 @@ class MachineType:
 
 def wanted(listed: Sequence[Listed], on: Sequence[str]) -> dict[str, list[Listed]]:
     """The nodes that offer each of these types; a type may have none."""
-    return {name: [one for one in listed if name in one.offers] for name in on}
+    return {name: [node for node in listed if name in node.offers] for name in on}
 
 
-def refuse_missing(found: Mapping[str, Collection[object]], listed: Sequence[Listed]) -> None:
+def refuse_missing(nodes_by_name: Mapping[str, Collection[object]], listed: Sequence[Listed]) -> None:
     """Refuse types that no node offers, and say what there is."""
-    missing = [name for name, nodes in found.items() if not nodes]
+    missing = [name for name, nodes in nodes_by_name.items() if not nodes]
     if missing:
-        offered = sorted({name for one in listed for name in one.offers}) or ["nothing"]
+        offered = sorted({name for node in listed for name in node.offers}) or ["nothing"]
         raise BadInput(
             f"No node of the cluster offers {', '.join(missing)}. Its nodes offer {', '.join(offered)}. Start "
             "some with ray start --resources '{\"NAME\": 1}', or let an autoscaler start them: --wait SECONDS"
@@ -73,8 +73,8 @@ def refuse_missing(found: Mapping[str, Collection[object]], listed: Sequence[Lis
 
 def node_names(listed: Iterable[Listed]) -> dict[str, str]:
     """The name of each node: that of its host, or with a part of its id where a host has several."""
-    hosts = [one.host for one in listed]
-    return {one.id: one.host if hosts.count(one.host) == 1 else f"{one.host}-{one.id[:8]}" for one in listed}
+    hosts = [node.host for node in listed]
+    return {node.id: node.host if hosts.count(node.host) == 1 else f"{node.host}-{node.id[:8]}" for node in listed}
 
 
 def named_type(name: str, nodes: Sequence[Node]) -> MachineType:
@@ -92,7 +92,7 @@ def found_types(nodes: Sequence[Node]) -> list[MachineType]:
     """The machine types that there are, by what the nodes told: named by instance type, or else by CPU."""
     groups: list[list[Node]] = []
     for node in nodes:
-        group = next((one for one in groups if not unlike(one[0].machine, node.machine)), None)
+        group = next((alike for alike in groups if not unlike(alike[0].machine, node.machine)), None)
         if group is None:
             groups.append([node])
         else:

@@ -71,8 +71,8 @@ def pack_model(model: Model) -> Packed:
     if model.kind == "transformers":
         from inferlab.model.reading import weight_files
 
-        described = sorted(one for one in path.glob("*.json") if one.is_file())
-        return _pack("", {one.name: one for one in (*described, *weight_files(path))})
+        described = sorted(file for file in path.glob("*.json") if file.is_file())
+        return _pack("", {file.name: file for file in (*described, *weight_files(path))})
     files = {path.name: path}
     if model.kind == "onnx":
         files |= _external(path)

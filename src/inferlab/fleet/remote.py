@@ -70,7 +70,9 @@ def describe() -> Told:
 
 def lacking(luggage: Luggage) -> list[Parcel]:
     """What must be sent before this node can measure; what is here is checked."""
-    return [one for one in (luggage.model, luggage.data) if one is not None and parcels.find(one) is None]
+    return [
+        parcel for parcel in (luggage.model, luggage.data) if parcel is not None and parcels.find(parcel) is None
+    ]
 
 
 def receive(parcel: Parcel, pieces: Iterator[bytes]) -> None:
@@ -107,7 +109,7 @@ def measure(errand: Errand, name: str, listener: Listener) -> Iterator[PackedRun
                     f"The node {name} generates other inputs than this machine. Install the same version of "
                     "NumPy on both, or give --input."
                 )
-            before = [unpacked(one) for one in errand.before]
+            before = [unpacked(run) for run in errand.before]
             for run in _measured(job, before, listener):
                 yield packed(run)
         except EngineHung as error:
@@ -139,11 +141,11 @@ def search(search: Search, luggage: Luggage, name: str, listener: Listener) -> R
 
 def here(plan: Plan, model: Model, luggage: Luggage) -> tuple[Plan, Model]:
     """The plan and the model with the paths that they have on this node."""
-    model = replace(model, path=str(_found(luggage.model)))
-    return replace(plan, input_file=str(_found(luggage.data)) if luggage.data else None), model
+    model = replace(model, path=str(_folder_of(luggage.model)))
+    return replace(plan, input_file=str(_folder_of(luggage.data)) if luggage.data else None), model
 
 
-def _found(parcel: Parcel) -> Path:
+def _folder_of(parcel: Parcel) -> Path:
     # It was checked when the node was made ready.
     path = parcels.place(parcel) / parcel.main
     if not path.exists():

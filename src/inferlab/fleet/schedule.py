@@ -26,7 +26,7 @@ class Workforce(Protocol):
     def make_ready(self, node: Node) -> None:
         """Send a node what it lacks; it answers that it is ready."""
 
-    def measure(self, node: Node, one: Cell, before: Sequence[Run]) -> None:
+    def measure(self, node: Node, cell: Cell, before: Sequence[Run]) -> None:
         """Let a node measure a cell; it answers with each run, and that it has ended."""
 
     def wait(self, timeout_s: float) -> list[Message]:
@@ -70,7 +70,7 @@ class Schedule:
 
     def run(self, slots: Sequence[Slot], before: Sequence[Outcome]) -> tuple[Outcome, ...]:
         """Measure what waits in the slots; Ctrl-C leaves the rest pending."""
-        self.outcomes = {one.cell.id: one for one in before}
+        self.outcomes = {outcome.cell.id: outcome for outcome in before}
         for slot in slots:
             # In random order, each machine in one of its own, so that time does not favour one end of the table.
             cells = list(slot.waiting)
@@ -141,30 +141,30 @@ class Schedule:
     def _next(self, slot: Slot) -> None:
         """Begin the slot's next cell; without one it gives its node free."""
         while slot.waiting:
-            one = slot.current = slot.waiting.popleft()
+            cell = slot.current = slot.waiting.popleft()
             slot.fraction, slot.stage, slot.refusal = 0.0, "waiting", None
-            self._tell(Event("cell", {"cell": one, "number": self._done + 1, "of": len(self.outcomes)}), slot)
-            if problem := slot.problems.get(one.engine):
+            self._tell(Event("cell", {"cell": cell, "number": self._done + 1, "of": len(self.outcomes)}), slot)
+            if problem := slot.problems.get(cell.engine):
                 self._finish(slot, "failed", Failure("refused", problem))
                 continue
-            self._workforce.measure(slot.node, one, self._known(one))
+            self._workforce.measure(slot.node, cell, self._known(cell))
             return
         slot.current = None
         del self._slots[slot.node.id]
 
     def _measured(self, slot: Slot, run: Run) -> None:
         assert slot.current is not None
-        known = self._known(slot.current)
+        runs = self._known(slot.current)
         try:
-            check_alike(known, run, across_machines=True)
+            check_alike(runs, run, across_machines=True)
         except BadInput as error:
             slot.refusal = Failure("refused", str(error))
             return
-        known.append(run)
+        runs.append(run)
         self._saver.run(slot.current, run)
 
-    def _known(self, one: Cell) -> list[Run]:
-        return self._runs.setdefault(one.id, list(self.outcomes[one.id].runs))
+    def _known(self, cell: Cell) -> list[Run]:
+        return self._runs.setdefault(cell.id, list(self.outcomes[cell.id].runs))
 
     def _finish(self, slot: Slot, status: Status, failure: Failure | None = None) -> None:
         assert slot.current is not None
@@ -182,12 +182,12 @@ class Schedule:
         if slot.current is None:  # it was getting ready
             self._lost(slot, cause)
             return
-        one = slot.current
-        self._crashes[one.id] = self._crashes.get(one.id, 0) + 1
-        if self._crashes[one.id] >= _MOST_CRASHES:
+        cell = slot.current
+        self._crashes[cell.id] = self._crashes.get(cell.id, 0) + 1
+        if self._crashes[cell.id] >= _MOST_CRASHES:
             self._finish(slot, "failed", Failure("died", cause))
         else:
-            slot.waiting.appendleft(one)
+            slot.waiting.appendleft(cell)
         self._next(slot)
 
     def _lost(self, slot: Slot, cause: str) -> None:
@@ -219,18 +219,18 @@ class Schedule:
         return sum(outcome.status in ("done", "failed") for outcome in self.outcomes.values())
 
     def _hear(self, message: Heard) -> None:
-        slot = next((one for one in self._slots.values() if one.node.name == message.node), None)
-        if message.event.fraction is None or slot is None:
-            self._tell(message.event, slot)
+        sender = next((slot for slot in self._slots.values() if slot.node.name == message.node), None)
+        if message.event.fraction is None or sender is None:
+            self._tell(message.event, sender)
             return
-        slot.fraction, slot.stage = message.event.fraction, message.event.code
-        busy = [one for one in self._slots.values() if one.current is not None]
-        whole = (self._done + sum(one.fraction for one in busy)) / len(self.outcomes)
-        states = {one.node.name: (one.stage, one.fraction) for one in self._slots.values()}
+        sender.fraction, sender.stage = message.event.fraction, message.event.code
+        busy = [slot for slot in self._slots.values() if slot.current is not None]
+        whole = (self._done + sum(slot.fraction for slot in busy)) / len(self.outcomes)
+        states = {slot.node.name: (slot.stage, slot.fraction) for slot in self._slots.values()}
         self._listen(Event("nodes", {"nodes": states}, min(1.0, whole)))
 
-    def _tell(self, event: Event, slot: Slot | None = None) -> None:
-        if slot is None:
+    def _tell(self, event: Event, sender: Slot | None = None) -> None:
+        if sender is None:
             self._listen(event)
         else:
-            self._listen(Event("on-node", {"node": slot.node.name, "event": event}))
+            self._listen(Event("on-node", {"node": sender.node.name, "event": event}))

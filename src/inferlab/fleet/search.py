@@ -24,11 +24,11 @@ from inferlab.records import (
 _LOOK_S = 1.0
 
 
-def search(cluster: Cluster, wanted: Search, listener: Listener) -> FleetRecommendation:
+def search(cluster: Cluster, request: Search, listener: Listener) -> FleetRecommendation:
     """Search on one node of every machine type; Ctrl-C keeps what is known, and raises where that is nothing."""
-    site = Site(wanted.plan, wanted.model, cluster, listener)
+    site = Site(request.plan, request.model, cluster, listener)
     nodes = {machine_type.name: machine_type.nodes[0] for machine_type in site.types()}
-    party = _Party(cluster, site, wanted, listener)
+    party = _Party(cluster, site, request, listener)
     interrupted = False
     try:
         party.run(nodes)
@@ -37,9 +37,9 @@ def search(cluster: Cluster, wanted: Search, listener: Listener) -> FleetRecomme
         interrupted = True
         if not party.answers:
             raise
-    known = {name: party.answers[node.id] for name, node in nodes.items() if node.id in party.answers}
-    prices = dict(wanted.plan.prices)
-    return fleet_recommendation(wanted.model, wanted.objective, prices, known, interrupted)
+    answers = {name: party.answers[node.id] for name, node in nodes.items() if node.id in party.answers}
+    prices = dict(request.plan.prices)
+    return fleet_recommendation(request.model, request.objective, prices, answers, interrupted)
 
 
 def fleet_recommendation(
@@ -58,8 +58,8 @@ def _priced(name: str, price: float | None, answer: Recommendation | Failure) ->
     if isinstance(answer, Failure):
         return MachineRecommendation(name, price, None, answer)
     best = answer.recommended
-    known = best is not None and best.figures is not None and price is not None
-    cost = cost_per_million(best.figures.items_per_sec, price) if known else None  # type: ignore[union-attr,arg-type]
+    priced = best is not None and best.figures is not None and price is not None
+    cost = cost_per_million(best.figures.items_per_sec, price) if priced else None  # type: ignore[union-attr,arg-type]
     return MachineRecommendation(name, price, answer, cost_per_million=cost)
 
 
@@ -75,8 +75,8 @@ def _rank(machine: MachineRecommendation) -> tuple[int, float, float]:
 class _Party:
     """Nodes that search at the same time."""
 
-    def __init__(self, cluster: Cluster, site: Site, wanted: Search, listener: Listener) -> None:
-        self._cluster, self._site, self._wanted, self._listen = cluster, site, wanted, listener
+    def __init__(self, cluster: Cluster, site: Site, request: Search, listener: Listener) -> None:
+        self._cluster, self._site, self._wanted, self._listen = cluster, site, request, listener
         self._nodes: dict[str, Node] = {}
         self.answers: dict[str, Recommendation | Failure] = {}
 

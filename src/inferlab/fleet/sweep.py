@@ -36,55 +36,55 @@ class Site:
 
     def types(self, only: Collection[str | None] | None = None) -> list[MachineType]:
         """The machine types to measure on, those alone where they are given; missing ones may be started."""
-        found = self._named(only) if self._plan.on else self._any(only)
-        self._check(found, only)
-        return found
+        machine_types = self._named(only) if self._plan.on else self._any(only)
+        self._check(machine_types, only)
+        return machine_types
 
     def spares(self, machine_type: str) -> list[Node]:
         """The nodes of a type that there are now."""
         if not self._plan.on:
-            return [node for one in self._any({machine_type}) for node in one.nodes]
+            return [node for group in self._any({machine_type}) for node in group.nodes]
         listed = nodes.wanted(self._cluster.listed(), [machine_type])[machine_type]
         return self._cluster.ask(listed, self._listen)
 
     def _any(self, only: Collection[str | None] | None) -> list[MachineType]:
         """The machine types that there are; a node without CPUs for tasks is a head that shall not work."""
         listed = self._cluster.listed()
-        workers = [one for one in listed if one.cpus] or listed
-        found = nodes.found_types(self._cluster.ask(workers, self._listen))
-        return [one for one in found if only is None or one.name in only]
+        workers = [node for node in listed if node.cpus] or listed
+        types_there = nodes.found_types(self._cluster.ask(workers, self._listen))
+        return [machine_type for machine_type in types_there if only is None or machine_type.name in only]
 
     def _named(self, only: Collection[str | None] | None) -> list[MachineType]:
         on = [name for name in self._plan.on if only is None or name in only]
-        wanted = nodes.wanted(self._cluster.listed(), on)
-        lacking = [name for name, there in wanted.items() if len(there) < self._plan.nodes]
+        nodes_by_name = nodes.wanted(self._cluster.listed(), on)
+        lacking = [name for name, there in nodes_by_name.items() if len(there) < self._plan.nodes]
         if lacking and self._plan.wait_s:
             self._listen(Event("node-wait", {"types": lacking, "seconds": self._plan.wait_s}))
             self._cluster.start(lacking, self._plan.nodes, self._plan.wait_s)
-            wanted = nodes.wanted(self._cluster.listed(), on)
-        nodes.refuse_missing(wanted, self._cluster.listed())
-        answered = {name: self._cluster.ask(there, self._listen) for name, there in wanted.items()}
+            nodes_by_name = nodes.wanted(self._cluster.listed(), on)
+        nodes.refuse_missing(nodes_by_name, self._cluster.listed())
+        answered = {name: self._cluster.ask(there, self._listen) for name, there in nodes_by_name.items()}
         for name in [name for name, there in answered.items() if not there]:
             raise BadInput(f"No node of the cluster that offers {name} answers. Start it again: ray start")
         return [nodes.named_type(name, there) for name, there in answered.items()]
 
-    def _check(self, found: Sequence[MachineType], only: Collection[str | None] | None) -> None:
-        names = [one.name for one in found]
-        for name in [one for one in only or () if one not in names]:
+    def _check(self, machine_types: Sequence[MachineType], only: Collection[str | None] | None) -> None:
+        names = [machine_type.name for machine_type in machine_types]
+        for name in [name for name in only or () if name not in names]:
             raise BadInput(f"No node of the cluster is of type {name} now. Start one, and go on with --resume.")
         unknown = [name for name, _ in self._plan.prices if name not in names] if only is None else []
         if unknown:
             raise BadInput(
                 f"{unknown[0]} has a price but is not a machine type here; there are: {', '.join(names)}."
             )
-        for one in found:
-            if len(one.nodes) < self._plan.nodes:
+        for group in machine_types:
+            if len(group.nodes) < self._plan.nodes:
                 raise BadInput(
                     f"{self._plan.nodes} machines of each type are to measure, but the cluster has "
-                    f"{len(one.nodes)} of {one.name}. Start more, or give --nodes {len(one.nodes)}."
+                    f"{len(group.nodes)} of {group.name}. Start more, or give --nodes {len(group.nodes)}."
                 )
-            self._listen(Event("machine-type", {"type": one.name, "nodes": [node.name for node in one.nodes]}))
-            niced = [node for node in one.nodes if node.niceness > 0]
+            self._listen(Event("machine-type", {"type": group.name, "nodes": [node.name for node in group.nodes]}))
+            niced = [node for node in group.nodes if node.niceness > 0]
             if niced:
                 self._listen(Event("node-niced", {"node": niced[0].name, "niceness": niced[0].niceness}))
 
@@ -114,7 +114,7 @@ class FleetSweep:
 
     def run(self, cells: Sequence[Cell], before: Sequence[Outcome]) -> Benchmark:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
-        outcomes = {one.cell.id: one for one in before}
+        outcomes = {outcome.cell.id: outcome for outcome in before}
         waiting: dict[tuple[str | None, int | None], list[Cell]] = {}
         for cell in cells:
             if outcomes[cell.id].status in ("pending", "cancelled"):
@@ -134,7 +134,7 @@ class FleetSweep:
         for (name, _), cells in waiting.items():
             if name == kind.name:
                 begun = {run.machine.node for cell in cells for run in outcomes[cell.id].runs}
-                node = next((one for one in free if one.name in begun), free[0])
+                node = next((spare for spare in free if spare.name in begun), free[0])
                 free.remove(node)
                 yield Slot(kind.name, node, deque(cells))
 
@@ -144,10 +144,10 @@ class FleetSweep:
         """Send a node what it lacks."""
         self._cluster.make_ready(node, self._site.parcels, self._site.luggage)
 
-    def measure(self, node: Node, one: Cell, before: Sequence[Run]) -> None:
+    def measure(self, node: Node, cell: Cell, before: Sequence[Run]) -> None:
         """Let a node measure a cell."""
-        known = tuple(map(packed, before))
-        self._cluster.measure(node, Errand(self._plan, self._model, one, self._site.luggage, known, self._live))
+        runs = tuple(map(packed, before))
+        self._cluster.measure(node, Errand(self._plan, self._model, cell, self._site.luggage, runs, self._live))
 
     def wait(self, timeout_s: float) -> list[Message]:
         """What the nodes say within this time."""

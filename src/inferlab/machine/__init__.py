@@ -106,8 +106,8 @@ def _listed(cpu_list: tuple[int, ...], pinning: Pinning) -> tuple[int, ...]:
     if not hasattr(os, "sched_setaffinity"):
         raise BadInput("This system cannot bind a process to CPUs: leave out --cpu-list.")
     if missing := [str(cpu) for cpu in cpu_list if cpu not in allowed]:
-        known = ", ".join(map(str, allowed))
-        raise BadInput(f"--cpu-list names CPU {', '.join(missing)}, but this process may use only {known}.")
+        allowed_text = ", ".join(map(str, allowed))
+        raise BadInput(f"--cpu-list names CPU {', '.join(missing)}, but this process may use only {allowed_text}.")
     return cpu_list
 
 
@@ -172,7 +172,7 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 def cgroup_folders(controller: str, root: Path = _ROOT) -> list[Path]:
     """The folders of the cgroups that limit this process: its own first, then those that enclose it."""
     mounts = root / "sys/fs/cgroup"
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         if names and controller not in names.split(","):
@@ -180,10 +180,10 @@ def cgroup_folders(controller: str, root: Path = _ROOT) -> list[Path]:
         # Version 2 has no names and one tree; version 1 has a tree for each set of names.
         for base in (mounts / names, mounts / controller) if names else (mounts,):
             own = base / path.strip("/")
-            found += [folder for folder in (own, *own.parents) if folder.is_relative_to(base)]
+            folders += [folder for folder in (own, *own.parents) if folder.is_relative_to(base)]
     # A container may see its own cgroup as the root, whatever its path outside is.
-    found += [mounts, mounts / controller, mounts / "cpu,cpuacct"]
-    return [folder for folder in dict.fromkeys(found) if ".." not in folder.parts and folder.is_dir()]
+    folders += [mounts, mounts / controller, mounts / "cpu,cpuacct"]
+    return [folder for folder in dict.fromkeys(folders) if ".." not in folder.parts and folder.is_dir()]
 
 
 def _quota_of(folder: Path) -> float | None:

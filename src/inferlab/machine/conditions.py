@@ -107,31 +107,31 @@ def watch(system: System) -> Sample:
     return Sample(
         cpus={cpu: after[cpu] - before[cpu] for cpu in after if cpu in before},
         since_boot=sum(after.values(), _NO_TICKS),
-        processes=tuple(sorted((one for one in ran if one[2] > 0), key=lambda one: -one[2])),
+        processes=tuple(sorted((process for process in ran if process[2] > 0), key=lambda process: -process[2])),
         swapped_pages=pages_after - pages,
     )
 
 
 def _cpu_ticks(system: System) -> dict[int, _Ticks]:
-    found = {}
+    ticks = {}
     for line in system.text("proc/stat").splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in system.cpus and len(fields) >= 8:
             user, nice, kernel, idle, io_wait, irq, soft_irq, stolen = map(int, fields[:8])
-            found[int(name[3:])] = _Ticks(user + nice + kernel + irq + soft_irq, idle + io_wait, stolen)
-    return found
+            ticks[int(name[3:])] = _Ticks(user + nice + kernel + irq + soft_irq, idle + io_wait, stolen)
+    return ticks
 
 
 def _processes(system: System) -> dict[int, tuple[str, int]]:
     """The name and the ticks of every process that can be seen."""
-    found = {}
+    processes = {}
     for folder in (system.root / "proc").glob("[0-9]*"):
         # The name stands in brackets and may hold brackets and blanks itself.
         head, _, tail = machine.read_text(folder / "stat").rpartition(")")
         fields = tail.split()
         if len(fields) > 12:
-            found[int(folder.name)] = (head.partition("(")[2], int(fields[11]) + int(fields[12]))
-    return found
+            processes[int(folder.name)] = (head.partition("(")[2], int(fields[11]) + int(fields[12]))
+    return processes
 
 
 def _swapped(system: System) -> int:
@@ -164,10 +164,10 @@ def busy(sample: Sample) -> Fact:
 def steal(sample: Sample) -> Fact:
     """How much of the CPUs' time the hypervisor gave to others: now, and of all the time they were wanted."""
     total = sum(sample.cpus.values(), _NO_TICKS)
-    wanted = sample.since_boot.busy + sample.since_boot.stolen
-    if not total.total or not wanted:
+    demand = sample.since_boot.busy + sample.since_boot.stolen
+    if not total.total or not demand:
         return Fact("steal", "unknown")
-    data = {"share": total.stolen / total.total, "share_since_boot": sample.since_boot.stolen / wanted}
+    data = {"share": total.stolen / total.total, "share_since_boot": sample.since_boot.stolen / demand}
     disturbed = data["share"] > _STEAL_NOW or data["share_since_boot"] > _STEAL
     return Fact("steal", "warn" if disturbed else "good", data)
 
@@ -273,8 +273,8 @@ def memory(system: System) -> Fact:
     """Memory that a model could take, in the machine and in the cgroup."""
     total = machine.memory_field("MemTotal", system.root)
     available = machine.memory_field("MemAvailable", system.root)
-    found = [_limit(folder) for folder in machine.cgroup_folders("memory", system.root)]
-    limits = [one for one in found if one and (total is None or one[0] < total)]
+    limits_of_folders = [_limit(folder) for folder in machine.cgroup_folders("memory", system.root)]
+    limits = [each for each in limits_of_folders if each and (total is None or each[0] < total)]
     limit, free = min(limits, key=lambda limit: limit[1], default=(None, None))
     usable = min((count for count in (available, free) if count is not None), default=None)
     data = {"total_bytes": total, "available_bytes": available, "limit_bytes": limit, "usable_bytes": usable}

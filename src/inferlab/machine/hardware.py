@@ -75,7 +75,7 @@ def smt(system: System) -> Fact:
 def numa(system: System) -> Fact:
     """The NUMA nodes that have CPUs."""
     folders = sorted(
-        (system.root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: int(one.name[4:])
+        (system.root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda folder: int(folder.name[4:])
     )
     nodes = {folder.name[4:]: machine.read_text(folder / "cpulist").strip() for folder in folders}
     nodes = {node: cpus for node, cpus in nodes.items() if cpus}
@@ -98,12 +98,12 @@ def isolated_cpus(system: System) -> Fact:
 
 def governor(system: System) -> Fact:
     """What decides the clock speed of the CPUs that this process may use."""
-    found = Counter(system.of_each_cpu("cpufreq/scaling_governor").values())
-    if not found:
+    governors = Counter(system.of_each_cpu("cpufreq/scaling_governor").values())
+    if not governors:
         return Fact("governor", "unknown")
     drivers = sorted(set(system.of_each_cpu("cpufreq/scaling_driver").values()))
-    data = {"governors": dict(found), "driver": ", ".join(drivers)}
-    return Fact("governor", "good" if set(found) == {"performance"} else "warn", data)
+    data = {"governors": dict(governors), "driver": ", ".join(drivers)}
+    return Fact("governor", "good" if set(governors) == {"performance"} else "warn", data)
 
 
 def turbo(system: System) -> Fact:

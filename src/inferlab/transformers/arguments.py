@@ -74,12 +74,12 @@ class BenchmarkArguments:
     #: The engine's own options, such as {"mode": "compile"} for torch.
     engine_options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __new__(cls, *args: Any, **given: Any) -> Self:
+    def __new__(cls, *args: Any, **arguments: Any) -> Self:
         """Refuse arguments that there are not, in a sentence."""
-        known = {one.name for one in fields(cls)}
-        for name in given:
-            if name not in known:
-                raise BadInput(f"{cls.__name__} has no argument '{name}'.{_hint(name, given[name], known)}")
+        names = {spec.name for spec in fields(cls)}
+        for name in arguments:
+            if name not in names:
+                raise BadInput(f"{cls.__name__} has no argument '{name}'.{_hint(name, arguments[name], names)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -146,13 +146,15 @@ class BenchmarkArguments:
 
     def to_json_string(self) -> str:
         """All arguments as JSON; models by their names."""
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        return json.dumps({**given, "models": self.model_names}, indent=2, default=str)
+        values = {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        return json.dumps({**values, "models": self.model_names}, indent=2, default=str)
 
     def files(self) -> dict[str, str]:
         """The files that a run writes, by the name of their argument."""
-        wanted = [name for name in _FILES if self.save_to_csv and self._has(name)]
-        return {name: getattr(self, name) for name in [*wanted, *(["log_filename"] if self.log_print else [])]}
+        file_arguments = [name for name in _FILES if self.save_to_csv and self._has(name)]
+        return {
+            name: getattr(self, name) for name in [*file_arguments, *(["log_filename"] if self.log_print else [])]
+        }
 
     def _has(self, name: str) -> bool:
         """Whether a run has what this file is for."""
@@ -192,11 +194,11 @@ class PyTorchBenchmarkArguments(BenchmarkArguments):
                 f"torchscript=True does not go with the {type(modules[0]).__name__} object, which travels by "
                 "torch.export. Save it as a folder or as TorchScript and give its path."
             )
-        for name, argument, said in (
+        for name, argument, value in (
             ("mode", "torchscript", self.torchscript),
             ("head", "only_pretrain_model", self.only_pretrain_model),
         ):
-            if said and name in self.engine_options:
+            if value and name in self.engine_options:
                 raise BadInput(
                     f"{argument}=True and the engine option '{name}' say the same thing. Give one of them."
                 )
@@ -232,11 +234,11 @@ def _refuse_twins(models: Sequence[Any]) -> None:
         seen.append(model)
 
 
-def _hint(name: str, value: Any, known: set[str]) -> str:
+def _hint(name: str, value: Any, names: set[str]) -> str:
     """What was meant, where it shows: Hugging Face once had a `no_…` for everything."""
     import difflib
 
-    if name.removeprefix("no_") in known:
+    if name.removeprefix("no_") in names:
         return f" Write {name.removeprefix('no_')}={not value}."
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean '{near[0]}'?" if near else f" It takes: {', '.join(sorted(known))}."
+    near = difflib.get_close_matches(name, names, n=1)
+    return f" Did you mean '{near[0]}'?" if near else f" It takes: {', '.join(sorted(names))}."

@@ -46,14 +46,14 @@ class Benchmark(ABC):
         """Measure everything, print the tables, write the files that were asked for, and return the results."""
         show.check_files(self.args)
         show.announce(self.args, self._engine)
-        found = _Found()
+        measured = _Found()
         with kept_warm(self._kinds, copies=self.args.repeat), self._sources() as opened:
             for source, config in zip(opened, self._configs, strict=True):
-                self._measure(source, config, found)
-                if self._interrupted(found):
-                    self._skip(opened, found)
+                self._measure(source, config, measured)
+                if self._interrupted(measured):
+                    self._skip(opened, measured)
                     break
-        output = self._output(found)
+        output = self._output(measured)
         show.show(self.args, output, self.environment_info)
         return output
 
@@ -83,7 +83,7 @@ class Benchmark(ABC):
     def _refusals(self, config: Any, model: Model) -> dict[int, str]:
         """Why sequence lengths are not measured at all."""
 
-    def _measure(self, source: Source, config: Any, found: _Found) -> None:
+    def _measure(self, source: Source, config: Any, stages: _Found) -> None:
         from inferlab.lab import read_model
 
         args = self.args
@@ -93,13 +93,13 @@ class Benchmark(ABC):
                 model = read_model(source.path, self._listen, (self._engine,))
             except InferlabError as error:
                 problem = str(error)
-        found.sizes[source.name] = NOT_AVAILABLE if model is None else model.size_bytes / MB
+        stages.sizes[source.name] = NOT_AVAILABLE if model is None else model.size_bytes / MB
         if model is None:
             nothing = self._nothing(dict.fromkeys(args.sequence_lengths, problem))
             if args.inference:
-                found.inference[source.name] = nothing
+                stages.inference[source.name] = nothing
             if args.training:
-                found.training[source.name] = nothing
+                stages.training[source.name] = nothing
             return
         if args.inference:
             refused = self._refusals(config, model)
@@ -108,25 +108,27 @@ class Benchmark(ABC):
             ]
             options = self._options(source)
             measured = inference.measure(args, source.path, self._engine, options, lengths, self._listen)
-            found.inference[source.name] = {**self._nothing(refused), **measured}
+            stages.inference[source.name] = {**self._nothing(refused), **measured}
             self._remember_versions(measured)
-        if args.training and not self._interrupted(found):
-            found.training[source.name] = training.measure(args, source, model, self._listen)
+        if args.training and not self._interrupted(stages):
+            stages.training[source.name] = training.measure(args, source, model, self._listen)
 
     @staticmethod
-    def _interrupted(found: _Found) -> bool:
-        stages = (found.inference, found.training)
-        return any(cell.reason == INTERRUPTED for stage in stages for of in stage.values() for cell in of.values())
+    def _interrupted(stages: _Found) -> bool:
+        cells_by_stage = (stages.inference, stages.training)
+        return any(
+            cell.reason == INTERRUPTED for stage in cells_by_stage for of in stage.values() for cell in of.values()
+        )
 
-    def _skip(self, opened: Sequence[Source], found: _Found) -> None:
+    def _skip(self, opened: Sequence[Source], stages: _Found) -> None:
         """After Ctrl-C what was measured is kept, and the rest is not begun."""
         nothing = self._nothing(dict.fromkeys(self.args.sequence_lengths, INTERRUPTED))
         for source in opened:
-            found.sizes.setdefault(source.name, NOT_AVAILABLE)
+            stages.sizes.setdefault(source.name, NOT_AVAILABLE)
             if self.args.inference:
-                found.inference.setdefault(source.name, nothing)
+                stages.inference.setdefault(source.name, nothing)
             if self.args.training:
-                found.training.setdefault(source.name, nothing)
+                stages.training.setdefault(source.name, nothing)
 
     def _nothing(self, reasons: dict[int, str]) -> Cells:
         """Cells that are not measured, by sequence length."""
@@ -140,23 +142,23 @@ class Benchmark(ABC):
         for cell in measured.values():
             self._versions.update(cell.versions or {})
 
-    def _output(self, found: _Found) -> BenchmarkOutput:
+    def _output(self, stages: _Found) -> BenchmarkOutput:
         args = self.args
 
-        def table(cells: dict[str, Cells], pick: Any, wanted: bool = True) -> results.Table:
-            return results.table(cells, args.batch_sizes, args.sequence_lengths, pick) if wanted else {}
+        def table(cells: dict[str, Cells], pick: Any, requested: bool = True) -> results.Table:
+            return results.table(cells, args.batch_sizes, args.sequence_lengths, pick) if requested else {}
 
         return BenchmarkOutput(
-            time_inference_result=table(found.inference, results.time_or_not, args.speed),
-            memory_inference_result=table(found.inference, results.memory_or_not, args.memory),
-            time_train_result=table(found.training, results.time_or_not, args.speed),
-            memory_train_result=table(found.training, results.memory_or_not, args.memory),
-            inference_summary=table(found.inference, lambda cell: cell),
-            train_summary=table(found.training, lambda cell: cell),
-            model_sizes=found.sizes,
+            time_inference_result=table(stages.inference, results.time_or_not, args.speed),
+            memory_inference_result=table(stages.inference, results.memory_or_not, args.memory),
+            time_train_result=table(stages.training, results.time_or_not, args.speed),
+            memory_train_result=table(stages.training, results.memory_or_not, args.memory),
+            inference_summary=table(stages.inference, lambda cell: cell),
+            train_summary=table(stages.training, lambda cell: cell),
+            model_sizes=stages.sizes,
             missing=(
-                *results.missing(found.inference, "inference", args.memory),
-                *results.missing(found.training, "training", args.memory),
+                *results.missing(stages.inference, "inference", args.memory),
+                *results.missing(stages.training, "training", args.memory),
             ),
         )
 
@@ -178,12 +180,12 @@ class PyTorchBenchmark(Benchmark):
 
     @property
     def _kinds(self) -> list[str]:
-        wanted = {
+        kinds = {
             "transformers": any(isinstance(model, str) for model in self.args.models),
             "torch-export": any(not isinstance(model, str) for model in self.args.models),
             "training": self.args.training,
         }
-        return [kind for kind, is_wanted in wanted.items() if is_wanted]
+        return [kind for kind, is_wanted in kinds.items() if is_wanted]
 
     def _sources(self) -> Any:
         args = self.args

@@ -46,10 +46,10 @@ def environment(args: BenchmarkArguments, engine: str, versions: Mapping[str, st
 
 def installed(engine: str) -> dict[str, str]:
     """The versions of an engine's packages in this environment, where they are in it."""
-    found = {}
+    versions = {}
     for name in (engine, *(["transformers"] if engine == "torch" else [])):
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

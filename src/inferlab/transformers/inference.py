@@ -66,10 +66,10 @@ def unfit_for(config: Any, model: Model) -> str:
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary is None:
         return ""
-    ids = next((one for one in model.inputs if one.name == "input_ids"), None)
+    ids = next((spec for spec in model.inputs if spec.name == "input_ids"), None)
     kind = type(config).__name__
     if ids is None:
-        names = ", ".join(one.name for one in model.inputs)
+        names = ", ".join(spec.name for spec in model.inputs)
         return f"Its {kind} is that of a text model, but the model has no input 'input_ids', only {names}."
     if ids.below is not None and ids.below != vocabulary:
         rows = f"but the model's table has {ids.below} rows"

@@ -48,22 +48,22 @@ def quantize(folder: str | os.PathLike[str], out_folder: str | os.PathLike[str])
         raise BadInput(f"{out} is there already and not empty. Choose another folder, or remove it first.")
     weights = weight_files(source)
     # Beside it, so that the last step is a rename and a half-written folder is never seen.
-    made = Path(tempfile.mkdtemp(prefix=".inferlab-int8-", dir=out.absolute().parent))
+    scratch = Path(tempfile.mkdtemp(prefix=".inferlab-int8-", dir=out.absolute().parent))
     try:
-        arguments = {"source": str(source.resolve()), "out": str(made)}
-        found = run_task(need_torch(), "quantize", arguments, patience_s=_PATIENCE_S)
+        arguments = {"source": str(source.resolve()), "out": str(scratch)}
+        answer = run_task(need_torch(), "quantize", arguments, patience_s=_PATIENCE_S)
         for pattern in _COMPANIONS:
             for file in source.glob(pattern):
                 if file.name != "config.json" and not file.name.endswith(".index.json"):
-                    shutil.copyfile(file, made / file.name)
-        made.chmod(0o755)
-        made.replace(out)
+                    shutil.copyfile(file, scratch / file.name)
+        scratch.chmod(0o755)
+        scratch.replace(out)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     return Quantized(
         path=str(out),
-        layers=found["layers"],
+        layers=answer["layers"],
         size_bytes=sum(file.stat().st_size for file in weight_files(out)),
         original_bytes=sum(file.stat().st_size for file in weights),
-        error=found["error"],
+        error=answer["error"],
     )

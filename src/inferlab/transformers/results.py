@@ -136,11 +136,11 @@ def from_outcome(outcome: Outcome) -> Measured:
 
 def memory_of(resident: Sequence[tuple[int | None, int | None, int | None]]) -> Memory | None:
     """The largest peak and the typical rest over the baseline, of processes' (baseline, peak, steady)."""
-    known = [(base, peak, rest) for base, peak, rest in resident if base is not None and peak is not None]
-    if not known:
+    complete = [(base, peak, rest) for base, peak, rest in resident if base is not None and peak is not None]
+    if not complete:
         return None
-    peak = max(peak - base for base, peak, _ in known)
-    rests = [rest - base for base, _, rest in known if rest is not None]
+    peak = max(peak - base for base, peak, _ in complete)
+    rests = [rest - base for base, _, rest in complete if rest is not None]
     # A page that was given back after the baseline was read may leave less than nothing.
     return Memory(max(0, peak), max(0, round(median(rests))) if rests else max(0, peak))
 
@@ -155,9 +155,11 @@ def table(cells: Mapping[str, Cells], batch_sizes: Sequence[int], lengths: Seque
         name: {
             "bs": list(batch_sizes),
             "ss": list(lengths),
-            "result": {size: {length: pick(found[size, length]) for length in lengths} for size in batch_sizes},
+            "result": {
+                size: {length: pick(stage_cells[size, length]) for length in lengths} for size in batch_sizes
+            },
         }
-        for name, found in cells.items()
+        for name, stage_cells in cells.items()
     }
 
 
@@ -173,11 +175,11 @@ def memory_or_not(cell: Measured) -> Memory | str:
 
 def missing(cells: Mapping[str, Cells], stage: Stage, memory: bool) -> list[Missing]:
     """The cells that lack a value that was asked for."""
-    found = []
+    gaps = []
     for name, of_model in cells.items():
         for (size, length), cell in of_model.items():
             if cell.time_s is None:
-                found.append(Missing(name, stage, size, length, cell.reason))
+                gaps.append(Missing(name, stage, size, length, cell.reason))
             elif memory and cell.memory is None:
-                found.append(Missing(name, stage, size, length, "This system does not tell a process's memory."))
-    return found
+                gaps.append(Missing(name, stage, size, length, "This system does not tell a process's memory."))
+    return gaps

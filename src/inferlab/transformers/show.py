@@ -107,7 +107,7 @@ def _times(summary: Table, output: BenchmarkOutput) -> list[Sequence[Any]]:
     rows: list[Sequence[Any]] = [(*_CELL, "low", "high", "model_size_mb", "reason")]
     for model, size, length, cell in _cells(summary):
         value = "N/A" if cell.time_s is None else cell.time_s
-        interval = ["" if one is None else one for one in (cell.low_s, cell.high_s)]
+        interval = ["" if end is None else end for end in (cell.low_s, cell.high_s)]
         rows.append((model, size, length, value, *interval, _size(output, model), cell.reason))
     return rows
 
@@ -116,16 +116,16 @@ def _memories(summary: Table, output: BenchmarkOutput) -> list[Sequence[Any]]:
     rows: list[Sequence[Any]] = [(*_CELL, "steady", "model_size_mb", "reason")]
     for model, size, length, cell in _cells(summary):
         values = ("N/A", "") if cell.memory is None else (cell.memory.megabytes, cell.memory.steady_megabytes)
-        shown = [round(value, 3) if isinstance(value, float) else value for value in values]
-        rows.append((model, size, length, *shown, _size(output, model), cell.reason))
+        texts = [round(value, 3) if isinstance(value, float) else value for value in values]
+        rows.append((model, size, length, *texts, _size(output, model), cell.reason))
     return rows
 
 
 def _cells(summary: Table) -> Iterable[tuple[str, int, int, Measured]]:
-    for model, found in summary.items():
-        for size in found["bs"]:
-            for length in found["ss"]:
-                yield model, size, length, found["result"][size][length]
+    for model, content in summary.items():
+        for size in content["bs"]:
+            for length in content["ss"]:
+                yield model, size, length, content["result"][size][length]
 
 
 def _size(output: BenchmarkOutput, model: str) -> float | str:

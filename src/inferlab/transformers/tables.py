@@ -28,13 +28,15 @@ def cells(table: Table, label: str, more: str = "") -> Iterator[str]:
     titles = ("Model Name", "Batch Size", "Seq Length", label, *([more] if more else []))
     yield titles[0].center(_NAME) + "".join(title.center(_COLUMN) for title in titles[1:])
     yield width * "-"
-    for name, found in table.items():
-        for size in found["bs"]:
-            for length in found["ss"]:
-                value = found["result"][size][length]
+    for name, content in table.items():
+        for size in content["bs"]:
+            for length in content["ss"]:
+                value = content["result"][size][length]
                 values = [_number(value), *([_steady(value)] if more else [])]
                 first = names[name].center(_NAME) + str(size).center(_COLUMN)
-                yield " ".join([first, str(length).center(_COLUMN), *(one.center(_COLUMN) for one in values)])
+                yield " ".join(
+                    [first, str(length).center(_COLUMN), *(value_text.center(_COLUMN) for value_text in values)]
+                )
     yield width * "-"
 
 
@@ -45,8 +47,8 @@ def sizes(model_sizes: dict[str, float | str]) -> Iterator[str]:
     yield "Model Name".center(_SIZE_NAME) + "Model Size in MB".center(_COLUMN)
     yield _WIDTH * "-"
     for name, size in model_sizes.items():
-        shown = str(round(size, 3)) if isinstance(size, float) else size
-        yield names[name].center(_SIZE_NAME) + " " + shown.center(_COLUMN)
+        text = str(round(size, 3)) if isinstance(size, float) else size
+        yield names[name].center(_SIZE_NAME) + " " + text.center(_COLUMN)
     yield _WIDTH * "-"
 
 
@@ -66,15 +68,15 @@ def shortened(names: Sequence[str], most: int) -> dict[str, str]:
 
 def _alike(short: dict[str, str]) -> list[str]:
     """The names that are cut and then look like another."""
-    shown = list(short.values())
-    return [name for name, one in short.items() if shown.count(one) > 1 and name != one]
+    names = list(short.values())
+    return [name for name, short_name in short.items() if names.count(short_name) > 1 and name != short_name]
 
 
 def notes(output: BenchmarkOutput) -> Iterator[str]:
     """Why cells are "N/A", and what else the reader of the tables must know."""
     grouped: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
-    for one in output.missing:
-        grouped.setdefault((one.model, one.stage, one.reason), []).append((one.batch_size, one.sequence_length))
+    for gap in output.missing:
+        grouped.setdefault((gap.model, gap.stage, gap.reason), []).append((gap.batch_size, gap.sequence_length))
     for (model, stage, reason), cells in grouped.items():
         table = output.inference_summary if stage == "inference" else output.train_summary
         yield f"N/A: {model}, {stage}{_at(cells, table[model])}: {reason}"
@@ -87,15 +89,16 @@ def _findings(model: str, summary: dict[str, Any]) -> Iterator[str]:
     # Late, with NumPy behind it: importing the classes must be quick.
     from inferlab.views.text import finding as prose
 
-    found: dict[str, list[tuple[tuple[int, int], Finding]]] = {}
+    findings: dict[str, list[tuple[tuple[int, int], Finding]]] = {}
     for size, of_size in summary["result"].items():
         for length, cell in of_size.items():
-            for one in cell.findings:
-                if one.code not in _ASKED_FOR:
-                    found.setdefault(one.code, []).append(((size, length), one))
-    for several in found.values():
+            for finding in cell.findings:
+                if finding.code not in _ASKED_FOR:
+                    findings.setdefault(finding.code, []).append(((size, length), finding))
+    for several in findings.values():
         worst = max(
-            (one for _, one in several), key=lambda one: one.data.get("share") or one.data.get("error") or 0.0
+            (finding for _, finding in several),
+            key=lambda finding: finding.data.get("share") or finding.data.get("error") or 0.0,
         )
         yield f"NOTE: {model}{_at([cell for cell, _ in several], summary)}: {prose(worst)}"
 

@@ -23,13 +23,13 @@ def measure(args: BenchmarkArguments, source: Source, model: Model, listener: Li
     refusal = _refusal(source, model)
     if refusal:
         return dict.fromkeys(cells, Measured(reason=refusal))
-    found: Cells = dict.fromkeys(cells, Measured(reason=INTERRUPTED))
+    measured: Cells = dict.fromkeys(cells, Measured(reason=INTERRUPTED))
     try:
         for size, length in cells:
-            found[size, length] = _measure(args, source, size, length, listener)
+            measured[size, length] = _measure(args, source, size, length, listener)
     except KeyboardInterrupt:
-        return found
-    return found
+        return measured
+    return measured
 
 
 def _refusal(source: Source, model: Model) -> str:
