@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from nicegui import html, ui
 
@@ -19,7 +20,16 @@ from inferlab.web.components.jobs import duration
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.jobs import parts_of
-from inferlab.workspace.requests import GenerationRequest, generation_request
+from inferlab.workspace.requests import (
+    GenerationCapacityRequest,
+    GenerationComparisonRequest,
+    GenerationRecommendationRequest,
+    GenerationRequest,
+    generation_capacity_request,
+    generation_comparison_request,
+    generation_recommendation_request,
+    generation_request,
+)
 
 _PROMPTS = (16, 32, 128, 512, 2048)
 _NEW = (16, 32, 64, 128, 256)
@@ -28,10 +38,20 @@ _BATCHES = (1, 2, 4, 8, 16)
 _MOST_CHIPS = 16
 #: The options that have fields of their own; others are shown as they are declared.
 _LAID_OUT = ("engine", "prompt", "new", "depth", "batch_size", "num_cores", "time", "scenario", "rate", "slo")
-_SCENARIOS = {
+#: What can be asked for: a scenario, or what is made of several measurements.
+_TASKS = {
     "sync": "one batch after the other",
     "server": "requests arrive at a rate, whether or not the last is done",
+    "compare": "two engines generate the same tokens, interleaved",
+    "capacity": "the highest rate of requests of which enough meet an objective",
+    "recommend": "the engine, cores and batch size that generate most tokens per second",
 }
+_TITLES = {"compare": "compare engines", "capacity": "highest rate", "recommend": "best configuration"}
+_WITH_OBJECTIVE = ("server", "capacity", "recommend")
+#: What the dialog asks for.
+Form = (
+    GenerationRequest | GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest
+)
 
 
 class GenerationDialog:
@@ -41,7 +61,7 @@ class GenerationDialog:
         self,
         model: GenerativeModel,
         choices: Sequence[EngineChoice],
-        run: Callable[[GenerationRequest], Awaitable[None]],
+        run: Callable[[Form], Awaitable[None]],
     ) -> None:
         self._model, self._asked = model, 0
         with dialog(
@@ -93,10 +113,9 @@ class GenerationDialog:
     def _how(self) -> None:
         with html.div().classes("il-fields-3"):
             self._time = number("Time (s)", "time", self._changed, value=GenerationPlan("").time_s)
-            self._time.props["hint"] = "For each combination"
-            names = {name: name for name in _SCENARIOS}
-            self._scenario = ReasonSelect("scenario", "Scenario", names, "sync", {}, _SCENARIOS)
-            self._scenario.props('data-testid="scenario"').on_value_change(self._changed)
+            names = {name: _TITLES.get(name, name) for name in _TASKS}
+            self._scenario = ReasonSelect("scenario", "What to measure", names, "sync", {}, _TASKS)
+            self._scenario.props('data-testid="scenario"').on_value_change(self._task_changed)
             self._rate = number("Requests per second", "rate", self._changed)
         with html.div() as self._slo_row:
             self._slo = ui.input("Objective (optional)", on_change=self._changed)
@@ -104,14 +123,15 @@ class GenerationDialog:
             self._slo.props["hint"] = "What a request must meet to count as good"
         self._more = OptionFields("generate", _LAID_OUT, self._changed, GENERATION)
 
-    def form(self) -> GenerationRequest:
+    def form(self) -> Form:
         """What was filled in."""
         engines = tuple(name for name, box in self._engines.items() if box.value)
         if not self._engines:
             raise BadInput("No engine here can generate with this model. Install one: inferlab engines")
         if not engines:
             raise BadInput("Choose an engine.")
-        serves = self._scenario.value == "server"
+        task = str(self._scenario.value)
+        serves = task == "server"
         if serves and not self._rate.value:
             raise BadInput("Give the requests per second that arrive.")
         slo = (self._slo.value or "").strip()
@@ -124,18 +144,33 @@ class GenerationDialog:
             "batch_size": tuple(self._batches.values),
             "num_cores": tuple(self._cores.values),
             "time": 0.0 if self._time.value is None else float(self._time.value),
-            "scenario": self._scenario.value,
+            "scenario": "server" if serves else "sync",
             "rate": (float(self._rate.value) if serves else None,),
-            "slo": GENERATION["slo"].check(slo or None) if serves else (),
+            "slo": GENERATION["slo"].check(slo or None) if task in _WITH_OBJECTIVE else (),
         }
-        return GenerationRequest(make_generation_plan("", values))
+        plan = make_generation_plan("", values)
+        if task == "compare":
+            a, b = replace(plan, engines=engines[:1]), replace(plan, engines=engines[1:])
+            return GenerationComparisonRequest(a, b, time_s=plan.time_s)
+        if task == "capacity":
+            return GenerationCapacityRequest(plan)
+        return (
+            GenerationRecommendationRequest(plan, plan.time_s) if task == "recommend" else GenerationRequest(plan)
+        )
+
+    async def _task_changed(self) -> None:
+        """Begin with the time that what was chosen usually takes."""
+        self._time.set_value(GENERATION["time"].default_of(str(self._scenario.value)))
+        await self._changed()
 
     async def _changed(self) -> None:
-        serves = self._scenario.value == "server"
-        self._scenario.props["hint"] = _SCENARIOS[self._scenario.value]
+        task = str(self._scenario.value)
+        serves = task == "server"
+        self._scenario.props["hint"] = _TASKS[task]
+        self._time.props["hint"] = "In all" if task in _TITLES else "For each combination"
         self._rate.set_enabled(serves)
         self._rate.props["hint"] = "" if serves else "server only"
-        self._slo_row.set_visibility(serves)
+        self._slo_row.set_visibility(task in _WITH_OBJECTIVE)
         self._asked += 1
         asked = self._asked
         try:
@@ -152,8 +187,18 @@ async def open_generation_dialog(desk: Desk, project: Project, queued: Callable[
     workspace, model = desk.workspace, project.generative
     assert model is not None, "only a model that generates has this dialog"
 
-    async def run(form: GenerationRequest) -> None:
-        await asyncio.to_thread(workspace.add_generation, project.id, form)
+    def add(form: Form) -> None:
+        if isinstance(form, GenerationComparisonRequest):
+            workspace.add_generation_comparison(project.id, form)
+        elif isinstance(form, GenerationCapacityRequest):
+            workspace.add_generation_capacity(project.id, form)
+        elif isinstance(form, GenerationRecommendationRequest):
+            workspace.add_generation_recommendation(project.id, form)
+        else:
+            workspace.add_generation(project.id, form)
+
+    async def run(form: Form) -> None:
+        await asyncio.to_thread(add, form)
         await queued()
 
     waiting = None
@@ -165,10 +210,23 @@ async def open_generation_dialog(desk: Desk, project: Project, queued: Callable[
     await GenerationDialog(model, choices, run).begin()
 
 
-def _predicted(form: GenerationRequest, model: GenerativeModel) -> str:
+def _predicted(form: Form, model: GenerativeModel) -> str:
     """How much there is to measure, and about how long that takes."""
-    asked = generation_request(form, model)
+    asked = _checked(form, model)
     parts = parts_of(asked)
     takes_s = sum(part.expected_s for part in parts)
+    if not isinstance(asked, GenerationRequest):
+        return f"About {duration(takes_s)}."
     # The first part is reading the model.
     return f"{plural(len(parts) - 1, 'combination')}, about {duration(takes_s)}."
+
+
+def _checked(form: Form, model: GenerativeModel) -> Form:
+    """The job that is asked for; refuses what cannot be measured."""
+    if isinstance(form, GenerationComparisonRequest):
+        return generation_comparison_request(form, model)
+    if isinstance(form, GenerationCapacityRequest):
+        return generation_capacity_request(form, model)
+    if isinstance(form, GenerationRecommendationRequest):
+        return generation_recommendation_request(form, model)
+    return generation_request(form, model)
