@@ -1,10 +1,14 @@
-"""The times that an estimate speaks of against those of the models that its recipes make, interleaved."""
+"""The times that an estimate speaks of against those of the models that its recipes make, interleaved.
+
+Models are those that inferlab reads, and foreign networks by their names in `loss_profile`, such as g2p_bert.
+"""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
 
+from benchmarks.loss_profile import NETWORKS
 from inferlab.engines import registry
 from inferlab.errors import InferlabError
 from inferlab.lab import Lab, read_model
@@ -16,6 +20,7 @@ from inferlab.profiling.options import Request
 from inferlab.records import Plan, ignore
 from inferlab.records.profile import Gain, Profile, ProfileOptions
 from inferlab.views.text import what_is_done
+from tests.helpers.real_models import one as real_model
 
 MODELS = ("demo:resnet50", "demo:mobilenet_v2", "demo:bert_3layer")
 ENGINES = ("onnxruntime", "openvino", "mnn", "deepsparse")
@@ -41,12 +46,14 @@ def main() -> None:
     )
     there = {engine.name for engine in registry.list_engines() if engine.state == "ready"}
     for name in given.models:
+        network = NETWORKS.get(name)
+        source = str(real_model(network.source, network.ending)) if network and network.ending else name
         for engine in (engine for engine in given.engines if engine in there):
-            plan = Plan(name, engines=(engine,), scenarios=("sync",), num_cores=(given.cores,), verify=False)
+            plan = Plan(source, engines=(engine,), scenarios=("sync",), num_cores=(given.cores,), verify=False)
             try:
                 profile = Lab().profile(plan, ProfileOptions(loss=False, time_s=given.time))
                 for shown, gain in _gains(profile):
-                    _compare(plan, shown, gain, given.verify_time)
+                    _compare(name, plan, shown, gain, given.verify_time)
             except InferlabError as error:
                 print(f"{name:26} {engine:11} {error}", flush=True)
 
@@ -61,7 +68,7 @@ def _gains(profile: Profile) -> list[tuple[Profile, Gain]]:
     return list(gains.values())
 
 
-def _compare(plan: Plan, profile: Profile, gain: Gain, verify_s: float) -> None:
+def _compare(name: str, plan: Plan, profile: Profile, gain: Gain, verify_s: float) -> None:
     (job,) = jobs(replace(plan, time_s=verify_s), read_model(plan.model))
     recipe = gain_recipe(profile, gain)
     assert recipe is not None
@@ -71,7 +78,7 @@ def _compare(plan: Plan, profile: Profile, gain: Gain, verify_s: float) -> None:
     ends = done.ms_interval or (float("nan"), float("nan"))
     before = done.baseline_ms_per_batch
     print(
-        f"{plan.model.rpartition('/')[2]:26} {plan.engines[0]:11} {what_is_done(gain):38} {loss:7.3f} "
+        f"{name:26} {plan.engines[0]:11} {what_is_done(gain):38} {loss:7.3f} "
         f"{gain.speedup:8.2f}x {before / done.ms_per_batch:8.2f}x {before / ends[1]:6.2f}x "
         f"{before / ends[0]:6.2f}x {100 * done.error:+6.1f}%",
         flush=True,

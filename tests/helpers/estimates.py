@@ -46,7 +46,8 @@ def measured(layers: Sequence[Layer], **more: object) -> PerformanceProfile:
 
 def lost(weights: Sequence[LossLayer], **more: object) -> LossProfile:
     params = sum(one.params for one in weights)
-    made = LossProfile(
-        "baseline", "one-shot", "relative power", 8, None, None, params, params, 0.1, tuple(weights)
-    )
+    # The first and the last layer, which no estimate prunes.
+    first, last = (weight(index, {}, params=0) for index in (-1, 99))
+    layers = (first, *weights, last)
+    made = LossProfile("baseline", "one-shot", "relative power", 8, None, None, params, params, 0.1, layers)
     return replace(made, **more)  # type: ignore[arg-type]

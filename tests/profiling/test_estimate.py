@@ -45,14 +45,14 @@ def test_a_level_that_costs_more_than_the_budget_does_not_hide_a_cheaper_one() -
     assert [found.levels if found else None for found in chosen] == [{}, {"w0": 0.5}, {"w0": 0.9}]
 
 
-def test_a_first_convolution_and_grouped_ones_stay_as_they_are() -> None:
-    gain = {"0.9": 1.0}
-    layers = [layer(index, 10.0, gain, type="Conv") for index in range(3)]
-    free: Mapping[str, float] = {"0.9": 0.0}
-    weights = [weight(0, free, type="Conv"), weight(1, free, type="Conv", groups=32), weight(2, free, type="Conv")]
-    found = estimate(measured(layers), lost(weights))
-    assert found is not None
+def test_the_first_and_the_last_layer_and_grouped_ones_stay_as_they_are() -> None:
+    layers = [layer(index, 10.0, {"0.9": 1.0}) for index in range(4)]
+    weights = tuple(weight(index, {"0.9": 0.0}, groups=32 if index == 1 else 1) for index in range(4))
+    profiles = measured(layers), lost([], layers=weights)
+    found, named = estimate(*profiles), estimate(*profiles, weights=["w0", "w1"])
+    assert found is not None and named is not None
     assert found.levels == {"w2": 0.9}
+    assert named.levels == {"w0": 0.9, "w1": 0.9}
 
 
 def test_a_layer_that_is_sparse_already_takes_only_higher_levels() -> None:

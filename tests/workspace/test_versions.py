@@ -315,7 +315,7 @@ def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(pred
 def test_a_budget_is_spent_as_the_estimate_says(predicted: Place) -> None:
     basis = read_basis(predicted.workspace, predicted.project)
     levels = levels_of(asked_version("a", budget=0.1), basis)
-    expected = estimate(basis.profile.performance, basis.loss, 0.1, basis.usual())
+    expected = estimate(basis.profile.performance, basis.loss, 0.1)
     assert expected is not None and expected.levels
     assert levels == expected.levels
     assert basis.predicted(levels).estimated_speedup == expected.estimated_speedup

@@ -94,7 +94,8 @@ def _matched(a: Sequence[Layer], b: Sequence[Layer]) -> list[tuple[list[Layer], 
 
     for side, layers in enumerate((a, b)):
         for layer in layers:
-            for node in layer.nodes or (("alone", side, layer.index),):
+            # What covers no node was added by the engine; of the same name on both sides it is the same.
+            for node in layer.nodes or (("added", layer.type, layer.id),):
                 roots[root(("layer", side, layer.index))] = root(node)
     matched: dict[object, tuple[list[Layer], list[Layer]]] = {}
     for side, layers in enumerate((a, b)):

@@ -67,8 +67,8 @@ def estimate(
 ) -> PruningEstimate | None:
     """The sparsity of every layer that gains most within the budget; None where nothing can be pruned.
 
-    Where times at the levels were not measured it goes by the parameters that become zero. Of given weights, only
-    those are pruned; no level is above `most`.
+    Where times at the levels were not measured it goes by the parameters that become zero. Only the given weights
+    are pruned, by default the usual ones; no level is above `most`.
     """
     timed = performance if performance is not None and performance.pruned else None
     groups = _groups(timed, loss, weights)
@@ -121,20 +121,24 @@ def has_estimate(profile: Profile) -> bool:
     return bool(profile.gains) or timed
 
 
+def usual_weights(loss: LossProfile) -> list[str]:
+    """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones.
+
+    The ends have few weights, and what they lose no other layer can make good; a depthwise convolution has a few
+    weights a channel, which no engine computes faster for being zero.
+    """
+    ends = {layer.weight for layer in (*loss.layers[:1], *loss.layers[-1:])}
+    return list(
+        dict.fromkeys(layer.weight for layer in loss.layers if layer.weight not in ends and layer.groups == 1)
+    )
+
+
 def _groups(
     performance: PerformanceProfile | None, loss: LossProfile, weights: Collection[str] | None
 ) -> list[_Group]:
-    """What may be pruned: the given weights, or where none are, no first convolution and no grouped one.
-
-    The first has few weights, and what it loses no later layer can make good; a depthwise convolution has a few
-    weights a channel, which no engine computes faster for being zero.
-    """
-    first = next((layer.id for layer in loss.layers[:1] if layer.type.endswith("Conv")), "")
-    allowed = {
-        layer.id: layer
-        for layer in loss.layers
-        if (layer.groups == 1 and layer.id != first if weights is None else layer.weight in weights)
-    }
+    """What may be pruned: the given weights, or the usual ones."""
+    chosen = frozenset(usual_weights(loss) if weights is None else weights)
+    allowed = {layer.id: layer for layer in loss.layers if layer.weight in chosen}
     if performance is None:
         by_weight: dict[str, list[LossLayer]] = {}
         for prunable in allowed.values():

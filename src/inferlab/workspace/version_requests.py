@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.optimizing.options import validate_version
-from inferlab.profiling.estimate import check_budget, estimate, with_estimate
+from inferlab.profiling.estimate import check_budget, estimate, usual_weights, with_estimate
 from inferlab.profiling.gains import best_gain
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Model, Plan
@@ -89,17 +89,12 @@ class Basis:
 
     def usual(self) -> list[str]:
         """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
-        layers = self.loss.layers
-        ends = {layers[0].weight, layers[-1].weight}
-        return list(
-            dict.fromkeys(layer.weight for layer in layers if layer.weight not in ends and layer.groups == 1)
-        )
+        return usual_weights(self.loss)
 
     def within(self, budget: float, weights: list[str] | None = None) -> dict[str, float]:
         """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones."""
         check_budget(budget)
-        chosen = self.usual() if weights is None else weights
-        found = estimate(self.profile.performance, self.loss, budget, chosen)
+        found = estimate(self.profile.performance, self.loss, budget, weights)
         return dict(found.levels) if found else {}
 
     def alike(self, sparsity: float, weights: list[str] | None = None) -> dict[str, float]:
