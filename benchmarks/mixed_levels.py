@@ -2,9 +2,9 @@
 
 An estimate of zeros takes each layer's time from measurements in which every layer had the same share of zeros.
 For each budget the model is really made and profiled once more, layer by layer, on the same engine; a model in
-which all layers have one level is made as a control. Prints, for the layers of each level, what they took dense, as
-estimated and as made, and the same for the whole call: where the layers agree and the call does not, it is not the
-layers.
+which all layers have one level is made as a control. Prints, for the layers of each level, what they took dense,
+as estimated and as made, and the same for the whole call: where the layers agree and the call does not, it is not
+the layers.
 """
 
 from __future__ import annotations
