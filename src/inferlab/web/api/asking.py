@@ -92,10 +92,12 @@ def _request_model(
     **other: Any,
 ) -> type[Asking]:
     """The body of a request: these options, and all that the record says of itself."""
+    of_plan = GENERATION if isinstance(plan, GenerationPlan) else PLAN
     fields: dict[str, Any] = {}
     for option in options:
         several = option.keyword in lists
-        default = getattr(plan, option.field, option.default)
+        # Fields of other records may have the names of a plan's.
+        default = getattr(plan, option.field) if option.keyword in of_plan else option.default
         told = option.help + (f" Null: {option.unset}." if option.unset else "")
         if several:
             fields[option.field] = list[_type(option)], Field(list(default), description=told)  # type: ignore[misc]
