@@ -221,7 +221,6 @@ DESCRIPTIONS = {
     "precision": "FP32, INT8, …",
     "CellFacts.precision": "The precision that was asked for, as a share; null where none was.",
     "CellLine.precision": "The precision that was asked for, as a share; null where none was.",
-    "GenerationCellFacts.precision": "The precision of its weights.",
     "prefill_tokens_per_s": "Prompt tokens that were not in the cache over the time to the first token.",
     "prefix": "Tokens of a free-running generation up to the first that differs; the shortest of all.",
     "prefix_of": "How many there were.",
