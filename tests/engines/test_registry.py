@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -88,8 +89,8 @@ def test_an_engine_of_ours_runs_in_our_own_environment() -> None:
 def test_an_unknown_engine_is_answered_with_the_known_ones(plugins: Path) -> None:
     assert refusal("onnxrutime") == (
         "There is no engine 'onnxrutime'. Did you mean 'onnxruntime'? Known engines: onnxruntime, openvino, "
-        "torch, mnn, llamacpp, deepsparse, executor, fake, classless, crashing, failing, good, wanting; "
-        "one of your own is given as path/to/file.py:ClassName."
+        "torch, mnn, llamacpp, openvino-genai, onnxruntime-genai, deepsparse, executor, fake, classless, crashing, "
+        "failing, good, wanting; one of your own is given as path/to/file.py:ClassName."
     )
     assert refusal("tensorrt").startswith("There is no engine 'tensorrt'. Known engines: onnxruntime, ")
 
@@ -166,7 +167,8 @@ def test_a_file_that_is_missing_or_names_no_class_is_bad_input(engine_file: Engi
 def test_every_engine_is_listed_and_none_can_spoil_the_list(plugins: Path, no_environments: Path) -> None:
     infos = {info.name: info for info in registry.list_engines()}
     assert list(infos) == [
-        *("onnxruntime", "openvino", "torch", "mnn", "llamacpp", "deepsparse", "executor", "fake"),
+        *("onnxruntime", "openvino", "torch", "mnn", "llamacpp", "openvino-genai", "onnxruntime-genai"),
+        *("deepsparse", "executor", "fake"),
         *("classless", "crashing", "failing", "good", "wanting"),
     ]
     assert infos["onnxruntime"].state == "ready"
@@ -366,3 +368,9 @@ def test_an_engine_that_lacks_what_measuring_needs_says_what(
     plan = Plan(str(model), (name,), ("sync",), (1,), time_s=0.05, verify=False)
     (outcome,) = Lab().benchmark(plan).outcomes
     assert outcome.failure == Failure("refused", f"Engine '{name}': {reason}")
+
+
+def test_every_extra_that_an_engine_names_exists() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    named = {registry._EXTRA_NAMES.get(name, name) for name in registry._EXTRAS}
+    assert named <= set(project["optional-dependencies"])

@@ -111,8 +111,8 @@ def test_other_files_and_versions_are_refused(tmp_path: Path) -> None:
     assert refusal(wrong) == f"{wrong} is not a GGUF file, or it is damaged: it does not begin as one."
     assert refusal(old) == f"{old} is a GGUF file of version 1; versions 2 and 3 can be read."
     assert refusal("demo:digits") == (
-        "demo:digits is a model of kind onnx, which inferlab generate does not run; it takes GGUF files and "
-        "Hugging Face folders. Measure it with: inferlab benchmark"
+        "demo:digits cannot generate: digits.onnx has no input input_ids. A model that is one call is measured "
+        "with: inferlab benchmark"
     )
 
 
@@ -155,7 +155,7 @@ def test_folders_that_do_not_generate_or_are_damaged_are_refused(tmp_path: Path)
         f"{bert} is a BertForMaskedLM, which does not generate text. Measure it with: inferlab benchmark"
     )
     assert refusal(whisper) == (
-        f"{whisper} is an encoder–decoder (WhisperModel); inferlab generate measures decoder-only models."
+        f"{whisper} is a WhisperModel, which does not generate text. Measure it with: inferlab benchmark"
     )
     assert refusal(partial) == f"{partial} cannot be read: its config.json has no vocab_size."
     assert refusal(cut) == f"{weights} cannot be read: it is cut off or damaged (a tensor lies beyond its end)."
