@@ -41,7 +41,8 @@ def main() -> None:
         return draw.integers(0, wanted["vocabulary"], wanted["prompt"], numpy.int64)
 
     generate(prompt(), wanted["new"])
-    ttft, tpot = [], []
+    ttft: list[float] = []
+    tpot: list[float] = []
     end = time.monotonic() + wanted["time_s"]
     while time.monotonic() < end or not ttft:
         ids = prompt()

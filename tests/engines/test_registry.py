@@ -89,8 +89,8 @@ def test_an_engine_of_ours_runs_in_our_own_environment() -> None:
 def test_an_unknown_engine_is_answered_with_the_known_ones(plugins: Path) -> None:
     assert refusal("onnxrutime") == (
         "There is no engine 'onnxrutime'. Did you mean 'onnxruntime'? Known engines: onnxruntime, openvino, "
-        "torch, mnn, llamacpp, openvino-genai, onnxruntime-genai, deepsparse, executor, fake, classless, crashing, "
-        "failing, good, wanting; one of your own is given as path/to/file.py:ClassName."
+        "torch, mnn, llamacpp, openvino-genai, onnxruntime-genai, deepsparse, executor, fake, classless, "
+        "crashing, failing, good, wanting; one of your own is given as path/to/file.py:ClassName."
     )
     assert refusal("tensorrt").startswith("There is no engine 'tensorrt'. Known engines: onnxruntime, ")
 

@@ -189,7 +189,7 @@ class Process:
 
         Sequences beside each other have other prompts: tokens of one that are given for another do not pass.
         """
-        checks, rows = self._prepared.reference.checks, self._cell.batch_size
+        checks, rows = self._reference.checks, self._cell.batch_size
         if not checks:
             return
         self._empty()
@@ -205,7 +205,15 @@ class Process:
 
     def agreement(self) -> Agreement:
         """What all checks so far say together."""
-        return agreement_of(self._prepared.reference, self._scores)
+        return agreement_of(self._reference, self._scores)
+
+    @property
+    def _reference(self) -> Reference:
+        """What there is to compare with, where the engine says which tokens it chose."""
+        reference = self._prepared.reference
+        if self._loaded["settings"].get("token_ids") != "none":
+            return reference
+        return replace(reference, checks=(), reason="the server does not say which tokens it chose")
 
     def warm_up(self) -> float:
         """Fill the cache to its depth, and generate once; the seconds that this took."""
