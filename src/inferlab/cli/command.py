@@ -304,7 +304,7 @@ class Work:
 
     def agree_to_releases(self, engine: str, count: int, versions: Sequence[str]) -> None:
         """Ask once whether so many of these releases may be installed, where any is missing."""
-        from inferlab.engines import environments, registry
+        from inferlab.engines import environments
         from inferlab.engines.specs import spec_of
 
         names = [f"{engine}=={version}" for version in versions]
@@ -312,11 +312,15 @@ class Work:
         if not missing or self._yes:
             return
         count = min(count, len(missing))
+        needed = BadInput(
+            f"Up to {count} releases of {engine} are needed that are not installed, such as {missing[0]}. Install "
+            "those that turn out to be needed with: --yes"
+        )
         if not sys.stdin.isatty():
-            raise registry.NotInstalled(missing[0], "--yes, which installs every release that is needed")
+            raise needed
         size_mb = count * spec_of(missing[0]).size_bytes / 1e6
         if not click.confirm(f"Install up to {count} releases of {engine}, about {size_mb:.0f} MB?", err=True):
-            raise registry.NotInstalled(missing[0], "--yes, which installs every release that is needed")
+            raise needed
         self._yes = True
 
     @contextmanager

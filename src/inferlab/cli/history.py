@@ -102,7 +102,6 @@ def _print_series(
     as_json: bool,
 ) -> None:
     from inferlab.cli.terminal import show_blocks
-    from inferlab.codec import plain
     from inferlab.lab.tracking import TrendRequest, find_series
     from inferlab.views import trend as view
     from inferlab.views.content import dumps
@@ -111,7 +110,7 @@ def _print_series(
         request = TrendRequest(model, labels=labels)
         found = find_series(store, request, lambda cell: engine is None or cell.engine == engine)
     if as_json:
-        click.echo(dumps(plain(found)))
+        click.echo(dumps(view.content(found)), nl=False)
     elif found.series:
         show_blocks([view.overview(found.series)])
     else:

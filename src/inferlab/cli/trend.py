@@ -41,9 +41,9 @@ def command(
     MODEL is a part of a model's name, or the beginning of its digest; all models where it is left out. Each model,
     machine, version of an engine and set of options is a series of its own.
     """
-    from inferlab.codec import plain
     from inferlab.errors import BadInput
     from inferlab.lab.tracking import TrendRequest, find_series
+    from inferlab.measure.change_points import LEAST_POINTS
     from inferlab.views import files, results
     from inferlab.views import trend as view
 
@@ -59,6 +59,12 @@ def command(
             raise BadInput(f"The store {store.name} has no finished benchmark{which}. See: inferlab history")
     show_blocks(view.blocks(found, chart=True))
     if export_path:
-        text = results.render_view(view.view_of(found), export_path.suffix.lower(), lambda: plain(found))
+        text = results.render_view(view.view_of(found), export_path.suffix.lower(), lambda: view.content(found))
         files.write(export_path, text)
         click.echo(f"Saved to {export_path}", err=True)
+    if not any(series.enough for series in found.series):
+        newest = found.series[0].points[-1].entry_id
+        raise BadInput(
+            f"No series has {LEAST_POINTS} entries yet, from which on a change is reported. Measure the same "
+            f"again: inferlab rerun {newest}"
+        )

@@ -6,10 +6,11 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from inferlab.codec import plain
 from inferlab.errors import BadInput
 from inferlab.measure import intervals
 from inferlab.measure.change_points import LEAST_POINTS
@@ -29,6 +30,8 @@ from inferlab.views.text import cell_label
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+#: Version 1: the first.
+FORMAT = "inferlab-trend/1"
 # Of more series only a table is shown.
 _DETAILED = 3
 _HEIGHT, _WIDTH = 7, 60
@@ -90,8 +93,11 @@ def blocks(found: Trend, chart: bool = False) -> list[Block]:
 def overview(found: Sequence[Series]) -> Table:
     """One line a series."""
     now = datetime.now(UTC)
+    digests = {(series.model, series.cell.model_digest) for series in found}
+    several = len(digests) > len({series.model for series in found})
     known = [
         Field("model", "Model", lambda series: one_line(series.model), left=True, longest=32),
+        *([Field("digest", "Digest", lambda series: series.cell.model_digest[:8], left=True)] if several else []),
         Field("cell", "Cell", name, left=True, longest=60),
         Field("machine", "Machine", origin, left=True, longest=32),
         Field("entries", "Entries", lambda series: len(series.points)),
@@ -196,7 +202,7 @@ def _interval(one: Segment) -> str:
 
 def _change_interval(change: ChangePoint) -> str:
     ends = change.ratio.ends
-    return "-" if ends is None else " to ".join(f"{100 * (end - 1):+.2g} %" for end in ends)
+    return "-" if ends is None else " to ".join(f"{100 * (end - 1):+.3g} %" for end in ends)
 
 
 def confidence(change: ChangePoint) -> str:
@@ -265,6 +271,25 @@ def records(found: Trend) -> list[dict[str, object]]:
                 }
             )
     return rows
+
+
+def content(found: Trend) -> dict[str, object]:
+    """All of it as JSON values."""
+    return {
+        "format": FORMAT,
+        "metric": found.metric,
+        "across": list(found.across),
+        "series": [
+            {
+                **plain(replace(series, points=())),
+                "points": [
+                    {**plain(point), "created_at": point.created_at.isoformat(), "labels": dict(point.labels)}
+                    for point in series.points
+                ],
+            }
+            for series in found.series
+        ],
+    }
 
 
 def report(found: Trend) -> str:
