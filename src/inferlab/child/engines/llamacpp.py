@@ -60,7 +60,7 @@ class LlamaCpp(Engine):
         self._library()
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
-        """Load a GGUF file and make room for all tokens. Options: mmap, ubatch."""
+        """Load a GGUF file and make room for all tokens. Options: ubatch."""
         given = Options(options.options)
         ubatch = int(given.number("ubatch", 512))
         given.finish()
