@@ -133,3 +133,13 @@ def test_the_engine_is_listed_as_one_that_generates() -> None:
         ("continuous_batching", "generation"),
     )
     assert demo.GENERATIVE.keys() == {"llama", "llama_tiny", "bart", "bart_tiny"}
+
+
+def test_the_growth_of_the_cache_is_measured_after_requests_too() -> None:
+    plan = replace(PLAN, engines=("llamacpp",), depths=(0,), scenario="server", rates=(100.0,))
+    plan = replace(plan, time_s=0.2, verify=False)
+    (outcome,) = Lab().generate(plan).outcomes
+    assert outcome.failure is None
+    (run,) = outcome.runs
+    # Beside keys and values llama.cpp holds the position and the sequences of each token, 52 bytes.
+    assert run.cache.measured_bytes is not None and 256 <= run.cache.measured_bytes < 256 + 64

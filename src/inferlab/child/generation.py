@@ -107,6 +107,11 @@ class Generator:
         chosen = [numpy.array(self._next(prompts, tokens, number)) for number in range(tokens.shape[1])]
         return {"token_ids": numpy.stack(chosen, axis=1).astype(numpy.int64)}
 
+    def cache_growth(self) -> Optional[float]:
+        """What the process grows with each token of room, as the engine measures it."""
+        self._is_clean = False  # it may fill the cache with tokens of its own
+        return self._engine.cache_growth()
+
     def sample(self, prompts: Any, positions: int, seed: int) -> Dict[str, Any]:
         """Draw tokens by their probabilities, and say what is the most likely one in place of each.
 

@@ -199,10 +199,10 @@ class Session:
 
             started = time.perf_counter()
             alone = shared or len(groups) == 1
-            told = load() if alone else scenarios.in_pinned_thread(cpus, load)
+            settings = load() if alone else scenarios.in_pinned_thread(cpus, load)
             load_s = load_s or time.perf_counter() - started
             # Not a copy: what an engine changes in it later is told with each slice.
-            self._settings = told if isinstance(told, dict) else {}
+            self._settings = settings if isinstance(settings, dict) else {}
             streams = range(len(groups)) if shared else range(1)
             self._streams.extend(Stream(engine, number, [] if shared else cpus) for number in streams)
         # Garbage is collected before each window: what was imported and loaded stays, and need not be looked at.
@@ -246,7 +246,9 @@ class Session:
                 self._deadline,
                 message["most"],
             )
-            return [array for one in taken for array in (one.starts, one.ends)], any(one.full for one in taken)
+            return [array for recording in taken for array in (recording.starts, recording.ends)], any(
+                recording.full for recording in taken
+            )
 
         return self._stamped(measure, message["watch"], message.get("watched", True))
 
@@ -260,7 +262,7 @@ class Session:
             start_ns = message["start_ns"] or time.perf_counter_ns() + _SERVER_LEAD_NS
             loop.set_deadline(self._deadline, start_ns + int(message["seconds"] * 1e9))
             served = server.serve_all(calls, groups, take, start_ns, self._deadline, message["expected"])
-            return [block for one in served for block in one], False
+            return [block for stream in served for block in stream], False
 
         return self._stamped(measure, message["watch"])
 
@@ -307,9 +309,9 @@ class Session:
         # An engine may have bound this thread to one of them, and binds its new threads within what it finds.
         pin(self._cpus)
         engine = self._streams[0].engine
-        found = dict(engine.layer_times(self._inputs[0], message["seconds"], message["imposed_sparsity"]))
-        graph = found.pop("graph", None)
-        return found, [] if graph is None else [graph]
+        layer_times = dict(engine.layer_times(self._inputs[0], message["seconds"], message["imposed_sparsity"]))
+        graph = layer_times.pop("graph", None)
+        return layer_times, [] if graph is None else [graph]
 
     def _context(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Fill the cache of a model that generates with tokens; they stay for all generations that follow."""
@@ -320,45 +322,45 @@ class Session:
     def _generate(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Generate tokens behind new prompts, each token timed."""
         prompts = protocol.unpack_arrays(message["arrays"], blocks)["prompts"]
-        told, arrays = self._generator.generate(
+        figures, arrays = self._generator.generate(
             prompts, message["new_tokens"], message["watch"], message["memory"]
         )
         heads, out = protocol.pack_arrays(arrays)
-        return {"arrays": heads, "settings": self._settings, **told}, out
+        return {"arrays": heads, "settings": self._settings, **figures}, out
 
     def _answer_requests(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Generate behind prompts that arrive at set moments."""
-        given = protocol.unpack_arrays(message["arrays"], blocks)
-        prompts = serving.split_prompts(given["tokens"], given["lengths"])
-        requests = serving.Requests(prompts, given["arrivals_ns"].tolist(), message["new_tokens"])
+        arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
+        prompts = serving.split_prompts(arrays_in["tokens"], arrays_in["lengths"])
+        requests = serving.Requests(prompts, arrays_in["arrivals_ns"].tolist(), message["new_tokens"])
         before, cpu_ns = counters.read(message["watch"]), time.process_time_ns()
         self._generator.serve(requests, message["sequences"], message["seconds"], self._deadline)
         cpu_ns = time.process_time_ns() - cpu_ns
         noise = counters.difference(before, counters.read(message["watch"]))
         heads, out = protocol.pack_arrays(requests.arrays())
-        told = {"counters": noise, "canary_ns": counters.canary_ns(), "cpu_ns": cpu_ns}
-        return {"arrays": heads, **told}, out
+        figures = {"counters": noise, "canary_ns": counters.canary_ns(), "cpu_ns": cpu_ns}
+        return {"arrays": heads, **figures}, out
 
     def _force(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """What the engine would choose in place of each token that follows prompts, given those before it."""
-        given = protocol.unpack_arrays(message["arrays"], blocks)
+        arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
         if message.get("batched"):
-            arrays = self._generator.force_batched(given["prompts"], given["tokens"])
+            arrays = self._generator.force_batched(arrays_in["prompts"], arrays_in["tokens"])
         else:
-            arrays = self._generator.force(given["prompts"], given["tokens"])
+            arrays = self._generator.force(arrays_in["prompts"], arrays_in["tokens"])
         heads, out = protocol.pack_arrays(arrays)
         return {"arrays": heads}, out
 
     def _sample(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Tokens drawn by their probabilities behind prompts, and the most likely one in place of each."""
-        given = protocol.unpack_arrays(message["arrays"], blocks)
-        arrays = self._generator.sample(given["prompts"], message["positions"], message["seed"])
+        arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
+        arrays = self._generator.sample(arrays_in["prompts"], message["positions"], message["seed"])
         heads, out = protocol.pack_arrays(arrays)
         return {"arrays": heads}, out
 
     def _cache_growth(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """What the process grows with each token of room in a cache, by caches made for this question."""
-        return {"bytes": self._streams[0].engine.cache_growth()}, []
+        return {"bytes": self._generator.cache_growth()}, []
 
     def _task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Do a job that needs an engine's package but measures nothing (exporting, …)."""
@@ -369,8 +371,8 @@ class Session:
     def _call(self, stream: int, number: int) -> Call:
         key = (stream, number)
         if key not in self._calls:
-            one = self._streams[stream]
-            self._calls[key] = one.engine.bind(self._inputs[number], one.number)
+            slot = self._streams[stream]
+            self._calls[key] = slot.engine.bind(self._inputs[number], slot.number)
         return self._calls[key]
 
 
@@ -443,5 +445,5 @@ def _versions(engine: Type[Engine]) -> Dict[str, str]:
 
 
 def _missing(engine: Type[Engine]) -> List[str]:
-    found = _versions(engine)
-    return [package for package in engine.packages if package not in found]
+    versions = _versions(engine)
+    return [package for package in engine.packages if package not in versions]

@@ -21,6 +21,7 @@ _ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _FLASH = re.compile(r"flash_attn += (\w+)|Flash Attention was auto, set to (\w+)")
 _MOST_LINES = 2000
 _STEP_TOKENS = 256
+_FEW_TOKENS = 16
 # By so much the caches differ whose sizes are compared: pages and what else a context takes are small beside it.
 _GROWTH_BYTES = 32_000_000
 _NO_VOCABULARY = 0
@@ -141,8 +142,11 @@ class LlamaCpp(Engine):
 
     def cache_growth(self) -> Optional[float]:
         """What a context of more tokens takes beyond one of fewer: both have the same buffers for computing."""
-        filled = self.cache_bytes() or 0
-        each = max(1.0, filled / max(1, sum(self._lengths)))
+        import numpy
+
+        # A few tokens tell about how many are so many bytes.
+        self.begin(numpy.zeros((self._batch_size, _FEW_TOKENS), numpy.int64))
+        each = max(1.0, (self.cache_bytes() or 0) / (self._batch_size * _FEW_TOKENS))
         more = -(-int(_GROWTH_BYTES / each) // _STEP_TOKENS) * _STEP_TOKENS
         contexts, grown = [], []
         for tokens in (_STEP_TOKENS, _STEP_TOKENS + more):
