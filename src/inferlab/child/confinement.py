@@ -104,7 +104,7 @@ def confine(policy: Mapping[str, Any]) -> Dict[str, str]:
     "out_of_memory") and why it is missing; {} means that all of the policy holds. The process must have one thread
     only, or the others would stay free. Descriptors that are open stay usable.
     """
-    asked = {**NO_POLICY, **policy}
+    limits = {**NO_POLICY, **policy}
     missing: Dict[str, str] = {}
 
     def attempt(part: str, step: Any, *arguments: Any) -> None:
@@ -118,23 +118,23 @@ def confine(policy: Mapping[str, Any]) -> Dict[str, str]:
     linux = sys.platform.startswith("linux")
     if linux:
         attempt("out_of_memory", _be_killed_first)
-    attempt("memory", _limit_memory, asked["memory_bytes"])
-    attempt("cpu", _limit_cpu, asked["cpu_s"])
-    attempt("file_size", _limit, "RLIMIT_FSIZE", asked["file_bytes"])
-    attempt("processes", _limit_processes, asked["processes"])
+    attempt("memory", _limit_memory, limits["memory_bytes"])
+    attempt("cpu", _limit_cpu, limits["cpu_s"])
+    attempt("file_size", _limit, "RLIMIT_FSIZE", limits["file_bytes"])
+    attempt("processes", _limit_processes, limits["processes"])
     attempt("core", _limit, "RLIMIT_CORE", 0)
     missing.pop("core", None)
-    if asked["read"] is None and asked["network"]:
+    if limits["read"] is None and limits["network"]:
         return missing
     attempt("privileges", _drop_privileges)
     abi = landlock_abi()
-    if asked["read"] is not None:
-        attempt("files", _confine_files, asked["read"], asked["write"], abi)
-    names = list(_REFUSED) if asked["read"] is not None else []
+    if limits["read"] is not None:
+        attempt("files", _confine_files, limits["read"], limits["write"], abi)
+    names = list(_REFUSED) if limits["read"] is not None else []
     # Landlock covers truncate() from its third version on.
-    names += ["truncate"] if asked["read"] is not None and abi < 3 else []
-    names += [] if asked["network"] else _REFUSED_NETWORK
-    attempt("network" if not asked["network"] else "files", _filter_calls, names)
+    names += ["truncate"] if limits["read"] is not None and abi < 3 else []
+    names += [] if limits["network"] else _REFUSED_NETWORK
+    attempt("network" if not limits["network"] else "files", _filter_calls, names)
     return missing
 
 
@@ -144,10 +144,10 @@ def support() -> Dict[str, str]:
     import subprocess
 
     try:
-        told = subprocess.run(
+        support_text = subprocess.run(
             [sys.executable, "-I", "-S", os.path.abspath(__file__)], stdout=subprocess.PIPE, check=True, timeout=30
         ).stdout
-        missing: Dict[str, str] = json.loads(told)
+        missing: Dict[str, str] = json.loads(support_text)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {"files": str(error), "network": str(error)}
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -262,7 +262,7 @@ def _drop_privileges() -> None:
     low, low_permitted, _, _, high_permitted, _ = struct.unpack("=6I", data.raw)
     if not low_permitted and not high_permitted:
         return
-    low, low_permitted = (one & _KEPT_CAPABILITIES for one in (low, low_permitted))
+    low, low_permitted = (mask & _KEPT_CAPABILITIES for mask in (low, low_permitted))
     _check(_libc().capset(head, struct.pack("=6I", low, low_permitted, 0, 0, 0, 0)))
 
 
@@ -334,8 +334,8 @@ def _homes() -> List[str]:
 def _compilers() -> List[str]:
     """Where a C++ compiler lives that is not the system's; torch.compile needs it."""
     names = [os.environ.get("CXX", ""), "g++", "clang++", "c++"]
-    found = [os.path.realpath(path) for path in (shutil.which(name) for name in names if name) if path]
-    folders = [os.path.dirname(os.path.dirname(path)) for path in found]
+    compilers = [os.path.realpath(path) for path in (shutil.which(name) for name in names if name) if path]
+    folders = [os.path.dirname(os.path.dirname(path)) for path in compilers]
     return [folder for folder in folders if folder != "/"]
 
 
@@ -374,10 +374,12 @@ def _filter_calls(names: Iterable[str]) -> None:
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
-    given = ctypes.byref(Program(len(program) // 8, ctypes.cast(code, ctypes.c_void_p)))
+    filter_program = ctypes.byref(Program(len(program) // 8, ctypes.cast(code, ctypes.c_void_p)))
     for flags in (_SECCOMP_SPEC_ALLOW, 0):
         try:
-            _check(_libc().syscall(numbers["seccomp"], _SECCOMP_SET_MODE_FILTER, ctypes.c_uint(flags), given))
+            _check(
+                _libc().syscall(numbers["seccomp"], _SECCOMP_SET_MODE_FILTER, ctypes.c_uint(flags), filter_program)
+            )
             return
         except OSError as error:
             if error.errno == errno.ENOSYS:

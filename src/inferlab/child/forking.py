@@ -64,7 +64,7 @@ def _file_pages() -> Ranges:
             fields = line.split()
             if fields[4] == "0" or not fields[1].startswith("r"):
                 continue  # of no file, or not to be read
-            start, end = (int(one, 16) for one in fields[0].split("-"))
+            start, end = (int(address, 16) for address in fields[0].split("-"))
             pagemap.seek(start // size * 8)
             for number, entry in enumerate(protocol.numbers(pagemap.read((end - start) // size * 8))):
                 if not (entry >> _PRESENT) & 1:

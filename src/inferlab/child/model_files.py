@@ -52,40 +52,40 @@ def _linked(folder: str) -> Iterator[str]:
 
 def _locations(path: str) -> Set[str]:
     """The names of external data that an ONNX file gives; none where it is another format or damaged."""
-    found: Set[str] = set()
+    locations: Set[str] = set()
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             for number, span in _fields(data, (0, len(data))):
                 if number == _MODEL_GRAPH:
-                    _of_graph(data, span, found)
+                    _of_graph(data, span, locations)
                 elif number in (_MODEL_TRAINING, _MODEL_FUNCTIONS):
-                    _anywhere(data, span, found, 0)
+                    _anywhere(data, span, locations, 0)
     except (OSError, ValueError, IndexError):
         pass
-    return found
+    return locations
 
 
-def _of_graph(data: mmap.mmap, graph: Span, found: Set[str]) -> None:
+def _of_graph(data: mmap.mmap, graph: Span, locations: Set[str]) -> None:
     for number, span in _fields(data, graph):
         if number == _GRAPH_INITIALIZER:
-            _of_tensor(data, span, found)
+            _of_tensor(data, span, locations)
         elif number in (_GRAPH_NODE, _GRAPH_SPARSE):
-            _anywhere(data, span, found, 0)
+            _anywhere(data, span, locations, 0)
 
 
-def _of_tensor(data: mmap.mmap, tensor: Span, found: Set[str]) -> None:
+def _of_tensor(data: mmap.mmap, tensor: Span, locations: Set[str]) -> None:
     for number, span in _fields(data, tensor):
         if number == _TENSOR_EXTERNAL:
-            _of_entry(data, span, found)
+            _of_entry(data, span, locations)
 
 
-def _of_entry(data: mmap.mmap, entry: Span, found: Set[str]) -> None:
+def _of_entry(data: mmap.mmap, entry: Span, locations: Set[str]) -> None:
     texts = {number: data[span[0] : span[1]] for number, span in _fields(data, entry)}
     if texts.get(_ENTRY_KEY) == _LOCATION:
-        found.add(texts.get(_ENTRY_VALUE, b"").decode("utf-8", "surrogateescape"))
+        locations.add(texts.get(_ENTRY_VALUE, b"").decode("utf-8", "surrogateescape"))
 
 
-def _anywhere(data: mmap.mmap, span: Span, found: Set[str], depth: int) -> None:
+def _anywhere(data: mmap.mmap, span: Span, locations: Set[str], depth: int) -> None:
     """Look into a message of any kind, if it holds the word at all: few nodes have tensors in other files."""
     if depth > _DEEPEST or data.find(_LOCATION, *span) < 0:
         return
@@ -96,8 +96,8 @@ def _anywhere(data: mmap.mmap, span: Span, found: Set[str], depth: int) -> None:
     for number, part in inner:
         if number == _TENSOR_EXTERNAL:
             with contextlib.suppress(ValueError, IndexError):
-                _of_entry(data, part, found)
-        _anywhere(data, part, found, depth + 1)
+                _of_entry(data, part, locations)
+        _anywhere(data, part, locations, depth + 1)
 
 
 def _fields(data: mmap.mmap, span: Span) -> Iterator[Tuple[int, Span]]:

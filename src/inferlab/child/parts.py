@@ -30,9 +30,9 @@ class Parts:
         graph = self.model.graph
         self.nodes = list(graph.node)
         self.reads: List[Set[str]] = [_reads(node) for node in self.nodes]
-        self.outputs = [one.name for one in graph.output]
-        self._constants: Dict[str, Any] = {one.name: one for one in graph.initializer}
-        self._sparse = {one.values.name: one for one in graph.sparse_initializer}
+        self.outputs = [output.name for output in graph.output]
+        self._constants: Dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+        self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         for node in self.nodes:
             if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
                 self._constants[node.output[0]] = node.attribute[0].t
@@ -60,7 +60,7 @@ class Parts:
         tensor = self._constants[name]
         shape, dtype = tuple(tensor.dims), numpy.dtype(_STORED.get(tensor.data_type, "u1"))
         if tensor.data_location == _EXTERNAL:
-            entries = {one.key: one.value for one in tensor.external_data}
+            entries = {entry.key: entry.value for entry in tensor.external_data}
             path = os.path.join(self._folder, entries["location"])
             return numpy.memmap(path, dtype, "c", int(entries.get("offset", "0")), shape)
         if tensor.HasField("raw_data") and tensor.data_type in _STORED:
@@ -78,12 +78,12 @@ class Parts:
 
     def after(self, name: str, end: int) -> List[int]:
         """The nodes before a place that depend on a value, in order; those that only change constants included."""
-        touched, found = {name}, []
+        touched, indices = {name}, []
         for index in range(end):
             if self.reads[index] & touched:
-                found.append(index)
+                indices.append(index)
                 touched.update(self.nodes[index].output)
-        return found
+        return indices
 
     def uses(self, weight: str) -> List[int]:
         """The nodes, in order, that read a weight or what other nodes make of it and other constants."""
@@ -106,8 +106,8 @@ class Parts:
     def needed_by(self, nodes: Iterable[int]) -> List[str]:
         """What nodes read that is neither constant nor made by one of them, in a fixed order."""
         nodes = list(nodes)
-        wanted = {name for index in nodes for name in self.reads[index]} - self.made_by(nodes)
-        return sorted(name for name in wanted if not self._is_fixed(name))
+        names = {name for index in nodes for name in self.reads[index]} - self.made_by(nodes)
+        return sorted(name for name in names if not self._is_fixed(name))
 
     def read_later(self, names: Iterable[str], place: int) -> List[str]:
         """Those of the values that nodes from a place on read."""
@@ -150,8 +150,8 @@ class Parts:
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
         whole = self._with_static(nodes, feeds, outputs)
         graph.node.extend(self.nodes[index] for index in whole)
-        wanted = {name for index in whole for name in self.reads[index]} | set(outputs)
-        for name in sorted(wanted - self.made_by(whole) - set(feeds)):
+        names = {name for index in whole for name in self.reads[index]} | set(outputs)
+        for name in sorted(names - self.made_by(whole) - set(feeds)):
             if name in self._constants:
                 lacking += self._declare(name, graph.initializer.add())
             elif name in self._sparse:
@@ -177,17 +177,17 @@ class Parts:
 
     def _with_static(self, nodes: Sequence[int], feeds: Feeds, outputs: Sequence[str]) -> List[int]:
         """The nodes and those that make constants for them of other constants, but no plain constants."""
-        found = set(nodes)
+        indices = set(nodes)
         waiting = [name for index in nodes for name in self.reads[index]] + list(outputs)
         while waiting:
             name = waiting.pop()
             maker = self._makers.get(name, -1)
-            if name in feeds or name in self._constants or maker not in self.static or maker in found:
+            if name in feeds or name in self._constants or maker not in self.static or maker in indices:
                 continue
-            found.add(maker)
+            indices.add(maker)
             waiting.extend(self.reads[maker])
         return sorted(
-            index for index in found if not all(name in self._constants for name in self.nodes[index].output)
+            index for index in indices if not all(name in self._constants for name in self.nodes[index].output)
         )
 
     def _is_fixed(self, name: str) -> bool:
@@ -207,8 +207,8 @@ class Parts:
                         change[index + 1] += 1
                         change[last[name] + 1] -= 1
         crossing, now = [], 0
-        for one in change:
-            now += one
+        for difference in change:
+            now += difference
             crossing.append(now)
         return crossing
 
@@ -218,9 +218,9 @@ def _reads(node: Any) -> Set[str]:
     names = {name for name in node.input if name}
     for attribute in node.attribute:
         for graph in [attribute.g, *attribute.graphs] if attribute.type in (5, 10) else ():
-            own = {one.name for one in [*graph.initializer, *graph.input]}
+            own = {tensor.name for tensor in [*graph.initializer, *graph.input]}
             for inner in graph.node:
                 names |= _reads(inner) - own
                 own.update(inner.output)
-            names |= {one.name for one in graph.output} - own
+            names |= {output.name for output in graph.output} - own
     return names

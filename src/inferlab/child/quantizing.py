@@ -47,10 +47,10 @@ def static(model: str, out: str, inputs: Sets, options: Options) -> Reasons:
     # Between convolutions all should stay INT8; elsewhere only the products gain. Where an operator stands in the
     # way, only the products are quantised too.
     between = "Conv" in operators
-    wanted: List[Optional[List[str]]] = [None, PRODUCTS] if between else [PRODUCTS]
+    attempts: List[Optional[List[str]]] = [None, PRODUCTS] if between else [PRODUCTS]
     # What follows a product computes in floats there: a range for its outputs would only cost accuracy.
     extra = {"MatMulConstBOnly": True, "OpTypesToExcludeOutputQuantization": [] if between else PRODUCTS}
-    for number, types in enumerate(wanted):
+    for number, types in enumerate(attempts):
         try:
             quantization.quantize_static(
                 model,
@@ -68,13 +68,13 @@ def static(model: str, out: str, inputs: Sets, options: Options) -> Reasons:
             )
             break
         except Exception as error:
-            if number == len(wanted) - 1:
+            if number == len(attempts) - 1:
                 raise _cannot(error) from error
-    made = _load(out).graph.node
-    done = _between_integers(made)
+    quantized_nodes = _load(out).graph.node
+    done = _between_integers(quantized_nodes)
     _refuse_nothing(done)
     # An activation that the range of a product's outputs already cuts off is gone.
-    done |= {node.name for node in nodes} - {node.name for node in made}
+    done |= {node.name for node in nodes} - {node.name for node in quantized_nodes}
     why = "ONNX Runtime's quantiser leaves it in floats" if types is None else "only products gain from INT8 here"
     taken = {*QDQRegistry, *QLinearOpsRegistry} if types is None else set(PRODUCTS)
     return {**_untouched_products(model, done, options.exclude), **_untouched_operators(model, done, taken, why)}
@@ -147,12 +147,12 @@ def half(model: str, out: str, _: Sets, options: Options) -> Reasons:
     from onnxruntime.transformers import float16
 
     beyond = _beyond_half(model)
-    kept = [*options.exclude, *beyond]
+    excluded = [*options.exclude, *beyond]
     try:
-        made = float16.convert_float_to_float16(model, keep_io_types=True, node_block_list=kept)
+        converted = float16.convert_float_to_float16(model, keep_io_types=True, node_block_list=excluded)
     except Exception as error:
         raise _cannot(error) from error
-    whole = ONNXModel(made)
+    whole = ONNXModel(converted)
     whole.topological_sort()
     large = tensor_bytes(model) // 2 > LARGE_BYTES
     onnx.save(whole.model, out, save_as_external_data=large, location=_data_name(out) if large else None)
@@ -173,7 +173,7 @@ SCHEMES: Dict[str, Callable[[str, str, Sets, Options], Reasons]] = {
 
 def tensor_bytes(model: str) -> int:
     """The bytes of a model's tensors as floats, wherever they are stored."""
-    return sum(math.prod(one.dims) * 4 for one in _load(model).graph.initializer)
+    return sum(math.prod(tensor.dims) * 4 for tensor in _load(model).graph.initializer)
 
 
 def _load(model: str) -> Any:
@@ -206,15 +206,15 @@ def _beyond_half(model: str) -> List[str]:
 
     loaded = _load(model)
     graph = loaded.graph
-    large = {one.name for one in graph.initializer if beyond(one)}
+    large = {tensor.name for tensor in graph.initializer if beyond(tensor)}
     constants = [
         node
         for node in graph.node
         if node.op_type == "Constant" and node.attribute[0].name == "value" and beyond(node.attribute[0].t)
     ]
     large.update(node.output[0] for node in constants)
-    found = [node for node in graph.node if node.op_type in _MEASURED and large & set(node.input)]
-    read = {name for node in found for name in node.input}
+    nodes = [node for node in graph.node if node.op_type in _MEASURED and large & set(node.input)]
+    read = {name for node in nodes for name in node.input}
     lifted = [node for node in constants if node.output[0] in read]
     for node in lifted:
         graph.initializer.add().CopyFrom(node.attribute[0].t)
@@ -223,7 +223,7 @@ def _beyond_half(model: str) -> List[str]:
     if lifted:
         with open(model, "wb") as file:
             file.write(loaded.SerializeToString())
-    return [node.name for node in found]
+    return [node.name for node in nodes]
 
 
 def _with_products(nodes: Iterable[Any]) -> Set[str]:
@@ -259,7 +259,7 @@ def _keep_tied(model: str) -> None:
     for node in graph.node:
         for name in node.input:
             readers[name] = readers.get(name, 0) + 1
-    fixed = {one.name for one in graph.initializer}
+    fixed = {tensor.name for tensor in graph.initializer}
     tied = [
         node
         for node in graph.node
@@ -279,7 +279,7 @@ def _between_integers(nodes: Iterable[Any]) -> Set[str]:
     """The nodes whose inputs are dequantised for them, and activations that engines fuse with such a node."""
     dequantized = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
     quantized = {node.input[0] for node in nodes if node.op_type == "QuantizeLinear"}
-    found = set()
+    names = set()
     for node in nodes:
         if node.op_type in PRODUCTS:
             done = dequantized >= set(node.input[:2])
@@ -287,8 +287,8 @@ def _between_integers(nodes: Iterable[Any]) -> Set[str]:
             fused = node.op_type in ("Relu", "Clip") and bool(quantized & set(node.output))
             done = fused or bool(dequantized & set(node.input))
         if done:
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names
 
 
 def _replaced(model: str, out: str) -> Set[str]:
@@ -306,7 +306,7 @@ def _untouched_products(
 ) -> Reasons:
     """The convolutions and products of matrices that are as they were, by name, and why."""
     graph = _load(model).graph
-    fixed = {one.name for one in graph.initializer}
+    fixed = {tensor.name for tensor in graph.initializer}
     fixed |= {name for node in graph.node if node.op_type in ("Constant", "Identity") for name in node.output}
     reasons: Reasons = {}
     for node in graph.node:
@@ -319,16 +319,16 @@ def _untouched_products(
 def _untouched_operators(model: str, done: Set[str], taken: Set[str], why: str) -> Reasons:
     """The other operators that compute floats of which no node was quantised; `taken` are those that can be."""
     graph = _load(model).graph
-    kinds = {one.name: one.type.tensor_type.elem_type for one in [*graph.value_info, *graph.output]}
+    kinds = {value.name: value.type.tensor_type.elem_type for value in [*graph.value_info, *graph.output]}
     touched = {node.op_type for node in graph.node if node.name in done} & taken
-    found = {
+    untouched = {
         node.op_type
         for node in graph.node
         if node.op_type not in PRODUCTS
         and node.op_type not in ("Constant", "Cast", "Identity")
         and any(kinds.get(name) in _FLOATS for name in node.output)
     }
-    return dict.fromkeys(sorted(found - touched), why)
+    return dict.fromkeys(sorted(untouched - touched), why)
 
 
 class _Reader:

@@ -82,8 +82,8 @@ def serve(
         due = start_ns + offset
         if index == size:
             size *= 2
-            for one in (scheduled, starts, ends):
-                one.frombytes(bytes(8 * index))
+            for times in (scheduled, starts, ends):
+                times.frombytes(bytes(8 * index))
         if due > ended and not _await(due, deadline, clock, wait):
             break
         started = clock()

@@ -71,10 +71,10 @@ class DeepSparse(Engine):
 
         The model file is written to where its shapes are not those asked for.
         """
-        given = Options(options.options)
-        scheduler = given.text("scheduler", _scheduler(options), _SCHEDULERS)
-        self._plain_run = given.flag("plain_run", False)
-        given.finish()
+        settings = Options(options.options)
+        scheduler = settings.text("scheduler", _scheduler(options), _SCHEDULERS)
+        self._plain_run = settings.flag("plain_run", False)
+        settings.finish()
 
         import deepsparse
 
@@ -140,8 +140,8 @@ class DeepSparse(Engine):
             self._engine = None
         engine = _analysis(self._settings, seconds, self._call_s, imposed_sparsity)
         self._bind_caller()
-        found = engine.analyze(arrays)
-        return _read_layers(found, self.fraction_of_supported_ops or 0.0)
+        analysis = engine.analyze(arrays)
+        return _read_layers(analysis, self.fraction_of_supported_ops or 0.0)
 
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:
@@ -199,15 +199,15 @@ def _fix_shapes(model: str, shapes: Dict[str, List[int]], batch_size: Optional[i
     import onnx
 
     graph = onnx.load(model, load_external_data=False)
-    inputs = [one for one in graph.graph.input if one.name in shapes]
+    inputs = [port for port in graph.graph.input if port.name in shapes]
     first = 0 if batch_size is None else 1
-    if all(_dims(one)[first:] == shapes[one.name][first:] for one in inputs):
+    if all(_dims(port)[first:] == shapes[port.name][first:] for port in inputs):
         return False
-    for one in inputs:
-        dims = one.type.tensor_type.shape.dim
-        if len(dims) != len(shapes[one.name]):
-            raise ValueError("input {} has {} dimensions".format(one.name, len(dims)))
-        for dim, size in zip(dims, shapes[one.name]):
+    for port in inputs:
+        dims = port.type.tensor_type.shape.dim
+        if len(dims) != len(shapes[port.name]):
+            raise ValueError("input {} has {} dimensions".format(port.name, len(dims)))
+        for dim, size in zip(dims, shapes[port.name]):
             dim.dim_value = size
     del graph.graph.value_info[:]  # inferred from other shapes
     onnx.save(graph, model)
@@ -264,7 +264,7 @@ def _analysis(settings: Dict[str, Any], seconds: float, call_s: float, imposed: 
     )
 
 
-def _read_layers(found: Dict[str, Any], supported: float) -> Dict[str, Any]:
+def _read_layers(analysis: Dict[str, Any], supported: float) -> Dict[str, Any]:
     """The layers, with their mean times brought to the median inference.
 
     DeepSparse names a layer's main nodes by their outputs; activations and the like behind them belong to it. What
@@ -273,11 +273,11 @@ def _read_layers(found: Dict[str, Any], supported: float) -> Dict[str, Any]:
     """
     import statistics
 
-    totals = found["iteration_times"]
+    totals = analysis["iteration_times"]
     factor = statistics.median(totals) / statistics.mean(totals) if sum(totals) else 1.0
     layers = []
-    for one in found["layer_info"]:
-        name, covers = one["name"], one["canonical_name"]
+    for layer in analysis["layer_info"]:
+        name, covers = layer["name"], layer["canonical_name"]
         layers.append(
             {
                 "name": name,
@@ -285,7 +285,7 @@ def _read_layers(found: Dict[str, Any], supported: float) -> Dict[str, Any]:
                 "kernel": _NUMBER.sub("", name),
                 "covers": [] if covers == "<none>" else [part for part in covers.split(",") if part],
                 "fallback": supported < 1.0 and ("Naive" in name or "ORT" in name),
-                "ns": 1e6 * one["average_run_time_in_ms"] * factor,
+                "ns": 1e6 * layer["average_run_time_in_ms"] * factor,
             }
         )
     return {

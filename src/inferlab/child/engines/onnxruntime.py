@@ -70,12 +70,14 @@ class OnnxRuntime(Engine):
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: io_binding, graph_optimization, spinning, arena, and any session entry as session.NAME."""
-        given = Options({key: value for key, value in options.options.items() if not key.startswith("session.")})
-        self._io_binding = given.flag("io_binding", True)
-        level = given.text("graph_optimization", "all", tuple(_LEVELS))
-        spinning = given.flag("spinning", True)
-        arena = given.flag("arena", True)
-        given.finish()
+        settings = Options(
+            {key: value for key, value in options.options.items() if not key.startswith("session.")}
+        )
+        self._io_binding = settings.flag("io_binding", True)
+        level = settings.text("graph_optimization", "all", tuple(_LEVELS))
+        spinning = settings.flag("spinning", True)
+        arena = settings.flag("arena", True)
+        settings.finish()
 
         import onnxruntime
 
@@ -88,7 +90,7 @@ class OnnxRuntime(Engine):
         self._declared = [output.shape for output in self._session.get_outputs()]
         if any(not output.type.startswith("tensor(") for output in self._session.get_outputs()):
             self._io_binding = False  # sequences and maps cannot be bound
-        if any(one.type == "tensor(string)" for one in self._session.get_inputs() + self._session.get_outputs()):
+        if any(port.type == "tensor(string)" for port in self._session.get_inputs() + self._session.get_outputs()):
             self._io_binding = False
         self._settings = {
             "io_binding": int(self._io_binding),
@@ -99,25 +101,25 @@ class OnnxRuntime(Engine):
         }
         return self._settings
 
-    def _open_session(self, model: str, options: LoadOptions, wanted: Any) -> None:
-        self._session = self._module.InferenceSession(model, wanted, providers=["CPUExecutionProvider"])
+    def _open_session(self, model: str, options: LoadOptions, session_options: Any) -> None:
+        self._session = self._module.InferenceSession(model, session_options, providers=["CPUExecutionProvider"])
         if self._affinity and options.streams == 1:
             pin(options.cpus[:1])  # the caller computes too, beside the workers that have the other CPUs
 
     def _session_options(self, options: LoadOptions, level: str, spinning: bool, arena: bool) -> Any:
-        wanted = self._module.SessionOptions()
-        wanted.log_severity_level = 3
-        wanted.intra_op_num_threads = options.threads
-        wanted.inter_op_num_threads = 1
-        wanted.graph_optimization_level = getattr(self._module.GraphOptimizationLevel, _LEVELS[level])
-        wanted.enable_cpu_mem_arena = arena
+        session_options = self._module.SessionOptions()
+        session_options.log_severity_level = 3
+        session_options.intra_op_num_threads = options.threads
+        session_options.inter_op_num_threads = 1
+        session_options.graph_optimization_level = getattr(self._module.GraphOptimizationLevel, _LEVELS[level])
+        session_options.enable_cpu_mem_arena = arena
         if self._affinity:
-            wanted.add_session_config_entry("session.intra_op_thread_affinities", self._affinity)
-        wanted.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+            session_options.add_session_config_entry("session.intra_op_thread_affinities", self._affinity)
+        session_options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
         for key, value in options.options.items():
             if key.startswith("session."):
-                wanted.add_session_config_entry(key, value)
-        return wanted
+                session_options.add_session_config_entry(key, value)
+        return session_options
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
         """session.run_with_iobinding on buffers that stay, or the plain session.run."""
@@ -125,16 +127,16 @@ class OnnxRuntime(Engine):
             return self._plain(inputs)
         binding = self._session.io_binding()
         # An OrtValue only refers to the array's memory: whoever frees the array lets the model run on garbage.
-        kept: List[Any] = [inputs]
+        arrays: List[Any] = [inputs]
         for name, array in inputs.items():
             value = self._module.OrtValue.ortvalue_from_numpy(array)
-            kept.append(value)
+            arrays.append(value)
             binding.bind_ortvalue_input(name, value)
         for name in self._output_names:
             # The first run allocates the output, later runs write into the same buffer.
             binding.bind_output(name, "cpu")
         call = functools.partial(self._session.run_with_iobinding, binding)
-        call.kept = kept  # type: ignore[attr-defined]
+        call.kept = arrays  # type: ignore[attr-defined]
         return call
 
     def _plain(self, inputs: Dict[str, Any]) -> Callable[[], Any]:
@@ -174,9 +176,9 @@ class OnnxRuntime(Engine):
         # Its workers would go on spinning on the CPUs that the new session's are bound to.
         self._session = None
         with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
-            wanted = self._make_options()
-            _trace_into(wanted, folder)
-            self._open(wanted)
+            session_options = self._make_options()
+            _trace_into(session_options, folder)
+            self._open(session_options)
             walls_ns, warmups = _run_traced(self.bind(inputs), seconds)
             trace = self._session.end_profiling()
             self._session = None
@@ -267,10 +269,17 @@ def _read_trace(trace: str, folder: str, walls_ns: List[int], warmups: int) -> D
     with open(os.path.join(folder, _GRAPH), "rb") as file:
         graph = file.read()
     layers = []
-    for key, one in seen.items():
+    for key, figures in seen.items():
         ns = 1000.0 * sum(each.get(key, 0.0) for each in chosen) / len(chosen)
         layers.append(
-            {"name": key[0], "type": one["op"], "kernel": "", "covers": [], "fallback": False, "ns": max(0.0, ns)}
+            {
+                "name": key[0],
+                "type": figures["op"],
+                "kernel": "",
+                "covers": [],
+                "fallback": False,
+                "ns": max(0.0, ns),
+            }
         )
     return {
         "layers": layers,
@@ -306,18 +315,20 @@ def _events(trace: str) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
 def _subtract_bodies(events: List[Dict[str, Any]]) -> None:
     """Leave to a branch or loop only what the nodes of its body do not take."""
     around: List[Tuple[int, Dict[str, Any]]] = []
-    for one in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
-        while around and around[-1][0] <= one["ts"]:
+    for node_event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        while around and around[-1][0] <= node_event["ts"]:
             around.pop()
-        end = one["ts"] + one["dur"]
+        end = node_event["ts"] + node_event["dur"]
         if around:
-            around[-1][1]["dur"] -= one["dur"]
-        if one["op"] in _WITH_BODIES:
-            around.append((end, one))
+            around[-1][1]["dur"] -= node_event["dur"]
+        if node_event["op"] in _WITH_BODIES:
+            around.append((end, node_event))
 
 
 def _middle(times: List[Dict[Tuple[str, int], float]]) -> List[Dict[Tuple[str, int], float]]:
     """The middle half of the runs: a disturbed one would stretch the layer that it happened to hit."""
-    ordered = sorted((one for one in times if one), key=lambda one: sum(one.values()))
+    ordered = sorted(
+        (iteration for iteration in times if iteration), key=lambda iteration: sum(iteration.values())
+    )
     quarter = len(ordered) // 4
     return ordered[quarter : len(ordered) - quarter] or ordered

@@ -69,44 +69,44 @@ class OpenVino(Engine):
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: precision, execution_mode, hyper_threading, dynamic, max_cpu_isa; properties in capitals."""
-        given = Options({key: value for key, value in options.options.items() if not key.isupper()})
-        wanted, limit = self._properties(given, options)
-        dynamic = given.flag("dynamic", False)
-        given.finish()
-        self._start_up(wanted, limit)
+        settings = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        properties, limit = self._properties(settings, options)
+        dynamic = settings.flag("dynamic", False)
+        settings.finish()
+        self._start_up(properties, limit)
         shapes = {} if dynamic else options.shapes
-        self._compile = functools.partial(_compiled, self._module, model, options.kind, shapes, wanted)
+        self._compile = functools.partial(_compiled, self._module, model, options.kind, shapes, properties)
         self._compiled: Any = self._compile()
-        return {"dynamic": int(dynamic), **self._in_force(self._compiled, wanted, limit)}
+        return {"dynamic": int(dynamic), **self._in_force(self._compiled, properties, limit)}
 
-    def _properties(self, given: Options, options: LoadOptions) -> Tuple[Dict[str, Any], str]:
+    def _properties(self, settings: Options, options: LoadOptions) -> Tuple[Dict[str, Any], str]:
         """The properties that were asked for, and the instructions that kernels may use."""
-        wanted: Dict[str, Any] = {
+        properties: Dict[str, Any] = {
             "INFERENCE_NUM_THREADS": _threads(options),
             "NUM_STREAMS": options.streams,
             "PERFORMANCE_HINT": _hint(options),
             # Left to itself it computes in bf16 where the CPU can: faster, and not what was asked for.
-            "INFERENCE_PRECISION_HINT": given.text("precision", "f32", ("f32", "bf16", "f16")),
+            "INFERENCE_PRECISION_HINT": settings.text("precision", "f32", ("f32", "bf16", "f16")),
             "ENABLE_CPU_PINNING": _may_pin(options),
-            "ENABLE_HYPER_THREADING": given.flag("hyper_threading", True),
+            "ENABLE_HYPER_THREADING": settings.flag("hyper_threading", True),
         }
-        mode = given.text("execution_mode", "default", ("default", "performance", "accuracy"))
+        mode = settings.text("execution_mode", "default", ("default", "performance", "accuracy"))
         if mode != "default":
-            wanted["EXECUTION_MODE_HINT"] = mode.upper()
-        limit = given.text("max_cpu_isa", "")
-        wanted.update({key: value for key, value in options.options.items() if key.isupper()})
-        return wanted, limit
+            properties["EXECUTION_MODE_HINT"] = mode.upper()
+        limit = settings.text("max_cpu_isa", "")
+        properties.update({key: value for key, value in options.options.items() if key.isupper()})
+        return properties, limit
 
-    def _start_up(self, wanted: Dict[str, Any], limit: str) -> None:
+    def _start_up(self, properties: Dict[str, Any], limit: str) -> None:
         if limit:
             # Before the first model is compiled: oneDNN reads it once.
             os.environ[_MAX_ISA] = limit.rpartition(":")[2]
         self._module = _import()
-        _check_properties(self._module.Core(), wanted)
+        _check_properties(self._module.Core(), properties)
 
     @staticmethod
-    def _in_force(compiled: Any, wanted: Dict[str, Any], limit: str) -> Dict[str, Any]:
-        names = dict.fromkeys((*_SETTINGS, *wanted))
+    def _in_force(compiled: Any, properties: Dict[str, Any], limit: str) -> Dict[str, Any]:
+        names = dict.fromkeys((*_SETTINGS, *properties))
         return {
             "precision": _plain(compiled.get_property("INFERENCE_PRECISION_HINT")),
             **{name.lower(): _plain(compiled.get_property(name)) for name in names},
@@ -121,17 +121,17 @@ class OpenVino(Engine):
         Which stream serves a request is OpenVINO's choice: it takes one that is free.
         """
         request = self._compiled.create_infer_request()
-        kept: List[Any] = [inputs, request]
+        tensors: List[Any] = [inputs, request]
         for name, array in inputs.items():
             # Strings have no memory to share.
             tensor = self._module.Tensor(array, shared_memory=array.dtype.kind not in "OSU")
-            kept.append(tensor)
+            tensors.append(tensor)
             request.set_tensor(name, tensor)
         # InferRequest.infer dispatches on the type of the inputs and wraps the outputs, which costs 2 to 3 µs a
         # call; what it calls in the end takes no new inputs and gives views of the outputs.
         infer = super(type(request), request).infer  # type: ignore[misc]
         call = functools.partial(infer, {}, True, False)
-        call.kept = kept  # type: ignore[attr-defined]
+        call.kept = tensors  # type: ignore[attr-defined]
         return call
 
     def outputs(self, call: Callable[[], Any], returned: Any) -> Any:
@@ -174,7 +174,7 @@ class OpenVino(Engine):
                 values = node.data
                 zeros, counted = zeros + int((values == 0).sum()), counted + int(values.size)
         return {
-            "inputs": [dict(_port(one), below=_rows(one)) for one in network.inputs],
+            "inputs": [dict(_port(port), below=_rows(port)) for port in network.inputs],
             "outputs": [_port(output) for output in network.outputs],
             "parameters": sum(_size(node) for node in weights),
             "zero_fraction": zeros / counted if counted else None,
@@ -191,13 +191,13 @@ def _import() -> Any:
 
 
 def _compiled(
-    module: Any, model: str, kind: str, shapes: Dict[str, List[int]], wanted: Dict[str, Any], **more: Any
+    module: Any, model: str, kind: str, shapes: Dict[str, List[int]], properties: Dict[str, Any], **more: Any
 ) -> Any:
     core = module.Core()
     network = _read(core, model, kind)
     if shapes:
         network.reshape({name: list(shape) for name, shape in shapes.items()})
-    return core.compile_model(network, "CPU", {**wanted, **more})
+    return core.compile_model(network, "CPU", {**properties, **more})
 
 
 def _read(core: Any, model: str, kind: str) -> Any:
@@ -229,12 +229,14 @@ def _may_pin(options: LoadOptions) -> bool:
     return os.sched_getaffinity(0) == os.sched_getaffinity(os.getpid())
 
 
-def _check_properties(core: Any, wanted: Dict[str, Any]) -> None:
-    known = {name for name, access in core.get_property("CPU", "SUPPORTED_PROPERTIES").items() if access != "RO"}
-    unknown = sorted(set(wanted) - known)
+def _check_properties(core: Any, properties: Dict[str, Any]) -> None:
+    writable = {
+        name for name, access in core.get_property("CPU", "SUPPORTED_PROPERTIES").items() if access != "RO"
+    }
+    unknown = sorted(set(properties) - writable)
     if unknown:
         raise BadOption(
-            "unknown property {}; the CPU device takes {}".format(", ".join(unknown), ", ".join(sorted(known)))
+            "unknown property {}; the CPU device takes {}".format(", ".join(unknown), ", ".join(sorted(writable)))
         )
 
 
@@ -247,7 +249,7 @@ def _plain(value: Any) -> Any:
 
 def _port(port: Any) -> Dict[str, Any]:
     shape = port.get_partial_shape()
-    dims = None if shape.rank.is_dynamic else [None if one.is_dynamic else one.get_length() for one in shape]
+    dims = None if shape.rank.is_dynamic else [None if dim.is_dynamic else dim.get_length() for dim in shape]
     names = sorted(port.get_names())
     try:
         dtype = port.get_element_type().to_dtype().name
@@ -308,7 +310,7 @@ def _measure_layers(compiled: Any, request: Any, call: Callable[[], Any], second
     clock = time.perf_counter_ns
     for _ in range(_WARMUP):
         call()
-    cold = {one.node_name: _mean_ns(one) for one in request.profiling_info}
+    cold = {layer.node_name: _mean_ns(layer) for layer in request.profiling_info}
     walls_ns: List[int] = []
     end = clock() + int(seconds * 1e9)
     while len(walls_ns) < _LEAST or clock() < end:
@@ -323,16 +325,16 @@ def _measure_layers(compiled: Any, request: Any, call: Callable[[], Any], second
         for op in compiled.get_runtime_model().get_ops()
     }
     layers = []
-    for one in request.profiling_info:
-        if not str(one.status).endswith("EXECUTED"):
+    for layer in request.profiling_info:
+        if not str(layer.status).endswith("EXECUTED"):
             continue
-        ns = (_mean_ns(one) * (count + _WARMUP) - cold.get(one.node_name, 0.0) * _WARMUP) / count
+        ns = (_mean_ns(layer) * (count + _WARMUP) - cold.get(layer.node_name, 0.0) * _WARMUP) / count
         layers.append(
             {
-                "name": one.node_name,
-                "type": one.node_type,
-                "kernel": one.exec_type,
-                "covers": [name for name in names.get(one.node_name, "").split(",") if name],
+                "name": layer.node_name,
+                "type": layer.node_type,
+                "kernel": layer.exec_type,
+                "covers": [name for name in names.get(layer.node_name, "").split(",") if name],
                 "fallback": False,
                 "ns": max(0.0, ns) * factor,
             }

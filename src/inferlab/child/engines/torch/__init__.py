@@ -88,12 +88,12 @@ class Torch(Engine):
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: mode (eager, compile; for folders script), and for one kind each plain_call, freeze, head."""
-        given = Options(options.options)
-        mode = given.text("mode", "eager", ("eager", "compile", "script"))
-        freeze = given.flag("freeze", False)
-        plain_call = given.flag("plain_call", False)
-        head = given.flag("head", True)
-        given.finish()
+        settings = Options(options.options)
+        mode = settings.text("mode", "eager", ("eager", "compile", "script"))
+        freeze = settings.flag("freeze", False)
+        plain_call = settings.flag("plain_call", False)
+        head = settings.flag("head", True)
+        settings.finish()
         folder = options.kind == "transformers"
         if freeze and options.kind != "torchscript":
             raise BadOption("freeze is for TorchScript; other models have mode=compile")
@@ -235,10 +235,10 @@ class Torch(Engine):
         """What each operator costs in one inference, in their order; the ids are those of layer_times."""
         from . import walk
 
-        given = {
+        named_inputs = {
             argument.name: value for argument, value in zip(self._arguments, self._values(inputs)) if argument.name
         }
-        recorder = walk.Recorder(walk.named_weights(self._module), given)
+        recorder = walk.Recorder(walk.named_weights(self._module), named_inputs)
         if self._graph is not None:
             walk.walk_program(self._graph, self._values(inputs), recorder)
         else:
@@ -280,13 +280,13 @@ def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
     """Refuse shapes that the program was not exported for: the bare graph would not notice."""
     limits = program.range_constraints
     for program_input in files.program_inputs(program):
-        for axis, (wanted, dim) in enumerate(
+        for axis, (size, dim) in enumerate(
             zip(shapes.get(program_input.name, []), program_input.meta["val"].shape)
         ):
             fixed: Optional[int] = dim if isinstance(dim, int) else None
             limit = None if fixed is not None else limits.get(dim.node.expr)
-            if (fixed is not None and wanted != fixed) or (
-                limit is not None and not limit.lower <= wanted <= limit.upper
+            if (fixed is not None and size != fixed) or (
+                limit is not None and not limit.lower <= size <= limit.upper
             ):
                 raise BadOption(
                     "the program was exported with {} in dimension {} of '{}', so {} is not possible; export it "
@@ -294,7 +294,7 @@ def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
                         fixed if fixed is not None else "{} to {}".format(limit.lower, limit.upper),  # type: ignore[union-attr]
                         axis,
                         program_input.name,
-                        wanted,
+                        size,
                     )
                 )
 

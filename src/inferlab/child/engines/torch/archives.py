@@ -53,7 +53,7 @@ def read_directory(file: IO[bytes]) -> List[Entry]:
         raise Ambiguous("its directory is too large")
     entries = _central_entries(_read(file, start, end - start), count)
     _check_names(entries)
-    if sum(one.size_bytes for one in entries if one.method == _DEFLATED) > _LARGEST_INFLATED_BYTES:
+    if sum(entry.size_bytes for entry in entries if entry.method == _DEFLATED) > _LARGEST_INFLATED_BYTES:
         raise Ambiguous("what it compresses is larger than {} MB".format(_LARGEST_INFLATED_BYTES >> 20))
     position = 0
     for entry in sorted(entries, key=lambda entry: entry.offset):
@@ -199,21 +199,21 @@ def _end_of_entry(file: IO[bytes], entry: Entry, limit: int) -> int:
         or end > limit
     ):
         raise Ambiguous("the header of {!r} contradicts the directory".format(entry.name))
-    known = (entry.crc, entry.compressed_bytes, entry.size_bytes)
+    listed = (entry.crc, entry.compressed_bytes, entry.size_bytes)
     if flags & _HAS_DESCRIPTOR:
-        if any(value not in (right, 0, 0xFFFFFFFF) for value, right in zip((crc, packed, size), known)):
+        if any(value not in (right, 0, 0xFFFFFFFF) for value, right in zip((crc, packed, size), listed)):
             raise Ambiguous("the header of {!r} contradicts the directory".format(entry.name))
-        return end + _descriptor_length(_read(file, end, min(24, limit - end)), known, entry.name)
-    if any(value not in (right, 0xFFFFFFFF) for value, right in zip((crc, packed, size), known)):
+        return end + _descriptor_length(_read(file, end, min(24, limit - end)), listed, entry.name)
+    if any(value not in (right, 0xFFFFFFFF) for value, right in zip((crc, packed, size), listed)):
         raise Ambiguous("the header of {!r} contradicts the directory".format(entry.name))
     return end
 
 
-def _descriptor_length(data: bytes, known: Tuple[int, int, int], name: str) -> int:
+def _descriptor_length(data: bytes, listed: Tuple[int, int, int], name: str) -> int:
     for form in ("<4sIQQ", "<4sIII"):
-        if form == "<4sIII" and max(known) > 0xFFFFFFFF:
+        if form == "<4sIII" and max(listed) > 0xFFFFFFFF:
             continue
-        expected = struct.pack(form, b"PK\7\10", *known)
+        expected = struct.pack(form, b"PK\7\10", *listed)
         if data.startswith(expected):
             return len(expected)
     raise Ambiguous("what follows {!r} contradicts the directory".format(name))

@@ -195,8 +195,10 @@ def _added_matrix_vector(_: Any, matrix: Any, *__: Any, **___: Any) -> int:
 
 def _recurrent(*args: Any, **kwargs: Any) -> int:
     """Every matrix of the layers by every step's vector; the gates' own arithmetic is left out."""
-    given = [*args, kwargs.get("params")]
-    weights = [one for one in given if isinstance(one, (list, tuple)) and len(tensors(one)) == len(one) > 1][-1]
+    values = [*args, kwargs.get("params")]
+    weights = [
+        value for value in values if isinstance(value, (list, tuple)) and len(tensors(value)) == len(value) > 1
+    ][-1]
     steps = args[0].numel() // args[0].shape[-1]
     return int(2 * steps * sum(weight.numel() for weight in weights if weight.dim() == 2))
 

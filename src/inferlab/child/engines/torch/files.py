@@ -54,7 +54,7 @@ def read_exported(path: str) -> Any:
             ) from None
         except (RuntimeError, ValueError, RecursionError) as error:
             raise BadOption(
-                "{} cannot be read as a torch.export program: {}".format(path, _said(error))
+                "{} cannot be read as a torch.export program: {}".format(path, _reason(error))
             ) from error
         if '"transformers.' in text.replace("\\", ""):
             import transformers.modeling_outputs  # noqa: F401  # its outputs are known to torch once imported
@@ -67,7 +67,7 @@ def read_exported(path: str) -> Any:
             raise BadOption(_PICKLED) from None
         except Exception as error:
             raise BadOption(
-                "{} cannot be read as a torch.export program: {}".format(path, _said(error))
+                "{} cannot be read as a torch.export program: {}".format(path, _reason(error))
             ) from error
 
 
@@ -98,7 +98,7 @@ def read_torchscript(path: str) -> Any:
         except program_check.Untrusted as problem:
             raise BadOption("{} was not read: {} is not allowed in TorchScript".format(path, problem)) from None
         except (RuntimeError, ValueError) as error:
-            raise BadOption("{} cannot be read as TorchScript: {}".format(path, _said(error))) from error
+            raise BadOption("{} cannot be read as TorchScript: {}".format(path, _reason(error))) from error
         try:
             return torch.jit.load(_path_of(file, path), map_location="cpu").eval()
         except RuntimeError as error:
@@ -116,7 +116,9 @@ def describe_exported(program: Any) -> Dict[str, Any]:
         if hasattr(output, "meta")
     ]
     return {
-        "inputs": [{"name": one.name, **_tensor(one.meta["val"], names), "below": _rows(one)} for one in inputs],
+        "inputs": [
+            {"name": node.name, **_tensor(node.meta["val"], names), "below": _rows(node)} for node in inputs
+        ],
         "outputs": [
             {"name": name, **_tensor(value, names)}
             for name, value in zip(output_names(program), values)
@@ -128,7 +130,7 @@ def describe_exported(program: Any) -> Dict[str, Any]:
 
 def describe_script(module: Any) -> Dict[str, Any]:
     """Inputs and weights of a TorchScript module: it knows its inputs' names, and nothing else of them."""
-    tables = [one.weight.shape[0] for one in module.modules() if one.original_name == "Embedding"]
+    tables = [part.weight.shape[0] for part in module.modules() if part.original_name == "Embedding"]
     inputs = []
     for name in script_inputs(module):
         integer = any(part in name for part in _INTEGER_NAMES)
@@ -148,8 +150,8 @@ def script_inputs(module: Any) -> List[str]:
 
 def program_inputs(program: Any) -> List[Any]:
     """The nodes of a program's graph that are its input tensors."""
-    given = set(program.graph_signature.user_inputs)
-    nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in given]
+    names = set(program.graph_signature.user_inputs)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
     return [node for node in nodes if hasattr(node.meta.get("val"), "dtype")]
 
 
@@ -164,23 +166,23 @@ def output_names(program: Any) -> List[str]:
 def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
     """The leaves of nested tuples, lists and dicts by name: keys and numbers, joined by a dot where nested."""
     if hasattr(value, "items"):
-        pairs = [(str(key), one) for key, one in value.items()]
+        pairs = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
-        pairs = [(str(number), one) for number, one in enumerate(value)]
+        pairs = [(str(number), item) for number, item in enumerate(value)]
     else:
         return {prefix or "0": value}
     named: Dict[str, Any] = {}
-    for key, one in pairs:
-        named.update(flatten(one, prefix + "." + key if prefix else key))
+    for key, item in pairs:
+        named.update(flatten(item, prefix + "." + key if prefix else key))
     return named
 
 
 def symbol_names(inputs: List[Any]) -> Dict[str, str]:
     """Names for a program's symbols, which torch.export saves as s77: by what they measure, where that shows."""
     names: Dict[str, str] = {}
-    for one in inputs:
-        shape = one.meta["val"].shape
-        text = len(shape) == 2 and not one.meta["val"].dtype.is_floating_point
+    for node in inputs:
+        shape = node.meta["val"].shape
+        text = len(shape) == 2 and not node.meta["val"].dtype.is_floating_point
         for axis, dim in enumerate(shape):
             name = "batch" if axis == 0 else "sequence" if axis == 1 and text else ""
             if not isinstance(dim, int) and name and name not in names.values():
@@ -198,10 +200,10 @@ def _rows(node: Any) -> Optional[int]:
     rows = []
     waiting = [node] if not node.meta["val"].dtype.is_floating_point else []
     while waiting:
-        one = waiting.pop()
-        for user in one.users:
+        reader = waiting.pop()
+        for user in reader.users:
             operator = str(user.target).split(".")
-            if "embedding" in operator and user.args[1] is one:
+            if "embedding" in operator and user.args[1] is reader:
                 rows.append(int(user.args[0].meta["val"].shape[0]))
             elif len(operator) > 1 and operator[1] in _HARMLESS:
                 waiting.append(user)
@@ -253,9 +255,9 @@ def _entries(file: IO[bytes], path: str) -> Dict[str, archives.Entry]:
         raise BadOption("{} is not a file that torch saved: {}".format(path, problem)) from None
 
 
-def _check_file_names(entries: Dict[str, archives.Entry], known: Pattern[str]) -> None:
+def _check_file_names(entries: Dict[str, archives.Entry], pattern: Pattern[str]) -> None:
     for name in entries:
-        if known.fullmatch(name) is None:
+        if pattern.fullmatch(name) is None:
             raise program_check.Untrusted("the file {}".format(program_check.shortened(name)))
 
 
@@ -277,7 +279,7 @@ def _check_exported(reader: Any, entries: Dict[str, archives.Entry]) -> str:
     return texts.get("models/model.json", "")
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """What went wrong first, in one line; torch adds tracebacks of its own to what it raises from it."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -71,9 +71,9 @@ def _check_folder(folder: str) -> None:
             files = set(content["weight_map"].values()) if name != "config.json" else set()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadOption("{} cannot be loaded: {} is damaged ({})".format(folder, name, error)) from error
-        for one in files:
-            if not isinstance(one, str) or os.path.basename(one) != one or one in ("", ".", ".."):
-                raise BadOption("{} cannot be loaded: {} names the file {!r}".format(folder, name, one))
+        for shard in files:
+            if not isinstance(shard, str) or os.path.basename(shard) != shard or shard in ("", ".", ".."):
+                raise BadOption("{} cannot be loaded: {} names the file {!r}".format(folder, name, shard))
         for kernel in _kernels(content) if name == "config.json" else ():
             raise BadOption("{} cannot be loaded: it names the kernel {!r} of a hub".format(folder, kernel))
 
@@ -85,7 +85,9 @@ def _kernels(config: Any) -> Iterator[str]:
     for key, value in config.items():
         named = value if isinstance(value, dict) else {"": value}
         if "attn_implementation" in key or "experts_implementation" in key or key == "use_kernels":
-            yield from (str(one) for one in named.values() if not re.fullmatch(r"\w+|None|False", str(one)))
+            yield from (
+                str(kernel) for kernel in named.values() if not re.fullmatch(r"\w+|None|False", str(kernel))
+            )
         elif isinstance(value, dict):
             yield from _kernels(value)
 
@@ -121,7 +123,7 @@ def read_folder(folder: str, head: bool = True, **settings: Any) -> Any:
     except BadOption:
         raise
     except Exception as error:
-        raise BadOption("{} cannot be loaded: {}".format(folder, _said(error))) from error
+        raise BadOption("{} cannot be loaded: {}".format(folder, _reason(error))) from error
     # A cache of keys and values is for generating text word by word.
     config.use_cache = module.config.use_cache = False
     return module if head else module.base_model
@@ -158,16 +160,16 @@ def make_inputs(described: Sequence[Dict[str, Any]], batch: int, length: int) ->
     import torch
 
     sizes = {"batch": batch, "sequence": length}
-    made = {}
-    for one in described:
-        shape = [sizes.get(dim, dim) for dim in one["dims"]]
-        if one["dtype"] != "int64":
-            made[one["name"]] = torch.randn(shape)
-        elif one["below"] is None:
-            made[one["name"]] = torch.ones(shape, dtype=torch.int64)
+    inputs = {}
+    for spec in described:
+        shape = [sizes.get(dim, dim) for dim in spec["dims"]]
+        if spec["dtype"] != "int64":
+            inputs[spec["name"]] = torch.randn(shape)
+        elif spec["below"] is None:
+            inputs[spec["name"]] = torch.ones(shape, dtype=torch.int64)
         else:
-            made[one["name"]] = torch.randint(0, one["below"], shape)
-    return made
+            inputs[spec["name"]] = torch.randint(0, spec["below"], shape)
+    return inputs
 
 
 def longest_sequence(module: Any) -> Optional[int]:
@@ -201,9 +203,9 @@ def trace(module: Any, shapes: Dict[str, List[int]]) -> Tuple[Any, List[str]]:
             self.module = module
 
         def forward(self, *values: Any) -> Any:
-            found = tensors(self.module(**dict(zip(taken, values))))
-            names[:] = list(found)
-            return tuple(found.values())
+            outputs = tensors(self.module(**dict(zip(taken, values))))
+            names[:] = list(outputs)
+            return tuple(outputs.values())
 
     described = {describe_input["name"]: describe_input for describe_input in describe_inputs(module)}
     examples = make_inputs([{**described[name], "dims": shapes[name]} for name in taken], 0, 0)
@@ -211,7 +213,7 @@ def trace(module: Any, shapes: Dict[str, List[int]]) -> Tuple[Any, List[str]]:
         with torch.no_grad():
             traced = torch.jit.trace(Flat().eval(), tuple(examples.values()), check_trace=False)
     except Exception as error:
-        raise BadOption("TorchScript cannot trace it: {}".format(_said(error))) from error
+        raise BadOption("TorchScript cannot trace it: {}".format(_reason(error))) from error
     return traced, names
 
 
@@ -227,12 +229,12 @@ def describe_folder(folder: str) -> Dict[str, Any]:
         try:
             small, large = [tensors(module(**make_inputs(inputs, *size))) for size in sizes]
         except Exception as error:
-            raise BadOption("{} cannot be run: {}".format(folder, _said(error))) from error
+            raise BadOption("{} cannot be run: {}".format(folder, _reason(error))) from error
     labels = {pair: name for name, pair in zip(("batch", "sequence"), zip(*sizes))}
     outputs = []
     for name, value in small.items():
         dims = [
-            one if one == other else labels.get((one, other)) for one, other in zip(value.shape, large[name].shape)
+            dim if dim == other else labels.get((dim, other)) for dim, other in zip(value.shape, large[name].shape)
         ]
         outputs.append({"name": name, "dtype": str(value.dtype).replace("torch.", ""), "dims": dims})
     weights, how = list(module.parameters()), ""
@@ -256,5 +258,5 @@ def tensors(outputs: Any) -> Dict[str, Any]:
     return {name: value for name, value in files.flatten(outputs).items() if hasattr(value, "detach")}
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:400])

@@ -56,9 +56,9 @@ class TorchGenerator(Engine):
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Load a folder. Options: dtype (auto, fp32, bf16, fp16)."""
-        given = Options(options.options)
-        dtype = given.text("dtype", "auto", tuple(_DTYPES))
-        given.finish()
+        settings = Options(options.options)
+        dtype = settings.text("dtype", "auto", tuple(_DTYPES))
+        settings.finish()
         import torch
 
         self._torch = torch
@@ -74,10 +74,10 @@ class TorchGenerator(Engine):
         self._start = torch.tensor([list(options.start_tokens)] * options.batch_size, dtype=torch.int64).numpy()
         self._inference = torch.inference_mode()
         self._inference.__enter__()
-        kept = str(next(self._module.parameters()).dtype).replace("torch.", "")
+        dtype_name = str(next(self._module.parameters()).dtype).replace("torch.", "")
         return {
-            "dtype": kept,
-            "kv_dtype": _CACHE_TYPES.get(kept, ""),
+            "dtype": dtype_name,
+            "kv_dtype": _CACHE_TYPES.get(dtype_name, ""),
             "attention": str(getattr(self._module.config, "_attn_implementation", "")),
             "cache": "dynamic",
             "intra_op_num_threads": torch.get_num_threads(),
@@ -112,10 +112,10 @@ class TorchGenerator(Engine):
         """The most likely token behind each prompt; of an encoder's prompt the first one."""
         if self._encoder is None:
             return self._forward(prompts)
-        given = self._torch.from_numpy(prompts)
-        if given.is_floating_point():
-            given = given.to(self._module.dtype)
-        self._encoded = self._encoder(given, return_dict=True)
+        features = self._torch.from_numpy(prompts)
+        if features.is_floating_point():
+            features = features.to(self._module.dtype)
+        self._encoded = self._encoder(features, return_dict=True)
         self._encoded_ns = time.perf_counter_ns()
         return self._forward(self._start)
 
@@ -151,8 +151,8 @@ class TorchGenerator(Engine):
 
 def _without_tokenizer(reader: Any) -> Any:
     """A reader of a file without its tokenizer, but for the number of tokens where nothing else tells it."""
-    told = any(name.endswith(".vocab_size") for name in reader.fields)
-    needed = () if told else ("tokenizer.ggml.tokens",)
+    has_vocabulary = any(name.endswith(".vocab_size") for name in reader.fields)
+    needed = () if has_vocabulary else ("tokenizer.ggml.tokens",)
     for name in [name for name in reader.fields if name.startswith("tokenizer.") and name not in needed]:
         del reader.fields[name]
     return reader

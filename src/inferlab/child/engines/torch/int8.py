@@ -126,7 +126,7 @@ def read(folder: str, kind: Any, config: Any) -> Any:
         setattr(_part(module, parent), last, new)
     for name, value in tensors.items():
         _put(module, name, value)
-    missing = [name for name, one in [*module.named_parameters(), *module.named_buffers()] if one.is_meta]
+    missing = [name for name, tensor in [*module.named_parameters(), *module.named_buffers()] if tensor.is_meta]
     if missing:
         raise BadOption("{} lacks {}".format(os.path.join(folder, FILE), ", ".join(missing[:3])))
     return module.eval()

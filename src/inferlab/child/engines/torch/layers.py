@@ -78,7 +78,7 @@ def called_times(call: Call, walk: Callable[[], List[Dict[str, Any]]], seconds: 
     import numpy
     import torch
 
-    known = walk()
+    walked = walk()
     with torch.inference_mode():
         for _ in range(_WARMUP):
             call()
@@ -90,14 +90,14 @@ def called_times(call: Call, walk: Callable[[], List[Dict[str, Any]]], seconds: 
         end = time.perf_counter() + seconds
         while iterations < _LEAST or time.perf_counter() < end:
             # In turn with plain calls, so that both see the same machine.
-            found = _profiled(call, block)
-            if [name for name, _ in found.operators] != names * block:
+            profile = _profiled(call, block)
+            if [name for name, _ in profile.operators] != names * block:
                 raise BadOption("its operators vary from call to call, so they cannot be timed one by one")
-            totals += numpy.array([ns for _, ns in found.operators]).reshape(block, -1).sum(0)
-            wall_ns += found.wall_ns
+            totals += numpy.array([ns for _, ns in profile.operators]).reshape(block, -1).sum(0)
+            wall_ns += profile.wall_ns
             clean_ns += _timed(call, block)
             iterations += block
-    joined = _join(names, known)
+    joined = _join(names, walked)
     layers = []
     for name, total, node in zip(names, totals.tolist(), joined):
         kind = name.split("::")[-1].rstrip("_") if node is None else node["type"]
@@ -126,10 +126,10 @@ def _profiled(call: Call, count: int) -> _Profiled:
     operators: List[Tuple[str, int]] = []
     end = 0
     # Threads of an operator's own run within it.
-    for one in sorted(events, key=lambda event: (event.start_ns(), -event.duration_ns())):
-        if one.start_ns() >= end:
-            operators.append((one.name(), one.duration_ns()))
-            end = one.start_ns() + one.duration_ns()
+    for operation in sorted(events, key=lambda event: (event.start_ns(), -event.duration_ns())):
+        if operation.start_ns() >= end:
+            operators.append((operation.name(), operation.duration_ns()))
+            end = operation.start_ns() + operation.duration_ns()
     return _Profiled(operators, len(events), wall_ns)
 
 
@@ -140,18 +140,18 @@ def _timed(call: Call, count: int) -> int:
     return time.perf_counter_ns() - started
 
 
-def _join(names: Sequence[str], known: List[Dict[str, Any]]) -> List[Any]:
+def _join(names: Sequence[str], walked: List[Dict[str, Any]]) -> List[Any]:
     """For each operator that was timed the one that was recorded, None where there is none."""
     import difflib
 
-    recorded = [one["kernel"].replace(".", "::", 1).split(".")[0] for one in known]
+    recorded = [node["kernel"].replace(".", "::", 1).split(".")[0] for node in walked]
     if recorded == list(names):
-        return list(known)
+        return list(walked)
     joined: List[Any] = [None] * len(names)
     # What an optimised module runs in a form of its own is not seen while it is recorded.
     for block in difflib.SequenceMatcher(None, names, recorded, autojunk=False).get_matching_blocks():
         for offset in range(block.size):
-            joined[block.a + offset] = known[block.b + offset]
+            joined[block.a + offset] = walked[block.b + offset]
     return joined
 
 

@@ -116,7 +116,7 @@ def check_payloads(data: Any, sizes: Dict[str, int], folder: str) -> None:
             raise Untrusted("a tensor without data, {}".format(payload.get("path_name")))
         meta = payload.get("tensor_meta")
         # torch makes an empty file a tensor of zeros of any size.
-        if size_bytes == 0 and meta and all(one.get("as_int") != 0 for one in meta["sizes"]):
+        if size_bytes == 0 and meta and all(size.get("as_int") != 0 for size in meta["sizes"]):
             raise Untrusted("a tensor without data, {}".format(payload["path_name"]))
 
 
@@ -133,14 +133,14 @@ def _check(kind: Any, value: Any, field: str) -> None:
     elif isinstance(kind, str):
         _check(getattr(schema, kind), value, field)
     elif origin is list:
-        for one in _typed(value, list, field):
-            _check(arguments[0], one, field)
+        for item in _typed(value, list, field):
+            _check(arguments[0], item, field)
     elif origin is dict:
-        for key, one in _typed(value, dict, field).items():
+        for key, item in _typed(value, dict, field).items():
             _check_text(field, key)
             if field == "Node.metadata" and key == "source_fn_stack":
-                _check_text("Node.metadata source_fn_stack", one)
-            _check(arguments[1], one, field)
+                _check_text("Node.metadata source_fn_stack", item)
+            _check(arguments[1], item, field)
     elif isinstance(kind, type) and issubclass(kind, _Union):
         if len(_typed(value, dict, field)) != 1:
             raise Untrusted("{} with {} values".format(kind.__name__, len(value)))
@@ -156,7 +156,7 @@ def _check(kind: Any, value: Any, field: str) -> None:
             if name in value:
                 _check(hint, value[name], "{}.{}".format(kind.__name__, name))
     elif isinstance(kind, type) and issubclass(kind, enum.IntEnum):
-        if type(value) is not int or value not in {int(one) for one in kind}:
+        if type(value) is not int or value not in {int(member) for member in kind}:
             raise Untrusted("{!r} as {}".format(value, kind.__name__))
     elif kind is str:
         _check_text(field, value)
@@ -169,12 +169,12 @@ def _check(kind: Any, value: Any, field: str) -> None:
         raise Untrusted("the field {}".format(field))
 
 
-def _fields(kind: Any, known: Dict[Any, Dict[str, Any]] = {}) -> Dict[str, Any]:  # noqa: B006  # a cache
-    if kind not in known:
+def _fields(kind: Any, cache: Dict[Any, Dict[str, Any]] = {}) -> Dict[str, Any]:  # noqa: B006  # a cache
+    if kind not in cache:
         from torch._export.serde import schema
 
-        known[kind] = typing.get_type_hints(kind, globalns=vars(schema))
-    return known[kind]
+        cache[kind] = typing.get_type_hints(kind, globalns=vars(schema))
+    return cache[kind]
 
 
 def _typed(value: Any, kind: Any, field: str) -> Any:
@@ -290,18 +290,18 @@ def _is_subtree(tree: Any) -> bool:
             context = json.loads(context)
         except (ValueError, RecursionError):
             # Of a named tuple it is the name of its type.
-            return _is_path(context) and all(_is_subtree(one) for one in tree["children_spec"])
-    return _is_context(context) and all(_is_subtree(one) for one in tree["children_spec"])
+            return _is_path(context) and all(_is_subtree(child) for child in tree["children_spec"])
+    return _is_context(context) and all(_is_subtree(child) for child in tree["children_spec"])
 
 
 def _is_context(value: Any) -> bool:
     if type(value) is dict:
         factory = (value.get("default_factory_module"), value.get("default_factory_name"))
         keys = {"default_factory_module", "default_factory_name", "dict_context"}
-        known = set(value) == keys and factory[0] == "builtins" and factory[1] in _FACTORIES
-        return known and _is_context(value["dict_context"])
+        allowed = set(value) == keys and factory[0] == "builtins" and factory[1] in _FACTORIES
+        return allowed and _is_context(value["dict_context"])
     if type(value) is list:
-        return all(_is_context(one) for one in value)
+        return all(_is_context(item) for item in value)
     return value is None or type(value) in (int, float, bool) or (type(value) is str and _is_path(value))
 
 

@@ -51,7 +51,7 @@ def check_code(text: str) -> None:
         if kind != "name":
             continue
         before = tokens[number - 1][1] if number else ""
-        dot, member, second_dot, namespace = [one for _, one in padded[number + 1 : number + 5]]
+        dot, member, second_dot, namespace = [token for _, token in padded[number + 1 : number + 5]]
         if name in REACHING_OUT:
             raise Untrusted("the operator {}".format(name))
         if name in ("torch", "__torch__") and (dot != "." or not member.isidentifier()):

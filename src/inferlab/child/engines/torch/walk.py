@@ -23,8 +23,8 @@ _PRUNABLE = ("conv", "linear", "addmm", "mm", "matmul", "bmm", "baddbmm", "einsu
 def named_weights(module: Any) -> Weights:
     """All parameters, buffers and constants of a module or of a torch.export program, by name."""
     if hasattr(module, "graph_signature"):
-        found = {**module.constants, **module.state_dict}
-        return {name: one for name, one in found.items() if isinstance(one, torch.Tensor)}
+        tensors_by_name = {**module.constants, **module.state_dict}
+        return {name: tensor for name, tensor in tensors_by_name.items() if isinstance(tensor, torch.Tensor)}
     return {**dict(module.named_buffers()), **dict(module.named_parameters())}
 
 
@@ -33,7 +33,7 @@ def is_layer(node: Any) -> bool:
     if node.op != "call_function":
         return False
     if isinstance(node.target, torch._ops.OpOverload):
-        return any("Tensor" in str(one.type) for one in node.target._schema.returns)
+        return any("Tensor" in str(result.type) for result in node.target._schema.returns)
     return isinstance(node.target, torch._ops.HigherOrderOperator)
 
 
@@ -71,15 +71,15 @@ class Recorder:
 
     def run(self, name: str, kind: str, path: str, operator: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         """Run one operator and record it; its results are those of the operator."""
-        given = tensors((args, kwargs))
+        arguments = tensors((args, kwargs))
         weights: Weights = {}
         read: List[Any] = []
         inputs = []
-        for one in given:
-            weight = self._weight(one)
+        for tensor in arguments:
+            weight = self._weight(tensor)
             if weight is None:
-                read.append(one)
-                inputs.append(self._writers.get(_memory(one), ""))
+                read.append(tensor)
+                inputs.append(self._writers.get(_memory(tensor), ""))
             else:
                 weights[weight[0]] = weight[1]
                 inputs.append(weight[0])
@@ -89,12 +89,12 @@ class Recorder:
         if weights and not read and kind not in _ROWS:
             # Only looks at weights or prepares them: they belong to the operator that uses them.
             largest = max(weights, key=lambda weight: weights[weight].numel())
-            for one in written:
-                if _memory(one) not in self._weights:
-                    self._derived[_memory(one)] = (largest, weights[largest], one)
+            for tensor in written:
+                if _memory(tensor) not in self._weights:
+                    self._derived[_memory(tensor)] = (largest, weights[largest], tensor)
             weights = {}
-        for one in written:
-            self._writers[_memory(one)] = name
+        for tensor in written:
+            self._writers[_memory(tensor)] = name
         self.nodes.append(
             {
                 **self._cost(kind, work, {**weights, **packed}, read, written),
@@ -116,16 +116,16 @@ class Recorder:
         if memory not in self._weights and memory not in self._writers and tensor.numel() > 1 and memory:
             # Nobody computed it: a constant, as frozen modules hold their weights.
             self._weights[memory] = [("constant_{}".format(len(self._weights)), tensor)]
-        found = self._weights.get(memory)
-        if not found or not tensor.numel():
+        weights = self._weights.get(memory)
+        if not weights or not tensor.numel():
             return None
-        same = [one for one in found if one[1].data_ptr() == tensor.data_ptr()]
-        return (same or found)[0]
+        same = [weight for weight in weights if weight[1].data_ptr() == tensor.data_ptr()]
+        return (same or weights)[0]
 
     def _cost(
         self, kind: str, work: Work, weights: Weights, read: Sequence[Any], written: Sequence[Any]
     ) -> Dict[str, Any]:
-        params = {name: one for name, one in weights.items() if _is_param(one)}
+        params = {name: tensor for name, tensor in weights.items() if _is_param(tensor)}
         largest = max(params, key=lambda name: params[name].numel(), default="")
         weight = params.get(largest)
         matrix = weight is not None and weight.is_floating_point() and weight.dim() >= 2
@@ -178,8 +178,8 @@ def walk_called(module: Any, call: Callable[[], Any], recorder: Recorder) -> Non
             path = stack[-1] if stack else ""
             return recorder.run(recorder.number(kind), kind, path, operator, args, kwargs or {})
 
-    def enter(one: Any, _: Any) -> None:
-        stack.append(names.get(id(one), ""))
+    def enter(entered: Any, _: Any) -> None:
+        stack.append(names.get(id(entered), ""))
 
     def leave(*_: Any) -> None:
         stack.pop()
@@ -212,8 +212,8 @@ def _counted(operator: Any, args: Any, kwargs: Dict[str, Any]) -> Tuple[Any, Wor
 
 def _unpacked(operator: Any, args: Any, path: str) -> Weights:
     """The weights within the packed argument of a quantised operator, which has no name for them."""
-    found = packed_weight(operator, args) if isinstance(operator, torch._ops.OpOverload) else None
-    named = zip(("weight", "bias"), found or ())
+    unpacked = packed_weight(operator, args) if isinstance(operator, torch._ops.OpOverload) else None
+    named = zip(("weight", "bias"), unpacked or ())
     return {"{}.{}".format(path, name): value for name, value in named if value is not None}
 
 
@@ -234,8 +234,8 @@ def _parent(weights: Weights) -> str:
     return next(iter(weights), "").rpartition(".")[0]
 
 
-def _bytes(found: Any) -> int:
-    return sum(one.numel() * one.element_size() for one in found)
+def _bytes(accessed: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in accessed)
 
 
 def _dtype(written: Sequence[Any]) -> str:
