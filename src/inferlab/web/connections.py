@@ -110,7 +110,7 @@ class Connection(H11Protocol):
             for connection in self.connections
             if isinstance(connection, Connection) and connection.is_idle
         ]
-        oldest = min(waiting, key=lambda one: one._since_s)
+        oldest = min(waiting, key=lambda connection: connection._since_s)
         oldest.transport.abort()
         self.connections.discard(oldest)
 

@@ -62,18 +62,18 @@ class Watch:
         self._reads += 1
         number = self._reads
         try:
-            found = await asyncio.to_thread(self._read)
+            snapshot = await asyncio.to_thread(self._read)
         except InferlabError:
             # The store is out of reach for a moment; whoever reads an entry will say it.
             return self.snapshot
         if number < self._shown:
             return self.snapshot
         self._shown = number
-        if found != self.snapshot:
-            if _installing(self.snapshot) - _installing(found):
+        if snapshot != self.snapshot:
+            if _installing(self.snapshot) - _installing(snapshot):
                 # Whoever asks for the engines next shall see what became of it.
                 self._workspace.engines.forget()
-            self.snapshot = found
+            self.snapshot = snapshot
             self._tell()
         return self.snapshot
 

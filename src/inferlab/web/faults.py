@@ -130,11 +130,11 @@ def _answered(path: str, error: Exception) -> Response:
 
 def _wrong(error: RequestValidationError) -> str:
     """What of a request is not as it should be; not what was sent, which may be long, secret or no text."""
-    told = []
-    for one in error.errors():
-        place = ".".join(str(part) for part in one["loc"] if part not in ("body", "query", "path"))
-        told.append(f"{place or 'the body'}: {one['msg']}")
-    return f"{'; '.join(told[:5])}."
+    sentences = []
+    for fault in error.errors():
+        place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query", "path"))
+        sentences.append(f"{place or 'the body'}: {fault['msg']}")
+    return f"{'; '.join(sentences[:5])}."
 
 
 def handle(app: FastAPI) -> None:
@@ -151,7 +151,7 @@ def handle(app: FastAPI) -> None:
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         # pydantic takes our errors for its own where they come out of one of its checks.
-        causes = [one.get("ctx", {}).get("error") for one in error.errors()]
+        causes = [fault.get("ctx", {}).get("error") for fault in error.errors()]
         if ours := next((cause for cause in causes if isinstance(cause, InferlabError)), None):
             return _answered(request.url.path, ours)
         if is_api(request.url.path):
@@ -299,6 +299,6 @@ _OPTION = re.compile("|".join(rf"(?<![\w-]){re.escape(option)}(?![\w-])" for opt
 
 def on_pages(text: str) -> str:
     """A sentence with the fields and buttons of the pages in place of options and commands."""
-    for pattern, told in _FIELDS:
-        text = re.sub(pattern, told, text)
-    return _OPTION.sub(lambda found: _OPTIONS[found[0]], text)
+    for pattern, words in _FIELDS:
+        text = re.sub(pattern, words, text)
+    return _OPTION.sub(lambda option: _OPTIONS[option[0]], text)

@@ -104,7 +104,7 @@ def summary(jobs: tuple[QueuedJob, ...]) -> str:
     """The queue in a few words."""
     running = [job for job in jobs if job.status == "running"]
     waiting = len(jobs) - len(running)
-    words = [f"{NAMES[one.kind]}{'' if one.fraction is None else f' {one.fraction:.0%}'}" for one in running]
+    words = [f"{NAMES[job.kind]}{'' if job.fraction is None else f' {job.fraction:.0%}'}" for job in running]
     if waiting:
         words.append(f"{plural(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}")
     return ", ".join(words)

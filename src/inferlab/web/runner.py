@@ -98,10 +98,10 @@ class Runner:
 
     def _done(self, job: QueuedJob) -> Ended:
         try:
-            asked = requests.from_content(job.kind, job.content)
-            tracker = Tracker(asked)
+            request = requests.from_content(job.kind, job.content)
+            tracker = Tracker(request)
             with Reporting(self._store, job.id, tracker):
-                return self._after_interrupt(work(job, asked, self._store, tracker, self._executor))
+                return self._after_interrupt(work(job, request, self._store, tracker, self._executor))
         except KeyboardInterrupt:
             return self._after_interrupt(Ended("cancelled"))
         except InferlabError as error:

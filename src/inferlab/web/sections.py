@@ -58,8 +58,8 @@ async def newest_profile(desk: Desk, project_id: str, part: str, removed: str = 
     workspace = desk.workspace
     await asyncio.to_thread(workspace.store.projects.get, project_id)
     profiles = await asyncio.to_thread(workspace.profiles, project_id)
-    found = measured(profiles) if part == "performance" else losses(profiles)
-    page = found[0].id if found else THEORY[part]
+    profiles_of_part = measured(profiles) if part == "performance" else losses(profiles)
+    page = profiles_of_part[0].id if profiles_of_part else THEORY[part]
     return RedirectResponse(f"/projects/{project_id}/{part}/{page}{f'?removed={removed}' if removed else ''}")
 
 
@@ -105,7 +105,7 @@ class _Listed:
 
     def ages(self) -> list[str]:
         """How old it says they are."""
-        return [aged(one.created_at) for one in (*self.profiles, *self.versions)]
+        return [aged(entry.created_at) for entry in (*self.profiles, *self.versions)]
 
 
 def _read(desk: Desk, project_id: str) -> _Listed:
@@ -156,14 +156,14 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
 
 def _follow_entries(desk: Desk, project: Project, listed: _Listed, frame: Frame, address: str) -> None:
     """Show profiles and versions in the navigation as they come and go, and grow older."""
-    shown = (listed, listed.ages())
+    drawn = (listed, listed.ages())
 
     async def renew() -> None:
-        nonlocal shown
-        found = await asyncio.to_thread(_read, desk, project.id)
-        if frame.rail is not None and (found, found.ages()) != shown:
-            shown = (found, found.ages())
-            shell.fill_rail(frame.rail, project.name, _sections(desk, project, found), address)
+        nonlocal drawn
+        listed_now = await asyncio.to_thread(_read, desk, project.id)
+        if frame.rail is not None and (listed_now, listed_now.ages()) != drawn:
+            drawn = (listed_now, listed_now.ages())
+            shell.fill_rail(frame.rail, project.name, _sections(desk, project, listed_now), address)
 
     async def changed(before: Snapshot, now: Snapshot) -> None:
         if before.stamp != now.stamp:
@@ -174,9 +174,9 @@ def _follow_entries(desk: Desk, project: Project, listed: _Listed, frame: Frame,
 
 def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, str]) -> list[Item]:
     """Profiles; those of a version say of which."""
-    found = []
+    items = []
     for entry in entries:
         version = versions.get(entry.model_digest, "")
         name = f"{entry.brief[part]['name']} · {version}" if version else str(entry.brief[part]["name"])
-        found.append(Item(name, f"{base}/{part}/{entry.id}", aged(entry.created_at)))
-    return found
+        items.append(Item(name, f"{base}/{part}/{entry.id}", aged(entry.created_at)))
+    return items

@@ -116,18 +116,18 @@ class Guard:
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to who has no right token, or has it in the address, where it must not stay."""
         path = scope["path"]
-        given = None if is_api(path) or scope.get("method") not in ("GET", "HEAD") else _query(scope).get("token")
-        right = self._right(given)
-        if right or (given is not None and self._known(headers)):
+        token = None if is_api(path) or scope.get("method") not in ("GET", "HEAD") else _query(scope).get("token")
+        right = self._right(token)
+        if right or (token is not None and self._known(headers)):
             return self._let_in(scope)
         return None if self._known(headers) else answer(path, 401, _UNKNOWN)
 
     def _known(self, headers: Headers) -> bool:
         return self._right(_bearer(headers) or cookie_parser(headers.get("cookie", "")).get(self._cookie))
 
-    def _right(self, given: str | None) -> bool:
+    def _right(self, token: str | None) -> bool:
         # Compared in constant time: how long it takes must not tell how much of it is right.
-        return given is not None and hmac.compare_digest(given.encode(), (self._token or "").encode())
+        return token is not None and hmac.compare_digest(token.encode(), (self._token or "").encode())
 
     def _token_given(self, scope: Scope) -> bool:
         """Whether a request that was refused had a wrong token, rather than none."""
@@ -187,9 +187,9 @@ def _own_page(scope: Scope, headers: Headers) -> bool:
 
 
 def _content_length(headers: Headers) -> int:
-    given = headers.get("content-length", "")
+    length_text = headers.get("content-length", "")
     # Python reads no number of more than some thousand digits.
-    return int(given[:30]) if given.isascii() and given.isdigit() else 0
+    return int(length_text[:30]) if length_text.isascii() and length_text.isdigit() else 0
 
 
 def _too_large(path: str, most_bytes: int) -> Response:

@@ -64,11 +64,11 @@ def _limit_downloads(settings: Settings) -> None:
 
 def _token(settings: Settings) -> str | None:
     """The token to ask for: the user's own, that of the user's file, or a new one where it may be overheard."""
-    given = own_token()
+    token = own_token()
     if not settings.needs_token:
         return None
-    if given:
-        return given
+    if token:
+        return token
     # On the way from another machine it is not encrypted, so it is useless after the server has ended.
     return stored_token() if is_loopback(settings.host) else new_token()
 

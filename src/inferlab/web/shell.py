@@ -62,9 +62,9 @@ def project_frame(
 ) -> Iterator[Frame]:
     """A page of a project: `here` is its address, which opens the section that it belongs to."""
     opened = next((each for each in sections if _within(each, here)), None)
-    known = title or (opened.title if opened else project_name)
-    with _page(f"{known} – {project_name}") as slots:
-        _fill(slots.crumbs, ((project_name, f"/projects/{project_id}"), (known, "")))
+    page_title = title or (opened.title if opened else project_name)
+    with _page(f"{page_title} – {project_name}") as slots:
+        _fill(slots.crumbs, ((project_name, f"/projects/{project_id}"), (page_title, "")))
         with ui.element("div").classes("il-body"):
             with ui.element("nav").classes("il-rail").props('aria-label="Sections of the project"'):
                 rail = ui.element("div").classes("il-rail-inner")
@@ -82,7 +82,7 @@ class _Slots:
 @contextmanager
 def _page(title: str) -> Iterator[_Slots]:
     ui.page_title(f"{title} – inferlab")
-    ui.on_exception(_said)
+    ui.on_exception(_show_error)
     with ui.element("header").classes("il-bar"):
         _link("/", "il-wordmark", "inferlab")
         crumbs = ui.element("nav").classes("il-crumbs").props('aria-label="You are here"')
@@ -101,7 +101,7 @@ def reload() -> None:
     ui.run_javascript("inferlabReload()")
 
 
-def _said(error: Exception) -> None:
+def _show_error(error: Exception) -> None:
     """An error in an event of a page is said there; faults are kept by the server."""
     ui.notify(faults.sentence(error), type="negative", multi_line=True, close_button="Close", timeout=10_000)
 
@@ -322,8 +322,8 @@ class Progress:
 
     def set(self, share: float | None) -> None:
         """Show another share, from 0 to 1."""
-        known = None if share is None else min(max(share, 0.0), 1.0)
-        self._bar.classes(**{"add" if known is None else "remove": "il-busy"})
-        self._bar.set_value(known or 0.0)
+        fraction = None if share is None else min(max(share, 0.0), 1.0)
+        self._bar.classes(**{"add" if fraction is None else "remove": "il-busy"})
+        self._bar.set_value(fraction or 0.0)
         if self._label is not None:
-            self._label.text = "…" if known is None else f"{100 * known:.0f} %"
+            self._label.text = "…" if fraction is None else f"{100 * fraction:.0f} %"

@@ -83,19 +83,19 @@ def _read_private(path: Path) -> str:
 def _write_private(path: Path, token: str) -> None:
     """Write the token whole or not at all; mkstemp's files are readable by their owner only."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".token-")
-    made = Path(name)
+    unfinished = Path(name)
     try:
         with os.fdopen(handle, "w") as file:
             file.write(f"{token}\n")
         if path.exists() or path.is_symlink():
-            made.replace(path)
+            unfinished.replace(path)
         else:
             # Two servers that start at once end up with the same token.
-            path.hardlink_to(made)
+            path.hardlink_to(unfinished)
     except FileExistsError:
         pass
     finally:
-        made.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 class WrongTokens:

@@ -28,7 +28,7 @@ _NOUNS = (system, engines, uploads, projects, benchmarks, generations, profiles,
 
 def router(desk: Desk | None) -> APIRouter:
     """All routes; without a desk they can be described, but answer nothing."""
-    found = APIRouter(dependencies=[Depends(giving(desk)), Depends(only_known)], responses=PROBLEMS)
+    api = APIRouter(dependencies=[Depends(giving(desk)), Depends(only_known)], responses=PROBLEMS)
     for noun in _NOUNS:
-        found.include_router(noun.router)
-    return found
+        api.include_router(noun.router)
+    return api

@@ -98,14 +98,14 @@ def _request_model(
         several = option.keyword in lists
         # Fields of other records may have the names of a plan's.
         default = getattr(plan, option.field) if option.keyword in of_plan else option.default
-        told = option.help + (f" Null: {option.unset}." if option.unset else "")
+        description = option.help + (f" Null: {option.unset}." if option.unset else "")
         if several:
-            fields[option.field] = list[_type(option)], Field(list(default), description=told)  # type: ignore[misc]
+            fields[option.field] = list[_type(option)], Field(list(default), description=description)  # type: ignore[misc]
         elif option.kind.whole:
-            fields[option.json_name] = str | None, Field(None, description=told)
+            fields[option.json_name] = str | None, Field(None, description=description)
         else:
             value = default[0] if option.swept else list(default) if isinstance(default, tuple) else default
-            fields[option.json_name] = _type(option), Field(value, description=told)
+            fields[option.json_name] = _type(option), Field(value, description=description)
     hints = get_type_hints(record)
     for field in dataclasses.fields(record):
         if "help" in field.metadata and field.name not in without:
@@ -114,48 +114,50 @@ def _request_model(
             value = {} if field.default is dataclasses.MISSING else field.default
             value = list(value) if isinstance(value, tuple) else value
             fields[field.name] = kind, Field(value, description=field.metadata["help"])
-    found: type[Asking] = create_model(title, __base__=Asking, __doc__=record.__doc__, **{**fields, **other})
-    return found
+    request_model: type[Asking] = create_model(
+        title, __base__=Asking, __doc__=record.__doc__, **{**fields, **other}
+    )
+    return request_model
 
 
 def _type(option: Option) -> Any:
     """What JSON has of one value."""
     kind = option.kind
-    found: Any = str
+    annotation: Any = str
     if isinstance(kind, Word) and kind.choices:
-        found = Literal[kind.choices]
+        annotation = Literal[kind.choices]
     elif isinstance(kind, Whole):
-        found = Annotated[int, Field(ge=int(kind.least or 0), le=_MOST)]
+        annotation = Annotated[int, Field(ge=int(kind.least or 0), le=_MOST)]
     elif isinstance(kind, Flag | Number):
-        found = bool if isinstance(kind, Flag) else float
+        annotation = bool if isinstance(kind, Flag) else float
     if option.many and not option.swept:
-        return list[found]
-    return found | None if option.default in (None, (None,)) else found
+        return list[annotation]
+    return annotation | None if option.default in (None, (None,)) else annotation
 
 
 def _values(body: Asking, options: Iterable[Option]) -> dict[str, Any]:
     """The values of options by keyword, as records have them."""
-    given = body.model_dump()
-    found = {}
+    content = body.model_dump()
+    values = {}
     for option in options:
-        if option.json_name not in given and option.field not in given:
+        if option.json_name not in content and option.field not in content:
             continue
-        value = given.get(option.json_name, given.get(option.field))
+        value = content.get(option.json_name, content.get(option.field))
         # An empty text means guessed shapes, and no shapes those of the project; empty lists are refused later.
         if option.keyword == "input_shapes":
-            found[option.keyword] = value
+            values[option.keyword] = value
         else:
-            found[option.keyword] = () if value == [] else option.check(value)
-    return found
+            values[option.keyword] = () if value == [] else option.check(value)
+    return values
 
 
 def _body(model: type[Asking], read: Callable[[Any], R]) -> Any:
     """Reads the body of a request, described by a model, as a record."""
 
-    def body(asked: Any) -> R:
-        return read(asked)
+    def body(request: Any) -> R:
+        return read(request)
 
-    body.__annotations__ = {"asked": model}
+    body.__annotations__ = {"request": model}
     return Depends(body)
 
 
@@ -175,16 +177,19 @@ def _benchmark(body: Asking) -> BenchmarkRequest:
 
 
 def _profile(body: Any) -> ProfileRequest:
-    values = {**_values(body, [one for one in _PROFILE if one.keyword != "levels"]), "scenario": ("sync",)}
-    wanted = make_profile({**values, "levels": LEVELS if body.levels else None})
-    return ProfileRequest(make_plan("", values), wanted, body.version)
+    values = {
+        **_values(body, [option for option in _PROFILE if option.keyword != "levels"]),
+        "scenario": ("sync",),
+    }
+    options = make_profile({**values, "levels": LEVELS if body.levels else None})
+    return ProfileRequest(make_plan("", values), options, body.version)
 
 
 def _version(body: Asking) -> VersionRequest:
     """A version that is to be made, or only estimated."""
-    given = body.model_dump(include={field.name for field in dataclasses.fields(VersionRequest)} - {"plan"})
+    content = body.model_dump(include={field.name for field in dataclasses.fields(VersionRequest)} - {"plan"})
     plan = make_plan("", {**_values(body, _VERSION), "scenario": ("sync",)})
-    return VersionRequest(**{**given, "engines": tuple(given.get("engines", ()))}, plan=plan)
+    return VersionRequest(**{**content, "engines": tuple(content.get("engines", ()))}, plan=plan)
 
 
 _GENERATION = [
@@ -196,9 +201,11 @@ _GENERATION = [
 
 _GENERATION_LISTS = [option.keyword for option in _GENERATION if option.swept]
 # What these have of a generation: no rates, for they generate one batch after the other, or search the rate.
-_COMPARED = [one for one in _GENERATION if one.keyword not in ("scenario", "rate", "slo", "time", "processes")]
-_SEARCHED = [one for one in _GENERATION if one.keyword not in ("scenario", "rate")]
-_RECOMMENDED = [one for one in _SEARCHED if one.keyword not in ("time", "processes")]
+_COMPARED = [
+    option for option in _GENERATION if option.keyword not in ("scenario", "rate", "slo", "time", "processes")
+]
+_SEARCHED = [option for option in _GENERATION if option.keyword not in ("scenario", "rate")]
+_RECOMMENDED = [option for option in _SEARCHED if option.keyword not in ("time", "processes")]
 
 
 def _generation_comparison(body: Any) -> GenerationComparisonRequest:

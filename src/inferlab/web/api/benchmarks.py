@@ -125,10 +125,10 @@ def list_benchmarks(
     dependencies=SHOWN,
 )
 def add_benchmark(
-    workspace: TheWorkspace, project_id: ProjectId, asked: BenchmarkBody, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, request: BenchmarkBody, response: Response
 ) -> JobFacts:
     """Queue a benchmark of an engine, or an interleaved comparison of two, at each core count and batch size."""
-    return queued(workspace.add_benchmark(project_id, asked), workspace, response)
+    return queued(workspace.add_benchmark(project_id, request), workspace, response)
 
 
 @router.get("/benchmarks/{entry_id}", summary="One benchmark")

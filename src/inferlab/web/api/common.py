@@ -56,8 +56,8 @@ def as_json(problems: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[s
 
 async def desk_of(request: Request) -> Desk:
     """The desk of this server, which `giving` put there."""
-    found: Desk = request.state.desk
-    return found
+    desk: Desk = request.state.desk
+    return desk
 
 
 async def workspace_of(request: Request) -> Workspace:
@@ -81,8 +81,8 @@ def giving(desk: Desk | None) -> Callable[[Request, Response], Coroutine[Any, An
 
 async def only_known(request: Request) -> None:
     """Refuse a query with names that the route does not know: a slip of the pen would go unnoticed."""
-    known = {query_param.alias for query_param in request.scope["route"].dependant.query_params}
-    unknown = [name for name in request.query_params if name not in known]
+    names = {query_param.alias for query_param in request.scope["route"].dependant.query_params}
+    unknown = [name for name in request.query_params if name not in names]
     if unknown:
         raise RequestValidationError(
             [{"loc": ("query", name), "msg": "There is no such parameter"} for name in unknown]
@@ -111,11 +111,11 @@ async def shown_at_once(desk: TheDesk) -> AsyncIterator[None]:
 SHOWN = [Depends(shown_at_once)]
 
 
-def _whole(given: str) -> str:
+def _whole(id_text: str) -> str:
     """An id in full: the beginning of one, which will do on the command line, is another thing tomorrow."""
-    if not _ID.fullmatch(given):
-        raise NotThere(f"There is nothing with the id {given[:40]!r}.")
-    return given
+    if not _ID.fullmatch(id_text):
+        raise NotThere(f"There is nothing with the id {id_text[:40]!r}.")
+    return id_text
 
 
 EntryId = Annotated[str, AfterValidator(_whole), Path(description="The id of an entry.")]

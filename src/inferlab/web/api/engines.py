@@ -45,7 +45,7 @@ class ChoiceFacts(Answer):
 @router.get("/engines", summary="All engines")
 def list_engines(workspace: TheWorkspace) -> list[EngineFacts]:
     """Every engine that comes with inferlab or a plug-in; the first answer takes some seconds."""
-    return [EngineFacts.of(one) for one in workspace.engines.all()]
+    return [EngineFacts.of(info) for info in workspace.engines.all()]
 
 
 @router.get("/projects/{project_id}/engines", summary="Engines for a project's model")

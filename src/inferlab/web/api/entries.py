@@ -69,8 +69,8 @@ def export_entry(
     format: Annotated[Literal["json", "csv", "html", "md"], Query(description="The kind of file.")],
 ) -> Response:
     """An entry as JSON, as a table, or as a page that opens offline."""
-    found = export(workspace.store, entry_id, format)
-    return Response(found.text, media_type=found.media_type, headers=attachment(found.name))
+    file = export(workspace.store, entry_id, format)
+    return Response(file.text, media_type=file.media_type, headers=attachment(file.name))
 
 
 @router.get("/entries/{entry_id}/command", summary="An entry as a command line")

@@ -81,8 +81,8 @@ def list_generations(
 ) -> list[EntryLine]:
     """A page of generations, newest first, without opening them."""
     workspace.store.projects.get(project_id)
-    found = workspace.store.history(limit, before, project_id=project_id, kinds=(GENERATION,))
-    return [EntryLine.of(one, workspace.sources) for one in found]
+    page = workspace.store.history(limit, before, project_id=project_id, kinds=(GENERATION,))
+    return [EntryLine.of(entry, workspace.sources) for entry in page]
 
 
 @router.post(
@@ -92,10 +92,10 @@ def list_generations(
     dependencies=SHOWN,
 )
 def add_generation(
-    workspace: TheWorkspace, project_id: ProjectId, asked: GenerationBody, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, request: GenerationBody, response: Response
 ) -> JobFacts:
     """Queue a generation of tokens on one or several engines, at every combination of what is asked for."""
-    return queued(workspace.add_generation(project_id, asked), workspace, response)
+    return queued(workspace.add_generation(project_id, request), workspace, response)
 
 
 @router.post(
@@ -105,10 +105,10 @@ def add_generation(
     dependencies=SHOWN,
 )
 def add_generation_comparison(
-    workspace: TheWorkspace, project_id: ProjectId, asked: GenerationComparisonBody, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, request: GenerationComparisonBody, response: Response
 ) -> JobFacts:
     """Queue an interleaved comparison of two engines that generate the same tokens; one value of each list."""
-    return queued(workspace.add_generation_comparison(project_id, asked), workspace, response)
+    return queued(workspace.add_generation_comparison(project_id, request), workspace, response)
 
 
 @router.post(
@@ -118,10 +118,10 @@ def add_generation_comparison(
     dependencies=SHOWN,
 )
 def add_generation_capacity(
-    workspace: TheWorkspace, project_id: ProjectId, asked: GenerationCapacityBody, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, request: GenerationCapacityBody, response: Response
 ) -> JobFacts:
     """Queue a search for the highest rate of requests of which enough meet the objective, of one combination."""
-    return queued(workspace.add_generation_capacity(project_id, asked), workspace, response)
+    return queued(workspace.add_generation_capacity(project_id, request), workspace, response)
 
 
 @router.post(
@@ -131,10 +131,10 @@ def add_generation_capacity(
     dependencies=SHOWN,
 )
 def add_generation_recommendation(
-    workspace: TheWorkspace, project_id: ProjectId, asked: GenerationRecommendationBody, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, request: GenerationRecommendationBody, response: Response
 ) -> JobFacts:
     """Queue a search for the engine, cores and batch size that generate most tokens per second."""
-    return queued(workspace.add_generation_recommendation(project_id, asked), workspace, response)
+    return queued(workspace.add_generation_recommendation(project_id, request), workspace, response)
 
 
 @router.get("/generations/{entry_id}", summary="One generation")

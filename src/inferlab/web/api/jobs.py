@@ -33,8 +33,8 @@ def list_jobs(
     ] = 0,
 ) -> list[JobFacts]:
     """What runs and what waits, in the order of the queue; then what ended, the last first."""
-    found = _queue(workspace.store.jobs.alive())
-    return found + [JobFacts.of(one, None) for one in workspace.store.jobs.recent(recent)]
+    alive = _queue(workspace.store.jobs.alive())
+    return alive + [JobFacts.of(job, None) for job in workspace.store.jobs.recent(recent)]
 
 
 @router.get(
@@ -76,8 +76,8 @@ async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEv
     last: JobFacts | None = None
     await desk.watch.refresh()
     async for snapshot in desk.watch.changes():
-        found = next((one for one in _queue(snapshot.jobs) if one.id == job_id), None)
-        if found is None:
+        facts = next((line for line in _queue(snapshot.jobs) if line.id == job_id), None)
+        if facts is None:
             try:
                 ended = await asyncio.to_thread(_details, desk.workspace, job_id)
             except NotThere:
@@ -88,23 +88,23 @@ async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEv
                 return
             # It was queued again since the queue was looked at.
             continue
-        if found != last:
-            last = found
-            yield ServerSentEvent(event="progress", data=found)
+        if facts != last:
+            last = facts
+            yield ServerSentEvent(event="progress", data=facts)
 
 
 @router.post("/jobs/{job_id}/cancel", summary="Cancel a job", dependencies=SHOWN)
 def cancel_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Take a job out of the queue, or ask a running one to end; what is measured is kept."""
-    found = workspace.store.jobs.cancel(job_id)
-    return JobFacts.of(found, workspace.position(found))
+    job = workspace.store.jobs.cancel(job_id)
+    return JobFacts.of(job, workspace.position(job))
 
 
 @router.post("/jobs/{job_id}/resume", summary="Resume a job", responses=CONFLICT, dependencies=SHOWN)
 def resume_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Queue a job again that was cancelled or interrupted; what is done is not measured again."""
-    found = workspace.store.jobs.resume(job_id)
-    return JobFacts.of(found, workspace.position(found))
+    job = workspace.store.jobs.resume(job_id)
+    return JobFacts.of(job, workspace.position(job))
 
 
 @router.delete("/jobs/{job_id}", status_code=204, summary="Remove a job", responses=CONFLICT, dependencies=SHOWN)
@@ -118,5 +118,5 @@ def _queue(jobs: tuple[QueuedJob, ...] | list[QueuedJob]) -> list[JobFacts]:
 
 
 def _details(workspace: Workspace, job_id: str) -> JobDetails:
-    found = workspace.store.jobs.get(job_id)
-    return JobDetails.of(found, workspace.position(found))
+    job = workspace.store.jobs.get(job_id)
+    return JobDetails.of(job, workspace.position(job))

@@ -71,7 +71,7 @@ class DiffRow(Answer):
     @classmethod
     def more(cls, record: diff.Row, context: Any) -> dict[str, Any]:
         """Layers by their indexes: the profiles have the rest."""
-        return {"a_layers": [one.index for one in record.a], "b_layers": [one.index for one in record.b]}
+        return {"a_layers": [layer.index for layer in record.a], "b_layers": [layer.index for layer in record.b]}
 
 
 @of_record(diff.LayerDiff)
@@ -93,10 +93,10 @@ def list_profiles(workspace: TheWorkspace, project_id: ProjectId) -> list[Profil
 
 @router.post("/projects/{project_id}/profiles", status_code=202, summary="Start profiles", dependencies=SHOWN)
 def add_profile(
-    workspace: TheWorkspace, project_id: ProjectId, asked: ProfileBody, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, request: ProfileBody, response: Response
 ) -> JobFacts:
     """Queue a performance profile, a loss profile, or both."""
-    return queued(workspace.add_profile(project_id, asked), workspace, response)
+    return queued(workspace.add_profile(project_id, request), workspace, response)
 
 
 @router.get("/profiles/{entry_id}", summary="One profile")

@@ -85,4 +85,4 @@ def read_theory(workspace: TheWorkspace, project_id: ProjectId) -> ProfileFacts:
 def list_project_jobs(workspace: TheWorkspace, project_id: ProjectId) -> list[JobFacts]:
     """Jobs that wait or run, and those that ended without an entry to show; newest first."""
     workspace.store.projects.get(project_id)
-    return [JobFacts.of(one, workspace.position(one)) for one in workspace.store.jobs.of_project(project_id)]
+    return [JobFacts.of(job, workspace.position(job)) for job in workspace.store.jobs.of_project(project_id)]

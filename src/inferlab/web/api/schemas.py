@@ -93,8 +93,8 @@ def of_record(
         )
         if record and not only:
             _ANSWERS.setdefault(record, derived)
-        found: type[_Model] = derived
-        return found
+        model: type[_Model] = derived
+        return model
 
     return derive
 
@@ -149,7 +149,7 @@ def _answered(value: Any, context: Any) -> Any:
     """A value with records as they are given back."""
     if type(value) in _ANSWERS:
         return _ANSWERS[type(value)].of(value, context)
-    return [_answered(one, context) for one in value] if isinstance(value, tuple | list) else value
+    return [_answered(item, context) for item in value] if isinstance(value, tuple | list) else value
 
 
 @of_record()
@@ -337,11 +337,11 @@ class JobFacts(Answer):
     def more(cls, record: QueuedJob, context: int | None) -> dict[str, Any]:
         """Its place in the queue, and what it measures."""
         try:
-            asked = AskedFor.of(requests.from_content(record.kind, record.content))
+            request = AskedFor.of(requests.from_content(record.kind, record.content))
         except InferlabError:
-            asked = None
+            request = None
         ending = record.cancel and record.status == "running"
-        return {"position": context if record.alive else None, "cancelling": ending, "asked": asked}
+        return {"position": context if record.alive else None, "cancelling": ending, "asked": request}
 
 
 @of_record(QueuedJob, without=("cancel", "content"))

@@ -60,8 +60,8 @@ async def receive_file(
 
     Where a name is sent twice at the same time, the request that came last wins; the other is answered with 409.
     """
-    told = request.headers.get("content-length", "")
-    size_bytes = int(told[:30]) if told.isascii() and told.isdigit() else None
+    length_text = request.headers.get("content-length", "")
+    size_bytes = int(length_text[:30]) if length_text.isascii() and length_text.isdigit() else None
     return ReceivedFacts.of(await workspace.sources.receive(upload_id, name, request.stream(), size_bytes))
 
 

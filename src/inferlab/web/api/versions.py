@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from starlette.responses import FileResponse
 
-from inferlab.records import optimization as made
+from inferlab.records import optimization
 from inferlab.records.profile import PruningEstimate
 from inferlab.store import rows
 from inferlab.views import optimization as words
@@ -23,12 +23,12 @@ from inferlab.workspace.version_requests import Basis, add_version, levels_of, r
 from inferlab.workspace.versions import Version, is_ours
 
 
-@of_record(made.Measured, only=rows.MEASURED)
+@of_record(optimization.Measured, only=rows.MEASURED)
 class SpeedLine(Answer):
     """A version against the original on one engine, measured interleaved."""
 
 
-@of_record(made.Distance)
+@of_record(optimization.Distance)
 class DistanceFacts(Answer):
     """How far the outputs of a version are from the original's."""
 
@@ -57,7 +57,7 @@ class VersionLine(Answer):
         }
 
 
-@of_record(made.Optimization, only=("optimized", "recipe", "layers", "left_alone"))
+@of_record(optimization.Optimization, only=("optimized", "recipe", "layers", "left_alone"))
 class VersionFacts(VersionLine):
     """A whole version: both models, what was done, and what became of every layer."""
 
@@ -65,7 +65,7 @@ class VersionFacts(VersionLine):
     notes: list[str]
 
     @classmethod
-    def whole(cls, version: Version, opened: made.Optimization, sources: Sources) -> VersionFacts:
+    def whole(cls, version: Version, opened: optimization.Optimization, sources: Sources) -> VersionFacts:
         """A record as it is given back."""
         return cls.model_validate(
             {
@@ -120,24 +120,24 @@ router = APIRouter(tags=["versions"], route_class=SmallBody)
 def list_versions(workspace: TheWorkspace, project_id: ProjectId) -> list[VersionLine]:
     """All versions of a project's model, newest first; also those that the command line made."""
     workspace.store.projects.get(project_id)
-    return [VersionLine.of(one, workspace.sources) for one in workspace.versions.of_project(project_id)]
+    return [VersionLine.of(version, workspace.sources) for version in workspace.versions.of_project(project_id)]
 
 
 @router.post(
     "/projects/{project_id}/versions", status_code=202, summary="Start making a version", dependencies=SHOWN
 )
 def create_version(
-    workspace: TheWorkspace, project_id: ProjectId, asked: VersionBody, response: Response
+    workspace: TheWorkspace, project_id: ProjectId, request: VersionBody, response: Response
 ) -> JobFacts:
     """Queue a version: made, its outputs compared, then measured against the original on each engine."""
-    return queued(add_version(workspace, project_id, asked), workspace, response)
+    return queued(add_version(workspace, project_id, request), workspace, response)
 
 
 @router.post("/projects/{project_id}/estimate", summary="Estimate a version")
-def estimate_version(workspace: TheWorkspace, project_id: ProjectId, asked: EstimateBody) -> EstimateFacts:
+def estimate_version(workspace: TheWorkspace, project_id: ProjectId, request: EstimateBody) -> EstimateFacts:
     """What shares of zeros would give in time, parameters and loss, by the profiles of the project's model."""
-    basis = read_basis(workspace, project_id, asked.performance, asked.loss)
-    return EstimateFacts.of(basis.predicted(levels_of(asked, basis) if asked.prunes else {}), basis)
+    basis = read_basis(workspace, project_id, request.performance, request.loss)
+    return EstimateFacts.of(basis.predicted(levels_of(request, basis) if request.prunes else {}), basis)
 
 
 @router.get("/versions/{entry_id}", summary="One version")
@@ -191,5 +191,5 @@ def download_code(
     return _attached(code_sample(workspace, entry_id, engine))
 
 
-def _attached(found: Export) -> Response:
-    return Response(found.text, media_type=found.media_type, headers=attachment(found.name))
+def _attached(file: Export) -> Response:
+    return Response(file.text, media_type=file.media_type, headers=attachment(file.name))

@@ -73,7 +73,7 @@ class BenchmarkDialog:
     ) -> None:
         self._model, self._choices, self._usual_shapes = model, choices, input_shapes
         self._versions, self._begin_with = versions, version
-        self._recent = {one.id: one for one in recent}
+        self._recent = {entry.id: entry for entry in recent}
         self._asked = 0
         with dialog(
             "Create benchmark", "il-bench-dialog", name="benchmark-dialog", persistent=True
@@ -120,7 +120,7 @@ class BenchmarkDialog:
             self._fresh.props('dense data-testid="fresh"').tooltip(COMPARISON["fresh"].help)
         with html.div() as self._benchmark_row:
             self._against = ui.select(
-                {one.id: _named(one) for one in self._recent.values()},
+                {entry.id: _named(entry) for entry in self._recent.values()},
                 label="Existing benchmark" if self._recent else "Existing benchmark: none in this project yet",
                 value=against if against in self._recent else next(iter(self._recent), None),
                 on_change=self._changed,
@@ -129,7 +129,7 @@ class BenchmarkDialog:
 
     def _how_much(self) -> None:
         cores = len(machine.cores())
-        usual = range(1, cores + 1) if cores <= _MOST_CHIPS else [2**one for one in range(cores.bit_length())]
+        usual = range(1, cores + 1) if cores <= _MOST_CHIPS else [2**power for power in range(cores.bit_length())]
         self._cores = NumberChips("Core counts", "cores", usual, machine.usable_cores(), cores, self._changed)
         own = own_batch_size(self._model)
         self._batches = NumberChips("Batch sizes", "batches", _BATCH_SIZES, own, None, self._changed)
@@ -228,24 +228,24 @@ class BenchmarkDialog:
     async def _tell(self) -> None:
         """Say how long it takes, or what is wrong."""
         self._asked += 1
-        asked = self._asked
+        turn = self._asked
         try:
             form = self.form()
-            told = await asyncio.to_thread(
+            estimate = await asyncio.to_thread(
                 _predicted, form, self._side(form.version), self._side(form.compare_version)
             )
             error = ""
         except InferlabError as problem:
-            told, error = "", str(problem)
-        if asked == self._asked and not self._dialog.is_deleted:
-            self._foot.tell(told, error)
+            estimate, error = "", str(problem)
+        if turn == self._asked and not self._dialog.is_deleted:
+            self._foot.tell(estimate, error)
 
     def _side(self, version_id: str | None) -> Side:
         """What stands for a version while nothing is measured: its digest tells it from the others."""
-        found = next((version for version in self._versions if version.id == version_id), None)
-        if found is None:
+        chosen = next((version for version in self._versions if version.id == version_id), None)
+        if chosen is None:
             return Side(self._model)
-        return Side(replace(self._model, source=found.path, digest=found.digest), found.name)
+        return Side(replace(self._model, source=chosen.path, digest=chosen.digest), chosen.name)
 
 
 async def open_dialog(
@@ -270,21 +270,21 @@ async def open_dialog(
         waiting.dismiss()
     entries = await asyncio.to_thread(workspace.cards, project.id, _RECENT)
     recent = [entry for entry in entries if entry.kind == BENCHMARK and any(cell.runs for cell in entry.cells)]
-    if against is not None and all(one.id != against for one in recent):
+    if against is not None and all(entry.id != against for entry in recent):
         recent.append(await asyncio.to_thread(workspace.store.entry, against))
     versions = await asyncio.to_thread(workspace.versions.of_project, project.id)
-    asked = BenchmarkDialog(project.model, choices, recent, run, against, versions, version, project.input_shapes)
-    await asked.begin()
+    opened = BenchmarkDialog(project.model, choices, recent, run, against, versions, version, project.input_shapes)
+    await opened.begin()
 
 
 def _predicted(form: BenchmarkRequest, side: Side, rival: Side) -> str:
     """How much there is to measure, and about how long that takes."""
-    asked = benchmark_request(form, side, rival)
+    request = benchmark_request(form, side, rival)
     cores, batches = len(set(form.plan.num_cores)), len(set(form.plan.batch_sizes))
     cells = cores * batches
     noun = "comparison" if form.compare_engine else "combination"
     of = f" of {plural(cores, 'core count')} and {plural(batches, 'batch size')}" if cells > 1 else ""
-    takes = sum(one.expected_s for one in parts_of(asked))
+    takes = sum(part.expected_s for part in parts_of(request))
     return f"{plural(cells, noun)}{of}, about {duration(takes)}."
 
 

@@ -83,10 +83,10 @@ class BenchmarkCard:
 
     def _show_head(self) -> None:
         view = self.view.with_instructions(self._instruction_set)
-        shown = (view.id, view.title, view.facts, view.wrong, view.alive, view.entry is None)
-        if shown == self._head_shown:
+        head = (view.id, view.title, view.facts, view.wrong, view.alive, view.entry is None)
+        if head == self._head_shown:
             return
-        self._head_shown = shown
+        self._head_shown = head
         self._head.clear()
         with self._head:
             html.h2(view.title).classes("il-cut").props('data-testid="engines"')
@@ -109,10 +109,10 @@ class BenchmarkCard:
     def _show_job(self, position: int) -> None:
         """Say that it waits, runs, or why it ended before it was done; nothing where the job was done."""
         view, job = self.view, self.view.job
-        known = (job.id, job.status, job.failure, view.entry is None) if job else (None,)
-        shown = (*known, None if view.alive else view.measured)
-        if shown != self._job_shown:
-            self._job_shown, self._progress = shown, None
+        job_state = (job.id, job.status, job.failure, view.entry is None) if job else (None,)
+        state = (*job_state, None if view.alive else view.measured)
+        if state != self._job_shown:
+            self._job_shown, self._progress = state, None
             self._job.clear()
             with self._job:
                 if job is not None and job.alive:

@@ -155,7 +155,7 @@ class CardBody:
             return
         engine = arms[self._chosen.arm].engine
         there = [index for index, arm in enumerate(arms) if arm.machine == machine]
-        self._chosen.arm = next((one for one in there if arms[one].engine == engine), there[0])
+        self._chosen.arm = next((arm for arm in there if arms[arm].engine == engine), there[0])
         self._chosen.machine = machine
         _fill(self._tab_slot, self._tabs)
         await self.draw()
@@ -182,8 +182,8 @@ class CardBody:
             # Along what varies, at what is fixed.
             by_cores = chosen.view == "cores"
             fixed = 1 if by_cores else 0
-            shown = [one for one in arms[chosen.arm].cells if one.place[fixed] == chosen.place[fixed]]
-            _scaling(list(map(point, shown)), by_cores)
+            cells_there = [other for other in arms[chosen.arm].cells if other.place[fixed] == chosen.place[fixed]]
+            _scaling(list(map(point, cells_there)), by_cores)
             return
         cell, duel = self._cell, self._duel
         if cell is None or cell.numbers is None:
@@ -191,11 +191,11 @@ class CardBody:
             return
         if duel is not None:
             _speedup(duel, chosen.arm, arms[duel.other if chosen.arm == 0 else 0].label)
-        found = cell.numbers
-        values = (found.ms_per_item, found.ms_per_batch, found.items_per_second)
+        stats = cell.numbers
+        values = (stats.ms_per_item, stats.ms_per_batch, stats.items_per_second)
         show_stats(values, cell.cell.scenario, cell.wrong)
         html.div(
-            f"{plural(found.processes, 'process', 'processes')}, {plural(found.iterations, 'batch', 'batches')}"
+            f"{plural(stats.processes, 'process', 'processes')}, {plural(stats.iterations, 'batch', 'batches')}"
         ).classes("il-stat-detail")
 
     def _fill_alert(self) -> None:
@@ -210,9 +210,11 @@ class CardBody:
         """What must not be missed of the outputs; empty where they are right."""
         if self._chosen.view != "baseline":
             cells = self._card.cells
-            wrong = sum(one.wrong for one in cells)
-            told = f"{plural(wrong, 'cell')} of {len(cells)} computed wrong outputs: their speed is meaningless."
-            return told if wrong else "", "wrong"
+            wrong = sum(other.wrong for other in cells)
+            sentence = (
+                f"{plural(wrong, 'cell')} of {len(cells)} computed wrong outputs: their speed is meaningless."
+            )
+            return sentence if wrong else "", "wrong"
         cell, duel = self._cell, self._duel
         if cell is not None and cell.numbers is not None and cell.output_check is not None and cell.wrong:
             return f"{_WORTHLESS} {_sentence(output_error(cell.output_check))}", "wrong"
@@ -232,10 +234,10 @@ class CardBody:
             return
         duel, cell = self._duel, self._cell
         lines = list(duel.notes) if duel else []
-        for told in cell.findings if cell and cell.numbers else ():
+        for warning in cell.findings if cell and cell.numbers else ():
             # Wrong outputs have a banner; the notes of a comparison say the rest with the name of its side.
-            line = finding(told)
-            if told.code != "output-mismatch" and not any(note.endswith(line) for note in lines):
+            line = finding(warning)
+            if warning.code != "output-mismatch" and not any(note.endswith(line) for note in lines):
                 lines.append(line)
         shell.findings(list(dict.fromkeys(map(_sentence, lines))))
 
@@ -278,7 +280,12 @@ class CardBody:
         card = self._card
         places = ((duel.num_cores, duel.batch_size) for duel in card.duels)
         return next(
-            (told for place, told in zip(places, card.results, strict=False) if place == self._chosen.place), None
+            (
+                comparison
+                for place, comparison in zip(places, card.results, strict=False)
+                if place == self._chosen.place
+            ),
+            None,
         )
 
     async def _show_ratios(self) -> None:
@@ -318,13 +325,13 @@ def show_stats(
         shell.stat(label, text, _interval(value), name).classes("il-struck" if struck else "")
 
 
-def cached_stats(one: CellEntry) -> tuple[Estimate, Estimate, Estimate] | None:
+def cached_stats(entry: CellEntry) -> tuple[Estimate, Estimate, Estimate] | None:
     """Time per item and per batch and items per second as the store has them cached; None where it has not."""
-    if one.median_ms is None or not one.items_per_sec:
+    if entry.median_ms is None or not entry.items_per_sec:
         return None
-    batch = Estimate(one.median_ms, one.median_ms_low, one.median_ms_high, LEVEL, "student")
-    rate = Estimate(one.items_per_sec, one.items_per_sec_low, one.items_per_sec_high, LEVEL, "student")
-    return ms_per_item(one.cell, batch, rate), batch, rate
+    batch = Estimate(entry.median_ms, entry.median_ms_low, entry.median_ms_high, LEVEL, "student")
+    rate = Estimate(entry.items_per_sec, entry.items_per_sec_low, entry.items_per_sec_high, LEVEL, "student")
+    return ms_per_item(entry.cell, batch, rate), batch, rate
 
 
 def _speedup(duel: Duel, arm: int, other: str) -> None:
@@ -344,11 +351,11 @@ def _speedup(duel: Duel, arm: int, other: str) -> None:
 def _scaling(points: Sequence[Point], by_cores: bool) -> None:
     """The best and the worst of some cells along core counts, or along batch sizes."""
     what, name = ("core count", "num_cores") if by_cores else ("batch size", "batch_size")
-    found = best_and_worst(points)
-    if found is None:
+    extremes = best_and_worst(points)
+    if extremes is None:
         html.div("No cell has a valid result.").classes("il-muted")
         return
-    best, worst = found
+    best, worst = extremes
     low, high = best.ends("ms_per_item") or (None, None)
     took = Estimate(best.ms_per_item or 0.0, low, high, LEVEL, "student")
     shell.stat(f"Best {what}", str(getattr(best, name))).props('data-testid="best"')
@@ -357,11 +364,11 @@ def _scaling(points: Sequence[Point], by_cores: bool) -> None:
     shell.stat(f"Worst {what}", str(getattr(worst, name)), detail).props('data-testid="worst"')
 
 
-def _interval(found: Estimate, unit: str = "") -> str:
+def _interval(estimate: Estimate, unit: str = "") -> str:
     """Both ends of an interval, with what it was made for."""
-    if found.ends is None or not useful(found.ends):
-        return between(found.ends)
-    return f"{between(found.ends)}{unit} ({level_percent(found.level)} %)"
+    if estimate.ends is None or not useful(estimate.ends):
+        return between(estimate.ends)
+    return f"{between(estimate.ends)}{unit} ({level_percent(estimate.level)} %)"
 
 
 def _sentence(text: str) -> str:

@@ -126,11 +126,11 @@ class CardView:
             return done, planned
         # The store has only those that were measured, and two cells of each.
         try:
-            asked = requests.from_content(self.job.kind, self.job.content)
+            request = requests.from_content(self.job.kind, self.job.content)
         except InferlabError:
             return done // 2, planned // 2
-        assert isinstance(asked, ComparisonRequest)
-        return done // 2, len(asked.a.num_cores) * len(asked.a.batch_sizes)
+        assert isinstance(request, ComparisonRequest)
+        return done // 2, len(request.a.num_cores) * len(request.a.batch_sizes)
 
     def with_instructions(self, instruction_set: str) -> CardView:
         """The same with the instruction set of the machine that measured, which is known once it is opened."""
@@ -151,17 +151,17 @@ def read_cards(workspace: Workspace, project_id: str, limit: int) -> CardList:
     """The newest cards of a project: all jobs on their way, and so many entries."""
     store = workspace.store
     entries = workspace.cards(project_id, limit + 1)
-    shown = entries[:limit]
-    known = {one.id for one in shown}
-    jobs = [one for one in store.jobs.of_project(project_id) if one.kind in _KINDS]
+    newest = entries[:limit]
+    ids = {entry.id for entry in newest}
+    jobs = [job for job in store.jobs.of_project(project_id) if job.kind in _KINDS]
     by_entry = {
-        **store.jobs.of_entries([one.id for one in shown]),
-        **{one.entry_id: one for one in jobs if one.entry_id in known},
+        **store.jobs.of_entries([entry.id for entry in newest]),
+        **{job.entry_id: job for job in jobs if job.entry_id in ids},
     }
     names = _Names.of(workspace, project_id)
-    cards = [_of_entry(workspace, one, by_entry.get(one.id), names) for one in shown]
+    cards = [_of_entry(workspace, entry, by_entry.get(entry.id), names) for entry in newest]
     for job in jobs:
-        if job.entry_id in known:
+        if job.entry_id in ids:
             continue
         old = _entry(workspace, job.entry_id)
         if old is not None:
@@ -183,12 +183,12 @@ class _Names:
 
     @classmethod
     def of(cls, workspace: Workspace, project_id: str) -> _Names:
-        found = [
+        made_versions = [
             (entry.brief["optimized"], entry.brief["name"]) for entry in workspace.versions.entries(project_id)
         ]
         return cls(
-            {made["digest"]: name for made, name in found},
-            {made["path"]: name for made, name in found},
+            {facts["digest"]: name for facts, name in made_versions},
+            {facts["path"]: name for facts, name in made_versions},
             workspace.store.projects.get(project_id).model.source,
         )
 
@@ -270,28 +270,28 @@ def _engines(entry: Entry) -> str:
 
 def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
     try:
-        asked = requests.from_content(job.kind, job.content)
+        request = requests.from_content(job.kind, job.content)
     except InferlabError:
         return CardView(job.id, job.created_at, job.kind.capitalize(), {}, None, job)
-    if isinstance(asked, ComparisonRequest):
-        name = f"{title(asked.labels[1])} vs {title(asked.labels[0])}"
-        facts = _planned(asked.b) | {"Engine": _only_engine([*asked.a.engines, *asked.b.engines])}
+    if isinstance(request, ComparisonRequest):
+        name = f"{title(request.labels[1])} vs {title(request.labels[0])}"
+        facts = _planned(request.b) | {"Engine": _only_engine([*request.a.engines, *request.b.engines])}
         return CardView(job.id, job.created_at, name, facts, None, job)
-    generating = [plan for plan in plans_of(asked) if isinstance(plan, GenerationPlan)]
+    generating = [plan for plan in plans_of(request) if isinstance(plan, GenerationPlan)]
     if generating:
         plan = generating[0]
         values = {"prompt_tokens": plan.prompt_tokens, "new_tokens": plan.new_tokens, "depth": plan.depths}
         values |= {"batch_size": plan.batch_sizes, "num_cores": plan.num_cores}  # type: ignore[dict-item]
-        engines = dict.fromkeys(engine for one in generating for engine in one.engines)
+        engines = dict.fromkeys(engine for each in generating for engine in each.engines)
         name = " vs ".join(map(title, engines))
         name = f"{DOCUMENTS[job.kind]}: {name}" if job.kind in MADE_OF_GENERATIONS else name
         return CardView(job.id, job.created_at, name, _generation_facts(values), None, job)
-    assert isinstance(asked, BenchmarkRequest)
-    other = _entry(workspace, asked.against)
+    assert isinstance(request, BenchmarkRequest)
+    other = _entry(workspace, request.against)
     against = f" vs {reference_to(other)}" if other else ""
-    facts = _planned(asked.plan) | {"Version": names.by_path.get(asked.plan.model, "")}
+    facts = _planned(request.plan) | {"Version": names.by_path.get(request.plan.model, "")}
     return CardView(
-        job.id, job.created_at, " vs ".join(map(title, asked.plan.engines)) + against, facts, None, job
+        job.id, job.created_at, " vs ".join(map(title, request.plan.engines)) + against, facts, None, job
     )
 
 
@@ -312,15 +312,15 @@ def _only_engine(engines: Sequence[str]) -> str:
 
 
 def _numbers(values: Iterable[int | None], unset: str = "") -> str:
-    found = set(values)
-    words = [unset] if None in found else []
-    return ", ".join([*words, *map(str, sorted(one for one in found if one is not None))])
+    distinct = set(values)
+    words = [unset] if None in distinct else []
+    return ", ".join([*words, *map(str, sorted(value for value in distinct if value is not None))])
 
 
 def _scenarios(names: Sequence[str]) -> str:
     """The scenarios, where they are not the usual one."""
-    found = list(dict.fromkeys(names))
-    return "" if found == ["sync"] else ", ".join(found)
+    scenarios = list(dict.fromkeys(names))
+    return "" if scenarios == ["sync"] else ", ".join(scenarios)
 
 
 class CardCache:
@@ -349,43 +349,43 @@ class CardCache:
 
         def draw() -> Figure:
             # All arms, the chosen one first: it is the one in colour.
-            order = [card.arms[arm], *(one for index, one in enumerate(card.arms) if index != arm)]
-            lines = [(one.label, [point(cell) for cell in one.cells]) for one in order]
+            order = [card.arms[arm], *(other for index, other in enumerate(card.arms) if index != arm)]
+            lines = [(side.label, [point(cell) for cell in side.cells]) for side in order]
             return charts.core_scaling(lines, place[1]) if by_cores else charts.batch_scaling(lines, place[0])
 
         return await self._off_loop(lambda: _drawn(draw))
 
-    async def ratios(self, told: Comparison) -> Drawing | None:
+    async def ratios(self, comparison: Comparison) -> Drawing | None:
         """The ratio of every pair of a comparison."""
-        return await self._off_loop(lambda: _drawn(lambda: pairs.ratios(pairs.of_comparison(told))))
+        return await self._off_loop(lambda: _drawn(lambda: pairs.ratios(pairs.of_comparison(comparison))))
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def _open(self, entry_id: str, mark: tuple[object, ...]) -> Card:
         key = (entry_id, mark)
-        known = self._opened.pop(key, None)
-        if known is None:
+        opened = self._opened.pop(key, None)
+        if opened is None:
             card = open_card(self._workspace.store, entry_id)
-            known = card, _samples(card)
-        self._opened[key] = known
+            opened = card, _samples(card)
+        self._opened[key] = opened
         while len(self._opened) > 1 and sum(samples for _, samples in self._opened.values()) > _MOST_SAMPLES:
             self._opened.popitem(last=False)
-        return known[0]
+        return opened[0]
 
 
-def point(shown: CardCell) -> Point:
+def point(cell: CardCell) -> Point:
     """A cell as charts take it."""
-    row = {name: getattr(shown.cell, name) for name in _OF_CELL}
-    numbers = shown.numbers
+    row = {name: getattr(cell.cell, name) for name in _OF_CELL}
+    numbers = cell.numbers
     for name, number in (
         ("median_ms", numbers.ms_per_batch if numbers else None),
         ("items_per_sec", numbers.items_per_second if numbers else None),
     ):
         ends = (number.value, number.low, number.high) if number else (None, None, None)
         row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-    check = shown.output_check.status if shown.output_check else ""
-    return from_row({**row, "model": "", "status": shown.status, "output_check": check})
+    check = cell.output_check.status if cell.output_check else ""
+    return from_row({**row, "model": "", "status": cell.status, "output_check": check})
 
 
 def _samples(card: Card) -> int:
@@ -397,12 +397,12 @@ def _iterations(card: Card, arm: int, place: Place) -> Drawing | None:
     rival, own = 1 if arm == 0 else 0, card.arms[arm].outcome(*place)
     if own is None or not own.runs:
         return None
-    shown = [
+    outcomes = [
         (card.arms[index].label, outcome)
         for index in (arm, rival)
         if index < len(card.arms) and (outcome := card.arms[index].outcome(*place)) is not None
     ]
-    return _drawn(lambda: charts.iterations(shown), _TALL if len(shown) > 1 else charts.HEIGHT)
+    return _drawn(lambda: charts.iterations(outcomes), _TALL if len(outcomes) > 1 else charts.HEIGHT)
 
 
 def _drawn(make: Callable[[], Figure], height: int | None = None) -> Drawing | None:

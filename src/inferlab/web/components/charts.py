@@ -35,7 +35,7 @@ class Drawn:
 
 def drawn(figure: Figure) -> Drawn:
     """A figure with as large an area between its axes, and no title."""
-    said = figure.layout.meta
+    meta = figure.layout.meta
     content = figure.to_plotly_json()
     if not any(_has_values(trace) for trace in content["data"]):
         raise BadInput("There is nothing to draw: nothing of this was measured.")
@@ -43,15 +43,15 @@ def drawn(figure: Figure) -> Drawn:
     before, around = layout["margin"], frame.compact_margin(figure)
     height = layout["height"] - before["t"] - before["b"] + around["t"] + around["b"]
     content["layout"] = {**layout, "title": None, "height": height, "margin": {**before, **around}}
-    return Drawn(json.dumps({**content, "config": _CONFIG}), height, said["title"], tuple(said["subtitle"]))
+    return Drawn(json.dumps({**content, "config": _CONFIG}), height, meta["title"], tuple(meta["subtitle"]))
 
 
 def _has_values(trace: Mapping[str, Any]) -> bool:
     """Whether a trace has a point that would be seen."""
     for name in ("y", "x", "r", "values"):
-        found = trace.get(name)
-        if isinstance(found, list | tuple):
-            return any(value is not None and value == value for value in found)
+        values = trace.get(name)
+        if isinstance(values, list | tuple):
+            return any(value is not None and value == value for value in values)
     return True
 
 
@@ -67,10 +67,10 @@ class FigureElement(Element, component="figure.js"):
         self._props["data-testid"] = name
         self._update_method = "update"
 
-    def draw(self, found: Drawn) -> None:
+    def draw(self, drawing: Drawn) -> None:
         """Show this figure."""
-        self._props["figure"] = found.text
-        self.style(f"height: {found.height}px")
+        self._props["figure"] = drawing.text
+        self.style(f"height: {drawing.height}px")
         self.update()
 
 
@@ -82,9 +82,9 @@ def prepare() -> None:
 class Chart:
     """The place of a figure, with its notes below; what cannot be drawn says why instead."""
 
-    def __init__(self, name: str, known: Collection[str] = ()) -> None:
+    def __init__(self, name: str, facts: Collection[str] = ()) -> None:
         #: Notes that need not be said, for the page says them.
-        self._known = known
+        self._known = facts
         self._name, self._turn = name, 0
         self._plot: FigureElement | None = None
         with html.div().classes("il-figure"):
@@ -96,22 +96,22 @@ class Chart:
         self._turn += 1
         turn = self._turn
         try:
-            found = await asyncio.to_thread(lambda: drawn(make()))
+            drawing = await asyncio.to_thread(lambda: drawn(make()))
         except BadInput as error:
             self._slot.clear()
             self._plot = None
             self._notes.set_text(str(error))
             return ""
         if turn == self._turn:
-            self._draw(found)
-            self._notes.set_text(" · ".join(note for note in found.notes if note not in self._known))
-        return found.title
+            self._draw(drawing)
+            self._notes.set_text(" · ".join(note for note in drawing.notes if note not in self._known))
+        return drawing.title
 
-    def _draw(self, found: Drawn) -> None:
+    def _draw(self, drawing: Drawn) -> None:
         if self._plot is None:
             with self._slot:
                 self._plot = FigureElement(self._name)
-        self._plot.draw(found)
+        self._plot.draw(drawing)
 
 
 class ChosenChart:
@@ -122,7 +122,7 @@ class ChosenChart:
         name: str,
         choices: Mapping[str, Mapping[str, str]],
         draw: Callable[..., Figure],
-        known: Collection[str] = (),
+        facts: Collection[str] = (),
     ) -> None:
         #: Takes what is chosen, in the order of the selectors.
         self._draw = draw
@@ -134,7 +134,7 @@ class ChosenChart:
                     select = ui.select(dict(options), label=label, value=next(iter(options)))
                     select.props(f'data-testid="{name}-{slug}"').on_value_change(self.refresh)
                     self._selects.append(select)
-            self._chart = Chart(f"{name}-chart", known)
+            self._chart = Chart(f"{name}-chart", facts)
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -153,9 +153,9 @@ _Found = TypeVar("_Found")
 _AT_ONCE_S = 0.15
 
 
-async def loaded(read: Callable[_Given, _Found], *given: _Given.args, **named: _Given.kwargs) -> _Found:
+async def loaded(read: Callable[_Given, _Found], *arguments: _Given.args, **named: _Given.kwargs) -> _Found:
     """What `read` returns, from a thread; a page that waits longer for it is sent with a sign that it does."""
-    task = asyncio.create_task(asyncio.to_thread(read, *given, **named))
+    task = asyncio.create_task(asyncio.to_thread(read, *arguments, **named))
     done, _ = await asyncio.wait([task], timeout=_AT_ONCE_S)
     if not done:
         prepare()

@@ -93,9 +93,9 @@ class Foot:
         """Let the button be pressed only while the value of a field fits."""
         self._go.bind_enabled_from(field, "value", backward=fits)
 
-    def tell(self, told: str, error: str) -> None:
+    def tell(self, estimate: str, error: str) -> None:
         """Say what the form would do; with an error it cannot be sent."""
-        self._estimate.set_text(told)
+        self._estimate.set_text(estimate)
         self._error.set_text(on_pages(error))
         self._go.set_enabled(not error)
 

@@ -129,13 +129,13 @@ def _reason(engine: EngineInfo) -> None:
 
 def _installing(jobs: Sequence[QueuedJob]) -> dict[str, QueuedJob]:
     """The installations on their way, by engine."""
-    found = {}
+    jobs_by_engine = {}
     for job in jobs:
         if job.kind == "install":
             try:
-                asked = requests.from_content(job.kind, job.content)
+                request = requests.from_content(job.kind, job.content)
             except InferlabError:
                 continue
-            assert isinstance(asked, InstallRequest)
-            found[asked.engine] = job
-    return found
+            assert isinstance(request, InstallRequest)
+            jobs_by_engine[request.engine] = job
+    return jobs_by_engine

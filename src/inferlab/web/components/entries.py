@@ -108,11 +108,11 @@ class EntryActions:
         await asyncio.to_thread(self._workspace.remove, entry.id)
         await self._show(partial(self._removed, entry))
 
-    async def _show(self, shown: Callable[[], Awaitable[None] | None]) -> None:
+    async def _show(self, show_page: Callable[[], Awaitable[None] | None]) -> None:
         """Let all pages see what was changed, this one at once."""
         await self._desk.watch.refresh()
         with self._client:
-            waiting = shown()
+            waiting = show_page()
             if waiting is not None:
                 await waiting
 
@@ -170,6 +170,6 @@ async def offer_undo(desk: Desk, entry_id: str, section: str, name: str) -> None
 
 def no_profile(part: str, entry_id: str) -> None:
     """Say that an address names no profile of its project."""
-    told = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
+    sentence = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
     with html.div().props('data-testid="no-profile"'):
-        shell.empty("No such profile", told)
+        shell.empty("No such profile", sentence)

@@ -39,10 +39,10 @@ class OptionFields:
         command: str,
         laid_out: Sequence[str],
         changed: Callable[[], Awaitable[None] | None],
-        known: Mapping[str, Option] = PLAN,
+        declarations: Mapping[str, Option] = PLAN,
     ) -> None:
-        options = of_command(known, command).items()
-        self._options = {name: one for name, one in options if one.remote and name not in laid_out}
+        options = of_command(declarations, command).items()
+        self._options = {name: option for name, option in options if option.remote and name not in laid_out}
         self._fields: dict[str, Any] = {}
         with ui.expansion("More options").classes("il-more-options").props('dense data-testid="more-options"'):
             for name, option in self._options.items():
@@ -66,16 +66,16 @@ class OptionFields:
 
     def values(self) -> dict[str, Any]:
         """What was filled in, by keyword; refuses what cannot be read."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, field in self._fields.items():
             option, value = self._options[name], field.value
             try:
-                found[name] = option.read(value.strip()) if isinstance(value, str) and value.strip() else value
+                values[name] = option.read(value.strip()) if isinstance(value, str) and value.strip() else value
             except ValueError as error:
                 raise BadInput(f"{option.title}: {error}") from None
-            if found[name] in (None, ""):
-                found[name] = option.default
-        return found
+            if values[name] in (None, ""):
+                values[name] = option.default
+        return values
 
 
 def help_icon(text: str) -> None:
@@ -93,11 +93,11 @@ def shapes_field(
 ) -> ui.input:
     """A field for the shapes of a model's inputs, which says what they are where it is left empty."""
     usual = usual_shapes(model)
-    told = f"Empty: guessed, such as {usual}" if usual else "Needed: the model does not say enough to guess them"
+    hint = f"Empty: guessed, such as {usual}" if usual else "Needed: the model does not say enough to guess them"
     field = ui.input("Input shapes (optional)" if usual else "Input shapes", value=value, on_change=changed)
     field.props('stack-label debounce=300 data-testid="input-shapes"').classes("il-with-hint")
     # Names of inputs are foreign text, which may have quotes in it.
-    field.props["hint"] = told
+    field.props["hint"] = hint
     field.props["placeholder"] = usual or "[1,3,224,224] or name=[1,128],other=[1,128]"
     return field
 
@@ -140,8 +140,8 @@ class ReasonSelect(ui.select):
 
     def _update_options(self) -> None:
         super()._update_options()
-        shown: list[dict[str, Any]] = self._props["options"]
-        for option, key in zip(shown, self.options, strict=True):
+        items: list[dict[str, Any]] = self._props["options"]
+        for option, key in zip(items, self.options, strict=True):
             reason = self._refused.get(key, "")
             caption = reason or self._captions.get(key, "")
             option |= {"name": key or "original", "caption": caption, "disable": bool(reason)}
@@ -168,9 +168,9 @@ def _titles(choices: Sequence[EngineChoice]) -> dict[str, str]:
     return {choice.name: choice.title for choice in choices}
 
 
-def _chosen(choices: Sequence[EngineChoice], wanted: str | None) -> str | None:
+def _chosen(choices: Sequence[EngineChoice], preferred: str | None) -> str | None:
     possible = [choice.name for choice in choices if not choice.reason]
-    return wanted if wanted in possible else next(iter(possible), None)
+    return preferred if preferred in possible else next(iter(possible), None)
 
 
 class VersionSelect(ReasonSelect):

@@ -45,18 +45,18 @@ _LONGEST_FAILURE = 400
 def described(job: QueuedJob) -> str:
     """What a job is about."""
     try:
-        asked = requests.from_content(job.kind, job.content)
+        request = requests.from_content(job.kind, job.content)
     except InferlabError:
         return _KINDS[job.kind]
-    if isinstance(asked, InstallRequest):
-        return f"{_KINDS[job.kind]} of {title(asked.engine)}"
-    if isinstance(asked, OptimizationRequest):
-        return f"{_KINDS[job.kind]} “{asked.asked.name}”"
-    if isinstance(asked, ProfileRequest) and not asked.wanted.performance:
-        return f"Loss profile “{asked.wanted.loss_name}”"
-    engines = dict.fromkeys(title(engine) for plan in plans_of(asked) for engine in plan.engines)
-    if isinstance(asked, ProfileRequest):
-        return f"Profile “{asked.wanted.performance_name}” on {' and '.join(engines)}"
+    if isinstance(request, InstallRequest):
+        return f"{_KINDS[job.kind]} of {title(request.engine)}"
+    if isinstance(request, OptimizationRequest):
+        return f"{_KINDS[job.kind]} “{request.asked.name}”"
+    if isinstance(request, ProfileRequest) and not request.wanted.performance:
+        return f"Loss profile “{request.wanted.loss_name}”"
+    engines = dict.fromkeys(title(engine) for plan in plans_of(request) for engine in plan.engines)
+    if isinstance(request, ProfileRequest):
+        return f"Profile “{request.wanted.performance_name}” on {' and '.join(engines)}"
     return f"{_KINDS[job.kind]} on {' and '.join(engines)}"
 
 
@@ -154,8 +154,8 @@ class JobProgress:
         self._stage.set_text("Waiting" if waits else job.stage or NAMES[job.kind])
         share = "" if job.fraction is None or self._ring else f"{job.fraction:.0%}"
         rest = ", ".join(filter(None, (share, time_left(job.left_s))))
-        told = "ends, and saves what is measured" if job.cancel else _before(position) if waits else rest
-        self._left.set_text(told)
+        state = "ends, and saves what is measured" if job.cancel else _before(position) if waits else rest
+        self._left.set_text(state)
         if self._cancel is not None:
             self._cancel.set_enabled(not job.cancel)
 
@@ -180,9 +180,9 @@ class JobPanel:
 
         Where only a part of the queue is shown, `positions` says how many jobs go before each.
         """
-        before = dict(positions or {one.id: place for place, one in enumerate(alive)})
+        before = dict(positions or {job.id: place for place, job in enumerate(alive)})
         self._box.set_visibility(bool(alive or ended))
-        key = ([(one.id, one.status) for one in (*alive, *ended)], dict(projects))
+        key = ([(job.id, job.status) for job in (*alive, *ended)], dict(projects))
         if key != self._key:
             self._key, self._progress = key, {}
             self._box.clear()
@@ -229,7 +229,7 @@ class ProjectWork:
     @property
     def making(self) -> set[str | None]:
         """What is still being made, and grows from part to part."""
-        return {one.entry_id for one in self.alive}
+        return {job.entry_id for job in self.alive}
 
 
 class ProjectJobs:
@@ -242,13 +242,13 @@ class ProjectJobs:
         self,
         desk: Desk,
         read: Callable[[], ProjectWork],
-        shown: Callable[[ProjectWork], bool],
-        known: Collection[str],
+        on_work: Callable[[ProjectWork], bool],
+        known_ids: Collection[str],
         base: str,
         news: str,
     ) -> None:
-        self._read, self._shown, self._base, self._news_text = read, shown, base, news
-        self._known = set(known) - {job.entry_id for job in desk.watch.snapshot.jobs}
+        self._read, self._shown, self._base, self._news_text = read, on_work, base, news
+        self._known = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
         with html.div().classes("il-profile-jobs"):
             self._panel = JobPanel(desk, self.refresh)
         self._news = html.div().classes("il-news")
@@ -271,24 +271,28 @@ class ProjectJobs:
 
 
 def version_jobs(
-    desk: Desk, project_id: str, base: str, known: Sequence[Version], shown: Callable[[Sequence[Version]], None]
+    desk: Desk,
+    project_id: str,
+    base: str,
+    versions_before: Sequence[Version],
+    on_versions: Callable[[Sequence[Version]], None],
 ) -> ProjectJobs:
     """The jobs that make versions of a project; `shown` is given the versions whenever they may have changed."""
     workspace = desk.workspace
 
     def read() -> ProjectWork:
-        found = workspace.store.jobs.of_project(project_id)
+        jobs_there = workspace.store.jobs.of_project(project_id)
         # Without its entry, a job that has ended is one whose version was removed.
-        jobs = [one for one in found if one.kind == "optimization" and (one.alive or one.entry_id is None)]
+        jobs = [job for job in jobs_there if job.kind == "optimization" and (job.alive or job.entry_id is None)]
         versions = workspace.versions.of_project(project_id)
         return _work(desk, jobs, {version.id: version.name for version in versions}, versions)
 
     def show(work: ProjectWork) -> bool:
-        shown(work.entries)
+        on_versions(work.entries)
         return True
 
     news = "The version “{}” is made and measured. Open it."
-    return ProjectJobs(desk, read, show, [one.id for one in known], base, news)
+    return ProjectJobs(desk, read, show, [version.id for version in versions_before], base, news)
 
 
 def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None = None) -> ProjectJobs:
@@ -298,20 +302,20 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
     was_made = False
 
     def read() -> ProjectWork:
-        jobs = [one for one in workspace.store.jobs.of_project(project_id) if one.kind == "profile"]
+        jobs = [job for job in workspace.store.jobs.of_project(project_id) if job.kind == "profile"]
         profiles = workspace.profiles(project_id)
         # Those whose entry lacks something are told of where it is missed.
-        known = {job.id for job in jobs}
-        for one in workspace.store.jobs.of_entries([profile.id for profile in profiles]).values():
-            own = entry is not None and one.entry_id == entry.id
-            if one.id not in known and (one.status == "failed" or (own and one.status != "done")):
-                jobs.append(one)
+        job_ids = {job.id for job in jobs}
+        for job in workspace.store.jobs.of_entries([profile.id for profile in profiles]).values():
+            own = entry is not None and job.entry_id == entry.id
+            if job.id not in job_ids and (job.status == "failed" or (own and job.status != "done")):
+                jobs.append(job)
         briefs = {profile.id: profile.brief for profile in profiles}
-        shown = [job for job in jobs if job.alive or _concerns(job, briefs.get(job.entry_id or "", {}), part)]
-        made = {
+        concerned = [job for job in jobs if job.alive or _concerns(job, briefs.get(job.entry_id or "", {}), part)]
+        names = {
             profile.id: profile.brief[part]["name"] for profile in profiles if _is_measured(profile.brief, part)
         }
-        return _work(desk, shown, made, profiles)
+        return _work(desk, concerned, names, profiles)
 
     def show(work: ProjectWork) -> bool:
         nonlocal was_made
@@ -327,24 +331,24 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
             return False
         return True
 
-    known = [profile.id for profile in opened.profiles]
-    return ProjectJobs(desk, read, show, known, section, "The profile “{}” is measured. Open it.")
+    profile_ids = [profile.id for profile in opened.profiles]
+    return ProjectJobs(desk, read, show, profile_ids, section, "The profile “{}” is measured. Open it.")
 
 
-def _work(desk: Desk, jobs: list[QueuedJob], made: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
+def _work(desk: Desk, jobs: list[QueuedJob], names: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
     jobs.sort(key=lambda job: (job.status != "running", job.queued_at))
     alive = tuple(job for job in jobs if job.alive)
-    positions = {one.id: desk.workspace.position(one) for one in alive}
-    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), positions, made, tuple(entries))
+    positions = {job.id: desk.workspace.position(job) for job in alive}
+    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), positions, names, tuple(entries))
 
 
 def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
     """Whether what became of a job belongs to this part: it was asked for, and is not there or not whole."""
     try:
-        asked = requests.from_content(job.kind, job.content)
+        request = requests.from_content(job.kind, job.content)
     except InferlabError:
         return True
-    if isinstance(asked, ProfileRequest) and not getattr(asked.wanted, part):
+    if isinstance(request, ProfileRequest) and not getattr(request.wanted, part):
         return False
     # What keeps a whole part from being made is a problem of the profile; others are of its times.
     of_a_part = job.status == "failed" and job.failure in (brief.get("problems") or ())
@@ -353,5 +357,5 @@ def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
 
 def _is_measured(brief: Mapping[str, Any], part: str) -> bool:
     """Whether a part of a profile was measured."""
-    found = brief.get(part) or {}
-    return bool(found) and found.get("method") != "approximated"
+    measured = brief.get(part) or {}
+    return bool(measured) and measured.get("method") != "approximated"

@@ -123,8 +123,8 @@ class ModelPicker:
         self._show_working(job)
         problem = ""
         try:
-            found = await self._desk.analyse(source, job.listen)
-            generative = await asyncio.to_thread(self._desk.workspace.generative, found)
+            model = await self._desk.analyse(source, job.listen)
+            generative = await asyncio.to_thread(self._desk.workspace.generative, model)
         except _GivenUp:
             return
         except Exception as error:
@@ -138,8 +138,8 @@ class ModelPicker:
             if problem:
                 shell.banner("warn", problem).props('data-testid="model-problem"')
                 return
-            self.model, self.generative = found, generative
-            _show_model(found, generative)
+            self.model, self.generative = model, generative
+            _show_model(model, generative)
         self._changed()
 
     def _begin(self) -> None:
@@ -184,14 +184,14 @@ class ModelPicker:
             self._begin()
 
         with self._result, html.div().classes("il-working").props('data-testid="analysing"'):
-            self._words = ui.label(f"Analysing {_shown(job.source)}").classes("il-grow il-cut")
+            self._words = ui.label(f"Analysing {_short_source(job.source)}").classes("il-grow il-cut")
             ui.button("Cancel", on_click=stop).props('flat dense data-testid="cancel-analysis"')
             self._bar = shell.Progress()
 
     def _show_progress(self, job: _Analysis, event: Event) -> None:
         if job is self._analysis:
             whole = event.fraction == 1.0
-            self._words.set_text(f"Analysing {_shown(job.source)}" if whole else prose(event))
+            self._words.set_text(f"Analysing {_short_source(job.source)}" if whole else prose(event))
             self._bar.set(None if whole else event.fraction)
 
 
@@ -203,7 +203,7 @@ def _show_model(model: Model, generative: GenerativeModel | None) -> None:
         shell.facts(model_facts.facts(model, generative))
 
 
-def _shown(source: str) -> str:
+def _short_source(source: str) -> str:
     """A source as the user knows it: uploads by their file."""
     return "the uploaded file" if source.startswith("upload:") else source
 

@@ -93,32 +93,32 @@ class UploadZone:
             self._sources.give_up(upload_id)
 
     async def _heard(self, event: GenericEventArguments) -> None:
-        told: dict[str, Any] = event.args
-        state = told["state"]
+        state_of_upload: dict[str, Any] = event.args
+        state = state_of_upload["state"]
         if state == "sending":
-            self._show(told)
+            self._show(state_of_upload)
         elif state == "begun":
             self.give_up()
-            self._upload_id = str(told["id"])
+            self._upload_id = str(state_of_upload["id"])
         elif state == "failed":
             self._sending.set_visibility(False)
             self.give_up()
             self._problem.clear()
-            if told["problem"]:
+            if state_of_upload["problem"]:
                 with self._problem:
-                    shell.banner("warn", told["problem"]).props('data-testid="upload-problem"')
+                    shell.banner("warn", state_of_upload["problem"]).props('data-testid="upload-problem"')
         else:
             self._sending.set_visibility(False)
             await self._ready(f"upload:{self._upload_id}")
 
-    def _show(self, told: dict[str, Any]) -> None:
-        done, total = float(told["done"]), float(told["total"])
+    def _show(self, upload: dict[str, Any]) -> None:
+        done, total = float(upload["done"]), float(upload["total"])
         if not done:
             self._begun()
             self._problem.clear()
         self._sending.set_visibility(True)
         self._bar.set(done / total if total else None)
-        self._words.set_text(f"Uploading {', '.join(map(str, told['names']))}: {size(done)} of {size(total)}")
+        self._words.set_text(f"Uploading {', '.join(map(str, upload['names']))}: {size(done)} of {size(total)}")
 
 
 HINT = "An .npz file with your inputs by name, and labels if there are any."
@@ -192,19 +192,19 @@ class DataField:
                 item.props["data-testid"] = f"data-{name}"
 
     def _heard(self, event: GenericEventArguments) -> object:
-        told: dict[str, Any] = event.args
-        self._sending.set_visibility(told["state"] in ("sending", "begun"))
-        if told["state"] == "sending":
+        upload: dict[str, Any] = event.args
+        self._sending.set_visibility(upload["state"] in ("sending", "begun"))
+        if upload["state"] == "sending":
             self._problem.set_text("")
-            self._bar.set(float(told["done"]) / float(told["total"]) if told["total"] else None)
-        elif told["state"] == "failed":
-            if told["id"]:
-                self._sources.give_up(str(told["id"]))
-            self._problem.set_text(str(told["problem"]))
-        elif told["state"] == "sent":
+            self._bar.set(float(upload["done"]) / float(upload["total"]) if upload["total"] else None)
+        elif upload["state"] == "failed":
+            if upload["id"]:
+                self._sources.give_up(str(upload["id"]))
+            self._problem.set_text(str(upload["problem"]))
+        elif upload["state"] == "sent":
             # Its files are one upload each: the next one begins again.
             ui.run_javascript(f"inferlabUpload.stop('{self._channel}')")
-            return self._received(str(told["id"]), str(told["names"][0]))
+            return self._received(str(upload["id"]), str(upload["names"][0]))
         return None
 
     def _received(self, upload_id: str, name: str) -> object:
@@ -237,7 +237,7 @@ class PathBrowser:
     async def open(self, path: str) -> None:
         """Show what is in a folder."""
         try:
-            found = await asyncio.to_thread(self._sources.listing, path)
+            listing = await asyncio.to_thread(self._sources.listing, path)
         except InferlabError as error:
             self._box.clear()
             with self._box:
@@ -245,7 +245,7 @@ class PathBrowser:
                 if len(self._sources.folders) > 1:
                     self._row("arrow_upward", "All folders", "", self._roots)
             return
-        self._show(found)
+        self._show(listing)
 
     def _roots(self) -> None:
         self._box.clear()
@@ -253,28 +253,28 @@ class PathBrowser:
             for folder in self._sources.folders:
                 self._row("folder", str(folder), "", partial(self.open, str(folder)))
 
-    def _show(self, found: Listing) -> None:
-        here = Path(found.path)
+    def _show(self, listing: Listing) -> None:
+        here = Path(listing.path)
         self._box.clear()
         with self._box:
-            html.div(found.path).classes("il-browser-here il-mono il-cut").props["title"] = found.path
-            parent = found.parent
+            html.div(listing.path).classes("il-browser-here il-mono il-cut").props["title"] = listing.path
+            parent = listing.parent
             if parent is not None:
                 self._row("arrow_upward", "..", "", partial(self.open, parent))
             elif len(self._sources.folders) > 1:
                 self._row("arrow_upward", "All folders", "", self._roots)
-            if found.is_model:
+            if listing.is_model:
                 self._row(
-                    "view_in_ar", "This folder", "a model of Hugging Face's", partial(self._chosen, found.path)
+                    "view_in_ar", "This folder", "a model of Hugging Face's", partial(self._chosen, listing.path)
                 )
-            for name in found.folders:
+            for name in listing.folders:
                 self._row("folder", name, "", partial(self.open, str(here / name)))
-            for file in found.files:
+            for file in listing.files:
                 chosen = partial(self._chosen, str(here / file.name))
                 self._row("view_in_ar", file.name, size(file.size_bytes), chosen)
-            if not (found.folders or found.files or found.is_model):
+            if not (listing.folders or listing.files or listing.is_model):
                 html.div("There is no model here.").classes("il-muted il-browser-none")
-            if found.is_cut:
+            if listing.is_cut:
                 html.div("There is more here than is listed. Type the path instead.").classes("il-muted")
 
     def _row(self, icon: str, name: str, detail: str, act: Callable[[], object]) -> None:

@@ -43,15 +43,15 @@ def register(desk: Desk) -> None:
     @ui.page("/projects/{project_id}/benchmarks", response_timeout=PAGE_TIMEOUT_S)
     async def benchmarks(project_id: str) -> None:
         # Before the frame: what a page awaits later is sent to the browser after it, and painted later.
-        found = await asyncio.to_thread(read_cards, desk.workspace, project_id, _PAGE)
+        cards = await asyncio.to_thread(read_cards, desk.workspace, project_id, _PAGE)
         async with project_page(desk, project_id, "benchmarks") as opened:
-            _Board(desk, opened, cache, found)
+            _Board(desk, opened, cache, cards)
 
 
 class _Board:
     """The list of cards: it follows the store and the queue, and touches only what changed."""
 
-    def __init__(self, desk: Desk, opened: Opened, cache: CardCache, found: CardList) -> None:
+    def __init__(self, desk: Desk, opened: Opened, cache: CardCache, cards: CardList) -> None:
         self._desk, self._opened, self._cache = desk, opened, cache
         self._project = opened.project
         self._limit = _PAGE
@@ -78,19 +78,19 @@ class _Board:
         self._older = ui.button("Show older benchmarks", on_click=self._show_older).props(
             'flat data-testid="older"'
         )
-        self._arrange(found)
+        self._arrange(cards)
         follow(desk, self._changed, self._show_ages)
 
     async def refresh(self) -> None:
         """Show what the store has now."""
         async with self._reading:
-            found = await asyncio.to_thread(read_cards, self._desk.workspace, self._project.id, self._limit)
+            cards = await asyncio.to_thread(read_cards, self._desk.workspace, self._project.id, self._limit)
             if self._list.is_deleted:
                 return
-            known = set(self._cards)
-            self._arrange(found)
-        for view in found.cards:
-            if view.key in known and view.key in self._cards:
+            keys = set(self._cards)
+            self._arrange(cards)
+        for view in cards.cards:
+            if view.key in keys and view.key in self._cards:
                 await self._cards[view.key].update(view, self._position(view.job))
 
     async def _changed(self, before: Snapshot, now: Snapshot) -> None:
@@ -107,15 +107,15 @@ class _Board:
 
     def _position(self, job: QueuedJob | None) -> int:
         """How many jobs go before this one."""
-        ids = [one.id for one in self._desk.watch.snapshot.jobs]
+        ids = [each.id for each in self._desk.watch.snapshot.jobs]
         return ids.index(job.id) if job is not None and job.id in ids else 0
 
-    def _arrange(self, found: CardList) -> None:
+    def _arrange(self, cards: CardList) -> None:
         """Add cards that are new, remove those that are gone, and put all into their order."""
-        wanted = {view.key: view for view in found.cards}
-        for key in [key for key in self._cards if key not in wanted]:
+        views = {view.key: view for view in cards.cards}
+        for key in [key for key in self._cards if key not in views]:
             self._cards.pop(key).root.delete()
-        for index, (key, view) in enumerate(wanted.items()):
+        for index, (key, view) in enumerate(views.items()):
             card = self._cards.get(key)
             if card is None:
                 position, in_sight = self._position(view.job), index < _IN_SIGHT
@@ -124,8 +124,8 @@ class _Board:
                 self._cards[key] = card
             if self._list.default_slot.children.index(card.root) != index:
                 card.root.move(target_index=index)
-        self._older.set_visibility(found.more)
-        self._empty.set_visibility(not wanted)
+        self._older.set_visibility(cards.more)
+        self._empty.set_visibility(not views)
 
     async def _show_older(self) -> None:
         self._limit += _PAGE

@@ -53,10 +53,10 @@ class ProfileRun:
 
     def resume(self, model: Model, job: QueuedJob) -> None:
         """Show a job that was begun before."""
-        asked = requests.from_content(job.kind, job.content)
-        if not isinstance(asked, ProfileRequest):
+        request = requests.from_content(job.kind, job.content)
+        if not isinstance(request, ProfileRequest):
             raise BadInput("This job is not a profile. See the list of projects.")
-        self._build(model, asked)
+        self._build(model, request)
         self.take(job)
 
     def take(self, job: QueuedJob) -> None:
@@ -87,7 +87,7 @@ class ProfileRun:
         if self.job is None or not self.job.alive:
             return
         before = self.job
-        job = next((one for one in now.jobs if one.id == before.id), None)
+        job = next((alive for alive in now.jobs if alive.id == before.id), None)
         if job is None:
             # Once it is out of the queue, only the store knows what became of it.
             job = await asyncio.to_thread(self._desk.workspace.store.jobs.get, before.id)
@@ -107,7 +107,7 @@ class ProfileRun:
             # What was interrupted goes on as it was asked for.
             self.fields.enable(job.status in ("failed", "cancelled"))
         if job.alive:
-            queue = [one.id for one in now.jobs]
+            queue = [each.id for each in now.jobs]
             self._progress.show(job, queue.index(job.id) if job.id in queue else 0)
         elif job.status != "done":
             self._show_trouble(job)
@@ -326,7 +326,7 @@ class _NewProject:
 
 
 def _button(text: str, act: Callable[[], object], quiet: bool = False) -> ui.button:
-    found = ui.button(text, on_click=act, color=None if quiet else "primary").props(
+    button = ui.button(text, on_click=act, color=None if quiet else "primary").props(
         f'data-testid="{text.lower()}"'
     )
-    return found.props("flat").classes("il-quiet") if quiet else found
+    return button.props("flat").classes("il-quiet") if quiet else button

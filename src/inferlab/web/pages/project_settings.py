@@ -34,8 +34,8 @@ def register(desk: Desk) -> None:
 
     @ui.page("/projects/{project_id}", response_timeout=PAGE_TIMEOUT_S)
     async def project(project_id: str) -> Response:
-        found = await asyncio.to_thread(desk.workspace.store.projects.get, project_id)
-        if found.only_generates:
+        opened = await asyncio.to_thread(desk.workspace.store.projects.get, project_id)
+        if opened.only_generates:
             return RedirectResponse(f"/projects/{project_id}/benchmarks")
         return await newest_profile(desk, project_id, "performance")
 

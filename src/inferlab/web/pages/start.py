@@ -59,17 +59,17 @@ class ProjectTable:
         self._paint()
 
     def _paint(self) -> None:
-        found = [line for line in self._lines if fits(line, self._search.value or "")]
-        hidden = len(found) - self._limit
+        fitting = [line for line in self._lines if fits(line, self._search.value or "")]
+        hidden = len(fitting) - self._limit
         self._more.set_visibility(hidden > 0)
-        self._more.set_text(f"Show {min(_PAGE, hidden)} more of {len(found)}")
-        rows = [(line, aged(line.active_at)) for line in found[: self._limit]]
+        self._more.set_text(f"Show {min(_PAGE, hidden)} more of {len(fitting)}")
+        rows = [(line, aged(line.active_at)) for line in fitting[: self._limit]]
         if rows == self._rows:
             return
         self._rows = rows
         self._box.clear()
         with self._box:
-            if not found:
+            if not fitting:
                 html.div("No project matches this search.").classes("il-muted il-no-rows")
                 return
             with (
@@ -151,7 +151,7 @@ _MOST_ENDED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Lists:
     """What the page shows out of the store."""
 
     projects: Sequence[ProjectLine]
@@ -164,23 +164,23 @@ def register(desk: Desk) -> None:
 
     @ui.page("/", response_timeout=PAGE_TIMEOUT_S)
     async def start() -> None:
-        found = await asyncio.to_thread(_read, desk.workspace)
+        projects = await asyncio.to_thread(_read, desk.workspace)
         with shell.frame("Projects") as frame:
             queue_indicator(desk, frame.queue)
-            _Start(desk, found)
+            _Start(desk, projects)
 
 
-def _read(workspace: Workspace) -> _Found:
+def _read(workspace: Workspace) -> _Lists:
     recent = workspace.store.jobs.recent()
-    ended = [one for one in recent if one.status in TROUBLED][:_MOST_ENDED]
-    return _Found(workspace.store.projects.lines(), workspace.store.projects.unfiled(), ended)
+    ended = [job for job in recent if job.status in TROUBLED][:_MOST_ENDED]
+    return _Lists(workspace.store.projects.lines(), workspace.store.projects.unfiled(), ended)
 
 
 class _Start:
     """The page's content; it follows what the runner and other tabs do."""
 
-    def __init__(self, desk: Desk, found: _Found) -> None:
-        self._desk, self._found = desk, found
+    def __init__(self, desk: Desk, lists: _Lists) -> None:
+        self._desk, self._lists = desk, lists
         with shell.titled("Projects"):
             ui.button("New project", icon="add").props('href="/new" data-testid="new-project"')
         self._empty: Element = html.div()
@@ -208,25 +208,25 @@ class _Start:
             self._show_jobs(now)
 
     async def _reload(self) -> None:
-        self._found = await asyncio.to_thread(_read, self._desk.workspace)
+        self._lists = await asyncio.to_thread(_read, self._desk.workspace)
         self._show(self._desk.watch.snapshot)
 
     def _show(self, now: Snapshot) -> None:
-        found = self._found
-        self._empty.set_visibility(not found.projects)
-        self._projects.set_visibility(bool(found.projects))
-        if found.projects:
-            self._table.show(found.projects)
-        self._unfiled.set_visibility(bool(found.unfiled))
+        lists = self._lists
+        self._empty.set_visibility(not lists.projects)
+        self._projects.set_visibility(bool(lists.projects))
+        if lists.projects:
+            self._table.show(lists.projects)
+        self._unfiled.set_visibility(bool(lists.unfiled))
         self._unfiled.clear()
         with self._unfiled:
-            _offer_unfiled(found.unfiled)
+            _offer_unfiled(lists.unfiled)
         self._show_jobs(now)
 
     def _show_jobs(self, now: Snapshot) -> None:
-        names = {line.project.id: line.project.name for line in self._found.projects}
-        self._queue.set_visibility(bool(now.jobs or self._found.ended))
-        self._jobs.show(now.jobs, self._found.ended, names)
+        names = {line.project.id: line.project.name for line in self._lists.projects}
+        self._queue.set_visibility(bool(now.jobs or self._lists.ended))
+        self._jobs.show(now.jobs, self._lists.ended, names)
 
 
 def _new(source: str) -> str:

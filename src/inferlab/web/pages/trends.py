@@ -100,7 +100,9 @@ class _Trends:
                 .classes("il-scroll")
                 .props('data-testid="trend-table" tabindex=0 role=region aria-label="Segments"')
             )
-        ui.timer(0, self._draw, once=True)
+        with self._body:
+            # Not where the selector was whose event led here: it is gone.
+            ui.timer(0, self._draw, once=True)
 
     def _names(self) -> dict[int, str]:
         known = self._found.series if self._found else ()
