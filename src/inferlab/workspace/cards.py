@@ -185,8 +185,8 @@ class Card:
 
     def duel(self, arm: int, num_cores: int, batch_size: int) -> Duel | None:
         """The comparison of an arm at one place: of the first with the second, of any other with the first."""
-        wanted = (max(arm, 1), num_cores, batch_size)
-        return next((duel for duel in self.duels if (duel.other, duel.num_cores, duel.batch_size) == wanted), None)
+        place = (max(arm, 1), num_cores, batch_size)
+        return next((duel for duel in self.duels if (duel.other, duel.num_cores, duel.batch_size) == place), None)
 
     def without_samples(self) -> Card:
         """The same, small enough to be kept by every tab that shows it."""
@@ -223,15 +223,15 @@ def _numbers(outcome: Outcome) -> Numbers | None:
 def ms_per_item(cell: Cell, batch_ms: Estimate, items_per_second: Estimate) -> Estimate:
     """Time per item: its latency, or what throughput comes to where the scenario is about that."""
     if cell.scenario not in AT_FULL_LOAD:
-        known, scale = batch_ms, 1 / cell.batch_size
-        ends = None if known.ends is None else (known.ends[0] * scale, known.ends[1] * scale)
-        value = known.value * scale
+        estimate, scale = batch_ms, 1 / cell.batch_size
+        ends = None if estimate.ends is None else (estimate.ends[0] * scale, estimate.ends[1] * scale)
+        value = estimate.value * scale
     else:
-        known = items_per_second
-        ends = None if known.ends is None else (1e3 / known.ends[1], 1e3 / known.ends[0])
-        value = 1e3 / known.value
+        estimate = items_per_second
+        ends = None if estimate.ends is None else (1e3 / estimate.ends[1], 1e3 / estimate.ends[0])
+        value = 1e3 / estimate.value
     low, high = ends or (None, None)
-    return Estimate(value, low, high, known.level, known.method)
+    return Estimate(value, low, high, estimate.level, estimate.method)
 
 
 def open_card(store: Store, entry_id: str) -> Card:
@@ -271,8 +271,8 @@ def _of_benchmark(store: Store, entry: Stored) -> Card:
 
 def _original(store: Store, project_id: str | None) -> str:
     """The source of a project's model, which its versions are compared with; empty where there is no project."""
-    known = project_id is not None and store.projects.has(project_id)
-    return store.projects.get(project_id).model.source if known and project_id else ""
+    exists = project_id is not None and store.projects.has(project_id)
+    return store.projects.get(project_id).model.source if exists and project_id else ""
 
 
 def side(label: str, original: str) -> str:
@@ -323,7 +323,7 @@ def _duel(result: Comparison, other: int, place: Place, labels: tuple[str, str])
 
 def arms_of(outcomes: Sequence[Outcome]) -> tuple[Arm, ...]:
     """The cells of a benchmark as arms that have each core count and batch size at most once."""
-    splits = [name for name in _SPLITS if len({getattr(one.cell, name) for one in outcomes}) > 1]
+    splits = [name for name in _SPLITS if len({getattr(outcome.cell, name) for outcome in outcomes}) > 1]
     # The number of streams usually follows from the cores.
     alone = [name for name in splits if name != "num_streams"]
     splits = alone if _distinct(outcomes, alone) else splits

@@ -85,9 +85,12 @@ class Engines:
 
     def choices(self, model: Model, profiling: bool = False) -> list[EngineChoice]:
         """All engines for a model, those that can be chosen first."""
-        found = [EngineChoice(one.name, title(one.name), reason(one, model, profiling)) for one in self.all()]
-        shown = [one for one in found if one.name != registry.FAKE or not one.reason]
-        return sorted(shown, key=lambda one: (bool(one.reason), one.name == registry.FAKE))
+        choices = [
+            EngineChoice(engine.name, title(engine.name), reason(engine, model, profiling))
+            for engine in self.all()
+        ]
+        offered = [choice for choice in choices if choice.name != registry.FAKE or not choice.reason]
+        return sorted(offered, key=lambda choice: (bool(choice.reason), choice.name == registry.FAKE))
 
     def refuse(self, name: str, model: Model, profiling: bool = False) -> None:
         """Refuse an engine that is none of the known ones, or that cannot run a model.
@@ -99,12 +102,14 @@ class Engines:
 
     def generator_choices(self, model: GenerativeModel) -> list[EngineChoice]:
         """All engines that generate tokens, those that can be chosen for a model first."""
-        known = [one for one in self.all() if one.state != "ready" or _generates(one, model)]
-        found = [EngineChoice(one.name, title(one.name), generator_reason(one, model)) for one in known]
+        able = [engine for engine in self.all() if engine.state != "ready" or _generates(engine, model)]
+        choices = [
+            EngineChoice(engine.name, title(engine.name), generator_reason(engine, model)) for engine in able
+        ]
         # Of what is not installed, only what is made for generating is worth a line.
-        shown = [one for one in found if not one.reason or one.name in _GENERATORS]
+        offered = [choice for choice in choices if not choice.reason or choice.name in _GENERATORS]
         order = [name for name in _GENERATORS if model.kind == "gguf" or name != "llamacpp"]
-        return sorted(shown, key=lambda one: (bool(one.reason), _place(one.name, order)))
+        return sorted(offered, key=lambda choice: (bool(choice.reason), _place(choice.name, order)))
 
     def refuse_generator(self, name: str, model: GenerativeModel) -> None:
         """Refuse an engine that is none of the known ones, or that cannot generate with a model."""
@@ -113,10 +118,12 @@ class Engines:
 
     def named(self, name: str) -> EngineInfo:
         """What is known of an engine; refuses one that is none of the known ones."""
-        for one in self.all():
-            if one.name == name:
-                return one
-        raise BadInput(f"There is no engine '{name}'. Known engines: {', '.join(one.name for one in self.all())}.")
+        for engine in self.all():
+            if engine.name == name:
+                return engine
+        raise BadInput(
+            f"There is no engine '{name}'. Known engines: {', '.join(engine.name for engine in self.all())}."
+        )
 
 
 def reason(engine: EngineInfo, model: Model, profiling: bool = False) -> str:

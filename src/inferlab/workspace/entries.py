@@ -44,8 +44,8 @@ def name_of(entry: Entry, model: str = "") -> str:
     `model` stands for the model's name; by default it is the last part of its source.
     """
     # The title of a comparison has both of its sides.
-    known = model or ("" if entry.kind == "comparison" else last_part(entry.title))
-    return given_name(entry) or (f"{known} on " if known else "") + measured_on(entry)
+    about = model or ("" if entry.kind == "comparison" else last_part(entry.title))
+    return given_name(entry) or (f"{about} on " if about else "") + measured_on(entry)
 
 
 def reference_to(entry: Entry) -> str:

@@ -41,22 +41,22 @@ def export(store: Store, entry_id: str, ending: str) -> Export:
     """An entry as JSON, CSV, HTML or Markdown."""
     if ending not in _TYPES:
         raise BadInput(f"An entry is exported as {', '.join(_TYPES)}, not as {ending!r}.")
-    found = store.get(entry_id)
-    text = results.render_entry(found, f".{ending}")
-    about = found.benchmark.model.source if isinstance(found, Stored) else _about(found)
-    return Export(f"{_slug(about)}-{found.id}.{ending}", _TYPES[ending], text)
+    entry = store.get(entry_id)
+    text = results.render_entry(entry, f".{ending}")
+    about = entry.benchmark.model.source if isinstance(entry, Stored) else _about(entry)
+    return Export(f"{_slug(about)}-{entry.id}.{ending}", _TYPES[ending], text)
 
 
-def _about(found: Document) -> str:
+def _about(document: Document) -> str:
     """What a document is of: the model where it names one."""
-    if found.kind == "comparison":
-        models = next((result.models for result in _sweep(found).results if result.models), None)
-        return models[0].source if models else found.title
-    return found.title
+    if document.kind == "comparison":
+        models = next((result.models for result in _sweep(document).results if result.models), None)
+        return models[0].source if models else document.title
+    return document.title
 
 
-def _sweep(found: Document) -> ComparisonSweep:
-    record = record_of(found)
+def _sweep(document: Document) -> ComparisonSweep:
+    record = record_of(document)
     assert isinstance(record, ComparisonSweep)
     return record
 
@@ -71,29 +71,29 @@ def model_file(workspace: Workspace, version_id: str, part: Part = "model") -> P
 
     What the store says of a path is not enough: an entry may have been imported from anywhere.
     """
-    found = workspace.versions.get(version_id)
-    if not is_ours(found.path):
-        workspace.sources.below(found.path)
-    if found.trouble:
-        raise BadInput(found.trouble)
-    files = files_of(Path(found.path))
+    version = workspace.versions.get(version_id)
+    if not is_ours(version.path):
+        workspace.sources.below(version.path)
+    if version.trouble:
+        raise BadInput(version.trouble)
+    files = files_of(Path(version.path))
     if part == "model":
         return files[0]
     if len(files) < 2:
-        raise NotThere(f"All weights of the version '{found.name}' are in its model file.")
+        raise NotThere(f"All weights of the version '{version.name}' are in its model file.")
     return files[1]
 
 
 def recipe(workspace: Workspace, version_id: str) -> Export:
     """The recipe of a version as YAML."""
-    found = workspace.versions.opened(version_id)
-    name = f"{Path(found.optimized.path).stem}.recipe.yaml"
-    return Export(name, "application/yaml", recipe_yaml.dump(shown_recipe(found.recipe, workspace.sources)))
+    version = workspace.versions.opened(version_id)
+    name = f"{Path(version.optimized.path).stem}.recipe.yaml"
+    return Export(name, "application/yaml", recipe_yaml.dump(shown_recipe(version.recipe, workspace.sources)))
 
 
-def shown_recipe(found: Recipe, sources: Sources) -> Recipe:
+def shown_recipe(source: Recipe, sources: Sources) -> Recipe:
     """A recipe without the places on this machine where we keep what was uploaded or made."""
-    return replace(found, model=sources.without_folder(found.model), data=sources.without_folder(found.data))
+    return replace(source, model=sources.without_folder(source.model), data=sources.without_folder(source.data))
 
 
 def code_sample(workspace: Workspace, version_id: str, engine: str) -> Export:
@@ -101,17 +101,17 @@ def code_sample(workspace: Workspace, version_id: str, engine: str) -> Export:
     version = workspace.versions.get(version_id)
     model = workspace.versions.readable(version)
     workspace.engines.refuse(engine, model)
-    known = next((one for one in version.measured if one["engine"] == engine), {})
+    measured = next((row for row in version.measured if row["engine"] == engine), {})
     plan = Plan(
         version.path,
         engines=(engine,),
         scenarios=("sync",),
-        num_cores=(known.get("num_cores"),),
-        batch_sizes=(known.get("batch_size"),),
+        num_cores=(measured.get("num_cores"),),
+        batch_sizes=(measured.get("batch_size"),),
     )
     job, *_ = jobs(plan, model)
     name = Path(version.path).name
-    found = replace(deployment(job), model_path=name)
+    settings = replace(deployment(job), model_path=name)
     cell = job.cell
-    text = program(Candidate(engine, cell.num_cores, 1, cell.batch_size), found)
+    text = program(Candidate(engine, cell.num_cores, 1, cell.batch_size), settings)
     return Export(f"{Path(name).stem}-{engine}.py", "text/x-python", text)

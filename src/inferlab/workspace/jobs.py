@@ -98,8 +98,8 @@ def work(
 
 def _is_its(request: JobRequest, entry_id: str, store: Store) -> bool:
     """Whether an entry is what a job makes, rather than something that was measured on the way to it."""
-    made = {OptimizationRequest: VERSION, GenerationRecommendationRequest: "generation-recommendation"}
-    return type(request) not in made or store.entry(entry_id).kind == made[type(request)]
+    kinds = {OptimizationRequest: VERSION, GenerationRecommendationRequest: "generation-recommendation"}
+    return type(request) not in kinds or store.entry(entry_id).kind == kinds[type(request)]
 
 
 def _worked(
@@ -157,22 +157,22 @@ def _of_generations(
     listener: Listener,
 ) -> Ended:
     """A comparison, a capacity or a recommendation of a model that generates; one that is cut off begins again."""
-    found: GenerationComparison | GenerationCapacity | GenerationRecommendation
+    result: GenerationComparison | GenerationCapacity | GenerationRecommendation
     if isinstance(request, GenerationComparisonRequest):
         timing = (request.metric, request.time_s, request.margin)
-        found = lab.compare_generations(request.a, request.b, *timing, listener, fresh=request.fresh)
+        result = lab.compare_generations(request.a, request.b, *timing, listener, fresh=request.fresh)
     elif isinstance(request, GenerationCapacityRequest):
-        found = lab.generation_capacity(request.plan, request.attainment, listener)
+        result = lab.generation_capacity(request.plan, request.attainment, listener)
     else:
-        found = lab.recommend_generation(request.plan, request.time_s, listener)
-    return Ended("cancelled" if found.interrupted else "done")
+        result = lab.recommend_generation(request.plan, request.time_s, listener)
+    return Ended("cancelled" if result.interrupted else "done")
 
 
 def _of_profile(lab: Lab, request: ProfileRequest, listener: Listener) -> Ended:
-    found = lab.profile(request.plan, request.wanted, listener)
-    if found.interrupted:
+    profile = lab.profile(request.plan, request.wanted, listener)
+    if profile.interrupted:
         return Ended("cancelled")
-    problems = [*found.problems, *(found.performance.problems if found.performance else ())]
+    problems = [*profile.problems, *(profile.performance.problems if profile.performance else ())]
     return Ended("failed", problems[0]) if problems else Ended("done")
 
 
@@ -181,14 +181,14 @@ def _of_version(lab: Lab, request: OptimizationRequest, listener: Listener, stor
     discard(str(file))
     file.parent.mkdir(parents=True)
     try:
-        found = lab.optimize(request.plan, request.asked, listener)
+        version = lab.optimize(request.plan, request.asked, listener)
     finally:
         # Cut off before it was made; or its project was removed meanwhile.
         if str(file) not in map(path_of, store.history(_NEWEST, kinds=(VERSION,))):
             discard(str(file))
-    if found.interrupted:
+    if version.interrupted:
         return Ended("cancelled")
-    return Ended("failed", found.problems[0]) if found.problems else Ended("done")
+    return Ended("failed", version.problems[0]) if version.problems else Ended("done")
 
 
 def plans_of(request: JobRequest) -> Sequence[Plan | GenerationPlan]:
@@ -249,9 +249,9 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
         return tuple(_parts_of_generations(request))
     if isinstance(request, OptimizationRequest):
         making = Part(("optimizing",), "Making the version", _MAKING_S)
-        wanted = request.asked
+        options = request.asked
         return making, *(
-            Part(("comparing",), f"Measuring on {title(engine)}", wanted.time_s) for engine in wanted.engines
+            Part(("comparing",), f"Measuring on {title(engine)}", options.time_s) for engine in options.engines
         )
     return (Part(("install",), f"Installing {request.engine}", 90.0),)
 
@@ -285,24 +285,26 @@ def _parts_of_generations(
 
 
 def _profile_parts(request: ProfileRequest) -> list[Part]:
-    wanted = request.wanted
+    options = request.wanted
     parts = [Part(("counting",), "Counting operations and parameters", 1.0)]
-    if wanted.performance:
-        levels = len(LEVELS if wanted.levels is None else wanted.levels)
+    if options.performance:
+        levels = len(LEVELS if options.levels is None else options.levels)
         imposed = request.plan.engines == ("deepsparse",)
         more_s = 6.0 * levels if imposed else 0.0
-        parts.append(Part(("loading", "reference"), "Profiling performance", wanted.time_s + 5 * _LOAD_S + more_s))
-        if wanted.levels and not imposed:
+        parts.append(
+            Part(("loading", "reference"), "Profiling performance", options.time_s + 5 * _LOAD_S + more_s)
+        )
+        if options.levels and not imposed:
             name = "Measuring pruned copies"
-            parts.append(Part(("pruned-copy",), name, levels * (wanted.time_s + 3 * _LOAD_S)))
-        if wanted.int8:
-            parts.append(Part(("quantizing",), "Measuring an INT8 copy", wanted.time_s + 5 * _LOAD_S))
-        if wanted.roofline:
+            parts.append(Part(("pruned-copy",), name, levels * (options.time_s + 3 * _LOAD_S)))
+        if options.int8:
+            parts.append(Part(("quantizing",), "Measuring an INT8 copy", options.time_s + 5 * _LOAD_S))
+        if options.roofline:
             parts.append(Part(("ceilings",), "Measuring the ceilings", _CEILINGS_S))
-    if wanted.loss:
+    if options.loss:
         parts.append(Part(("loss",), "Profiling loss", _LOSS_S))
-    if wanted.verify:
-        parts.append(Part(("verifying",), "Verifying the estimate", 2 * wanted.time_s))
+    if options.verify:
+        parts.append(Part(("verifying",), "Verifying the estimate", 2 * options.time_s))
     return parts
 
 
@@ -351,8 +353,8 @@ class Tracker:
         within = self._fraction
         if within is None:
             within = min(_MOST, (now - self._part_began) / part.expected_s)
-        total_s = sum(one.expected_s for one in self._parts)
-        before_s = sum(one.expected_s for one in self._parts[: self._index])
+        total_s = sum(each.expected_s for each in self._parts)
+        before_s = sum(each.expected_s for each in self._parts[: self._index])
         fraction = (before_s + within * part.expected_s) / total_s
         elapsed_s = now - self._began
         left_s = elapsed_s * (1 - fraction) / fraction if elapsed_s > _GUESS_AFTER_S and fraction > 0.02 else None

@@ -176,8 +176,8 @@ def kind_of(request: JobRequest) -> JobKind:
 
 def to_content(request: JobRequest) -> dict[str, Any]:
     """As JSON values."""
-    found: dict[str, Any] = plain(request)
-    return found
+    content: dict[str, Any] = plain(request)
+    return content
 
 
 def from_content(kind: JobKind, content: Mapping[str, Any]) -> JobRequest:
@@ -196,24 +196,24 @@ class Side:
     version: str = ""
 
 
-def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = None) -> JobRequest:
+def benchmark_request(request: BenchmarkRequest, side: Side, rival: Side | None = None) -> JobRequest:
     """The job that is asked for; refuses what cannot be measured.
 
     `side` is what is measured, `rival` what it is compared with, by default the same.
     """
-    model, other_engine = side.model, asked.compare_engine
-    if not asked.plan.num_cores or not asked.plan.batch_sizes:
+    model, other_engine = side.model, request.compare_engine
+    if not request.plan.num_cores or not request.plan.batch_sizes:
         raise BadInput("Choose at least one core count and one batch size.")
-    if asked.compare_version and not other_engine:
+    if request.compare_version and not other_engine:
         raise BadInput("Name the engine to compare with, too: compare_engine; it may be the same.")
-    if other_engine and asked.against:
+    if other_engine and request.against:
         raise BadInput("Compare with an engine or with a benchmark that was measured before, not with both.")
-    plan = planned(asked.plan, model)
+    plan = planned(request.plan, model)
     cells = len(plan.num_cores) * len(plan.batch_sizes)
     if cells > _MOST_CELLS:
         raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
     if other_engine is None:
-        return BenchmarkRequest(plan, asked.against, entry_labels=asked.entry_labels)
+        return BenchmarkRequest(plan, request.against, entry_labels=request.entry_labels)
     against = rival or side
     if plan.engines == (other_engine,) and against.model.digest == model.digest:
         engine = title(other_engine)
@@ -224,17 +224,17 @@ def benchmark_request(asked: BenchmarkRequest, side: Side, rival: Side | None = 
     split(plan, other)
     # Speed-ups on the card are of the engine that was chosen first over the one that it is compared with.
     names = _labels((other, against), (plan, side))
-    labels = asked.entry_labels
-    return ComparisonRequest(other, plan, names, plan.time_s, fresh=asked.fresh, entry_labels=labels)
+    labels = request.entry_labels
+    return ComparisonRequest(other, plan, names, plan.time_s, fresh=request.fresh, entry_labels=labels)
 
 
 def planned(plan: Plan, model: Model) -> Plan:
     """The plan for a model, each of its values once; refuses one that cannot be measured."""
     cores, batch_sizes = (tuple(dict.fromkeys(values)) for values in (plan.num_cores, plan.batch_sizes))
     shapes = checked_shapes(plan.input_shapes, model, batch_sizes, plan.sequence_lengths[0])
-    made = replace(plan, model=model.source, num_cores=cores, batch_sizes=batch_sizes, input_shapes=shapes)
-    validate_plan(made)
-    return made
+    full_plan = replace(plan, model=model.source, num_cores=cores, batch_sizes=batch_sizes, input_shapes=shapes)
+    validate_plan(full_plan)
+    return full_plan
 
 
 def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
@@ -247,86 +247,86 @@ def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
     return named[0], named[1]
 
 
-def profile_request(asked: ProfileRequest, model: Model) -> ProfileRequest:
+def profile_request(request: ProfileRequest, model: Model) -> ProfileRequest:
     """The job that is asked for, without what belongs to a part that is switched off; refuses what cannot be."""
-    wanted = asked.wanted
-    timed, int8 = wanted.performance, wanted.int8 and wanted.performance
-    wanted = replace(
-        wanted,
-        performance_name=checked_name(wanted.performance_name, "performance profile") if timed else NAME,
-        loss_name=checked_name(wanted.loss_name, "loss profile") if wanted.loss else NAME,
+    options = request.wanted
+    timed, int8 = options.performance, options.int8 and options.performance
+    options = replace(
+        options,
+        performance_name=checked_name(options.performance_name, "performance profile") if timed else NAME,
+        loss_name=checked_name(options.loss_name, "loss profile") if options.loss else NAME,
         # Without any level an engine that can impose them would measure all, which is what we want of it.
-        levels=(wanted.levels or None) if timed else None,
+        levels=(options.levels or None) if timed else None,
         int8=int8,
-        roofline=wanted.roofline and timed,
-        data_file=wanted.data_file if wanted.loss or int8 or (timed and wanted.estimate) else None,
+        roofline=options.roofline and timed,
+        data_file=options.data_file if options.loss or int8 or (timed and options.estimate) else None,
         approximate=True,
     )
-    validate_profile(wanted)
-    return ProfileRequest(planned(replace(asked.plan, time_s=wanted.time_s), model), wanted)
+    validate_profile(options)
+    return ProfileRequest(planned(replace(request.plan, time_s=options.time_s), model), options)
 
 
-def generation_request(asked: GenerationRequest, model: GenerativeModel) -> GenerationRequest:
+def generation_request(request: GenerationRequest, model: GenerativeModel) -> GenerationRequest:
     """The job that is asked for; refuses what the model, an engine or the memory has no room for."""
     lists = ("engines", "prompt_tokens", "new_tokens", "depths", "batch_sizes", "num_cores", "rates")
-    values: dict[str, Any] = {name: tuple(dict.fromkeys(getattr(asked.plan, name))) for name in lists}
+    values: dict[str, Any] = {name: tuple(dict.fromkeys(getattr(request.plan, name))) for name in lists}
     for name, chosen in values.items():
         if not chosen:
             raise BadInput(f"Choose at least one of {name.replace('_', ' ')}.")
     cells = math.prod(map(len, values.values()))
     if cells > _MOST_CELLS:
         raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
-    plan = replace(asked.plan, model=model.source, **values)
+    plan = replace(request.plan, model=model.source, **values)
     validate_generation(plan)
     generation_cells(plan, model)
     return GenerationRequest(plan)
 
 
 def generation_comparison_request(
-    asked: GenerationComparisonRequest, model: GenerativeModel
+    request: GenerationComparisonRequest, model: GenerativeModel
 ) -> GenerationComparisonRequest:
     """The job that is asked for; refuses what cannot be compared."""
-    if not asked.a.engines or len(asked.b.engines) != 1:
+    if not request.a.engines or len(request.b.engines) != 1:
         raise BadInput("Name two engines to compare, A's and B's.")
-    a, b = (_only_cell(plan, model) for plan in (asked.a, asked.b))
+    a, b = (_only_cell(plan, model) for plan in (request.a, request.b))
     if a == b:
         raise BadInput(f"Both sides of the comparison are {title(a.engines[0])}. Choose another engine for one.")
-    COMPARISON["margin"].validate(asked.margin)
-    GENERATION["time"].validate(asked.time_s)
-    return replace(asked, a=a, b=b)
+    COMPARISON["margin"].validate(request.margin)
+    GENERATION["time"].validate(request.time_s)
+    return replace(request, a=a, b=b)
 
 
 def generation_capacity_request(
-    asked: GenerationCapacityRequest, model: GenerativeModel
+    request: GenerationCapacityRequest, model: GenerativeModel
 ) -> GenerationCapacityRequest:
     """The job that is asked for; refuses what cannot be searched."""
-    if not asked.plan.slo:
+    if not request.plan.slo:
         raise BadInput(
             "The highest rate is that which meets an objective: give one, such as ttft<500ms,tpot<50ms."
         )
-    GENERATION["attainment"].validate(asked.attainment)
+    GENERATION["attainment"].validate(request.attainment)
     # At some rate its requests arrive by themselves; which, the search says.
-    _only_cell(replace(asked.plan, scenario="server", rates=(1.0,)), model)
-    return replace(asked, plan=replace(asked.plan, model=model.source))
+    _only_cell(replace(request.plan, scenario="server", rates=(1.0,)), model)
+    return replace(request, plan=replace(request.plan, model=model.source))
 
 
 def generation_recommendation_request(
-    asked: GenerationRecommendationRequest, model: GenerativeModel
+    request: GenerationRecommendationRequest, model: GenerativeModel
 ) -> GenerationRecommendationRequest:
     """The job that is asked for; what the plan leaves open is searched."""
-    GENERATION["time"].validate(asked.time_s)
+    GENERATION["time"].validate(request.time_s)
     # An objective is about each sequence here, not about requests that arrive.
-    generation_request(GenerationRequest(replace(asked.plan, slo=())), model)
-    return replace(asked, plan=replace(asked.plan, model=model.source))
+    generation_request(GenerationRequest(replace(request.plan, slo=())), model)
+    return replace(request, plan=replace(request.plan, model=model.source))
 
 
 def _only_cell(plan: GenerationPlan, model: GenerativeModel) -> GenerationPlan:
     """The plan for a model; refused where it has several cells."""
-    made = generation_request(GenerationRequest(plan), model).plan
-    cells = len(generation_cells(made, model))
+    full_plan = generation_request(GenerationRequest(plan), model).plan
+    cells = len(generation_cells(full_plan, model))
     if cells != 1:
         raise BadInput(f"This takes one combination, and these are {cells}. Give one value of each.")
-    return made
+    return full_plan
 
 
 def suggested_name(model: Model) -> str:
@@ -358,10 +358,10 @@ def has_sequence(model: Model) -> bool:
 def usual_shapes(model: Model) -> str:
     """The shapes that are tried first where nobody gives any; empty where the model says too little."""
     try:
-        found = resolve(model.inputs, None, None, {}).shapes
+        shapes = resolve(model.inputs, None, None, {}).shapes
     except BadInput:
         return ""
-    return ",".join(f"{name}={list(shape)}".replace(" ", "") for name, shape in found.items())
+    return ",".join(f"{name}={list(shape)}".replace(" ", "") for name, shape in shapes.items())
 
 
 def checked_shapes(
@@ -371,9 +371,9 @@ def checked_shapes(
     if not (text or "").strip():
         return None
     shapes = " ".join(str(text).split())
-    given = parse_shapes(shapes, model.inputs)
+    overrides = parse_shapes(shapes, model.inputs)
     for batch_size in batch_sizes:
-        resolve(model.inputs, batch_size, sequence_length, given)
+        resolve(model.inputs, batch_size, sequence_length, overrides)
     return shapes
 
 

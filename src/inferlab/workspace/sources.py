@@ -141,8 +141,8 @@ class Sources:
         text = source.strip()
         if not text:
             raise BadInput("No model was named: give a path, a URL, hf:org/name, zoo:STUB or demo:NAME.")
-        if found := _UPLOAD.fullmatch(text):
-            return str(self.uploaded(found[1]))
+        if upload := _UPLOAD.fullmatch(text):
+            return str(self.uploaded(upload[1]))
         if is_fetched(text) or text.startswith("demo:"):
             return text
         if "://" in text:
@@ -151,8 +151,8 @@ class Sources:
 
     def file(self, source: str) -> str:
         """The path of a file that is no model, such as data: an upload's only file, or an allowed path."""
-        if found := _UPLOAD.fullmatch(source.strip()):
-            path = str(self.uploaded(found[1]))
+        if upload := _UPLOAD.fullmatch(source.strip()):
+            path = str(self.uploaded(upload[1]))
             self.adopt(path)
             return path
         return str(self.below(source))
@@ -171,17 +171,17 @@ class Sources:
     def below(self, path: str) -> Path:
         """A path below a folder that the user allowed, links followed; the refusal tells nothing about others."""
         try:
-            asked = Path(path).expanduser()
-            found = asked.resolve() if asked.is_absolute() else self._relative(asked)
+            target = Path(path).expanduser()
+            resolved = target.resolve() if target.is_absolute() else self._relative(target)
         except (OSError, RuntimeError, ValueError):
-            found = None
-        if not path or found is None or not any(found.is_relative_to(folder) for folder in self.folders):
+            resolved = None
+        if not path or resolved is None or not any(resolved.is_relative_to(folder) for folder in self.folders):
             places = ", ".join(map(str, self.folders)) or "none"
             raise BadInput(
                 f"'{shortened(path, 200)}' is not below a folder from which models may be opened ({places}). "
                 "Upload the file, or start inferlab with --folder and the folder that it is in."
             )
-        return found
+        return resolved
 
     def _relative(self, path: Path) -> Path | None:
         """A relative path counts from the first of the folders that has it."""
@@ -195,15 +195,15 @@ class Sources:
         folder = self.below(path)
         folders, files, names = list[str](), list[ListedFile](), set[str]()
         try:
-            with os.scandir(folder) as found:
-                for one in found:
-                    if one.name.startswith(".") or (one.is_symlink() and not self._allows(Path(one.path))):
+            with os.scandir(folder) as items:
+                for item in items:
+                    if item.name.startswith(".") or (item.is_symlink() and not self._allows(Path(item.path))):
                         continue
-                    names.add(one.name)
-                    if one.is_dir():
-                        folders.append(one.name)
-                    elif one.is_file() and one.name.lower().endswith(tuple(endings)):
-                        files.append(ListedFile(one.name, one.stat().st_size))
+                    names.add(item.name)
+                    if item.is_dir():
+                        folders.append(item.name)
+                    elif item.is_file() and item.name.lower().endswith(tuple(endings)):
+                        files.append(ListedFile(item.name, item.stat().st_size))
         except NotADirectoryError:
             raise BadInput(f"{path} is not a folder.") from None
         except OSError as error:
@@ -305,7 +305,7 @@ class Sources:
                 raise _overtaken(name)
             arriving.size_bytes = max(arriving.size_bytes, size_bytes)
             folder = arriving.target.parent
-            others = [one for one in self._arriving if one.target.parent == folder and not one.overtaken]
+            others = [other for other in self._arriving if other.target.parent == folder and not other.overtaken]
             replaced = {other.target for other in others}
             total = sum(other.size_bytes for other in others)
             if arriving.there_bytes is None or len(others) > 1:
@@ -326,11 +326,13 @@ class Sources:
         """Remove what was begun and left: files on their way that a server did not live to finish, old uploads."""
         now_s = time.time()
         with self._lock:
-            here = {one.part for one in self._arriving}
+            here = {arriving.part for arriving in self._arriving}
         with contextlib.suppress(FileNotFoundError):
             for upload in _pending_folder().iterdir():
                 ages = [
-                    now_s - one.stat().st_mtime for one in (upload, models_folder() / upload.name) if one.is_dir()
+                    now_s - folder.stat().st_mtime
+                    for folder in (upload, models_folder() / upload.name)
+                    if folder.is_dir()
                 ]
                 for part in upload.iterdir():
                     if part not in here and now_s - part.stat().st_mtime > _CUT_OFF_S:
@@ -351,11 +353,11 @@ class Sources:
         folder = self.folder(upload_id)
         files = sorted(file for file in folder.iterdir() if file.is_file())
         for ending in MODEL_ENDINGS:
-            found = [file for file in files if file.suffix.lower() == ending]
-            if len(found) > 1:
-                raise BadInput(f"Several models were uploaded: {', '.join(f.name for f in found)}. Upload one.")
-            if found:
-                return found[0]
+            models = [file for file in files if file.suffix.lower() == ending]
+            if len(models) > 1:
+                raise BadInput(f"Several models were uploaded: {', '.join(f.name for f in models)}. Upload one.")
+            if models:
+                return models[0]
         if len(files) == 1:
             # What it is, its first bytes must tell.
             return files[0]
@@ -365,14 +367,14 @@ class Sources:
 
     def data_files(self) -> list[DataFile]:
         """The uploads that are data rather than models, newest first."""
-        found = []
+        dated = []
         for folder in models_folder().glob("*/"):
             files = list(folder.iterdir()) if _UPLOAD.fullmatch(f"upload:{folder.name}") else []
             if len(files) == 1 and files[0].suffix.lower() == DATA_ENDING:
-                known = files[0].stat()
-                data = DataFile(f"upload:{folder.name}", files[0].name, str(files[0]), known.st_size)
-                found.append((known.st_mtime, data))
-        return [data for _, data in sorted(found, key=lambda one: one[0], reverse=True)]
+                status = files[0].stat()
+                data = DataFile(f"upload:{folder.name}", files[0].name, str(files[0]), status.st_size)
+                dated.append((status.st_mtime, data))
+        return [data for _, data in sorted(dated, key=lambda pair: pair[0], reverse=True)]
 
     def discard(self, path: str) -> None:
         """Remove the files of an upload by the path of its model; other paths are left alone."""
@@ -418,9 +420,9 @@ def _overtaken(name: str) -> Conflict:
     return Conflict(f"{name} is being sent again; the earlier transfer was dropped.")
 
 
-async def _in_thread(call: Callable[..., _Result], *given: object) -> _Result:
+async def _in_thread(call: Callable[..., _Result], *arguments: object) -> _Result:
     """Call something that waits for the disk in one of a few threads of its own."""
-    return await asyncio.get_running_loop().run_in_executor(_disk, call, *given)
+    return await asyncio.get_running_loop().run_in_executor(_disk, call, *arguments)
 
 
 def file_name(name: str) -> str:

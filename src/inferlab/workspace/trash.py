@@ -48,8 +48,8 @@ class Trash:
             self._removed[entry.id] = _Removed(entry.project_id, lines, self._clock())
             while len(self._removed) > _MOST:
                 self._removed.popitem(last=False)
-        if made := path_of(entry):
-            mark_removed(made)
+        if model_path := path_of(entry):
+            mark_removed(model_path)
             later = threading.Timer(KEPT_S + 1, discard_removed, (KEPT_S,))
             later.daemon = True
             later.start()
@@ -58,22 +58,22 @@ class Trash:
     def put_back(self, entry_id: str) -> None:
         """Put an entry back that was removed a moment ago."""
         with self._lock:
-            found = self._removed.pop(entry_id, None)
-        if found is None or self._clock() - found.removed_at > KEPT_S:
+            removed = self._removed.pop(entry_id, None)
+        if removed is None or self._clock() - removed.removed_at > KEPT_S:
             raise NotThere(f"{entry_id} was removed too long ago to be put back.")
         try:
-            self._import(entry_id, found)
+            self._import(entry_id, removed)
         except BaseException:
             # It can be tried again.
             with self._lock:
-                self._removed[entry_id] = found
+                self._removed[entry_id] = removed
             raise
 
-    def _import(self, entry_id: str, found: _Removed) -> None:
+    def _import(self, entry_id: str, removed: _Removed) -> None:
         with tempfile.NamedTemporaryFile(suffix=".jsonl.gz") as file:
-            file.write(found.lines)
+            file.write(removed.lines)
             file.flush()
             self._store.import_file(Path(file.name))
-        if found.project_id is not None and self._store.projects.has(found.project_id):
-            self._store.projects.take(found.project_id, entry_id)
+        if removed.project_id is not None and self._store.projects.has(removed.project_id):
+            self._store.projects.take(removed.project_id, entry_id)
         unmark_removed(path_of(self._store.entry(entry_id)))

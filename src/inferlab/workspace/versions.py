@@ -86,8 +86,8 @@ class Versions:
 
     def entries(self, project_id: str) -> list[Entry]:
         """The same, without a look at the files."""
-        found = self.store.history(1000, project_id=project_id, kinds=(VERSION,))
-        return [one for one in found if one.brief.get("optimized")]
+        entries = self.store.history(1000, project_id=project_id, kinds=(VERSION,))
+        return [entry for entry in entries if entry.brief.get("optimized")]
 
     def names(self, project_id: str) -> dict[str, str]:
         """The names of a project's versions by the digests of their models."""
@@ -104,10 +104,10 @@ class Versions:
 
     def model(self, version_id: str, project_id: str) -> Model:
         """The model of a project's version, to be measured; refused where it is not what was made."""
-        found = self.get(version_id)
-        if not self.store.projects.belongs(project_id, found.id):
+        version = self.get(version_id)
+        if not self.store.projects.belongs(project_id, version.id):
             raise NotThere(f"{version_id} is not a version of this project.")
-        return self.readable(found)
+        return self.readable(version)
 
     @staticmethod
     def readable(version: Version) -> Model:
@@ -125,44 +125,44 @@ class Versions:
         return entry
 
     def _version(self, entry: Entry) -> Version:
-        brief, made = entry.brief, entry.brief["optimized"]
+        brief, optimized = entry.brief, entry.brief["optimized"]
         return Version(
             entry=entry,
             name=brief["name"],
-            **made,
+            **optimized,
             **{name: brief[name] for name in ("pattern", "scheme", "distance", "interrupted")},
             measured=tuple(brief["measured"]),
             problems=tuple(brief["problems"]),
-            file=self._state(made["path"], made["digest"]),
+            file=self._state(optimized["path"], optimized["digest"]),
         )
 
     def _state(self, path: str, digest: str) -> FileState:
         file = Path(path)
         try:
-            parts = [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in files_of(file)]
+            parts = [(part.name, part.stat().st_size, part.stat().st_mtime_ns) for part in files_of(file)]
             if not parts:
                 return "gone"
             key = (path, *parts)
             with self._lock:
-                known = self._digests.get(key)
-            if known is None:
-                known = digest_of(file)
+                digest_now = self._digests.get(key)
+            if digest_now is None:
+                digest_now = digest_of(file)
                 with self._lock:
-                    self._digests[key] = known
+                    self._digests[key] = digest_now
         except (OSError, InferlabError):
             return "changed" if file.exists() else "gone"
-        return "there" if known == digest else "changed"
+        return "there" if digest_now == digest else "changed"
 
 
 def path_of(entry: Entry) -> str:
     """Where the model of an entry lies that is a version; empty for all others."""
-    made = entry.brief.get("optimized") if entry.kind == VERSION else None
-    return str(made["path"]) if made else ""
+    optimized = entry.brief.get("optimized") if entry.kind == VERSION else None
+    return str(optimized["path"]) if optimized else ""
 
 
 def files_of(model: Path) -> list[Path]:
     """The file of a version and, where its weights lie beside it, theirs."""
-    return [one for one in (model, model.with_name(f"{model.name}.data")) if one.is_file()]
+    return [file for file in (model, model.with_name(f"{model.name}.data")) if file.is_file()]
 
 
 def new_file(name: str) -> Path:

@@ -80,13 +80,13 @@ class Workspace:
 
     def analyse(self, source: str, listener: Listener = ignore) -> Model:
         """Find a model and read what it is; the source may be an upload, an allowed path, or a name to fetch."""
-        found = self.sources.resolve(source)
+        resolved = self.sources.resolve(source)
         try:
-            model, generative = read_any(found, listener)
+            model, generative = read_any(resolved, listener)
         except BadInput as error:
             # An uploaded file is known by its name, not by where we put it.
             raise type(error)(self.sources.without_folder(str(error))) from error
-        if Path(found).is_dir():
+        if Path(resolved).is_dir():
             # The model in it may be a link that leads out of the allowed folders.
             self.sources.below(model.path)
         self._generative[model.digest] = generative
@@ -141,12 +141,14 @@ class Workspace:
             if job.project_id == project_id:
                 self.store.jobs.cancel(job.id)
         owned = self.owns_model(self.store.projects.get(project_id))
-        made = [one for one in self.versions.of_project(project_id) if one.entry.project_id == project_id]
+        versions = [
+            version for version in self.versions.of_project(project_id) if version.entry.project_id == project_id
+        ]
         removed = self.store.projects.remove(project_id)
         if owned:
             self.sources.discard(removed.model.path)
-        for one in made:
-            discard(one.path)
+        for version in versions:
+            discard(version.path)
 
     def owns_model(self, project: Project) -> bool:
         """Whether a project's model was uploaded for it alone, so that it goes with it."""
@@ -156,54 +158,58 @@ class Workspace:
 
     # The queue.
 
-    def queue(self, project_id: str | None, asked: JobRequest) -> QueuedJob:
+    def queue(self, project_id: str | None, request: JobRequest) -> QueuedJob:
         """Put a job at the end of the queue."""
-        return self.store.jobs.add(requests.kind_of(asked), project_id, requests.to_content(asked))
+        return self.store.jobs.add(requests.kind_of(request), project_id, requests.to_content(request))
 
-    def add_benchmark(self, project_id: str, asked: BenchmarkRequest) -> QueuedJob:
+    def add_benchmark(self, project_id: str, request: BenchmarkRequest) -> QueuedJob:
         """Queue a benchmark or a comparison."""
         self.refuse_generating(project_id)
-        side = self._side(project_id, asked.version)
-        asked = replace(asked, plan=self._with_shapes(project_id, asked.plan))
-        self.engines.refuse(asked.plan.engines[0], side.model)
+        side = self._side(project_id, request.version)
+        request = replace(request, plan=self._with_shapes(project_id, request.plan))
+        self.engines.refuse(request.plan.engines[0], side.model)
         rival = side
-        if asked.compare_engine:
-            rival = self._side(project_id, asked.compare_version)
-            self.engines.refuse(asked.compare_engine, rival.model)
-        if asked.against:
-            asked = self._like(asked, asked.against)
-        return self.queue(project_id, benchmark_request(asked, side, rival))
+        if request.compare_engine:
+            rival = self._side(project_id, request.compare_version)
+            self.engines.refuse(request.compare_engine, rival.model)
+        if request.against:
+            request = self._like(request, request.against)
+        return self.queue(project_id, benchmark_request(request, side, rival))
 
-    def add_generation(self, project_id: str, asked: GenerationRequest) -> QueuedJob:
+    def add_generation(self, project_id: str, request: GenerationRequest) -> QueuedJob:
         """Queue a generation."""
         project = self.store.projects.get(project_id)
         if project.generative is None:
             raise BadInput(f"The model of '{project.name}' does not generate tokens: add a benchmark instead.")
-        if not asked.plan.engines:
-            asked = GenerationRequest(replace(asked.plan, engines=(self._usual_generator(project.generative),)))
-        for engine in asked.plan.engines:
+        if not request.plan.engines:
+            request = GenerationRequest(
+                replace(request.plan, engines=(self._usual_generator(project.generative),))
+            )
+        for engine in request.plan.engines:
             self.engines.refuse_generator(engine, project.generative)
-        return self.queue(project_id, generation_request(asked, project.generative))
+        return self.queue(project_id, generation_request(request, project.generative))
 
-    def add_generation_comparison(self, project_id: str, asked: GenerationComparisonRequest) -> QueuedJob:
+    def add_generation_comparison(self, project_id: str, request: GenerationComparisonRequest) -> QueuedJob:
         """Queue a comparison of two engines that generate the same tokens."""
-        model = self._generative_model(project_id, (*asked.a.engines, *asked.b.engines))
-        return self.queue(project_id, generation_comparison_request(asked, model))
+        model = self._generative_model(project_id, (*request.a.engines, *request.b.engines))
+        return self.queue(project_id, generation_comparison_request(request, model))
 
-    def add_generation_capacity(self, project_id: str, asked: GenerationCapacityRequest) -> QueuedJob:
+    def add_generation_capacity(self, project_id: str, request: GenerationCapacityRequest) -> QueuedJob:
         """Queue a search for the highest rate of requests; without an engine on the usual one."""
-        model = self._generative_model(project_id, asked.plan.engines)
-        if not asked.plan.engines:
-            asked = replace(asked, plan=replace(asked.plan, engines=(self._usual_generator(model),)))
-        return self.queue(project_id, generation_capacity_request(asked, model))
+        model = self._generative_model(project_id, request.plan.engines)
+        if not request.plan.engines:
+            request = replace(request, plan=replace(request.plan, engines=(self._usual_generator(model),)))
+        return self.queue(project_id, generation_capacity_request(request, model))
 
-    def add_generation_recommendation(self, project_id: str, asked: GenerationRecommendationRequest) -> QueuedJob:
+    def add_generation_recommendation(
+        self, project_id: str, request: GenerationRecommendationRequest
+    ) -> QueuedJob:
         """Queue a search for the best configuration; without an engine of all that generate with the model."""
-        model = self._generative_model(project_id, asked.plan.engines)
-        if not asked.plan.engines:
+        model = self._generative_model(project_id, request.plan.engines)
+        if not request.plan.engines:
             ready = [choice.name for choice in self.engines.generator_choices(model) if not choice.reason]
-            asked = replace(asked, plan=replace(asked.plan, engines=tuple(ready)))
-        return self.queue(project_id, generation_recommendation_request(asked, model))
+            request = replace(request, plan=replace(request.plan, engines=tuple(ready)))
+        return self.queue(project_id, generation_recommendation_request(request, model))
 
     def _generative_model(self, project_id: str, engines: Sequence[str]) -> GenerativeModel:
         """A project's model, which generates tokens, with these engines."""
@@ -216,7 +222,7 @@ class Workspace:
 
     def _usual_generator(self, model: GenerativeModel) -> str:
         """The first engine that can generate with a model."""
-        found = next(
+        generator = next(
             (
                 generator_choice
                 for generator_choice in self.engines.generator_choices(model)
@@ -224,9 +230,9 @@ class Workspace:
             ),
             None,
         )
-        if found is None:
+        if generator is None:
             raise BadInput("No engine here can generate with this model. See: inferlab engines")
-        return found.name
+        return generator.name
 
     def _with_shapes(self, project_id: str, plan: Plan) -> Plan:
         """The plan with the project's input shapes where it has none."""
@@ -246,47 +252,47 @@ class Workspace:
             return Side(project.model, ORIGINAL)
         return Side(self.versions.model(version_id, project_id), self.versions.get(version_id).name)
 
-    def add_profile(self, project_id: str, asked: ProfileRequest) -> QueuedJob:
+    def add_profile(self, project_id: str, request: ProfileRequest) -> QueuedJob:
         """Queue profiles."""
         self.refuse_generating(project_id)
-        asked = replace(asked, plan=self._with_shapes(project_id, asked.plan))
-        return self.queue(project_id, self.checked_profile(self._side(project_id, asked.version).model, asked))
+        request = replace(request, plan=self._with_shapes(project_id, request.plan))
+        return self.queue(project_id, self.checked_profile(self._side(project_id, request.version).model, request))
 
-    def checked_profile(self, model: Model, asked: ProfileRequest) -> ProfileRequest:
+    def checked_profile(self, model: Model, request: ProfileRequest) -> ProfileRequest:
         """The job that is asked for; refuses what cannot be profiled, before there is a project."""
         # Without times no engine is asked, but a file with one must not even be named.
-        engine, data = asked.plan.engines[0], asked.wanted.data_file
+        engine, data = request.plan.engines[0], request.wanted.data_file
         self.engines.named(engine)
-        if asked.wanted.performance:
+        if request.wanted.performance:
             self.engines.refuse(engine, model, profiling=True)
         if data and data != "demo:digits":
-            asked = replace(asked, wanted=replace(asked.wanted, data_file=self.sources.file(data)))
-        return profile_request(asked, model)
+            request = replace(request, wanted=replace(request.wanted, data_file=self.sources.file(data)))
+        return profile_request(request, model)
 
     def add_installation(self, engine: str) -> QueuedJob:
         """Queue the installation of an engine, to whose licence the user agreed."""
         licence_of(engine)
-        found = self.engines.named(engine)
-        if found.state == "ready":
+        info = self.engines.named(engine)
+        if info.state == "ready":
             raise Conflict(f"{title(engine)} is installed already.")
-        if not can_install(found):
-            raise BadInput(f"{title(engine)} cannot be installed here: {found.problem}.")
+        if not can_install(info):
+            raise BadInput(f"{title(engine)} cannot be installed here: {info.problem}.")
         return self.queue(None, InstallRequest(engine))
 
     def rerun(self, entry_id: str) -> QueuedJob:
         """Queue what made an entry once more, under the same conditions."""
         entry = self.store.entry(entry_id)
-        asked = self.request_of(entry.id)
-        for engine in dict.fromkeys(name for plan in plans_of(asked) for name in plan.engines):
+        request = self.request_of(entry.id)
+        for engine in dict.fromkeys(name for plan in plans_of(request) for name in plan.engines):
             # It may have been measured on the command line with an engine that is a file.
             self.engines.named(engine)
-        if isinstance(asked, OptimizationRequest):
-            asked = renewed(asked)
-        return self.queue(self._project_of(entry), asked)
+        if isinstance(request, OptimizationRequest):
+            request = renewed(request)
+        return self.queue(self._project_of(entry), request)
 
     def position(self, job: QueuedJob) -> int:
         """How many jobs go before this one; 0 where it runs or is the next."""
-        waiting = [one.id for one in self.store.jobs.alive()]
+        waiting = [queued.id for queued in self.store.jobs.alive()]
         return waiting.index(job.id) if job.id in waiting else 0
 
     def request_of(self, entry_id: str) -> JobRequest:
@@ -294,38 +300,40 @@ class Workspace:
         job = self.store.jobs.of_entries([entry_id]).get(entry_id)
         if job is not None:
             return requests.from_content(job.kind, job.content)
-        found = self.store.get(entry_id)
-        if isinstance(found, Stored):
-            return BenchmarkRequest(found.benchmark.plan, found.against)
-        if found.kind.startswith(GENERATION) and (request := _request_of(record_of(found))) is not None:
+        entry = self.store.get(entry_id)
+        if isinstance(entry, Stored):
+            return BenchmarkRequest(entry.benchmark.plan, entry.against)
+        if entry.kind.startswith(GENERATION) and (request := _request_of(record_of(entry))) is not None:
             return request
         raise BadInput(
-            f"The request of {found.id} is not stored, because it was made on the command line or imported. Start "
+            f"The request of {entry.id} is not stored, because it was made on the command line or imported. Start "
             "a new one."
         )
 
     def command(self, entry_id: str) -> str:
         """The command line that measures the same."""
-        found = self.request_of(entry_id)
-        if isinstance(found, BenchmarkRequest):
-            return command.benchmark(found.plan)
-        if isinstance(found, ComparisonRequest):
-            pairs = split(found.a, found.b)
-            return "\n".join(command.comparison(a, b, found.time_s, found.margin, found.fresh) for a, b in pairs)
-        if isinstance(found, GenerationRequest):
-            return command.generation(found.plan)
-        if isinstance(found, GenerationComparisonRequest):
-            return command.generation_comparison(
-                found.a, found.b, found.metric, found.time_s, found.margin, found.fresh
+        request = self.request_of(entry_id)
+        if isinstance(request, BenchmarkRequest):
+            return command.benchmark(request.plan)
+        if isinstance(request, ComparisonRequest):
+            pairs = split(request.a, request.b)
+            return "\n".join(
+                command.comparison(a, b, request.time_s, request.margin, request.fresh) for a, b in pairs
             )
-        if isinstance(found, GenerationCapacityRequest):
-            return command.generation_capacity(found.plan, found.attainment)
-        if isinstance(found, GenerationRecommendationRequest):
-            return command.generation_recommendation(found.plan, found.time_s)
-        if isinstance(found, OptimizationRequest):
-            return command.optimization(found.plan, found.asked)
-        assert isinstance(found, ProfileRequest)
-        return command.profile(found.plan, found.wanted)
+        if isinstance(request, GenerationRequest):
+            return command.generation(request.plan)
+        if isinstance(request, GenerationComparisonRequest):
+            return command.generation_comparison(
+                request.a, request.b, request.metric, request.time_s, request.margin, request.fresh
+            )
+        if isinstance(request, GenerationCapacityRequest):
+            return command.generation_capacity(request.plan, request.attainment)
+        if isinstance(request, GenerationRecommendationRequest):
+            return command.generation_recommendation(request.plan, request.time_s)
+        if isinstance(request, OptimizationRequest):
+            return command.optimization(request.plan, request.asked)
+        assert isinstance(request, ProfileRequest)
+        return command.profile(request.plan, request.wanted)
 
     # What was measured.
 
@@ -342,14 +350,14 @@ class Workspace:
 
         Without a budget it is the one that the profile was made with.
         """
-        found = self.profile_as_kept(entry_id)
+        profile = self.profile_as_kept(entry_id)
         own = loss_id is None or loss_id == entry_id
-        if own and budget is None and found.estimate is not None:
+        if own and budget is None and profile.estimate is not None:
             # As it was kept, perhaps verified; of a deep model it would take as long as all the rest.
-            return found
+            return profile
         if not own and loss_id is not None:
-            found = replace(found, loss=self.profile_as_kept(loss_id).loss)
-        return with_estimate(found, BUDGET if budget is None else budget)
+            profile = replace(profile, loss=self.profile_as_kept(loss_id).loss)
+        return with_estimate(profile, BUDGET if budget is None else budget)
 
     def loss_profile(self, entry_id: str, budget: float = BUDGET) -> Profile:
         """The losses of a profile alone, with what pruning by them within a budget does to the parameters."""
@@ -360,10 +368,10 @@ class Workspace:
         project = self.store.projects.get(project_id)
         if project.only_generates:
             raise BadInput(ONLY_GENERATES)
-        known = [profile for profile in self.profiles(project_id) if profile.brief.get("flops") is not None]
-        own = [one for one in known if one.model_digest == project.model.digest]
+        counted = [profile for profile in self.profiles(project_id) if profile.brief.get("flops") is not None]
+        own = [entry for entry in counted if entry.model_digest == project.model.digest]
         # The one that the project began with, else the oldest.
-        first = [one for one in own if _is_theory(one)] or own
+        first = [entry for entry in own if _is_theory(entry)] or own
         return self.profile(first[-1].id) if first else _in_theory(Lab(), project)
 
     def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
@@ -387,9 +395,11 @@ class Workspace:
         job = self.store.jobs.of_entries([whole]).get(whole)
         if job is not None and job.alive:
             raise Conflict("This is being measured. Cancel it first.")
-        made = path_of(entry)
-        for one in self.store.jobs.alive() if made else ():
-            if made in {plan.model for plan in plans_of(requests.from_content(one.kind, one.content))}:
+        model_path = path_of(entry)
+        for running in self.store.jobs.alive() if model_path else ():
+            if model_path in {
+                plan.model for plan in plans_of(requests.from_content(running.kind, running.content))
+            }:
                 raise Conflict("This version is being measured, or waits for it. Cancel that first.")
         return self.trash.remove(whole)
 
@@ -419,15 +429,15 @@ class Workspace:
             None,
         )
 
-    def _like(self, asked: BenchmarkRequest, entry_id: str) -> BenchmarkRequest:
+    def _like(self, request: BenchmarkRequest, entry_id: str) -> BenchmarkRequest:
         """The request with the conditions of a benchmark measured before, so that both can be compared."""
-        found = self.store.get(entry_id)
-        if not isinstance(found, Stored):
-            raise BadInput(f"{found.id} is a {found.kind}: only a benchmark can be compared with.")
-        cells, plan = [outcome.cell for outcome in found.benchmark.outcomes], found.benchmark.plan
+        stored = self.store.get(entry_id)
+        if not isinstance(stored, Stored):
+            raise BadInput(f"{stored.id} is a {stored.kind}: only a benchmark can be compared with.")
+        cells, plan = [outcome.cell for outcome in stored.benchmark.outcomes], stored.benchmark.plan
         first = cells[0]
         same = replace(
-            asked.plan,
+            request.plan,
             num_cores=tuple(dict.fromkeys(cell.num_cores for cell in cells)),
             batch_sizes=tuple(dict.fromkeys(cell.batch_size for cell in cells)),
             scenarios=(first.scenario,),
@@ -436,20 +446,20 @@ class Workspace:
             sequence_lengths=(first.sequence_length,),
             input_shapes=plan.input_shapes or "",
         )
-        return replace(asked, against=found.id, plan=same)
+        return replace(request, against=stored.id, plan=same)
 
 
-def _request_of(found: Record) -> JobRequest | None:
+def _request_of(record: Record) -> JobRequest | None:
     """What a result of a model that generates was asked for with; None where it does not say."""
-    if isinstance(found, GenerationSweep):
-        return GenerationRequest(found.plan)
-    if isinstance(found, GenerationComparison) and found.plans is not None:
-        a, b = found.plans
-        return GenerationComparisonRequest(a, b, found.metric, found.time_s, found.margin, found.fresh)
-    if isinstance(found, GenerationCapacity) and found.plan is not None:
-        return GenerationCapacityRequest(found.plan, found.wanted_attainment)
-    if isinstance(found, GenerationRecommendation) and found.plan is not None:
-        return GenerationRecommendationRequest(found.plan, found.time_s)
+    if isinstance(record, GenerationSweep):
+        return GenerationRequest(record.plan)
+    if isinstance(record, GenerationComparison) and record.plans is not None:
+        a, b = record.plans
+        return GenerationComparisonRequest(a, b, record.metric, record.time_s, record.margin, record.fresh)
+    if isinstance(record, GenerationCapacity) and record.plan is not None:
+        return GenerationCapacityRequest(record.plan, record.wanted_attainment)
+    if isinstance(record, GenerationRecommendation) and record.plan is not None:
+        return GenerationRecommendationRequest(record.plan, record.time_s)
     return None
 
 
