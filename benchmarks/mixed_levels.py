@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="demo:bert_3layer")
     parser.add_argument("--engine", default="deepsparse")
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=2, help="DeepSparse imposes levels on two or more")
     parser.add_argument("--time", type=float, default=20.0, help="seconds of measuring for each profile")
     parser.add_argument("--budgets", nargs="+", type=float, default=[1.0, 5.0])
     parser.add_argument("--control", type=float, default=0.9, help="the level that all layers have in the control")
@@ -38,11 +38,12 @@ def main() -> None:
     def profiled(source: str, options: ProfileOptions) -> tuple[PerformanceProfile, LossProfile]:
         plan = Plan(source, engines=(given.engine,), scenarios=("sync",), num_cores=(given.cores,), verify=False)
         profile = Lab().profile(plan, options)
-        assert profile.performance is not None and profile.loss is not None, profile.problems
+        assert profile.performance and profile.loss, profile.problems
         return profile.performance, profile.loss
 
     every = ProfileOptions(loss=False, estimate=False, time_s=given.time, levels=levels)
     dense, loss = profiled(given.model, every)
+    assert dense.pruned, dense.problems
     chosen = {f"budget {budget:g}": estimate(dense, loss, budget) for budget in given.budgets}
     cases: dict[str, Mapping[str, float]] = {name: found.levels for name, found in chosen.items() if found}
     cases[f"all at {given.control:g}"] = dict.fromkeys(usual_weights(loss), given.control)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,18 @@ def test_deepsparse_refuses_to_impose_sparsity_on_one_cpu_where_it_would_hang(
     copy.write_bytes(network.read_bytes())
     with loaded(deepsparse, copy, CPUS[:1]) as worker, pytest.raises(BadInput, match=r"hangs .* only one CPU"):
         layers(worker, tmp_path, 0.9)
+
+
+def test_on_one_cpu_copies_with_zeros_are_timed_on_deepsparse_where_nothing_can_be_imposed(
+    deepsparse: Launch, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERLAB_CACHE", str(Path(deepsparse.interpreter).parents[3]))
+    model = read_onnx(network, "network")
+    plan = Plan(str(network), engines=("deepsparse",), scenarios=("sync",), num_cores=(1,))
+    (bound,) = jobs(plan, model)
+    (free,) = jobs(replace(plan, thread_pinning="none"), model)
+    assert not performance.can_impose(bound) and performance.has_sparse_weights(bound)
+    assert performance.can_impose(free)
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")

@@ -11,7 +11,7 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure import findings
 from inferlab.measure.cell import capabilities_for
-from inferlab.measure.cells import Job
+from inferlab.measure.cells import Job, cpus_of
 from inferlab.measure.check import worst
 from inferlab.measure.intervals import student
 from inferlab.measure.stats import summarize
@@ -25,14 +25,19 @@ from inferlab.records.profile import Interval, PerformanceProfile, level_key
 _HEAVY = 0.25
 
 
+# Engines that hang where they impose sparsity in a process that has only one CPU.
+_NEEDS_TWO_CPUS = frozenset({"deepsparse"})
+
+
 def can_impose(job: Job) -> bool:
-    """Whether the job's engine can run as if weights were pruned."""
-    return "imposed_sparsity" in capabilities_for(job)
+    """Whether the job's engine can run as if weights were pruned, on the CPUs that it has here."""
+    alone = len(cpus_of(job.cell)) == 1 and job.cell.engine.partition("==")[0] in _NEEDS_TWO_CPUS
+    return "imposed_sparsity" in capabilities_for(job) and not alone
 
 
 def has_sparse_weights(job: Job) -> bool:
     """Whether the job's engine can compute weights that are zero faster, in a model that really has them."""
-    return "sparse_weights" in capabilities_for(job)
+    return not capabilities_for(job).isdisjoint(("sparse_weights", "imposed_sparsity"))
 
 
 def measure(
