@@ -106,7 +106,7 @@ def launch(name: str) -> Launch:
     points = plugins()
     if name in points:
         return Launch(name, plugin_reference(points[name]), trusted=True)
-    raise BadInput(_unknown(name, _known()))
+    raise BadInput(_unknown(name, _engine_names()))
 
 
 def launch_generator(name: str) -> Launch:
@@ -152,7 +152,7 @@ def describe(name: str) -> EngineInfo:
     except NotForThisMachine as error:
         return EngineInfo(name, "missing", environment=home, problem=_reason(name, error))
     except BadInput as error:
-        if name not in _known():
+        if name not in _engine_names():
             raise
         return EngineInfo(name, "broken", environment=home, problem=_reason(name, error))
     try:
@@ -231,13 +231,13 @@ def list_engines(releases: bool = False) -> list[EngineInfo]:
 
     The scripted one is left out, for nobody deploys it; who names it gets it.
     """
-    names = _known() + [name for name in environments.installed_engines() if releases and is_release(name)]
+    names = _engine_names() + [name for name in environments.installed_engines() if releases and is_release(name)]
     # A child dies with the thread that started it, and each of these threads outlives its child.
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return list(pool.map(describe, names))
 
 
-def _known() -> list[str]:
+def _engine_names() -> list[str]:
     names = dict.fromkeys([*BUILTIN, *SPECS, *plugins()])
     return [name for name in names if name != FAKE or offers_fake_engine()]
 

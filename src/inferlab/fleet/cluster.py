@@ -246,15 +246,15 @@ class _Ear:
     """Collects what nodes tell until it is taken; Ray makes a process of it."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[str, Event]] = []
+        self._events: list[tuple[str, Event]] = []
 
     def tell(self, node: str, event: Event) -> None:
         """Add something."""
-        self._told.append((node, event))
+        self._events.append((node, event))
 
     def take(self) -> list[tuple[str, Event]]:
         """All that was told since."""
-        events, self._told = self._told, []
+        events, self._events = self._events, []
         return events
 
 

@@ -133,7 +133,7 @@ class Schedule:
         failure = slot.refusal or message.failure
         if failure is not None:
             self._finish(slot, "failed", failure)
-        elif any(run.interrupted for run in self._known(slot.current)):
+        elif any(run.interrupted for run in self._runs_of(slot.current)):
             self._finish(slot, "cancelled")
         else:
             self._finish(slot, "done")
@@ -147,14 +147,14 @@ class Schedule:
             if problem := slot.problems.get(cell.engine):
                 self._finish(slot, "failed", Failure("refused", problem))
                 continue
-            self._workforce.measure(slot.node, cell, self._known(cell))
+            self._workforce.measure(slot.node, cell, self._runs_of(cell))
             return
         slot.current = None
         del self._slots[slot.node.id]
 
     def _measured(self, slot: Slot, run: Run) -> None:
         assert slot.current is not None
-        runs = self._known(slot.current)
+        runs = self._runs_of(slot.current)
         try:
             check_alike(runs, run, across_machines=True)
         except BadInput as error:
@@ -163,7 +163,7 @@ class Schedule:
         runs.append(run)
         self._saver.run(slot.current, run)
 
-    def _known(self, cell: Cell) -> list[Run]:
+    def _runs_of(self, cell: Cell) -> list[Run]:
         return self._runs.setdefault(cell.id, list(self.outcomes[cell.id].runs))
 
     def _finish(self, slot: Slot, status: Status, failure: Failure | None = None) -> None:

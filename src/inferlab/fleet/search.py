@@ -76,7 +76,7 @@ class _Party:
     """Nodes that search at the same time."""
 
     def __init__(self, cluster: Cluster, site: Site, request: Search, listener: Listener) -> None:
-        self._cluster, self._site, self._wanted, self._listen = cluster, site, request, listener
+        self._cluster, self._site, self._request, self._listen = cluster, site, request, listener
         self._nodes: dict[str, Node] = {}
         self.answers: dict[str, Recommendation | Failure] = {}
 
@@ -94,7 +94,7 @@ class _Party:
             if message.event.fraction is None:
                 self._listen(Event("on-node", {"node": message.node, "event": message.event}))
         elif isinstance(message, Ready):
-            self._cluster.search(self._nodes[message.node_id], self._wanted, self._site.luggage)
+            self._cluster.search(self._nodes[message.node_id], self._request, self._site.luggage)
         elif isinstance(message, Found):
             self.answers[message.node_id] = message.answer
         elif isinstance(message, Crashed | Lost):

@@ -66,8 +66,8 @@ def group_cores(cpus: Sequence[int], root: Path) -> tuple[Core, ...]:
     siblings: dict[tuple[int, ...], list[int]] = {}
     for cpu in cpus:
         siblings.setdefault(_siblings(cpu, root), []).append(cpu)
-    found = [Core(tuple(sorted(threads)), nodes.get(threads[0], 0)) for threads in siblings.values()]
-    return tuple(sorted(found, key=lambda core: (core.node, core.cpus)))
+    grouped = [Core(tuple(sorted(threads)), nodes.get(threads[0], 0)) for threads in siblings.values()]
+    return tuple(sorted(grouped, key=lambda core: (core.node, core.cpus)))
 
 
 def usable_cores() -> int:

@@ -49,7 +49,7 @@ class Evidence:
         return self.strain > 1 + _MISSED / len(self.rates)
 
 
-Known = Mapping[Candidate, Evidence]
+Measurements = Mapping[Candidate, Evidence]
 
 
 def label(candidate: Candidate) -> str:
@@ -79,10 +79,10 @@ def grid(
     )
 
 
-def spread(known: Known) -> float:
+def spread(measurements: Measurements) -> float:
     """How much processes of one candidate differ (standard deviation of logarithms), over all candidates."""
     squares, freedom = _SPREAD_FREEDOM * _SPREAD**2, _SPREAD_FREEDOM
-    for evidence in known.values():
+    for evidence in measurements.values():
         if len(evidence.rates) > 1:
             squares += (len(evidence.rates) - 1) * variance(math.log(rate) for rate in evidence.rates)
             freedom += len(evidence.rates) - 1
@@ -95,40 +95,42 @@ def clearly_worse(evidence: Evidence, best: Evidence, sigma: float) -> bool:
     return math.log(best.rate / evidence.rate) > _CLEAR * error
 
 
-def ranked(known: Known) -> list[Candidate]:
+def ranked(measurements: Measurements) -> list[Candidate]:
     """The best first, by a throughput that each can be trusted with: a single process may have been lucky."""
-    sigma = spread(known)
+    sigma = spread(measurements)
     return sorted(
-        known,
-        key=lambda candidate: sigma / math.sqrt(len(known[candidate].rates)) - math.log(known[candidate].rate),
+        measurements,
+        key=lambda candidate: (
+            sigma / math.sqrt(len(measurements[candidate].rates)) - math.log(measurements[candidate].rate)
+        ),
     )
 
 
-def best_of(known: Known) -> Candidate | None:
+def best_of(measurements: Measurements) -> Candidate | None:
     """The highest throughput that meets the objective."""
-    return next((candidate for candidate in ranked(known) if known[candidate].keeps), None)
+    return next((candidate for candidate in ranked(measurements) if measurements[candidate].keeps), None)
 
 
-def still_in(known: Known) -> list[Candidate]:
+def still_in(measurements: Measurements) -> list[Candidate]:
     """The candidates that may yet be the best, the best first."""
-    sigma, best = spread(known), best_of(known)
+    sigma, best = spread(measurements), best_of(measurements)
     return [
         candidate
-        for candidate in ranked(known)
-        if not known[candidate].clearly_misses
-        and (best is None or not clearly_worse(known[candidate], known[best], sigma))
+        for candidate in ranked(measurements)
+        if not measurements[candidate].clearly_misses
+        and (best is None or not clearly_worse(measurements[candidate], measurements[best], sigma))
     ]
 
 
-def contending(known: Known) -> list[Candidate]:
+def contending(measurements: Measurements) -> list[Candidate]:
     """Those to look at again: the best, simpler ones that may be as fast (simplest first), the rest."""
-    best, left, sigma = best_of(known), still_in(known), spread(known)
+    best, left, sigma = best_of(measurements), still_in(measurements), spread(measurements)
     if best is None:
         return left
     simpler = [
-        candidate for candidate in left if known[candidate].keeps and candidate.simplicity < best.simplicity
+        candidate for candidate in left if measurements[candidate].keeps and candidate.simplicity < best.simplicity
     ]
-    ties = [candidate for candidate in simpler if _may_tie(known[candidate], known[best], sigma)]
+    ties = [candidate for candidate in simpler if _may_tie(measurements[candidate], measurements[best], sigma)]
     first = [best, *sorted(ties, key=lambda tie: tie.simplicity)]
     return first + [candidate for candidate in left if candidate not in first]
 
@@ -139,21 +141,22 @@ def _may_tie(evidence: Evidence, best: Evidence, sigma: float) -> bool:
     return math.log(best.rate / evidence.rate) <= math.log1p(TIE) + error
 
 
-def spared(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, Candidate]:
+def spared(waiting: Sequence[Candidate], measurements: Measurements) -> dict[Candidate, Candidate]:
     """Those that need not be measured, each with the measured one whose figures show it.
 
     A larger batch takes no less time than a smaller one. Fewer cores give no more than the same streams
     repeated on more cores, and about the same share of it as they gave at another batch size.
     """
-    best = best_of(known)
+    best = best_of(measurements)
     sparing = {
-        candidate: _spared_by(candidate, known, known[best].rate if best else None) for candidate in waiting
+        candidate: _spared_by(candidate, measurements, measurements[best].rate if best else None)
+        for candidate in waiting
     }
     return {candidate: other for candidate, other in sparing.items() if other is not None}
 
 
-def _spared_by(candidate: Candidate, known: Known, best: float | None) -> Candidate | None:
-    for other, evidence in known.items():
+def _spared_by(candidate: Candidate, measurements: Measurements, best: float | None) -> Candidate | None:
+    for other, evidence in measurements.items():
         smaller = differ_in_batch(candidate, other) and other.batch_size < candidate.batch_size
         if smaller and evidence.clearly_misses:
             return other
@@ -163,7 +166,7 @@ def _spared_by(candidate: Candidate, known: Known, best: float | None) -> Candid
         if smaller:
             bound = evidence.rate * candidate.batch_size / other.batch_size
         elif _repeats(candidate, other) and other.batch_size == candidate.batch_size:
-            bound = evidence.rate * min(1.0, _OFF * _share(candidate, other, known))
+            bound = evidence.rate * min(1.0, _OFF * _share(candidate, other, measurements))
         if bound is not None and clearly_worse(Evidence((bound,)), Evidence((best,)), _SPREAD):
             return other
     return None
@@ -183,9 +186,9 @@ def _repeats(candidate: Candidate, other: Candidate) -> bool:
     )
 
 
-def _share(candidate: Candidate, other: Candidate, known: Known) -> float:
+def _share(candidate: Candidate, other: Candidate, measurements: Measurements) -> float:
     """The largest share of the other's throughput that one had at any batch size; 1 where nothing tells."""
-    rates = {(_shape(each), each.batch_size): evidence.rate for each, evidence in known.items()}
+    rates = {(_shape(each), each.batch_size): evidence.rate for each, evidence in measurements.items()}
     shares = [
         rate / rates[_shape(other), batch]
         for (shape, batch), rate in rates.items()
@@ -198,12 +201,12 @@ def _shape(candidate: Candidate) -> tuple[str, int, int]:
     return candidate.engine, candidate.num_cores, candidate.num_streams
 
 
-def next_up(waiting: Sequence[Candidate], known: Known, failures: Mapping[str, int]) -> Candidate:
+def next_up(waiting: Sequence[Candidate], measurements: Measurements, failures: Mapping[str, int]) -> Candidate:
     """Whom to measure next: engines of which nothing is known, then whoever promises most.
 
     An engine begins with all cores divided among streams, and if that fails, with all cores for one request.
     """
-    heard = {candidate.engine for candidate in known}
+    heard = {candidate.engine for candidate in measurements}
     new = [candidate for candidate in waiting if candidate.engine not in heard]
     if new:
         engine = new[0].engine
@@ -212,25 +215,26 @@ def next_up(waiting: Sequence[Candidate], known: Known, failures: Mapping[str, i
             (candidate for candidate in new if candidate.engine == engine),
             key=lambda candidate: (-candidate.num_cores, sign * candidate.num_streams, candidate.batch_size),
         )
-    promise = foreseen(waiting, known)
+    promise = foreseen(waiting, measurements)
     return max(
-        waiting, key=lambda candidate: (promise[candidate], -min(distance(candidate, other) for other in known))
+        waiting,
+        key=lambda candidate: (promise[candidate], -min(distance(candidate, other) for other in measurements)),
     )
 
 
-def foreseen(waiting: Sequence[Candidate], known: Known) -> dict[Candidate, float]:
+def foreseen(waiting: Sequence[Candidate], measurements: Measurements) -> dict[Candidate, float]:
     """The figure of candidates of known engines if engine, cores, streams and batch had one effect each.
 
     Least squares on logarithms; it only orders what is measured, so that what is left out for want of time is
     the least promising.
     """
-    engines = sorted({candidate.engine for candidate in known})
+    engines = sorted({candidate.engine for candidate in measurements})
 
     def row(candidate: Candidate) -> list[float]:
         return [*(float(candidate.engine == name) for name in engines), *map(math.log2, candidate.simplicity)]
 
-    x = np.array([row(candidate) for candidate in known])
-    y = np.log([_score(evidence) for evidence in known.values()])
+    x = np.array([row(candidate) for candidate in measurements])
+    y = np.log([_score(evidence) for evidence in measurements.values()])
     # Held towards no effect where nothing tells of one.
     ridge = np.diag([1e-6] * len(engines) + [_RIDGE] * 3)
     weights = np.linalg.solve(x.T @ x + ridge, x.T @ y)

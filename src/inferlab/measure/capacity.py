@@ -56,7 +56,7 @@ class _Finder:
     def __init__(self, prepared: PreparedCell, objective: Objective, listener: Listener) -> None:
         self._setup, self._objective, self._listener = prepared, objective, listener
         self._cell = prepared.job.cell
-        self._wanted = self._cell.processes or PROCESSES
+        self._num_processes = self._cell.processes or PROCESSES
         self._began = time.monotonic()
         self._budget = rate_search.Budget(1, 0, 0.0)
         self._predicted = 0.0
@@ -86,7 +86,7 @@ class _Finder:
 
     def _another(self) -> bool:
         """Whether one more process is wanted and has time; what is left is divided again."""
-        left, left_s = self._wanted - len(self._trials), self._began + self._cell.time_s - time.monotonic()
+        left, left_s = self._num_processes - len(self._trials), self._began + self._cell.time_s - time.monotonic()
         if self._lone is not None or left <= 0:
             return False
         rate, needed = rate_search.rate_of(self._start, self._rungs[0]), samples_needed(self._objective)
@@ -96,9 +96,9 @@ class _Finder:
 
     def _wanted_s(self) -> float | None:
         """The time that all wanted processes would take; None where they were measured, or need not be."""
-        if self._lone is not None or len(self._trials) >= self._wanted:
+        if self._lone is not None or len(self._trials) >= self._num_processes:
             return None
-        return math.ceil(self._cell.time_s * self._wanted / len(self._trials))
+        return math.ceil(self._cell.time_s * self._num_processes / len(self._trials))
 
     def _try(self, number: int) -> Trial:
         began = time.monotonic()
@@ -147,15 +147,16 @@ class _Finder:
     def _afford(self, rate: float) -> rate_search.Budget:
         """How to spend the time on a search around a rate; refuses where it is too short for the objective."""
         fewest, needed = self._cell.processes or 1, samples_needed(self._objective)
-        budget = rate_search.budget(self._cell.time_s, self._wanted, fewest, self._overhead_s, rate, needed)
+        budget = rate_search.budget(self._cell.time_s, self._num_processes, fewest, self._overhead_s, rate, needed)
         if budget is None:
             hint = (
-                f" or -t {self._time_needed_s(self._wanted, rate):g} for {self._wanted} processes and an interval"
+                f" or -t {self._time_needed_s(self._num_processes, rate):g} for {self._num_processes} processes "
+                "and an interval"
             )
             raise BadInput(
                 f"{duration(self._cell.time_s)} is too short for {self._objective.text}: that takes {needed} "
                 f"requests at each of several rates, and they come at about {rate:.3g} per second. "
-                f"Give -t {self._time_needed_s(fewest, rate):g}{hint if fewest < self._wanted else ''}."
+                f"Give -t {self._time_needed_s(fewest, rate):g}{hint if fewest < self._num_processes else ''}."
             )
         return budget
 

@@ -97,7 +97,7 @@ class Explorer:
         return time.monotonic() - self._converting_s
 
     @property
-    def known(self) -> dict[Candidate, Evidence]:
+    def measurements(self) -> dict[Candidate, Evidence]:
         """What was measured, without what failed or is wrong."""
         return {
             candidate: record.evidence
@@ -114,9 +114,9 @@ class Explorer:
         self.began = time.monotonic()  # now, not when we began to wait for another measurement to end
         try:
             self._first_round()
-            number, most = 2, len(self.known) // 2
+            number, most = 2, len(self.measurements) // 2
             while self.spent < _ROUNDS:
-                again = candidates.contending(self.known)[: max(FINALISTS, most)]
+                again = candidates.contending(self.measurements)[: max(FINALISTS, most)]
                 if len(again) < 2:
                     again = self.finalists()
                 if (len(again) <= FINALISTS and number > FINALISTS) or not self._round(number, again):
@@ -127,10 +127,12 @@ class Explorer:
 
     def finalists(self) -> list[Candidate]:
         """Those to compare in pairs, the best first: at least two where two meet the objective."""
-        known = self.known
-        left = [candidate for candidate in candidates.contending(known) if known[candidate].keeps]
+        measurements = self.measurements
+        left = [candidate for candidate in candidates.contending(measurements) if measurements[candidate].keeps]
         others = [
-            candidate for candidate in candidates.ranked(known) if known[candidate].keeps and candidate not in left
+            candidate
+            for candidate in candidates.ranked(measurements)
+            if measurements[candidate].keeps and candidate not in left
         ]
         return left[:FINALISTS] if len(left) > 1 else [*left, *others[:1]]
 
@@ -175,8 +177,8 @@ class Explorer:
         waiting = list(self.records)
         self._listener(Event("round", {"number": 1, "candidates": len(waiting)}))
         while waiting and self.spent < _FIRST_ROUND:
-            known = self.known
-            for candidate, other in candidates.spared(waiting, known).items():
+            measurements = self.measurements
+            for candidate, other in candidates.spared(waiting, measurements).items():
                 self.records[candidate].spared_by = other
             waiting = [
                 each for each in waiting if not self.records[each].spared_by and not self._given_up(each.engine)
@@ -184,10 +186,10 @@ class Explorer:
             fitting = [each for each in waiting if self._fits(each, self._nearest(each), _FIRST_ROUND)]
             if not fitting:
                 return
-            candidate = candidates.next_up(fitting, known, self._failures)
+            candidate = candidates.next_up(fitting, measurements, self._failures)
             waiting.remove(candidate)
             self._measure(candidate, 1, len(waiting))
-            self._close(keep=candidates.still_in(self.known))
+            self._close(keep=candidates.still_in(self.measurements))
 
     def _round(self, number: int, again: Sequence[Candidate]) -> bool:
         """One more process for each of these; False if there was no time for any."""

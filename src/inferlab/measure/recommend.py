@@ -58,7 +58,7 @@ class Finals:
     def winner(self) -> Candidate | None:
         """By pairs where there were some, else by what was measured alone."""
         sound = self._winner is not None and not self._explorer.records[self._winner].wrong
-        return self._winner if sound else candidates.best_of(self._explorer.known)
+        return self._winner if sound else candidates.best_of(self._explorer.measurements)
 
     def run(self) -> None:
         """Compare until the leader is known; the simplest of those that are as fast as the leader wins."""
@@ -99,9 +99,11 @@ class Finals:
     def _compare(self, leader: Candidate, other: Candidate, left: int) -> Comparison | None:
         """Compare two, in a fair share of the time that is left and no more than it takes."""
         explorer = self._explorer
-        known = explorer.known
+        measurements = explorer.measurements
         pair_s = explorer.records[leader].cost_s + explorer.records[other].cost_s
-        apart = candidates.clearly_worse(known[other], known[leader], candidates.spread(known))
+        apart = candidates.clearly_worse(
+            measurements[other], measurements[leader], candidates.spread(measurements)
+        )
         left_s = explorer.search.time_s * (1 - explorer.spent)
         fair_s = max(left_s / left, min(left_s, _FEWEST_PAIRS * pair_s))
         time_s = min(fair_s, pair_s * (_PAIRS_APART if apart else _PAIRS))
@@ -169,7 +171,7 @@ def recommend(search: Search, listener: Listener) -> Recommendation:
             finals.run()
     except KeyboardInterrupt:
         interrupted = True
-        if not explorer.known:
+        if not explorer.measurements:
             raise
     return _result(explorer, finals, left_out, interrupted)
 
@@ -230,7 +232,7 @@ def _batch_sizes(search: Search) -> tuple[int | None, ...]:
 def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], interrupted: bool) -> Recommendation:
     search, winner = explorer.search, finals.winner
     standings = _standings(explorer, finals)
-    known = explorer.known
+    measurements = explorer.measurements
     contenders = [
         contender(candidate, standings[candidate], record, search.objective)
         for candidate, record in explorer.records.items()
@@ -239,7 +241,7 @@ def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], int
     contenders.sort(
         key=lambda entry: (
             order.index(entry.standing),
-            -known[entry.candidate].rate if entry.candidate in known else 0.0,
+            -measurements[entry.candidate].rate if entry.candidate in measurements else 0.0,
             entry.candidate.simplicity,
         )
     )
@@ -325,7 +327,7 @@ def paired_ratio(comparison: Comparison) -> PairedRatio:
 
 
 def _standings(explorer: Explorer, finals: Finals) -> dict[Candidate, Standing]:
-    known, winner = explorer.known, finals.winner
+    measurements, winner = explorer.measurements, finals.winner
     standings: dict[Candidate, Standing] = {}
     finalists = explorer.finalists()
     for candidate, record in explorer.records.items():
@@ -335,9 +337,9 @@ def _standings(explorer: Explorer, finals: Finals) -> dict[Candidate, Standing]:
             standings[candidate] = "wrong"
         elif record.problem:
             standings[candidate] = "failed"
-        elif candidate in known:
+        elif candidate in measurements:
             standing: Standing = "finalist" if candidate in finalists else "dropped"
-            standings[candidate] = standing if known[candidate].keeps else "missed"
+            standings[candidate] = standing if measurements[candidate].keeps else "missed"
         else:
             standings[candidate] = "spared" if record.spared_by else "untried"
     rest = [finalist for finalist in finalists if finalist != winner]

@@ -46,19 +46,19 @@ def _measure(plan: Plan, sizes: Sequence[int], lengths: Sequence[int], listener:
 
     plan = replace(plan, batch_sizes=tuple(sizes), sequence_lengths=tuple(lengths))
     cells = list(itertools.product(sizes, lengths))
-    found: Cells = {}
+    measured: Cells = {}
     try:
         for outcome in Lab().benchmark(plan, listener).outcomes:
-            found[outcome.cell.batch_size, outcome.cell.sequence_length or 0] = from_outcome(outcome)
+            measured[outcome.cell.batch_size, outcome.cell.sequence_length or 0] = from_outcome(outcome)
     except BadInput as error:
         if len(cells) == 1:
             return {cells[0]: Measured(reason=str(error))}
         # Sizes that the model does not take end the whole plan, so each cell gets a plan of its own.
         for size, length in cells:
-            found.update(_measure(plan, (size,), (length,), listener))
+            measured.update(_measure(plan, (size,), (length,), listener))
     except InferlabError as error:
         return dict.fromkeys(cells, Measured(reason=str(error)))
-    return found
+    return measured
 
 
 def unfit_for(config: Any, model: Model) -> str:
