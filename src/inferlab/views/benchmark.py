@@ -247,9 +247,9 @@ def cell_blocks(benchmark: Benchmark, outcome: Outcome) -> list[Block]:
     if not runs:
         return lines
     lines += [Pair("Batch Size", str(cell.batch_size)), Pair("Scenario", SCENARIO_NAMES[cell.scenario])]
-    found = notes(map(finding, find_all(outcome)))
+    sentences = notes(map(finding, find_all(outcome)))
     if summary is None:
-        return [*lines, Pair("Iterations", "0"), *found]
+        return [*lines, Pair("Iterations", "0"), *sentences]
     lines += [
         Pair("Throughput (items/sec)", decimal(summary.items_per_sec.value), strong=True),
         Pair("Latency Mean (ms/batch)", decimal(summary.mean_ms)),
@@ -264,7 +264,7 @@ def cell_blocks(benchmark: Benchmark, outcome: Outcome) -> list[Block]:
         lines += _percentiles("Service", summary.service_percentiles_ms)
         served = f"{cell.rate:g} due, {share(1 - summary.unserved_share)} served"
         lines.append(Pair("Rate (requests/sec)", served))
-    return [*lines, *_around(outcome), *found]
+    return [*lines, *_around(outcome), *sentences]
 
 
 def _sureness(summary: Summary, processes: int) -> list[Pair]:
@@ -307,15 +307,15 @@ def _around(outcome: Outcome) -> list[Pair]:
     pairs = [
         Pair("Engine", f"{engine}, {plural(cell.num_cores, 'core')}, {streams}"),
         *(Pair(COLUMNS[name].column, text) for name, text in cell_texts(cell).items() if text is not None),
-        Pair("Load Time", duration(statistics.median(one.load_s for one in runs))),
-        Pair("First Inference", duration(statistics.median(one.first_inference_s for one in runs))),
+        Pair("Load Time", duration(statistics.median(process.load_s for process in runs))),
+        Pair("First Inference", duration(statistics.median(process.first_inference_s for process in runs))),
     ]
     peak = peak_memory_bytes(runs)
     if peak is not None:
         before = run.baseline_memory_bytes
         also = "" if before is None else f" ({size(before)} before the model was loaded)"
         pairs.append(Pair("Peak Memory", f"{size(peak)}{also}"))
-    return [*pairs, Pair("Output Check", output_check(worst([one.check for one in runs])))]
+    return [*pairs, Pair("Output Check", output_check(worst([process.check for process in runs])))]
 
 
 def _on_cluster(benchmark: Benchmark) -> bool:
@@ -362,8 +362,8 @@ def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
     for cell, members in _groups(counting).items():
         if len(members) < 2:
             continue
-        rates = _across(members, lambda run, one: items_per_sec(run, one.batch_size, one.rate))
-        medians = _across(members, lambda run, one: median_ms(run))
+        rates = _across(members, lambda run, of_cell: items_per_sec(run, of_cell.batch_size, of_cell.rate))
+        medians = _across(members, lambda run, of_cell: median_ms(run))
         price = headline.price_of(benchmark, cell)
         cost = (
             ""

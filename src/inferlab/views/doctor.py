@@ -420,8 +420,8 @@ def lines(facts: Sequence[Fact], width: int | None, paint: Callable[[FactState, 
 
 def blocks(facts: Sequence[Fact]) -> list[Block]:
     """The same as named values."""
-    shown: list[Block] = [Pair(PROSE[fact.code].label, f"{fact.state}: {sentence(fact)}") for fact in facts]
-    return [*shown, verdict(facts)]
+    pairs: list[Block] = [Pair(PROSE[fact.code].label, f"{fact.state}: {sentence(fact)}") for fact in facts]
+    return [*pairs, verdict(facts)]
 
 
 def render(facts: Sequence[Fact], ending: str) -> str:

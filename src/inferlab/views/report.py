@@ -51,12 +51,12 @@ class Charts:
         views = {}
         for key, figure in figures.items():
             drawn = figure.to_plotly_json()
-            traces = [{part: self._kept(value) for part, value in trace.items()} for trace in drawn["data"]]
-            views[key] = {"traces": traces, "layout": self._kept(drawn["layout"])}
+            traces = [{part: self._place_of(value) for part, value in trace.items()} for trace in drawn["data"]]
+            views[key] = {"traces": traces, "layout": self._place_of(drawn["layout"])}
         self.charts[name] = views
         return Element("chart", {"name": name})
 
-    def _kept(self, value: Any) -> int:
+    def _place_of(self, value: Any) -> int:
         text = json.dumps(_short(value), separators=(",", ":"), allow_nan=False)
         return self._pool.setdefault(text, len(self._pool))
 

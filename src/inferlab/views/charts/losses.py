@@ -191,9 +191,9 @@ def layer_curves(profile: Profile, weight: str, level: float) -> Figure:
     loss_axis = "y2" if times else "y"
     traces = [] if not times else [_line([a for a, _ in times], [b for _, b in times], frame.ACCENT, "y", "ms")]
     costs = [sum(_at(loss, level) for loss in losses) for level in x]
-    known = [None if math.isinf(cost) else cost for cost in costs]
-    traces.append(_line(x, known, _LOSS, loss_axis, "loss"))
-    lower = {"title": "loss", "range": _span([loss for loss in known if loss is not None])}
+    finite = [None if math.isinf(cost) else cost for cost in costs]
+    traces.append(_line(x, finite, _LOSS, loss_axis, "loss"))
+    lower = {"title": "loss", "range": _span([loss for loss in finite if loss is not None])}
     upper = {"title": "ms", "range": _span([ms for _, ms in times])} if times else lower
     more: dict[str, Any] = {}
     if times:
@@ -237,10 +237,10 @@ def _at(layer: LossLayer, level: float) -> float:
 
 
 def _line(x: list[float], y: list[Any], color: str, axis: str, unit: str) -> dict[str, Any]:
-    told = f"%{{x:.1%}} zeros: %{{y:.3g}} {unit}<extra></extra>"
+    hover_text = f"%{{x:.1%}} zeros: %{{y:.3g}} {unit}<extra></extra>"
     line, marker = {"color": color, "width": 2}, {"color": color, "size": 5}
     return frame.scatter(
-        "lines+markers", x, y, yaxis=axis, line=line, marker=marker, hoverinfo=None, hovertemplate=told
+        "lines+markers", x, y, yaxis=axis, line=line, marker=marker, hoverinfo=None, hovertemplate=hover_text
     )
 
 

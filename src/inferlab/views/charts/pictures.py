@@ -52,7 +52,7 @@ def png(figure: Figure) -> bytes:
     from choreographer.browsers import Chromium
     from choreographer.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError
 
-    wanted = {"format": "png", "width": _WIDTH, "height": figure.layout.height, "scale": _SCALE}
+    settings = {"format": "png", "width": _WIDTH, "height": figure.layout.height, "scale": _SCALE}
     with tempfile.TemporaryDirectory(prefix="inferlab-browser-", ignore_cleanup_errors=True) as home:
 
         class Guest(Chromium):
@@ -66,7 +66,7 @@ def png(figure: Figure) -> bytes:
         options = {"mathjax": False, "browser_cls": Guest}
         try:
             with _unheard("choreographer", "kaleido"):
-                picture: bytes = kaleido.calc_fig_sync(figure.to_dict(), wanted, kopts=options)
+                picture: bytes = kaleido.calc_fig_sync(figure.to_dict(), settings, kopts=options)
         except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, OSError) as error:
             raise BadInput(
                 f"A PNG needs Chrome or Chromium, which is not here or did not start. {_INSTALL}"

@@ -184,8 +184,8 @@ def labels(points: Sequence[Point]) -> list[str]:
 def common(points: Sequence[Point], axis: str | None = None) -> list[str]:
     """What is the same in all points, in words."""
     names = short_names([point.model for point in points])
-    shown = [name for name in _SPLITS if name not in ("digest", "origin", "thread_pinning", axis)]
-    same = [name for name in shown if len(_values(points, name)) == 1]
+    shared_names = [name for name in _SPLITS if name not in ("digest", "origin", "thread_pinning", axis)]
+    same = [name for name in shared_names if len(_values(points, name)) == 1]
     # Any point that knows it will do.
     words = {
         name: next(filter(None, (_worded(name, point, names, quiet=True) for point in points)), "")

@@ -80,12 +80,12 @@ def fewer_channels(performance: PerformanceProfile) -> dict[str, tuple[str, Chan
     copies = sorted(
         (copy for copy in performance.copies if copy.channels), key=lambda copy: (copy.int8, copy.channels)
     )
-    found = {}
+    changed = {}
     for copy in copies:
         key = f"channels-{level_key(copy.channels)}"
         text = f"{share(copy.channels)} of channels removed"
-        found[f"int8-{key}" if copy.int8 else key] = (f"INT8, {text}" if copy.int8 else text, copy)
-    return found
+        changed[f"int8-{key}" if copy.int8 else key] = (f"INT8, {text}" if copy.int8 else text, copy)
+    return changed
 
 
 def chosen(profile: Profile, summary: str, value: str) -> str:
@@ -101,7 +101,7 @@ def chosen(profile: Profile, summary: str, value: str) -> str:
     return summary
 
 
-def by_layer(profile: Profile, summary: str, told: bool = True) -> list[Bar]:
+def by_layer(profile: Profile, summary: str, details: bool = True) -> list[Bar]:
     """A bar for every layer, in the order of execution; all about it only where that will be told."""
     if summary in FLOPS:
         assert profile.flops is not None
@@ -116,7 +116,7 @@ def by_layer(profile: Profile, summary: str, told: bool = True) -> list[Bar]:
                 value,
                 _ratio(value, total),
                 quantity(summary, value),
-                _theory(layer) if told else (),
+                _theory(layer) if details else (),
                 type=layer.type,
                 index=layer.index,
             )
@@ -131,7 +131,7 @@ def by_layer(profile: Profile, summary: str, told: bool = True) -> list[Bar]:
             value,
             _ratio(value, layer.ms if summary == "speedup" else total),
             quantity(summary, value),
-            about(layer) if told else (),
+            about(layer) if details else (),
             layer.fallback,
             layer.spread_ms if summary == "baseline" else None,
             layer.type,
@@ -146,7 +146,7 @@ def by_type(profile: Profile, summary: str) -> list[Bar]:
 
     A layer without a time of its own at a level, or in INT8, counts as it is.
     """
-    layers = by_layer(profile, summary, told=False)
+    layers = by_layer(profile, summary, details=False)
     before: Mapping[int, float] = {}
     if summary not in FLOPS and profile.performance:
         before = {layer.index: layer.ms for layer in profile.performance.layers}

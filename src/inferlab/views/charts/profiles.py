@@ -193,12 +193,12 @@ def pruning(profile: Profile) -> Figure:
     subtitle = [*of(profile, "baseline"), _how(performance), *(["grey: the baseline's interval"] if ends else [])]
     texts = [f"{name}: {decimal(value, 3)} ms" for name, value, _ in marks]
     places = frame.spread([value for _, value, _ in marks], [0, top], frame.plot_height(frame.HEIGHT, subtitle))
-    told = [
+    hover_texts = [
         f"{level:g} zeros: {decimal(ms, 3)} ms, {y[0] / ms:.2f} × as fast" if ms else f"{level:g} zeros"
         for level, ms in zip(x, y, strict=True)
     ]
     style, marker = {"color": frame.ACCENT, "width": 2.5}, {"color": frame.ACCENT, "size": 8}
-    line = frame.scatter("lines+markers", x, y, told, line=style, marker=marker)
+    line = frame.scatter("lines+markers", x, y, hover_texts, line=style, marker=marker)
     return frame.made(
         [line],
         _gain(performance, levels),
@@ -276,10 +276,10 @@ def _axis(heights: Sequence[float | None], summary: str, value: str) -> dict[str
 
 def _hovering(bars: Sequence[Bar]) -> dict[str, Any]:
     """Texts for those who point at a bar: what it is, then the value in question."""
-    told = [bar.told if bar.percent is None else f"{bar.told} · {bar.percent:.3g} %" for bar in bars]
+    hover_texts = [bar.told if bar.percent is None else f"{bar.told} · {bar.percent:.3g} %" for bar in bars]
     return {
         "hovertext": [hover(bar.about) for bar in bars],
-        "customdata": [frame.safe(text) for text in told],
+        "customdata": [frame.safe(text) for text in hover_texts],
         "hovertemplate": HOVER_TEMPLATE,
     }
 
