@@ -47,7 +47,7 @@ class Watch:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._followers: set[Callable[[], None]] = set()
-        self._reads = self._shown = 0
+        self._reads = self._newest_read = 0
         self.snapshot = Snapshot()
         #: Counts on while nothing changes, so that ages are shown again.
         self.ticks = 0
@@ -66,9 +66,9 @@ class Watch:
         except InferlabError:
             # The store is out of reach for a moment; whoever reads an entry will say it.
             return self.snapshot
-        if number < self._shown:
+        if number < self._newest_read:
             return self.snapshot
-        self._shown = number
+        self._newest_read = number
         if snapshot != self.snapshot:
             if _installing(self.snapshot) - _installing(snapshot):
                 # Whoever asks for the engines next shall see what became of it.

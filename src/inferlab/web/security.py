@@ -118,11 +118,11 @@ class Guard:
         path = scope["path"]
         token = None if is_api(path) or scope.get("method") not in ("GET", "HEAD") else _query(scope).get("token")
         right = self._right(token)
-        if right or (token is not None and self._known(headers)):
+        if right or (token is not None and self._has_token(headers)):
             return self._let_in(scope)
-        return None if self._known(headers) else answer(path, 401, _UNKNOWN)
+        return None if self._has_token(headers) else answer(path, 401, _UNKNOWN)
 
-    def _known(self, headers: Headers) -> bool:
+    def _has_token(self, headers: Headers) -> bool:
         return self._right(_bearer(headers) or cookie_parser(headers.get("cookie", "")).get(self._cookie))
 
     def _right(self, token: str | None) -> bool:

@@ -60,7 +60,7 @@ class Licence:
 class Engines:
     """What is known of the engines here; the first who asks waits some seconds, the others not at all."""
 
-    _known: tuple[EngineInfo, ...] | None = None
+    _engines: tuple[EngineInfo, ...] | None = None
     #: Which engines had an environment of their own when it was asked.
     _installed: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -68,20 +68,20 @@ class Engines:
     @property
     def known(self) -> tuple[EngineInfo, ...] | None:
         """What was found before; None where nobody looked yet."""
-        return self._known
+        return self._engines
 
     def all(self) -> tuple[EngineInfo, ...]:
         """Every engine that comes with inferlab or a plug-in, but for the scripted one."""
         with self._lock:
             # One may have been installed or removed since, by a job or on the command line.
             installed = tuple(environments.installed_engines())
-            if self._known is None or installed != self._installed:
-                self._known, self._installed = tuple(registry.list_engines(releases=True)), installed
-            return self._known
+            if self._engines is None or installed != self._installed:
+                self._engines, self._installed = tuple(registry.list_engines(releases=True)), installed
+            return self._engines
 
     def forget(self) -> None:
         """Look again next time: one was installed or removed."""
-        self._known = None
+        self._engines = None
 
     def choices(self, model: Model, profiling: bool = False) -> list[EngineChoice]:
         """All engines for a model, those that can be chosen first."""

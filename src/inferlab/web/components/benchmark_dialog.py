@@ -74,7 +74,7 @@ class BenchmarkDialog:
         self._model, self._choices, self._usual_shapes = model, choices, input_shapes
         self._versions, self._begin_with = versions, version
         self._recent = {entry.id: entry for entry in recent}
-        self._asked = 0
+        self._turn = 0
         with dialog(
             "Create benchmark", "il-bench-dialog", name="benchmark-dialog", persistent=True
         ) as self._dialog:
@@ -227,8 +227,8 @@ class BenchmarkDialog:
 
     async def _tell(self) -> None:
         """Say how long it takes, or what is wrong."""
-        self._asked += 1
-        turn = self._asked
+        self._turn += 1
+        turn = self._turn
         try:
             form = self.form()
             estimate = await asyncio.to_thread(
@@ -237,7 +237,7 @@ class BenchmarkDialog:
             error = ""
         except InferlabError as problem:
             estimate, error = "", str(problem)
-        if turn == self._asked and not self._dialog.is_deleted:
+        if turn == self._turn and not self._dialog.is_deleted:
             self._foot.tell(estimate, error)
 
     def _side(self, version_id: str | None) -> Side:

@@ -84,7 +84,7 @@ class Chart:
 
     def __init__(self, name: str, facts: Collection[str] = ()) -> None:
         #: Notes that need not be said, for the page says them.
-        self._known = facts
+        self._facts = facts
         self._name, self._turn = name, 0
         self._plot: FigureElement | None = None
         with html.div().classes("il-figure"):
@@ -104,7 +104,7 @@ class Chart:
             return ""
         if turn == self._turn:
             self._draw(drawing)
-            self._notes.set_text(" · ".join(note for note in drawing.notes if note not in self._known))
+            self._notes.set_text(" · ".join(note for note in drawing.notes if note not in self._facts))
         return drawing.title
 
     def _draw(self, drawing: Drawn) -> None:

@@ -38,7 +38,7 @@ class EngineList:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._box: Element = html.div().classes("il-engines")
-        self._known: tuple[EngineInfo, ...] | None = None
+        self._engines: tuple[EngineInfo, ...] | None = None
         self._key: object = None
         self._jobs = JobActions(desk, lambda: self._show(desk.watch.snapshot))
         self._bars: dict[str, JobProgress] = {}
@@ -53,7 +53,7 @@ class EngineList:
         await self._look()
 
     async def _look(self) -> None:
-        self._known = await asyncio.to_thread(self._desk.workspace.engines.all)
+        self._engines = await asyncio.to_thread(self._desk.workspace.engines.all)
         self._show(self._desk.watch.snapshot)
 
     async def _changed(self, before: Snapshot, now: Snapshot) -> None:
@@ -63,15 +63,15 @@ class EngineList:
             self._show(now)
 
     def _show(self, now: Snapshot) -> None:
-        if self._known is None:
+        if self._engines is None:
             return
         jobs = _installing(now.jobs)
-        key = (self._known, {name: (job.id, job.status, job.cancel) for name, job in jobs.items()})
+        key = (self._engines, {name: (job.id, job.status, job.cancel) for name, job in jobs.items()})
         if key != self._key:
             self._key, self._bars = key, {}
             self._box.clear()
             with self._box:
-                for engine in self._known:
+                for engine in self._engines:
                     if engine.name not in _UNSHOWN:
                         self._row(engine, jobs.get(engine.name))
         for name, bar in self._bars.items():

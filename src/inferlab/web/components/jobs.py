@@ -247,8 +247,8 @@ class ProjectJobs:
         base: str,
         news: str,
     ) -> None:
-        self._read, self._shown, self._base, self._news_text = read, on_work, base, news
-        self._known = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
+        self._read, self._on_work, self._base, self._news_text = read, on_work, base, news
+        self._known_ids = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
         with html.div().classes("il-profile-jobs"):
             self._panel = JobPanel(desk, self.refresh)
         self._news = html.div().classes("il-news")
@@ -260,11 +260,11 @@ class ProjectJobs:
         if self._news.is_deleted:
             return
         self._panel.show(work.alive, work.ended, {}, work.positions)
-        if not self._shown(work):
+        if not self._on_work(work):
             return
         for entry_id, name in work.made.items():
-            if entry_id not in self._known and entry_id not in work.making:
-                self._known.add(entry_id)
+            if entry_id not in self._known_ids and entry_id not in work.making:
+                self._known_ids.add(entry_id)
                 with self._news:
                     link = html.a(self._news_text.format(name), href=f"{self._base}/{entry_id}")
                     link.classes("il-banner").props(f'data-testid="news-{entry_id}"')

@@ -139,10 +139,10 @@ class DataField:
             self.field = ui.input("Data file (optional)", value=self._name_of(value), on_change=self._typed)
             self.field.props(f'hint="{hint}" data-testid="data"').classes("il-with-hint")
             with self.field.add_slot("append"):
-                self._known = ui.button(icon="history").props(
+                self._earlier = ui.button(icon="history").props(
                     'flat dense round aria-label="Files that were uploaded before" data-testid="data-known"'
                 )
-                with self._known:
+                with self._earlier:
                     self._menu = ui.menu().props("auto-close")
                 self.upload = ui.button(icon="upload_file").props(
                     'flat dense round aria-label="Upload a data file" data-testid="data-upload"'
@@ -184,7 +184,7 @@ class DataField:
         )
 
     def _fill_menu(self) -> None:
-        self._known.set_visibility(bool(self._uploads))
+        self._earlier.set_visibility(bool(self._uploads))
         self._menu.clear()
         with self._menu:
             for name, upload in self._uploads.items():

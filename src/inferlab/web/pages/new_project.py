@@ -257,7 +257,7 @@ class _NewProject:
             else:
                 form = fields.form()
                 await asyncio.to_thread(workspace.checked_profile, model, form)
-                job = await asyncio.to_thread(workspace.add_profile, (await self._made(model)).id, form)
+                job = await asyncio.to_thread(workspace.add_profile, (await self._create_project(model)).id, form)
         except InferlabError as error:
             self._refuse(error)
             return
@@ -275,7 +275,7 @@ class _NewProject:
             return
         self._work(self._complete, True)
         try:
-            project = await self._made(model)
+            project = await self._create_project(model)
         except InferlabError as error:
             self._refuse(error)
             return
@@ -283,7 +283,7 @@ class _NewProject:
             self._work(self._complete, False)
         ui.navigate.to(f"/projects/{project.id}")
 
-    async def _made(self, model: Model) -> Project:
+    async def _create_project(self, model: Model) -> Project:
         workspace = self._desk.workspace
         shapes = self._run.fields.input_shapes if self._run.fields else ""
         if self._project is None:
