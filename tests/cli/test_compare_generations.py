@@ -1,4 +1,4 @@
-"""compare, capacity, recommend and rerun of models that generate tokens; a scripted engine waits, real ones agree."""
+"""compare, capacity, recommend and rerun of models that generate; a scripted engine waits, real ones agree."""
 
 from __future__ import annotations
 
@@ -127,7 +127,15 @@ def test_saved_generations_are_not_compared_and_it_says_what_to_do(inferlab_here
 
 
 def test_python_compares_searches_and_recommends_with_the_same_keywords(tmp_path: Path) -> None:
-    short: dict[str, Any] = {"engine": "fake", "prompt": 8, "new": 4, "num_cores": 1, "verify": False, "time": 2, "store": False}
+    short: dict[str, Any] = {
+        "engine": "fake",
+        "prompt": 8,
+        "new": 4,
+        "num_cores": 1,
+        "verify": False,
+        "time": 2,
+        "store": False,
+    }
     compared = inferlab.compare(
         "demo:llama_tiny", b_options={"engine_option": {"latency_us": 20000}}, metric="ttft", **short
     )

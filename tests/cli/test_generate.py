@@ -57,7 +57,9 @@ def test_a_sweep_is_saved_listed_shown_and_exported(inferlab_here: Run, tmp_path
     assert done.returncode == 0, done.stderr
     (entry_id,) = re.findall(r"Saved as (\w+): ", done.stderr)
     line = inferlab_here("history", "--store", store).stdout.splitlines()[1]
-    assert re.split(r"  +", line)[0::1][2:] == ["generation", "demo:llama_tiny", "fake", "1", "1,2", "-", "done"]
+    _, _, *words, best, status = re.split(r"  +", line)[:9]
+    assert words == ["generation", "demo:llama_tiny", "fake", "1", "1,2"]
+    assert (re.fullmatch(r"TPOT [\d.]+ .s", best) is not None, status) == (True, "done")
     shown = inferlab_here("show", entry_id, "--store", store)
     assert shown.stdout.splitlines()[0] == f"Entry: {entry_id} (generation)"
     assert shown.stdout.split("\n\n", 1)[1] == done.stdout
@@ -131,7 +133,7 @@ def test_tokens_of_another_model_are_wrong_and_a_failure_under_strict(inferlab_h
         ),
         (
             ("generate", "demo:llama_tiny", "-e", "onnxruntime"),
-            "Engine 'onnxruntime' does not generate tokens. Use -e llamacpp or -e torch.",
+            "Engine 'onnxruntime' does not run models of kind gguf; it runs onnx, ort. See: inferlab engines",
         ),
         (
             (*UNCHECKED, "--engine-option", "fail=raise"),

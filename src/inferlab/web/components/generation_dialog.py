@@ -67,6 +67,9 @@ class GenerationDialog:
         with dialog(
             "Create generation", "il-bench-dialog", name="generation-dialog", persistent=True
         ) as self._dialog:
+            names = {name: _TITLES.get(name, name) for name in _TASKS}
+            self._scenario = ReasonSelect("scenario", "What to measure", names, "sync", {}, _TASKS)
+            self._scenario.props('data-testid="scenario"').on_value_change(self._task_changed)
             self._engines = self._engine_boxes(choices)
             self._what()
             self._how()
@@ -111,11 +114,8 @@ class GenerationDialog:
         return NumberChips(label, name, fitting, chosen, most, self._changed)
 
     def _how(self) -> None:
-        with html.div().classes("il-fields-3"):
+        with html.div().classes("il-fields-2"):
             self._time = number("Time (s)", "time", self._changed, value=GenerationPlan("").time_s)
-            names = {name: _TITLES.get(name, name) for name in _TASKS}
-            self._scenario = ReasonSelect("scenario", "What to measure", names, "sync", {}, _TASKS)
-            self._scenario.props('data-testid="scenario"').on_value_change(self._task_changed)
             self._rate = number("Requests per second", "rate", self._changed)
         with html.div() as self._slo_row:
             self._slo = ui.input("Objective (optional)", on_change=self._changed)
