@@ -29,12 +29,15 @@ _HELP = """Measure how fast MODEL generates tokens.
 \b
   inferlab generate model.gguf --prompt 32,512 --new 128
   inferlab generate model.gguf -e llamacpp,torch --depth 0,1024 -ncores 1,2
+  inferlab generate model.gguf -s server --rate 0.5,1,2 --slo "ttft<500ms,tpot<50ms"
+  inferlab generate moonshine-folder --audio clip.wav --new 40
 
 Options that take a list (32,512 or 1-4 or 1-64*2) make a sweep: every combination is measured, in random order.
 Prompts are random token ids; tokens are chosen greedily, and checked against FP32 torch on the same weights.
 
-MODEL is a GGUF file, a Hugging Face folder of a decoder-only language model, an https:// URL of a GGUF file, or a
-built-in demo:llama or demo:llama_tiny."""
+MODEL is a GGUF file or an https:// URL of one, a Hugging Face folder of a language model or an encoder–decoder,
+ONNX with past and present (a file or a folder), or a built-in demo:llama, demo:llama_tiny, demo:bart or
+demo:bart_tiny."""
 _RESUME = "Resume an interrupted generation: the newest, or the one with this id."
 # What may be said beside --resume: all else is fixed already.
 _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save")

@@ -213,13 +213,14 @@ class GenerationKeywords(TokenKeywords, AttainmentKeywords, total=False):
 
 # What is said of shared options here.
 _HELP = {
-    "engine": "llamacpp, torch (see inferlab engines), or FILE.py:CLASS.",
+    "engine": "llamacpp, openvino-genai, onnxruntime-genai, torch, onnxruntime, openvino, the address of a server "
+    "such as http://127.0.0.1:8000, or FILE.py:CLASS.",
     "batch_size": "Sequences that are generated together; with -s server at most so many.",
     "seed": "Seed of the token ids.",
     "verify": "Check the tokens against FP32 torch on the same weights.",
 }
 _UNSET = {
-    "engine": "llamacpp for a GGUF file, torch for a folder",
+    "engine": "llamacpp for a GGUF file, torch for a folder, onnxruntime for ONNX",
     "batch_size": "1; with -s server 8 where the engine batches",
 }
 
