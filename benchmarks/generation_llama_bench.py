@@ -22,7 +22,7 @@ from benchmarks import side_by_side as side
 def main() -> None:
     """Compare in several rounds, in random order within each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("binary", type=Path, help="the compiled llama-bench")
+    parser.add_argument("--binary", type=Path, required=True, help="the compiled llama-bench")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--new", type=int, default=64)
