@@ -29,6 +29,7 @@ def save_point(
     cpu: str = "CPU A",
     version: str = "1.0",
     beside: Iterable[tuple[Cell, float]] = (),
+    project_id: str | None = None,
     **run: Any,
 ) -> str:
     """Save a benchmark of one cell, and of others that were measured beside it; returns its id."""
@@ -43,7 +44,8 @@ def save_point(
         for each, ms, its_version in taken
     ]
     benchmark = Benchmark(PLAN, MODEL, tuple(outcomes))
-    entry = store.begin(PLAN, benchmark.model, [outcome.cell for outcome in outcomes], labels=tuple(labels))
+    cells = [outcome.cell for outcome in outcomes]
+    entry = store.begin(PLAN, benchmark.model, cells, project_id, labels=tuple(labels))
     for outcome in outcomes:
         store.add_run(entry, outcome.cell.id, outcome.runs[0])
         store.finish_cell(entry, outcome.cell.id, "done", None)

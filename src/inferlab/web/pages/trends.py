@@ -52,6 +52,8 @@ class _Trends:
         self._desk, self._opened = desk, opened
         self._found: Trend | None = None
         self._problem = ""
+        #: How often a series was drawn, so that of two at a time the later stays.
+        self._turn = 0
 
     async def build(self) -> None:
         """Fill the page."""
@@ -71,8 +73,8 @@ class _Trends:
         except BadInput as error:
             self._found, self._problem = None, sentence(error)
 
-    def _show(self, metric: SeriesMetric, across: str) -> None:
-        """Put the selectors and the first series into the page."""
+    def _show(self, metric: SeriesMetric, across: str, kept: Series | None = None) -> None:
+        """Put the selectors into the page, and the series that was shown before, else the longest."""
         self._body.clear()
         with self._body:
             if not self._problem and (self._found is None or not self._found.series):
@@ -83,8 +85,9 @@ class _Trends:
                 with html.div().classes("il-chosen"):
                     series = self._found.series if self._found else ()
                     # The longest says most.
-                    longest = max(range(len(series)), key=lambda index: len(series[index].points), default=None)
-                    self._series = ui.select(self._names(), label="Series", value=longest)
+                    shown = max(range(len(series)), key=lambda index: len(series[index].points), default=None)
+                    shown = next((index for index, one in enumerate(series) if _same(one, kept)), shown)
+                    self._series = ui.select(self._names(), label="Series", value=shown)
                     self._series.classes("il-wide-select").props('data-testid="trend-series"')
                     self._metric = ui.select(dict(_METRICS), label="Metric", value=metric)
                     self._metric.props('data-testid="trend-metric"')
@@ -123,6 +126,8 @@ class _Trends:
     async def _draw(self) -> None:
         known = self._found.series if self._found else ()
         chosen = self._series.value
+        self._turn += 1
+        turn = self._turn
         self._table.clear()
         self._notes.clear()
         if self._problem or chosen is None or chosen >= len(known):
@@ -132,6 +137,8 @@ class _Trends:
         series: Series = known[chosen]
         named = replace(series, model=self._opened.project.name)
         await self._chart.show(lambda: view.figure(named))
+        if turn != self._turn:
+            return
         with self._notes:
             shell.findings(
                 [f"{note.text[:1].upper()}{note.text[1:]}" for note in view.notes(series)], "trend-findings"
@@ -155,8 +162,16 @@ class _Trends:
         metric: SeriesMetric = self._metric.value if shown else "time"
         across: str = self._across.value if shown else ""
         chosen = self._series.value if shown else None
+        kept = None if chosen is None or chosen >= len(shown) else shown[chosen]
         await asyncio.to_thread(self._read, metric, across)
         if self._found is not None and self._found.series != shown and not self._body.is_deleted:
-            self._show(metric, across)
-            if chosen is not None and chosen < len(self._found.series):
-                self._series.set_value(chosen)
+            self._show(metric, across, kept)
+
+
+def _same(series: Series, other: Series | None) -> bool:
+    """Whether both are the same series, of which one may have points that the other lacks."""
+    return other is not None and (series.cell.id, series.machines, series.versions) == (
+        other.cell.id,
+        other.machines,
+        other.versions,
+    )
