@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from inferlab.codec import dumps, plain, restored
 from inferlab.records import Cell, Model, Plan, Run, Samples, Window
+from inferlab.records.generation_results import LoadPoint
 from inferlab.store.samples import pack, unpack
 from tests.helpers.runs import a_cell, a_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark
@@ -84,6 +85,15 @@ def test_plans_models_and_cells_come_back_as_they_were() -> None:
     assert _there_and_back(Cell, cell) == cell
     # 10 and 10.0 are equal but written differently: what was one shall stay one.
     assert _there_and_back(Cell, cell).id == cell.id
+
+
+def test_numbers_by_which_values_are_found_come_back_as_numbers() -> None:
+    times: dict[float, float | None] = {50.0: 1.5, 99.9: None}
+    point = LoadPoint(1.0, 0.5, 9, 2, 0.0, 1.0, 1.0, times, times, times)
+    assert restored(LoadPoint, json.loads(dumps(plain(point)))) == point
+    damaged = {**plain(point), "ttft_percentiles_ms": {"p50": 1.5}}
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        restored(LoadPoint, damaged)
 
 
 def test_infinities_and_nan_are_kept() -> None:

@@ -83,6 +83,11 @@ def test_a_server_with_an_objective_and_no_rate_searches_the_highest(inferlab_he
     )
     assert done.returncode == 0, done.stderr
     assert "Highest rate at which 80 % of the requests meet ttft<2s: " in done.stdout
+    done = inferlab_here("generate", *FAKE, "-s", "server", "--slo", "ttft<2s", "--dry-run")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "inferlab: --dry-run shows cells, and a search for the highest rate has none: give a --rate.\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,16 @@ def command(model: str | None, dry_run: bool, resume: str | None, strict: bool, 
         raise BadInput(f"--resume continues what was planned, so {name} cannot be given with it.")
     if model is None and resume is None:
         raise BadInput("No model was named. Try: inferlab generate demo:llama")
-    if dry_run and resume is None:
-        return _tell_cells(model or "", values, work)
     plan = make_generation_plan(model or "", values)
+    searches = plan.scenario == "server" and bool(plan.slo) and plan.rates == (None,)
+    if dry_run and resume is None:
+        if searches:
+            raise BadInput("--dry-run shows cells, and a search for the highest rate has none: give a --rate.")
+        return _tell_cells(model or "", values, work)
     with work.lab() as lab:
         if resume is not None:
             sweep = lab.resume_generation(resume or None, work.log)
-        elif plan.scenario == "server" and plan.slo and plan.rates == (None,):
+        elif searches:
             return search_rate(plan, values["attainment"], strict, lab, work)
         else:
             sweep = lab.generate(plan, work.log)
