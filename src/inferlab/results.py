@@ -15,7 +15,6 @@ from inferlab.errors import BadInput
 from inferlab.measure.capacity import max_rate
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings, find_all
-from inferlab.measure.generation.capacity import generation_rate
 from inferlab.measure.generation.stats import generation_findings
 from inferlab.measure.stats import summarize
 from inferlab.records import (
@@ -418,12 +417,12 @@ class GenerationCapacityResult(_Charted[GenerationCapacity]):
     @property
     def max_rate(self) -> float:
         """Requests a second; 0 where the objective is out of reach."""
-        return generation_rate(self.record).value
+        return max_rate(self.record).value
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """Its 95 % interval; None where too few processes were measured for one."""
-        return generation_rate(self.record).ends
+        return max_rate(self.record).ends
 
     @property
     def findings(self) -> tuple[Finding, ...]:

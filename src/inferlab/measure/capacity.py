@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from inferlab.measure.stats import PROCESSES
 from inferlab.records import Cell, Estimate, Event, Finding, Listener, Model
 from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint
 from inferlab.units import duration
+
+if TYPE_CHECKING:
+    from inferlab.records.generation_results import GenerationCapacity
 
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
 # The share of all the time that a process is saturated for, but no less than this.
@@ -226,8 +230,8 @@ def _process(trial: Trial) -> CapacityProcess:
     )
 
 
-def max_rate(capacity: Capacity) -> Estimate:
-    """The typical process's highest rate; 0 where the objective is out of reach.
+def max_rate(capacity: Capacity | GenerationCapacity) -> Estimate:
+    """The typical process's highest rate, with its interval; 0 where the objective is out of reach.
 
     Where some processes meet the objective at no rate and others do, their middle one, without an interval.
     """

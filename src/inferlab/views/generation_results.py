@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from inferlab.codec import plain
-from inferlab.measure.generation.capacity import generation_rate
+from inferlab.measure.capacity import max_rate
 from inferlab.measure.generation.recommendation import value_ms
 from inferlab.measure.generation.stats import summarize_generation
 from inferlab.records.generation import GenerationCell
@@ -132,7 +132,7 @@ def capacity_blocks(capacity: GenerationCapacity) -> list[Block]:
 
 
 def _headline(capacity: GenerationCapacity) -> Pair:
-    slo, rate = generation.slo_text(capacity.slo), generation_rate(capacity)
+    slo, rate = generation.slo_text(capacity.slo), max_rate(capacity)
     wanted = f"{share(capacity.wanted_attainment)} of the requests meet {slo}"
     if rate.value == 0:
         lone = share(capacity.lone.limit_share)
@@ -169,7 +169,7 @@ def curve(capacity: GenerationCapacity) -> Table:
 
 def capacity_content(capacity: GenerationCapacity) -> dict[str, Any]:
     """The values of a file."""
-    rate = generation_rate(capacity)
+    rate = max_rate(capacity)
     return {
         "format": CAPACITY,
         "max_rate": rate.value,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab.errors import BadInput
-from inferlab.measure import intervals, rate_search
+from inferlab.measure import rate_search
 from inferlab.measure.cell import measuring_alone
 from inferlab.measure.generation.cells import serving_of
 from inferlab.measure.generation.load import limit_share, value_s
@@ -23,7 +23,6 @@ from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.rate_search import RateLadder, Reading
 from inferlab.measure.stats import PERCENTILES, percentile, samples_needed
 from inferlab.records import Event, Finding, Listener
-from inferlab.records.benchmark import Estimate
 from inferlab.records.capacity import CapacityProcess, Objective, Reach
 from inferlab.records.generation import (
     Generation,
@@ -299,14 +298,6 @@ class _Finder:
         if interrupted:
             found.append(Finding("search-interrupted", {"processes": count}))
         return found
-
-
-def generation_rate(capacity: GenerationCapacity) -> Estimate:
-    """The typical process's highest rate, with its interval; 0 where the limits are out of reach."""
-    rates = [process.rate for process in capacity.processes]
-    if min(rates) > 0:
-        return intervals.student(rates)
-    return Estimate(statistics.median(rates), None, None, 0.95, "student")
 
 
 def _lone(trials: Sequence[_Trial], slo: Sequence[TokenLimit]) -> LoneRequests:
