@@ -61,14 +61,9 @@ def _value(value: Any) -> str:
     return "default" if value in (None, ()) else str(value)
 
 
-def check_margin(margin: float) -> None:
-    """Refuse a margin that is no share."""
-    COMPARISON["margin"].validate(margin)
-
-
 def validate_comparison(a: Plan, b: Plan, time_s: float, margin: float) -> None:
     """Refuse what cannot be compared before anything is loaded."""
-    check_margin(margin)
+    COMPARISON["margin"].validate(margin)
     if not 0 < time_s < math.inf:
         raise BadInput(f"The time must be more than 0 seconds and finite, not {time_s:g}.")
     served = [plan.rates for plan in (a, b) if "server" in plan.scenarios]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.lab.comparison import arm_labels, check_margin
+from inferlab.lab.comparison import arm_labels
 from inferlab.lab.generation import PlannedGeneration, plan_generation, run_generation, with_whole_paths
 from inferlab.measure.generation.capacity import find_generation_capacity
 from inferlab.measure.generation.comparison import GenerationComparisonJob, compare_generations
@@ -24,6 +24,7 @@ from inferlab.options.generation import (
     make_generation_plan,
     names_tokens,
 )
+from inferlab.options.plan import COMPARISON
 from inferlab.records import Event, Listener
 from inferlab.records.generation import GenerationCell, GenerationOutcome, GenerationPlan, GenerationSweep
 from inferlab.records.generation_results import (
@@ -98,7 +99,7 @@ def compare_plans(
     fresh: bool = False,
 ) -> GenerationComparison:
     """Compare plan B with plan A, each of one cell, generating interleaved behind the same prompts."""
-    check_margin(margin)
+    COMPARISON["margin"].validate(margin)
     ONLY_GENERATION["metric"].validate(metric)
     GENERATION["time"].validate(time_s)
     if labels is None and plans[0] == plans[1]:

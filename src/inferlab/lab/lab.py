@@ -236,10 +236,10 @@ class Lab:
     @staticmethod
     def compare_saved(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
         """Compare the cells of two benchmarks that were measured before; unpaired, hence less sure."""
-        from inferlab.lab.comparison import check_margin
         from inferlab.measure.unpaired import compare_sweeps
+        from inferlab.options.plan import COMPARISON
 
-        check_margin(margin)
+        COMPARISON["margin"].validate(margin)
         return compare_sweeps(a, b, margin)
 
     @property
