@@ -82,7 +82,7 @@ class OnnxRuntime(Engine):
         import onnxruntime
 
         self._module = onnxruntime
-        self._affinity = _worker_affinity(options)
+        self._affinity = worker_affinity(options)
         self._make_options = functools.partial(self._session_options, options, level, spinning, arena)
         self._open = functools.partial(self._open_session, model, options)
         self._open(self._make_options())
@@ -187,7 +187,7 @@ class OnnxRuntime(Engine):
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:
         """A session with the same threads on the same CPUs."""
-        bound = bool(_worker_affinity(options))
+        bound = bool(worker_affinity(options))
         return _DEPLOYMENT.format(
             threads=options.threads,
             bind_workers=_BIND_WORKERS if bound else "",
@@ -202,8 +202,8 @@ def _contradicts(declared: Any, actual: Sequence[int]) -> bool:
     return any(isinstance(size, int) and size != real for size, real in zip(declared, actual))
 
 
-def _worker_affinity(options: LoadOptions) -> str:
-    """Each worker thread on its own CPU; the first is left to the calling thread."""
+def worker_affinity(options: LoadOptions) -> str:
+    """Each worker thread on its own CPU, numbered from 1; the first is left to the calling thread."""
     if options.pinning != "core" or len(options.cpus) < 2 or not sys.platform.startswith("linux"):
         return ""
     return ";".join(str(cpu + 1) for cpu in options.cpus[1 : options.threads])

@@ -12,6 +12,7 @@ import tempfile
 from typing import Any, Dict, List, Optional
 
 from .base import BadOption, Engine, LoadOptions, Options
+from .onnxruntime import worker_affinity
 
 _CONFIG = "genai_config.json"
 _WEIGHTS = ("fp32", "fp16", "bf16", "int8", "int4")
@@ -85,7 +86,7 @@ class OnnxRuntimeGenai(Engine):
                 "session.intra_op.allow_spinning": "1" if spinning else "0",
             }
         )
-        affinity = _worker_affinity(options)
+        affinity = worker_affinity(options)
         if affinity:
             decoder["session_options"]["session.intra_op_thread_affinities"] = affinity
         self._folder = _linked(model, config)
@@ -251,13 +252,6 @@ def _linked(folder: str, config: Dict[str, Any]) -> str:
     with open(os.path.join(links, _CONFIG), "w", encoding="utf-8") as file:
         json.dump(config, file)
     return links
-
-
-def _worker_affinity(options: LoadOptions) -> str:
-    """CPUs of its worker threads, numbered from 1, as ONNX Runtime wants them; the caller has the first."""
-    if options.pinning != "core" or len(options.cpus) < 2 or not sys.platform.startswith("linux"):
-        return ""
-    return ";".join(str(cpu + 1) for cpu in options.cpus[1 : options.threads])
 
 
 def _sentence(error: Exception) -> str:

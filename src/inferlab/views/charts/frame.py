@@ -250,6 +250,11 @@ def span(values: Sequence[float], ends: Sequence[float]) -> tuple[str, list[floa
     return "linear", [0.0, (high * 1.08) or 1.0]
 
 
+def axis_title(text: str, kind: str) -> str:
+    """The title of an axis, which says where it is logarithmic."""
+    return f"{text[:-1]}, logarithmic)" if kind == "log" else text
+
+
 def place(kind: str, value: float) -> float:
     """Where a value lies on an axis, as its range and annotations count."""
     return math.log10(value) if kind == "log" else value

@@ -138,7 +138,7 @@ def latency_throughput(points: Sequence[GenerationPoint], y: str = _TPOT) -> Fig
             *([noun] if along in varying(plotted) else []),
             *_notes(points, plotted, (CURVE, y)),
         ],
-        {"type": kind, "range": area, "title": _scale(_MEASURES[CURVE].axis, kind)},
+        {"type": kind, "range": area, "title": frame.axis_title(_MEASURES[CURVE].axis, kind)},
         (lambda point: point.value(CURVE), lambda point: point.value(y)),
         y,
         {"error_x": CURVE, "error_y": y},
@@ -212,7 +212,7 @@ def _lined(
         title,
         subtitle,
         x,
-        {"type": kind, "range": area, "title": _scale(y_title, kind)},
+        {"type": kind, "range": area, "title": frame.axis_title(y_title, kind)},
         height=height,
         margin={"r": 32 + room},
         annotations=annotations,
@@ -389,8 +389,3 @@ def _x_axis(values: Sequence[float]) -> dict[str, Any]:
     if len(values) <= _MOST_TICKS:
         axis |= {"tickvals": list(values), "ticktext": [f"{value:g}" for value in values]}
     return axis
-
-
-def _scale(text: str, kind: str) -> str:
-    """The title of an axis, which says where it is logarithmic."""
-    return f"{text[:-1]}, logarithmic)" if kind == "log" else text

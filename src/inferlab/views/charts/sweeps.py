@@ -66,7 +66,7 @@ def scaling(points: Sequence[Point], x: str | None = None, y: str = "median_ms")
         f"{MEASURES[y].title} by {AXES[axis].title}",
         subtitle,
         {**along, "title": AXES[axis].axis},
-        {"type": kind, "range": area, "title": _scale(MEASURES[y].axis, kind)},
+        {"type": kind, "range": area, "title": frame.axis_title(MEASURES[y].axis, kind)},
         height=height,
         margin={"r": 24 + frame.width([_named(curve) for curve in drawn] if len(drawn) > 1 else [])},
         annotations=annotations,
@@ -258,8 +258,3 @@ def _notes(points: Sequence[Point], plotted: Sequence[Point], y: str) -> list[st
     if missing:
         notes.append(f"{plural(missing, 'cell')} without a result")
     return notes
-
-
-def _scale(text: str, kind: str) -> str:
-    """The title of an axis, which says where it is logarithmic."""
-    return f"{text[:-1]}, logarithmic)" if kind == "log" else text
