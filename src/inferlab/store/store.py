@@ -109,7 +109,7 @@ class Store:
     ) -> None:
         """Say what became of a cell, and cache the numbers that the history shows of it.
 
-        They come from the stored runs, or from `known`, which has the same runs.
+        They come from the stored runs, or from `outcome`, which has the same runs.
         """
         with self._database.writing() as connection:
             row = rows.cell_row(connection, benchmark_id, cell_id)
