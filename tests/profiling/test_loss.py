@@ -333,7 +333,7 @@ def test_a_level_that_leaves_nothing_of_the_outputs_is_the_last_that_is_tried(
         ),
     )
     for budget in (0.001, 0.01, 0.1, 1, 2):
-        chosen, expected = estimate(None, profile, budget), estimate(None, every, budget)
+        chosen, expected = (estimate(None, losses, budget, ("v", "w")) for losses in (profile, every))
         assert chosen is not None and expected is not None and chosen.levels == expected.levels
     # One portion of the inputs does not know what the others say, so with several every level is tried.
     monkeypatch.setattr(pruning_trials, "CACHE_BYTES", 1)
