@@ -15,7 +15,13 @@ from inferlab.measure.generation.reference import Prompt, make_generation_job
 from inferlab.model.audio import read_clip
 from inferlab.model.generative import read_generative
 from inferlab.records import Event, Failure, Listener, Status
-from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep, PromptSet
+from inferlab.records.generation import (
+    GenerationOutcome,
+    GenerationPlan,
+    GenerationSweep,
+    GenerativeModel,
+    PromptSet,
+)
 from inferlab.store import Saver
 
 
@@ -27,10 +33,12 @@ class PlannedGeneration:
     prompts: tuple[Prompt, ...] = ()
 
 
-def plan_generation(plan: GenerationPlan, listener: Listener) -> PlannedGeneration:
-    """The plan with its model, its prompts and its cells, none of them measured."""
+def plan_generation(
+    plan: GenerationPlan, listener: Listener, known: GenerativeModel | None = None
+) -> PlannedGeneration:
+    """The plan with its model, which may be known, its prompts and its cells, none of them measured."""
     validate_generation(plan)
-    model = read_generative(plan.model, listener)
+    model = known or read_generative(plan.model, listener)
     told: PromptSet | None = None
     prompts: tuple[Prompt, ...] = ()
     if plan.prompts_file is not None:

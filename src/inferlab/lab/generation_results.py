@@ -209,6 +209,7 @@ def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGen
         cores = (most,) if plan.cpu_list else cores
     batches: tuple[int | None, ...] = _BATCHES if plan.batch_sizes == (None,) else plan.batch_sizes
     engines = plan.engines or tuple(registry.generators())
+    model = read_generative(plan.model, listener)
     cells: dict[str, GenerationCell] = {}
     refusals: list[str] = []
     first: PlannedGeneration | None = None
@@ -218,7 +219,7 @@ def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGen
                 one = replace(plan, engines=(engine,), num_cores=(num_cores,), batch_sizes=(batch,))
                 one = replace(one, processes=plan.processes or _PROCESSES)
                 try:
-                    planned = plan_generation(one, listener)
+                    planned = plan_generation(one, listener, model)
                 except BadInput as error:
                     refusals.append(str(error))
                     continue
