@@ -73,6 +73,7 @@ def test_the_release_that_made_it_slower_is_found_with_its_layers_and_the_search
     done = run(*search, "-x", file)
     assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text())
+    assert found["format"] == "inferlab-bisection/1"
     assert found["versions"] == ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"]
     assert (found["last_good"], found["first_bad"], found["untried"]) == ("1.2", "1.3", [])
     assert [(step["version"], step["verdict"]) for step in found["steps"]] == [

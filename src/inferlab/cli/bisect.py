@@ -68,7 +68,7 @@ def command(
     with work.lab() as lab:
         bisection = lab.bisect(request, lambda name: work.need_engines([name]), work.log)
         show_blocks(view.blocks(bisection))
-        work.write_view(view.view_of(bisection), bisection)
+        work.write_view(view.view_of(bisection), lambda: view.content(bisection))
         if layers and metric == "latency":
             _show_layers(request, bisection, lab, work)
     return work.exit_code(0)

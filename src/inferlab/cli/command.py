@@ -363,14 +363,13 @@ class Work:
         else:
             self.log.say(f"{done} {path}")
 
-    def write_view(self, view: View, record: Any) -> None:
+    def write_view(self, view: View, json_values: Callable[[], Any]) -> None:
         """Write what has a view but is no entry of the store to the file that was named, where one was."""
         if self._export_path is None:
             return
-        from inferlab.codec import plain
         from inferlab.views import files, results
 
-        text = results.render_view(view, self._export_path.suffix.lower(), lambda: plain(record))
+        text = results.render_view(view, self._export_path.suffix.lower(), json_values)
         files.write(self._export_path, text)
         self.log.say(f"Saved to {self._export_path}")
 

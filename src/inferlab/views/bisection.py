@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inferlab.codec import plain
 from inferlab.records.bisection import Bisection, BisectionStep
 from inferlab.units import decimal, plural, share
 from inferlab.views import tables
@@ -10,12 +11,19 @@ from inferlab.views.intervals import interval_text, rounded
 from inferlab.views.results import View
 from inferlab.views.tables import Block, Note, Pair, Table
 
+#: Version 1: the first.
+FORMAT = "inferlab-bisection/1"
 _METRICS = {"latency": "time", "memory": "peak memory", "load": "load time", "outputs": "outputs"}
 
 
 def view_of(bisection: Bisection) -> View:
     """How it is shown and written."""
     return View(_title(bisection), lambda: blocks(bisection), lambda: tables.to_csv(_table(bisection)))
+
+
+def content(bisection: Bisection) -> dict[str, object]:
+    """All of it as JSON values."""
+    return {"format": FORMAT, **plain(bisection)}
 
 
 def _title(bisection: Bisection) -> str:
