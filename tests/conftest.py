@@ -95,7 +95,10 @@ def own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 # Where new processes are what is tested.
-_NEW_PROCESSES = ("child", "engines", "fleet", "security", "test_worker", "test_children", "test_lock")
+_NEW_PROCESSES = (
+    *("child", "fleet", "security", "test_worker", "test_children", "test_lock"),
+    *("test_environments", "test_registry", "test_releases", "test_deepsparse", "test_executor", "test_mnn"),
+)
 
 
 @pytest.fixture(scope="session")

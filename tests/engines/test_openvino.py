@@ -270,6 +270,7 @@ def test_the_program_that_deploys_it_limits_its_instructions_as_it_was_measured(
     assert "ONEDNN_MAX_CPU_ISA" not in deployment(job).engine_code
 
 
+@pytest.mark.new_processes
 def test_an_abort_is_told_by_its_signal(model: Path) -> None:
     with Worker(OPENVINO) as worker:
         load(worker, model, {"x": [1, 8]})

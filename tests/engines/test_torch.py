@@ -286,6 +286,7 @@ def test_code_in_a_program_is_not_run(
     assert not trace.exists()
 
 
+@pytest.mark.new_processes
 def test_an_abort_is_told_by_its_signal(script: Path) -> None:
     with Worker(TORCH) as worker:
         load(worker, script, "torchscript", [2, 6])

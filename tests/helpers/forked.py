@@ -15,11 +15,12 @@ from inferlab.worker import ForkPool, Host, Launch
 
 # What an engine's process does not look at.
 _OURS = ("INFERLAB_", "PYTEST_", "COLUMNS")
-# Nor do those of ours but PyTorch, which has none here. Importing scikit-learn, Ray or PyTorch sets some of them
-# for good: every later test of a worker would be without forks.
+# Nor do those of ours. Importing scikit-learn, Ray or PyTorch sets some of them for good: every later test of a
+# worker would be without forks.
 _OTHERS = ("KMP_", "RAY_", "TORCHINDUCTOR_")
-# Not PyTorch: only its own tests use it, and compile models.
-_ENGINES = ("fake", "onnxruntime", "openvino")
+_ENGINES = ("fake", "onnxruntime", "openvino", "torch")
+# What PyTorch imports for them takes longer than PyTorch itself.
+_KINDS = ("transformers", "torch-export")
 # What tasks on ONNX models import: it takes longer than the tasks on small ones.
 _MODULES = {
     "onnxruntime": ("onnx_ir.passes.common", "onnxruntime.quantization", "onnxruntime.transformers.float16"),
@@ -46,7 +47,8 @@ class Pool:
         own = any(not name.startswith(_OTHERS) for name in launch.environment)
         if not ours or own or not here or _surroundings() != self._usual:
             return None
-        return self._warm.lend(launch, cpus, confined)
+        # A process with PyTorch takes seconds to make and 300 MB; its forks bind themselves to their CPUs.
+        return self._warm.lend(launch, () if launch.name == "torch" else cpus, confined)
 
     def give_back(self, host: Host) -> None:
         """Let the next worker fork from this process."""
@@ -56,7 +58,7 @@ class Pool:
 @contextmanager
 def new_pool() -> Iterator[Pool]:
     """A pool for a test run, not in use yet; its processes end with it."""
-    with kept_warm(modules=_MODULES):
+    with kept_warm(_KINDS, modules=_MODULES):
         assert worker.pool is not None
         made, worker.pool = Pool(worker.pool), None
         yield made

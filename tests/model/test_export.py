@@ -181,6 +181,7 @@ def test_an_error_above_the_tolerance_leaves_no_file(bert: Path, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.new_processes
 def test_an_abort_leaves_no_file(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Aborting(Worker):
         def send(self, do: str, *args: Any, **data: Any) -> None:
