@@ -192,6 +192,16 @@ def read_decoder(inputs: Sequence[Port], outputs: Sequence[Port], file: str) -> 
     )
 
 
+def with_head_size(ports: Sequence[Port], size: Optional[int]) -> List[Port]:
+    """Ports whose caches have heads of this size where the graph leaves it open."""
+    return [
+        port._replace(dims=[*port.dims[:3], size])
+        if port.name.startswith("past") and len(port.dims) == 4 and not isinstance(port.dims[3], int)
+        else port
+        for port in ports
+    ]
+
+
 def _past(port: Port, outputs: Dict[str, Port], file: str) -> Past:
     names = [
         port.name.replace("past_key_values", "present"),

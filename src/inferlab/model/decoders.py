@@ -61,14 +61,17 @@ class Decoders:
     vocabulary: int | None
 
 
-def read_decoders(path: Path, source: str) -> Decoders:
-    """Read the graphs of a file or a folder; refuses those that do not generate or do not fit together."""
+def read_decoders(path: Path, source: str, head_size: int | None = None) -> Decoders:
+    """Read the graphs of a file or a folder; refuses those that do not generate or do not fit together.
+
+    The size of a head is that of the cache, where the graph leaves it open.
+    """
     try:
         parts = past_present.find_parts(str(path))
         files = [Path(file) for file in parts.files()]
         graphs = {str(file): _read(file) for file in files}
-        first = _decoder(graphs[parts.decoder], parts.decoder)
-        later = _decoder(graphs[parts.with_past], parts.with_past) if parts.with_past else None
+        first = _decoder(graphs[parts.decoder], parts.decoder, head_size)
+        later = _decoder(graphs[parts.with_past], parts.with_past, head_size) if parts.with_past else None
         encoder = None
         if parts.encoder:
             graph = graphs[parts.encoder]
@@ -109,8 +112,9 @@ def _heads_by_width(hidden: int | None, size: int, kv_heads: int) -> int:
     return count if count * size == hidden and count % kv_heads == 0 and count else kv_heads
 
 
-def _decoder(graph: Graph, file: str) -> Decoder:
-    return past_present.read_decoder(_ports(graph.inputs), _ports(graph.outputs), Path(file).name)
+def _decoder(graph: Graph, file: str, head_size: int | None) -> Decoder:
+    inputs = past_present.with_head_size(_ports(graph.inputs), head_size)
+    return past_present.read_decoder(inputs, _ports(graph.outputs), Path(file).name)
 
 
 def _ports(ports: Sequence[GraphPort]) -> list[Port]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, cast
 
 from inferlab.child import past_present
@@ -17,12 +17,16 @@ from inferlab.model.decoders import read_decoders
 from inferlab.model.detokenizer import special_tokens
 from inferlab.model.gguf import GgufFile, read_gguf
 from inferlab.model.onnx_file import files_digest
+from inferlab.model.openvino_ir import read_ir
 from inferlab.model.reading import locate, weight_files
 from inferlab.records import Listener, ignore
 from inferlab.records.generation import Encoder, GenerativeModel, TensorGroup
 
 Config = Mapping[str, Any]
 
+# The files by which folders of ONNX Runtime GenAI and of OpenVINO GenAI are known.
+_GENAI_CONFIG = "genai_config.json"
+_OPENVINO_GRAPH = "openvino_model.xml"
 _LONGEST_HEADER = 100 << 20
 # How families of transformers call the same; of encoder–decoders the decoder's comes first.
 _NAMES = {
@@ -35,7 +39,7 @@ _NAMES = {
         *("num_attention_heads", "n_head", "n_heads", "num_heads"),
     ),
     "kv_heads": ("decoder_num_key_value_heads", "num_key_value_heads"),
-    "head_size": ("head_dim", "d_kv"),
+    "head_size": ("head_dim", "d_kv", "head_size"),
     "hidden": ("hidden_size", "n_embd", "d_model"),
     "context": ("max_target_positions", "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"),
     "vocabulary": ("vocab_size",),
@@ -53,6 +57,10 @@ _SECONDS_PER_POSITION = 0.02
 def read_generative(name: str, listener: Listener = ignore) -> GenerativeModel:
     """Find a model by its source and read what it is; refuses what does not generate tokens."""
     folder = _folder(name, listener)
+    if folder is not None and (folder / _GENAI_CONFIG).is_file():
+        return _of_onnxruntime_genai(folder, name)
+    if folder is not None and _is_openvino_genai(folder):
+        return _of_openvino_genai(folder, name)
     if folder is not None and past_present.looks_generative(str(folder)):
         return _of_graphs(folder, name)
     if folder is not None and _has_torch_weights(folder):
@@ -66,7 +74,8 @@ def read_generative(name: str, listener: Listener = ignore) -> GenerativeModel:
         return _of_graphs(located.path, name)
     raise BadInput(
         f"{name} is a model of kind {located.kind}, which inferlab generate does not run; it takes GGUF files, "
-        "Hugging Face folders, and ONNX with past and present. Measure it with: inferlab benchmark"
+        "Hugging Face, ONNX Runtime GenAI and OpenVINO GenAI folders, and ONNX with past and present. "
+        "Measure it with: inferlab benchmark"
     )
 
 
@@ -79,7 +88,8 @@ def names_generative(name: str) -> bool:
     try:
         path = Path(name).expanduser()
         if path.is_dir():
-            return past_present.looks_generative(str(path))
+            own = (path / _GENAI_CONFIG).is_file() or _is_openvino_genai(path)
+            return own or past_present.looks_generative(str(path))
         if not path.is_file():
             return name.lower().endswith(".gguf")
         with path.open("rb") as file:
@@ -103,6 +113,11 @@ def _folder(name: str, listener: Listener) -> Path | None:
 def _has_torch_weights(folder: Path) -> bool:
     """Whether a folder has safetensors with their configuration."""
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
+def _is_openvino_genai(folder: Path) -> bool:
+    """Whether a folder has OpenVINO's graph of a model alone: weights of torch beside it may be of any model."""
+    return (folder / _OPENVINO_GRAPH).is_file() and not _has_torch_weights(folder)
 
 
 def _of_gguf(path: Path, source: str) -> GenerativeModel:
@@ -174,19 +189,12 @@ def _main_type(groups: tuple[TensorGroup, ...]) -> str:
 
 def _of_folder(folder: Path, source: str) -> GenerativeModel:
     config = _read_config(folder / "config.json")
-    architecture = _architecture(config)
+    architecture = _generating(config, source, "inferlab benchmark")
     text = config.get("text_config") or config
     has_encoder = bool(config.get("is_encoder_decoder"))
-    if not architecture.endswith(_TRANSLATES if has_encoder else _GENERATES):
-        raise BadInput(
-            f"{source} is a {architecture}, which does not generate text. Measure it with: inferlab benchmark"
-        )
 
     def number(what: str) -> int:
-        value = _number(text, what)
-        if value is None:
-            raise BadInput(f"{source} cannot be read: its config.json has no {_NAMES[what][-1]}.")
-        return value
+        return _needed(text, what, source)
 
     layers, heads, hidden = number("layers"), number("heads"), number("hidden")
     kv_heads = _number(text, "kv_heads") or heads
@@ -221,6 +229,126 @@ def _of_folder(folder: Path, source: str) -> GenerativeModel:
         tensors=groups,
         encoder=encoder,
     )
+
+
+def _of_onnxruntime_genai(folder: Path, source: str) -> GenerativeModel:
+    """A graph with its cache as inputs, by the configuration that ONNX Runtime GenAI loads it with."""
+    config = _read_config(folder / _GENAI_CONFIG)
+    model = _section(config, "model", source)
+    decoder = _section(model, "decoder", source)
+    file = _genai_graph(folder, model, decoder, source)
+    context = model.get("context_length")
+    vocabulary = _number(model, "vocabulary")
+    if not isinstance(context, int) or context < 1 or vocabulary is None:
+        raise BadInput(f"{source} cannot be read: its {_GENAI_CONFIG} has no context_length or no vocab_size.")
+    graphs = read_decoders(file, source, _number(decoder, "head_size"))
+    if graphs.takes or graphs.is_ort:
+        raise BadInput(f"{source} cannot be read: its {file.name} is not an ONNX graph of a decoder.")
+    if graphs.vocabulary not in (None, vocabulary):
+        raise BadInput(
+            f"{source} cannot be read: its {_GENAI_CONFIG} names a vocabulary of {vocabulary}, "
+            f"and {file.name} has {graphs.vocabulary}."
+        )
+    groups = _groups(graphs.tensors)
+    torch_weights = _has_torch_weights(folder)
+    described = [folder / "config.json", *weight_files(folder)] if torch_weights else []
+    return GenerativeModel(
+        kind="onnxruntime-genai",
+        source=source,
+        path=str(folder),
+        digest=files_digest([folder / _GENAI_CONFIG, *described, *graphs.files]),
+        size_bytes=sum(file.stat().st_size for file in graphs.files),
+        architecture=str(model.get("type") or "decoder"),
+        parameters=sum(group.parameters for group in groups),
+        layers=graphs.layers,
+        heads=_number(decoder, "heads") or graphs.heads,
+        kv_heads=graphs.kv_heads,
+        kv_values_per_token=graphs.kv_values_per_token,
+        context=context,
+        vocabulary=vocabulary,
+        precision=_main_type(groups),
+        tensors=groups,
+        torch_weights=torch_weights,
+    )
+
+
+def _section(config: Config, name: str, source: str) -> Config:
+    section = config.get(name)
+    if not isinstance(section, dict):
+        raise BadInput(f"{source} cannot be read: its {_GENAI_CONFIG} has no section '{name}'.")
+    return section
+
+
+def _genai_graph(folder: Path, model: Config, decoder: Config, source: str) -> Path:
+    """The file of the decoder; refuses models of several parts, and what would run code or leave the folder."""
+    parts = sorted(name for name, part in model.items() if name != "decoder" and isinstance(part, dict))
+    if parts or "pipeline" in decoder:
+        raise BadInput(
+            f"{source} has more parts than a decoder ({', '.join(parts or ['pipeline'])}), "
+            "which inferlab generate does not run from an ONNX Runtime GenAI folder."
+        )
+    session = decoder.get("session_options") or {}
+    if not isinstance(session, dict) or "custom_ops_library" in session:
+        raise BadInput(f"{source} asks for operators of its own (custom_ops_library), which is code: not loaded.")
+    providers = session.get("provider_options") or []
+    names = [name for provider in providers for name in provider] if isinstance(providers, list) else ["?"]
+    if any(str(name).lower() != "cpu" for name in names):
+        raise BadInput(f"{source} is built for {', '.join(map(str, names))}; inferlab measures on CPUs.")
+    name = decoder.get("filename")
+    if not isinstance(name, str) or not name or "\0" in name or PureWindowsPath(name).name != name:
+        raise BadInput(
+            f"{source} cannot be read: its {_GENAI_CONFIG} names the graph {name!r}, "
+            "which is no file of the folder."
+        )
+    if not (folder / name).is_file():
+        raise BadInput(f"{source} is incomplete: it has no {name}, which its {_GENAI_CONFIG} names.")
+    return folder / name
+
+
+def _of_openvino_genai(folder: Path, source: str) -> GenerativeModel:
+    """A graph that keeps its cache as states; the configuration says what it does not."""
+    graph = folder / _OPENVINO_GRAPH
+    if not (folder / "config.json").is_file():
+        raise BadInput(
+            f"{source} has no config.json, which OpenVINO GenAI folders have. Measure the graph alone with: "
+            f"inferlab benchmark {graph}"
+        )
+    config = _read_config(folder / "config.json")
+    architecture = _generating(config, source, f"inferlab benchmark {graph}")
+    text = config.get("text_config") or config
+    ir = read_ir(graph)
+    if not ir.states:
+        raise BadInput(
+            f"{source} cannot generate: its {graph.name} keeps no keys and values. Export it for the task "
+            "text-generation-with-past."
+        )
+    groups = _groups(ir.tensors)
+    files = [graph, graph.with_suffix(".bin")]
+    return GenerativeModel(
+        kind="openvino-genai",
+        source=source,
+        path=str(folder),
+        digest=files_digest([folder / "config.json", *files]),
+        size_bytes=sum(file.stat().st_size for file in files),
+        architecture=architecture,
+        parameters=sum(group.parameters for group in groups),
+        layers=_needed(text, "layers", source),
+        heads=_needed(text, "heads", source),
+        kv_heads=max(heads for heads, _ in ir.states),
+        kv_values_per_token=sum(heads * size for heads, size in ir.states),
+        context=_needed(text, "context", source),
+        vocabulary=_needed(text, "vocabulary", source),
+        precision=_main_type(groups),
+        tensors=groups,
+    )
+
+
+def _generating(config: Config, source: str, otherwise: str) -> str:
+    """The architecture of a configuration; refuses those that do not generate text."""
+    architecture = _architecture(config)
+    if not architecture.endswith(_TRANSLATES if config.get("is_encoder_decoder") else _GENERATES):
+        raise BadInput(f"{source} is a {architecture}, which does not generate text. Measure it with: {otherwise}")
+    return architecture
 
 
 def _of_graphs(path: Path, source: str) -> GenerativeModel:
@@ -333,6 +461,13 @@ def _number(config: Config, what: str) -> int | None:
         if isinstance(config.get(name), int) and config[name] > 0:
             return int(config[name])
     return None
+
+
+def _needed(config: Config, what: str, source: str) -> int:
+    value = _number(config, what)
+    if value is None:
+        raise BadInput(f"{source} cannot be read: its config.json has no {_NAMES[what][-1]}.")
+    return value
 
 
 def _token(generation: Config, config: Config, *names: str) -> int | None:

@@ -46,7 +46,7 @@ class Encoder:
 class GenerativeModel:
     """A model that generates tokens, found and read: a decoder alone, or behind an encoder."""
 
-    kind: Literal["gguf", "transformers", "onnx", "ort"]
+    kind: Literal["gguf", "transformers", "onnx", "ort", "onnxruntime-genai", "openvino-genai"]
     source: str
     path: str
     digest: str
@@ -66,7 +66,7 @@ class GenerativeModel:
     tensors: tuple[TensorGroup, ...]
     #: None for a decoder alone.
     encoder: Encoder | None = None
-    #: ONNX graphs have the weights that PyTorch loads beside them, in the same folder.
+    #: Graphs have the weights that PyTorch loads beside them, in the same folder.
     torch_weights: bool = False
 
     def kv_bytes_per_token(self, bytes_per_value: float = 2.0) -> float:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["onnx", "openvino", "torch-export", "torchscript", "transformers", "gguf"]
+Kind = Literal[
+    "onnx",
+    "openvino",
+    "torch-export",
+    "torchscript",
+    "transformers",
+    "gguf",
+    "onnxruntime-genai",
+    "openvino-genai",
+]
 
 #: One dimension: a size, a symbolic name shared by all dimensions so called, or None (unknown on its own).
 Dim = int | str | None

@@ -16,6 +16,7 @@ from .onnxruntime import worker_affinity
 
 _CONFIG = "genai_config.json"
 _WEIGHTS = ("fp32", "fp16", "bf16", "int8", "int4")
+_GREEDY = {"num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 _CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8"}
 
 
@@ -73,7 +74,7 @@ class OnnxRuntimeGenai(Engine):
         module = _import()
         self._module = module
         self._batch_size, self._capacity = options.shapes["tokens"]
-        config = _read_config(model)
+        config = read_config(model)
         decoder = config["model"]["decoder"]
         vocabulary = int(config["model"]["vocab_size"])
         # A sequence must not end, nor may tokens of a prompt be taken for padding. The end must be a token of the
@@ -89,6 +90,8 @@ class OnnxRuntimeGenai(Engine):
         affinity = worker_affinity(options)
         if affinity:
             decoder["session_options"]["session.intra_op_thread_affinities"] = affinity
+        # What a folder says of choosing tokens would make them others than the most likely ones.
+        config.setdefault("search", {}).update(_GREEDY)
         self._folder = _linked(model, config)
         try:
             self._model = module.Model(module.Config(self._folder))
@@ -232,7 +235,8 @@ def _architecture(folder: str) -> str:
     return str(next(iter(config.get("architectures") or [""]), "") or config.get("model_type", ""))
 
 
-def _read_config(folder: str) -> Dict[str, Any]:
+def read_config(folder: str) -> Dict[str, Any]:
+    """The configuration of a folder: of its model the vocabulary, of its decoder the file."""
     try:
         with open(os.path.join(folder, _CONFIG), encoding="utf-8") as file:
             config: Dict[str, Any] = json.load(file)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, List, Sequence
+import os
+from typing import Any, Dict, List, Optional, Sequence
 
-from ..past_present import Port
+from ..past_present import Port, with_head_size
 from .base import BadOption, LoadOptions, Options
 from .onnxruntime import OnnxRuntime
+from .onnxruntime_genai import read_config
 from .past_present import Graph, PastPresent, PastPresentEngine, find_files
 
 _TYPES = {
@@ -25,7 +27,7 @@ _STOP_SPINNING = "session.force_spinning_stop"
 class OnnxRuntimeGenerator(PastPresentEngine, OnnxRuntime):
     """Sessions for the decoder, and the encoder if there is one; bound outputs are the next call's inputs."""
 
-    kinds = frozenset({"onnx", "ort"})
+    kinds = frozenset({"onnx", "ort", "onnxruntime-genai"})
     capabilities = frozenset({"generation", "encoder"})
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
@@ -36,13 +38,17 @@ class OnnxRuntimeGenerator(PastPresentEngine, OnnxRuntime):
         if "io_binding" in others:
             raise BadOption("a cache is always bound when tokens are generated; leave io_binding out")
         options = options._replace(options=others)
+        head_size = None
+        if options.kind == "onnxruntime-genai":
+            decoder_config = read_config(model)["model"]["decoder"]
+            model, head_size = os.path.join(model, decoder_config["filename"]), decoder_config.get("head_size")
         parts = find_files(model)
         graphs = {}
         for file in parts.files():
             # The session that runs token after token, the last one, keeps its workers awake.
             alone = file == (parts.with_past or parts.decoder)
             told = OnnxRuntime.load(self, file, options if alone else _without_spinning(options))
-            graphs[file] = _Session(self._module, self._session)
+            graphs[file] = _Session(self._module, self._session, head_size)
         decoder, with_past = graphs[parts.decoder], graphs.get(parts.with_past or "")
         encoder = graphs.get(parts.encoder or "")
         files = [one for one in (parts.decoder, parts.with_past, parts.encoder) if one]
@@ -63,9 +69,9 @@ def _without_spinning(options: LoadOptions) -> LoadOptions:
 
 
 class _Session(Graph):
-    def __init__(self, module: Any, session: Any) -> None:
+    def __init__(self, module: Any, session: Any, head_size: Optional[int]) -> None:
         self._module, self._session = module, session
-        self.inputs = [_port(one) for one in session.get_inputs()]
+        self.inputs = with_head_size([_port(one) for one in session.get_inputs()], head_size)
         self.outputs = [_port(output) for output in session.get_outputs()]
 
     def run(self, arrays: Dict[str, Any], values: Dict[str, Any], wanted: Sequence[str], first: bool) -> List[Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+import os
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..past_present import Port
-from .base import LoadOptions, Options
+from .base import BadOption, LoadOptions, Options
 from .openvino import OpenVino
 from .past_present import Graph, PastPresent, PastPresentEngine, find_files
 
@@ -19,10 +20,16 @@ _TYPES = {
 }
 
 
+# What OpenVINO GenAI folders have: a graph whose cache is a state.
+_STATEFUL = "openvino_model.xml"
+_STATEFUL_INPUTS = frozenset({"input_ids", "attention_mask", "position_ids", "beam_idx"})
+_CACHE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+
+
 class OpenVinoGenerator(PastPresentEngine, OpenVino):
     """Compiled models for the decoder, and the encoder if there is one, their shapes left open."""
 
-    kinds = frozenset({"onnx"})
+    kinds = frozenset({"onnx", "openvino-genai"})
     capabilities = frozenset({"generation", "encoder"})
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
@@ -33,6 +40,14 @@ class OpenVinoGenerator(PastPresentEngine, OpenVino):
         given.finish()
         self._start_up(wanted, limit)
         core, module = self._module.Core(), self._module
+        if options.kind == "openvino-genai":
+            compiled = core.compile_model(os.path.join(model, _STATEFUL), "CPU", wanted)
+            self._settings = {
+                **self._in_force(compiled, wanted, limit),
+                **self._set_up(_Stateful(compiled), False, (), options.batch_size, caches),  # type: ignore[arg-type]
+                **({"cache": "state"} if caches else {}),
+            }
+            return self._settings
         parts = find_files(model)
         graphs = {file: _Compiled(module, core.compile_model(file, "CPU", wanted)) for file in parts.files()}
         decoder, with_past = graphs[parts.decoder], graphs.get(parts.with_past or "")
@@ -44,6 +59,56 @@ class OpenVinoGenerator(PastPresentEngine, OpenVino):
             **self._set_up(state, encoder is not None, options.start_tokens, options.batch_size, caches),
         }
         return self._settings
+
+
+class _Stateful:
+    """A graph that keeps the cache of one batch of sequences itself; does what `PastPresent` does."""
+
+    together = True
+
+    def __init__(self, compiled: Any) -> None:
+        unknown = {port.get_any_name() for port in compiled.inputs} - _STATEFUL_INPUTS
+        if unknown:
+            raise BadOption("its graph has an input '{}' that inferlab does not know".format(min(unknown)))
+        self._inputs = [port.get_any_name() for port in compiled.inputs]
+        self._request = compiled.create_infer_request()
+        self.kv_dtype = compiled.get_property("KV_CACHE_PRECISION").get_type_name()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all tokens."""
+        self._request.reset_state()
+        self._length = 0
+
+    def keep(self) -> None:
+        """Nothing: states that are read and written again lose precision where the cache is quantised."""
+
+    def restore(self, depth: int) -> bool:
+        """The context is computed again."""
+        return False
+
+    def forward(self, tokens: Any) -> Any:
+        """Compute tokens [sequence, position] behind those in the state; the logits of the last [sequence, id]."""
+        import numpy
+
+        rows, count = tokens.shape
+        places = numpy.arange(self._length, self._length + count, dtype=numpy.int64)
+        arrays = {
+            "input_ids": numpy.ascontiguousarray(tokens, numpy.int64),
+            "attention_mask": numpy.ones((rows, self._length + count), numpy.int64),
+            "position_ids": numpy.tile(places, (rows, 1)),
+            "beam_idx": numpy.arange(rows, dtype=numpy.int32),
+        }
+        self._request.infer({name: arrays[name] for name in self._inputs})
+        self._length += count
+        return self._request.get_tensor("logits").data[:, -1]
+
+    def cache_bytes(self) -> Optional[int]:
+        """What the states of keys and values take; None where they are kept in another form than shown."""
+        if self.kv_dtype not in _CACHE_BYTES:
+            return None
+        values = sum(state.state.get_size() for state in self._request.query_state())
+        return int(values * _CACHE_BYTES[self.kv_dtype])
 
 
 class _Compiled(Graph):

@@ -15,6 +15,7 @@ from inferlab.measure.generation.weights import needed_bytes, runs_torch_weights
 from inferlab.measure.stats import processes_for
 from inferlab.model.audio import Clip
 from inferlab.options.generation import validate_generation_values
+from inferlab.records import engine_name
 from inferlab.records.generation import GenerationCell, GenerationPlan, GenerativeModel, PromptSet
 from inferlab.units import size
 
@@ -145,6 +146,11 @@ def _refuse_misfit(cell: GenerationCell, model: GenerativeModel) -> None:
             f"{', '.join(sorted(abilities.kinds))}. See: inferlab engines"
         )
     refuse_encoder(cell, model, abilities.capabilities)
+    if model.kind == engine_name(cell.engine) and "weights" in dict(cell.engine_options):
+        raise BadInput(
+            f"{model.source} is a folder of {model.kind} already, with weights in {model.precision}. "
+            "Leave the engine option weights out."
+        )
     needed, available = needed_bytes(cell, model) + _BASE_BYTES, machine.available_memory_bytes()
     if available is not None and needed > available:
         raise BadInput(

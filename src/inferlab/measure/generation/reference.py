@@ -42,8 +42,11 @@ TIE = 0.1
 #: With fewer positions that agree or are close the tokens are wrong.
 LEAST_AGREEMENT = 0.9
 _STREAM = 3
-# Computes the reference of graphs that have no weights for torch beside them.
+# Compute the reference of graphs that have no weights for torch beside them.
 _PLAIN = "onnxruntime"
+_PLAIN_OPTIONS = {"graph_optimization": "disabled", "spinning": "0", "cache": "0"}
+_STATEFUL = "openvino"
+_STATEFUL_OPTIONS = {"cache": "0", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 _UNQUANTIZED = ("F32", "F16", "BF16")
 
 
@@ -131,7 +134,7 @@ class _Maker(NamedTuple):
 
 def _maker(model: GenerativeModel) -> _Maker:
     """FP32 torch on the same weights; of graphs without them, the plain graph without a cache."""
-    graphs = model.kind in ("onnx", "ort")
+    graphs = model.kind not in ("gguf", "transformers")
     torch_runs = not graphs or (model.torch_weights and model.precision in _UNQUANTIZED)
     try:
         if torch_runs:
@@ -140,9 +143,11 @@ def _maker(model: GenerativeModel) -> _Maker:
     except (BadInput, metadata.PackageNotFoundError):
         if not graphs:
             raise
-    label = f"{_PLAIN} {metadata.version(_PLAIN)}, plain graph without a cache (no torch weights of it)"
-    options = {"graph_optimization": "disabled", "spinning": "0", "cache": "0"}
-    return _Maker(registry.launch_generator(_PLAIN), label, model.kind, options)
+    engine, options = _PLAIN, _PLAIN_OPTIONS
+    if model.kind == "openvino-genai":
+        engine, options = _STATEFUL, _STATEFUL_OPTIONS
+    label = f"{engine} {metadata.version(engine)}, plain graph without a cache (no torch weights of it)"
+    return _Maker(registry.launch_generator(engine), label, model.kind, options)
 
 
 def _reference_checks(

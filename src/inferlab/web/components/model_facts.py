@@ -16,6 +16,8 @@ _KINDS = {
     "torchscript": "TorchScript",
     "transformers": "Hugging Face folder",
     "gguf": "GGUF",
+    "onnxruntime-genai": "ONNX Runtime GenAI folder",
+    "openvino-genai": "OpenVINO GenAI folder",
 }
 # Chance makes some weights zero.
 _FEW = 1e-4
