@@ -46,7 +46,7 @@ def main() -> None:
     assert dense.pruned, dense.problems
     chosen = {f"budget {budget:g}": estimate(dense, loss, budget) for budget in given.budgets}
     cases: dict[str, Mapping[str, float]] = {name: found.levels for name, found in chosen.items() if found}
-    cases[f"all at {given.control:g}"] = dict.fromkeys(usual_weights(loss), given.control)
+    cases[f"all at {given.control:g}"] = dict.fromkeys(usual_weights(loss.layers), given.control)
     with tempfile.TemporaryDirectory() as folder:
         for name, by_weight in cases.items():
             made = prune(read_model(given.model), by_weight, Path(folder) / name.replace(" ", "-"))

@@ -144,7 +144,12 @@ def test_with_labels_recovery_is_the_accuracy_that_is_left() -> None:
 
 
 def test_a_model_without_prunable_layers_has_no_estimate() -> None:
-    assert estimate(None, lost([])) is None
+    assert estimate(None, lost([], layers=())) is None
+
+
+def test_where_there_is_nothing_but_a_first_and_a_last_layer_they_count() -> None:
+    found = estimate(None, lost([], layers=(weight(0, {"0.9": 0.0}), weight(1, {"0.9": 0.0}))))
+    assert found is not None and found.levels == {"w0": 0.9, "w1": 0.9}
 
 
 def test_the_estimated_times_of_all_layers_add_up_to_the_estimate() -> None:

@@ -16,6 +16,7 @@ from inferlab.measure.cells import Job
 from inferlab.model.datasets import ITEMS, Data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.shapes import resolve
+from inferlab.profiling.estimate import usual_weights
 from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within
 from inferlab.profiling.interleaved import InterleavedTimer, Variant
 from inferlab.profiling.loss import Evaluation, evaluate, layers_to_prune
@@ -89,7 +90,7 @@ def measure_copies(
     what is timed. A copy that cannot be made, or that the engine cannot run, is named with the reason, and the
     others are measured all the same.
     """
-    wanted, weights = request.wanted, usual_weights(costs)
+    wanted, weights = request.wanted, usual_weights(layers_to_prune(costs))
     int8 = _int8_recipe(request)
     pruned = [_without_channels(weights, share) for share in SHARES] if weights and wanted.estimate else []
     copy_s = _COPY_SHARE * wanted.time_s
@@ -125,13 +126,6 @@ def measure_copies(
 def warmed_briefly(job: Job) -> Job:
     """The same job with less warming up: of many short measurements it would take most of the time."""
     return replace(job, cell=replace(job.cell, warmup_s=min(job.cell.warmup_s, _WARMUP_S)))
-
-
-def usual_weights(costs: Costs) -> list[str]:
-    """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
-    nodes = layers_to_prune(costs)
-    ends = {nodes[0].weight, nodes[-1].weight} if nodes else set()
-    return [node.weight for node in nodes if node.weight not in ends and node.groups == 1]
 
 
 def distance_between(evaluated: Evaluation, model: Model, data: Data) -> Distance:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
+from inferlab.model.flops.costs import NodeCost
 from inferlab.profiling.gains import best_gain, find_gains, gain_layer_times
 from inferlab.profiling.predict import estimate_of, gains_from_zeros, smoothed
 from inferlab.records.profile import (
@@ -121,23 +122,22 @@ def has_estimate(profile: Profile) -> bool:
     return bool(profile.gains) or timed
 
 
-def usual_weights(loss: LossProfile) -> list[str]:
+def usual_weights(layers: Sequence[LossLayer] | Sequence[NodeCost]) -> list[str]:
     """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones.
 
     The ends have few weights, and what they lose no other layer can make good; a depthwise convolution has a few
-    weights a channel, which no engine computes faster for being zero.
+    weights a channel, which no engine computes faster for being zero. Where there is nothing else, the ends count.
     """
-    ends = {layer.weight for layer in (*loss.layers[:1], *loss.layers[-1:])}
-    return list(
-        dict.fromkeys(layer.weight for layer in loss.layers if layer.weight not in ends and layer.groups == 1)
-    )
+    ends = {layer.weight for layer in (*layers[:1], *layers[-1:])}
+    dense = list(dict.fromkeys(layer.weight for layer in layers if layer.groups == 1))
+    return [weight for weight in dense if weight not in ends] or dense
 
 
 def _groups(
     performance: PerformanceProfile | None, loss: LossProfile, weights: Collection[str] | None
 ) -> list[_Group]:
     """What may be pruned: the given weights, or the usual ones."""
-    chosen = frozenset(usual_weights(loss) if weights is None else weights)
+    chosen = frozenset(usual_weights(loss.layers) if weights is None else weights)
     allowed = {layer.id: layer for layer in loss.layers if layer.weight in chosen}
     if performance is None:
         by_weight: dict[str, list[LossLayer]] = {}

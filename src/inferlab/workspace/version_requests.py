@@ -89,7 +89,7 @@ class Basis:
 
     def usual(self) -> list[str]:
         """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
-        return usual_weights(self.loss)
+        return usual_weights(self.loss.layers)
 
     def within(self, budget: float, weights: list[str] | None = None) -> dict[str, float]:
         """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones."""
