@@ -36,8 +36,8 @@ Options that take a list (32,512 or 1-4 or 1-64*2) make a sweep: every combinati
 Prompts are random token ids; tokens are chosen greedily, and checked against FP32 torch on the same weights.
 
 MODEL is a GGUF file or an https:// URL of one, a Hugging Face folder of a language model or an encoder–decoder,
-ONNX with past and present (a file or a folder), or a built-in demo:llama, demo:llama_tiny, demo:bart or
-demo:bart_tiny."""
+ONNX with past and present (a file or a folder), a folder of ONNX Runtime GenAI or of OpenVINO GenAI, or a built-in
+demo:llama, demo:llama_tiny, demo:bart or demo:bart_tiny."""
 _RESUME = "Resume an interrupted generation: the newest, or the one with this id."
 # What may be said beside --resume: all else is fixed already.
 _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save")

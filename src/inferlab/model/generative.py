@@ -88,8 +88,7 @@ def names_generative(name: str) -> bool:
     try:
         path = Path(name).expanduser()
         if path.is_dir():
-            own = (path / _GENAI_CONFIG).is_file() or _is_openvino_genai(path)
-            return own or past_present.looks_generative(str(path))
+            return _is_genai(path) or past_present.looks_generative(str(path))
         if not path.is_file():
             return name.lower().endswith(".gguf")
         with path.open("rb") as file:
@@ -113,6 +112,18 @@ def _folder(name: str, listener: Listener) -> Path | None:
 def _has_torch_weights(folder: Path) -> bool:
     """Whether a folder has safetensors with their configuration."""
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
+def names_genai_folder(name: str) -> bool:
+    """Whether a source is a folder of ONNX Runtime GenAI or of OpenVINO GenAI, by its files."""
+    try:
+        return _is_genai(Path(name).expanduser())
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def _is_genai(path: Path) -> bool:
+    return (path / _GENAI_CONFIG).is_file() or _is_openvino_genai(path)
 
 
 def _is_openvino_genai(folder: Path) -> bool:

@@ -52,6 +52,8 @@ def read_ir(path: Path) -> Ir:
                 if len(dims) == _STATE_RANK and dims[1] > 0 and dims[3] > 0:
                     states.append((dims[1], dims[3]))
             layer.clear()
+    except BadInput:
+        raise
     except (ElementTree.ParseError, OSError, ValueError, KeyError) as error:
         raise BadInput(f"{path} cannot be read: it is cut off or damaged ({error}).") from error
     return Ir(tuple(tensors), tuple(states))

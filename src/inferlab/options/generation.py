@@ -220,7 +220,7 @@ _HELP = {
     "verify": "Check the tokens against FP32 torch on the same weights.",
 }
 _UNSET = {
-    "engine": "llamacpp for a GGUF file, torch for a folder, onnxruntime for ONNX",
+    "engine": "llamacpp for a GGUF file, torch for a folder, onnxruntime for ONNX, its own for a GenAI folder",
     "batch_size": "1; with -s server 8 where the engine batches",
 }
 

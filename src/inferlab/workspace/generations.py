@@ -9,7 +9,7 @@ from typing import get_args
 from inferlab.errors import BadInput
 from inferlab.lab import read_model
 from inferlab.measure.stats import engine_version
-from inferlab.model.generative import read_generative
+from inferlab.model.generative import names_genai_folder, read_generative
 from inferlab.model.reading import locate
 from inferlab.records import Failure, Finding, Kind, Listener, Model, Status, ignore
 from inferlab.records.generation import (
@@ -42,6 +42,9 @@ def read_any(name: str, listener: Listener = ignore) -> tuple[Model, GenerativeM
 
     One that only generates, such as a GGUF file, has no inputs that could be given to it at once.
     """
+    if names_genai_folder(name):
+        generative = read_generative(name, listener)
+        return as_model(generative), generative
     try:
         model = read_model(name, listener)
     except BadInput as refusal:
