@@ -14,6 +14,7 @@ from inferlab.records.generation_results import GenerationCapacity
 from inferlab.units import plural, shortened
 from inferlab.views.charts.points import short_names
 from inferlab.views.generation import CURVE_FIELDS, content
+from inferlab.views.intervals import useful
 
 #: What can lie along the x axis, the first of equals preferred.
 AXES = ("depth", "prompt_tokens", "batch_size", "num_cores", "rate")
@@ -66,9 +67,9 @@ class GenerationPoint:
         return None if number is None else number[0]
 
     def ends(self, measure: str) -> tuple[float, float] | None:
-        """Its interval."""
+        """Its interval, where it says something."""
         number = self.numbers.get(measure)
-        return None if number is None else number[1]
+        return number[1] if number is not None and useful(number[1]) else None
 
 
 def points_of(sweep: GenerationSweep) -> list[GenerationPoint]:

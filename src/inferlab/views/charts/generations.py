@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: The x axis of a curve of latency over throughput, of cells side by side, and of the tokens of a sequence.
 CURVE, CELL, TOKEN = "decode_tokens_per_s", "cell", "token"
+# The throughput of requests that arrive by themselves, which have no common time of decoding.
+_SERVED = "output_tokens_per_s"
 #: All that can lie along the x axis.
 X = (*AXES, CURVE, CELL, TOKEN)
 _AXES = fields.by_key(CELL_FIELDS)
@@ -73,7 +75,8 @@ def generation_chart(
     if x == CURVE:
         return latency_throughput(points, y or _TPOT)
     if x == CELL:
-        return side_by_side(points, y or CURVE)
+        served = all(point.value(CURVE) is None for point in points)
+        return side_by_side(points, y or (_SERVED if served else CURVE))
     return scaling(points, x, y or _USUAL_Y.get(x, _TPOT))
 
 
@@ -119,29 +122,31 @@ def latency_throughput(points: Sequence[GenerationPoint], y: str = _TPOT) -> Fig
 
     Where requests arrive at a rate, the line goes along the rates.
     """
-    plotted = [point for point in _measured(points, y) if point.value(CURVE) is not None]
+    measured = _measured(points, y)
+    throughput = CURVE if any(point.value(CURVE) is not None for point in measured) else _SERVED
+    plotted = [point for point in measured if point.value(throughput) is not None]
     if not plotted:
         raise BadInput("There is nothing to draw: fewer than two tokens were generated.")
     along = "rate" if "rate" in varying(plotted) else "batch_size"
     drawn = lines(plotted, along)
     kind, area = frame.span(
-        [point.value(CURVE) or 0.0 for point in plotted],
-        [end for point in plotted for end in point.ends(CURVE) or ()],
+        [point.value(throughput) or 0.0 for point in plotted],
+        [end for point in plotted for end in point.ends(throughput) or ()],
     )
     noun = "points: requests per second" if along == "rate" else "points: batch sizes"
     return _lined(
         drawn,
-        _best(drawn, CURVE),
-        f"{_MEASURES[y].title} over {_MEASURES[CURVE].title[0].lower()}{_MEASURES[CURVE].title[1:]}",
+        _best(drawn, throughput),
+        f"{_MEASURES[y].title} over {_MEASURES[throughput].title[0].lower()}{_MEASURES[throughput].title[1:]}",
         [
             *common(plotted, along),
             *([noun] if along in varying(plotted) else []),
-            *_notes(points, plotted, (CURVE, y)),
+            *_notes(points, plotted, (throughput, y)),
         ],
-        {"type": kind, "range": area, "title": frame.axis_title(_MEASURES[CURVE].axis, kind)},
-        (lambda point: point.value(CURVE), lambda point: point.value(y)),
+        {"type": kind, "range": area, "title": frame.axis_title(_MEASURES[throughput].axis, kind)},
+        (lambda point: point.value(throughput), lambda point: point.value(y)),
         y,
-        {"error_x": CURVE, "error_y": y},
+        {"error_x": throughput, "error_y": y},
         _MEASURES[y].axis,
         texts=along if along in varying(plotted) else "",
     )

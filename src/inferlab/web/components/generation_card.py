@@ -163,7 +163,10 @@ def _one(cell: GenerationCardCell) -> None:
         return
     shell.stat(*_told("Time to first token (ms)", numbers.ttft_ms), name="ttft")
     shell.stat(*_told("Time per output token (ms)", numbers.tpot_ms), name="tpot")
-    shell.stat(*_told("Decode (tokens/s)", numbers.decode_tokens_per_s), name="decode")
+    if cell.cell.rate is None:
+        shell.stat(*_told("Decode (tokens/s)", numbers.decode_tokens_per_s), name="decode")
+    else:
+        shell.stat(*_told("Output (tokens/s)", numbers.output_tokens_per_s), name="output")
     shell.stat("Agreement", *_agreement(cell.agreement), name="agreement")
     html.div(
         f"{plural(cell.measured_processes, 'process', 'processes')}, {plural(numbers.sequences, 'sequence')}"
@@ -176,7 +179,9 @@ def _best(cells: tuple[GenerationCardCell, ...]) -> None:
     for label, name, sign in (
         ("Lowest TTFT (ms)", "ttft_ms", 1.0),
         ("Lowest TPOT (ms)", "tpot_ms", 1.0),
-        ("Highest decode (tokens/s)", "decode_tokens_per_s", -1.0),
+        ("Highest output (tokens/s)", "output_tokens_per_s", -1.0)
+        if any(cell.cell.rate is not None for cell in cells)
+        else ("Highest decode (tokens/s)", "decode_tokens_per_s", -1.0),
     ):
         known = [value for cell in right if (value := getattr(cell.numbers, name)) is not None]
         found = min(known, key=lambda value: sign * value.value, default=None)
