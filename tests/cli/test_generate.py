@@ -133,7 +133,8 @@ def test_tokens_of_another_model_are_wrong_and_a_failure_under_strict(inferlab_h
         ),
         (
             ("generate", "demo:llama_tiny", "-e", "onnxruntime"),
-            "Engine 'onnxruntime' does not run models of kind gguf; it runs onnx, ort. See: inferlab engines",
+            "Engine 'onnxruntime' does not run models of kind gguf; it runs onnx, onnxruntime-genai, ort. See: "
+            "inferlab engines",
         ),
         (
             (*UNCHECKED, "--engine-option", "fail=raise"),
