@@ -18,6 +18,7 @@ from inferlab.measure.generation.cells import generation_cells
 from inferlab.measure.generation.formats import engine_files
 from inferlab.measure.generation.reference import make_generation_job
 from inferlab.model.generative import names_generative, read_generative
+from inferlab.model.reading import read_model
 from inferlab.records import ignore
 from inferlab.records.generation import GenerationOutcome, GenerationPlan, TensorGroup
 from inferlab.workspace.generations import read_any
@@ -95,6 +96,16 @@ def test_what_a_folder_is_is_read_without_an_engine(folders: dict[str, Path]) ->
         assert names_generative(str(folders[kind]))
         shown, generative = read_any(str(folders[kind]))
         assert (shown.kind, shown.digest, generative) == (kind, model.digest, model)
+
+
+def test_a_folder_of_openvino_is_not_benchmarked_but_generated_with(folders: dict[str, Path]) -> None:
+    path = folders["openvino-genai"]
+    with pytest.raises(BadInput) as refused:
+        read_model(str(path))
+    assert str(refused.value) == (
+        f"The folder {path} has an OpenVINO model: name its file openvino_model.xml. One that generates tokens is "
+        f"measured with: inferlab generate {path}"
+    )
 
 
 @pytest.fixture(scope="module")

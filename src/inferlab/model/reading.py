@@ -84,6 +84,11 @@ def _folder(folder: Path) -> LocatedModel:
         raise BadInput(f"The folder {folder} has several ONNX files: {listed}. Name one of them.")
     if any(path.name == "config.json" for path in files) and any(map(_is_weights, files)):
         return LocatedModel("transformers", folder)
+    if any(path.name == "openvino_model.xml" for path in files):
+        raise BadInput(
+            f"The folder {folder} has an OpenVINO model: name its file openvino_model.xml. One that generates "
+            f"tokens is measured with: inferlab generate {folder}"
+        )
     raise BadInput(f"The folder {folder} has no ONNX file, and it is not a Hugging Face model either.")
 
 
