@@ -76,6 +76,7 @@ R = TypeVar(
 )
 _TABLES = (".json", ".csv", ".md")
 S = TypeVar("S", Benchmark, GenerationSweep)
+C = TypeVar("C", Comparison, GenerationComparison)
 
 
 class RecordResult(Generic[R]):
@@ -238,12 +239,12 @@ class BenchmarkResult(_Charted[Benchmark], _Sweep[Benchmark]):
         return view.blocks(self.record)
 
 
-class ComparisonResult(_Charted[Comparison]):
-    """Whether B is faster than A, and how sure that is."""
+class _Compared(_Charted[C]):
+    """A verdict of B against A."""
 
     def __repr__(self) -> str:
         a, b = self.record.labels
-        return f"<ComparisonResult: {b} takes {decimal(self.ratio)} of the time of {a}, {self.verdict}>"
+        return f"<{type(self).__name__}: {b} takes {decimal(self.ratio)} of the time of {a}, {self.verdict}>"
 
     @property
     def verdict(self) -> Verdict:
@@ -252,13 +253,17 @@ class ComparisonResult(_Charted[Comparison]):
 
     @property
     def ratio(self) -> float:
-        """B's time per item over A's."""
+        """B's time over A's: per item, or for the metric that is compared."""
         return self.record.ratio.value
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the ratio; None where too few processes were measured for one."""
         return self.record.ratio.ends
+
+
+class ComparisonResult(_Compared[Comparison]):
+    """Whether B is faster than A, and how sure that is."""
 
     @property
     def outputs_match(self) -> bool | None:
@@ -362,27 +367,8 @@ class GenerationResult(_Sweep[GenerationSweep]):
         return generation_chart(points_of(self.record), self.record.outcomes, x, y)
 
 
-class GenerationComparisonResult(_Charted[GenerationComparison]):
+class GenerationComparisonResult(_Compared[GenerationComparison]):
     """Whether B generates faster than A, how sure that is, and whether their tokens are the same."""
-
-    def __repr__(self) -> str:
-        a, b = self.record.labels
-        return f"<GenerationComparisonResult: {b} takes {decimal(self.ratio)} of the time of {a}, {self.verdict}>"
-
-    @property
-    def verdict(self) -> Verdict:
-        """Of B against A: faster, slower, same or inconclusive."""
-        return self.record.verdict
-
-    @property
-    def ratio(self) -> float:
-        """B's time over A's."""
-        return self.record.ratio.value
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The interval of the ratio; None where too few processes were measured for one."""
-        return self.record.ratio.ends
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -88,7 +88,7 @@ class PastPresent:
         return True
 
     def encode(self, inputs: Any) -> None:
-        """Run the encoder; the decoder begins anew behind it."""
+        """Run the encoder; the decoder begins again behind it."""
         import numpy
 
         assert self._encoder is not None and self._encoder_ports is not None
