@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 from benchmarks import generation_side_by_side as generation
 
@@ -32,11 +33,18 @@ def main() -> None:
     options = ["--prompt", given.prompt, "--depth", given.depth, "-ncores", given.num_cores]
     options += ["--new", given.new, "-t", given.time, "--processes", given.processes]
     model = generation.smollm2()
-    rows = generation.generated(model, "-e", given.engines, *options)
+    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}", flush=True)
+    # Engine by engine, so that what is cut off has rows.
+    for engine in given.engines.split(","):
+        show(generation.generated(model, "-e", engine, *options))
     if "openvino-genai" in given.engines:
         unpacked = ("--engine-option", "gguf=converted")
-        rows += generation.generated(model, "-e", "openvino-genai", *unpacked, *options)
-    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
+        show(generation.generated(model, "-e", "openvino-genai", *unpacked, *options))
+    print(f"# KV bytes by formula / by the engine / by growth; {time.monotonic() - began:.0f} s")
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """A line of the table for each cell."""
     for row in rows:
         settings = row["settings"] or {}
         agreement = row["agreement"] or {}
@@ -55,8 +63,7 @@ def main() -> None:
             f"{agreement.get('agreeing')} of {agreement.get('positions')}, {agreement.get('ties')} close"
             + (" **WRONG**" if agreement.get("status") == "mismatch" else ""),
         ]
-        print(f"| {' | '.join(map(str, cells))} |")
-    print(f"# KV bytes by formula / by the engine / by growth; {time.monotonic() - began:.0f} s")
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 if __name__ == "__main__":
