@@ -107,7 +107,8 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if archive.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(archive) as wheel:
             for name in wheel.namelist():
-                yield name, wheel.open(name)
+                if not name.endswith("/"):  # some wheels list their folders
+                    yield name, wheel.open(name)
         return
     with tarfile.open(archive) as sdist:
         for member in sdist:
