@@ -13,7 +13,7 @@ import pytest
 from inferlab import machine
 from inferlab.cli.doctor import command
 from inferlab.machine.conditions import examine
-from inferlab.machine.system import System
+from inferlab.machine.hardware import System
 from inferlab.records import Fact
 from inferlab.views import doctor as render
 from inferlab.views.doctor import PROSE, sentence

@@ -38,7 +38,7 @@ def test_nodes_without_names_are_told_apart_by_cpu_and_named_by_it_or_by_the_ins
         ("c7i.large", ["n4"]),
     ]
     # Of the same name but not alike: they are two types.
-    halved = [a_node("n1"), a_node("n2", replace(MACHINE, physical_cores=1))]
+    halved = [a_node("n1"), a_node("n2", replace(MACHINE, physical_cores=MACHINE.physical_cores + 1))]
     assert [one.name for one in found_types(halved)] == ["EPYC 9R14 #1", "EPYC 9R14 #2"]
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Message, Ready
-from inferlab.fleet.nodes import Node
+from inferlab.fleet.nodes import Crashed, Ended, Heard, Lost, Measured, Message, Node, Ready
 from inferlab.fleet.schedule import Schedule, Slot
 from inferlab.records import Cell, Event, Failure, Outcome, Run, ignore
 from inferlab.store import Saver

@@ -11,7 +11,7 @@ import pytest
 
 from inferlab.codec import dumps, parse_json
 from inferlab.errors import BadInput
-from inferlab.fleet.search import fleet_recommendation
+from inferlab.fleet.executor import fleet_recommendation
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.rate_search import Trial
 from inferlab.records import (

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from inferlab import views
-from inferlab.fleet.search import fleet_recommendation
+from inferlab.fleet.executor import fleet_recommendation
 from inferlab.measure.queueing import parse_objective
 from inferlab.records import ComparisonFailure, ComparisonSweep
 from inferlab.records.optimization import Candidate, Front, Goal, Recipe

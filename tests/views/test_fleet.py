@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.fleet.search import fleet_recommendation
+from inferlab.fleet.executor import fleet_recommendation
 from inferlab.measure.queueing import parse_objective
 from inferlab.records import (
     Benchmark,

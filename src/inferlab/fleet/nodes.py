@@ -1,4 +1,4 @@
-"""The nodes of a cluster as plain data, and which of them belong to which machine type."""
+"""The nodes of a cluster as plain data, which of them belong to which machine type, and what they say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inferlab.errors import BadInput
-from inferlab.records import Machine
+from inferlab.records import Event, Failure, Machine, Recommendation, Run
 
 #: What machines of one type have in common; memory differs a little from one to the next.
 ALIKE = {
@@ -113,3 +113,62 @@ def unlike(a: Machine, b: Machine) -> list[str]:
 def _own_name(machine: Machine) -> str:
     # Lists have commas between their names.
     return (machine.instance_type or machine.cpu).replace(",", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A node says what it does."""
+
+    node: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A node has the model, and the engines but for those with a problem."""
+
+    node_id: str
+    problems: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A process of the cell that a node measures is done."""
+
+    node_id: str
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The cell that a node measures is done, or failed."""
+
+    node_id: str
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """What measured on a node is gone, the node perhaps not."""
+
+    node_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A node is gone."""
+
+    node_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node's answer to a search, or why there is none."""
+
+    node_id: str
+    answer: Recommendation | Failure
+
+
+Message = Heard | Ready | Measured | Ended | Crashed | Lost | Found

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from inferlab.errors import BadInput
-from inferlab.fleet.messages import Crashed, Ended, Heard, Lost, Measured, Message, Ready
-from inferlab.fleet.nodes import Node, unlike
+from inferlab.fleet.nodes import Crashed, Ended, Heard, Lost, Measured, Message, Node, Ready, unlike
 from inferlab.measure.cell import check_alike
 from inferlab.records import Cell, Event, Failure, Listener, Outcome, Run, Status
 from inferlab.store import Saver
 
 # A worker that dies while its node lives may have been killed by chance once.
 _MOST_CRASHES = 2
-_LOOK_S = 1.0
+#: So long a look at what the nodes say may take.
+LOOK_S = 1.0
 
 
 class Workforce(Protocol):
@@ -80,7 +80,7 @@ class Schedule:
             for slot in slots:
                 self._place(slot, slot.node)
             while self._slots:
-                for message in self._workforce.wait(_LOOK_S):
+                for message in self._workforce.wait(LOOK_S):
                     self._take(message)
         except KeyboardInterrupt:
             for message in self._workforce.cancel():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from inferlab.engines.package_index import releases
+from inferlab.engines.environments import releases
 from inferlab.engines.specs import spec_of
 from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
 from inferlab.lab.comparison import arm_labels, comparison_title

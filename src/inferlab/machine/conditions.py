@@ -9,7 +9,7 @@ from typing import Self
 
 from inferlab import machine
 from inferlab.machine import hardware
-from inferlab.machine.system import System
+from inferlab.machine.hardware import System
 from inferlab.records import Fact
 from inferlab.settings import CONFINEMENT
 

@@ -114,7 +114,7 @@ def test_without_ray_the_sentence_says_how_to_install_it(monkeypatch: pytest.Mon
 
 
 def test_nothing_of_ray_is_imported_before_a_cluster_is_named() -> None:
-    code = "import sys, inferlab, inferlab.lab, inferlab.fleet.sweep; print('ray' in sys.modules)"
+    code = "import sys, inferlab, inferlab.lab, inferlab.fleet.executor; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
     assert done.stdout == "False\n"
 
