@@ -16,8 +16,8 @@ import inferlab
 from inferlab import BadInput, BenchmarkResult
 from inferlab.cli.benchmark import command as benchmark_command
 from inferlab.cli.compare import command as compare_command
-from inferlab.model import demo
-from inferlab.options.option import check_keywords
+from inferlab.model import reading
+from inferlab.options import check_keywords
 from inferlab.options.plan import PLAN, Count, make_plan
 from inferlab.records import Plan
 from inferlab.store import Document
@@ -230,7 +230,7 @@ def test_all_that_is_exported_is_there() -> None:
 @pytest.fixture(scope="module")
 def a_net() -> Any:
     """A small perceptron as an onnx.ModelProto."""
-    return onnx.load(demo.build("mlp"))
+    return onnx.load(reading.build_demo("mlp"))
 
 
 def test_a_model_in_memory_is_measured_like_a_file(a_net: Any) -> None:

@@ -11,11 +11,10 @@ import pytest
 
 from inferlab.cli.benchmark import command
 from inferlab.errors import BadInput
-from inferlab.options.kinds import Flag, Kind, Levels, Number, Pairs, Prices, Share, Whole, Word
-from inferlab.options.option import Option, check_keywords
+from inferlab.options import Flag, Kind, Number, Option, Share, Whole, Word, check_keywords
+from inferlab.options.kinds import Levels, Pairs, Prices
+from inferlab.options.optimization import PROFILE, VERSION, make_profile
 from inferlab.options.plan import PLAN, make_plan
-from inferlab.options.profile import PROFILE, make_profile
-from inferlab.options.version import VERSION
 from inferlab.records import Plan
 from inferlab.records.profile import ProfileOptions
 
@@ -103,7 +102,7 @@ def test_every_default_is_a_value_that_python_may_give(known: dict[str, Option])
 
 def test_declaring_options_imports_nothing_heavy() -> None:
     code = (
-        "import sys, inferlab.options.profile, inferlab.options.version\n"
+        "import sys, inferlab.options.optimization, inferlab.options.optimization\n"
         "print(*{'msgspec', 'pydantic', 'numpy', 'click'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from inferlab.errors import BadInput
-from inferlab.options import kinds
-from inferlab.options.option import model_name
+from inferlab.options import WORD, check_each, model_name
+from inferlab.options.kinds import shapes as read_shapes
 from inferlab.records import engine_name
 
 # Protobuf holds no more than 2 GB in one message.
@@ -67,7 +67,7 @@ class InMemory:
         """As a torch.export program for the engine torch, as ONNX for others; never as a pickle."""
         from inferlab.model.export import export_to_onnx, save_module
 
-        engines = kinds.check_each(kinds.WORD, "engine", given.get("engine") or "onnxruntime")
+        engines = check_each(WORD, "engine", given.get("engine") or "onnxruntime")
         inputs = _examples(given)
         name = type(module).__name__
         if set(map(engine_name, engines)) == {"torch"}:
@@ -123,7 +123,7 @@ def _examples(given: Mapping[str, Any]) -> Mapping[str, Any] | Sequence[Any]:
         raise BadInput(_NEEDS)
     if isinstance(shapes, str):
         raise BadInput(f"{_NEEDS} For a module, give shapes as lists rather than text.")
-    found = kinds.shapes("input_shapes", shapes)
+    found = read_shapes("input_shapes", shapes)
     random = np.random.default_rng(0)
     if isinstance(found, Mapping):
         return {name: random.random(shape, np.float32) for name, shape in found.items()}

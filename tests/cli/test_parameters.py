@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inferlab.cli.serve import Bytes
-from inferlab.options.kinds import Kind, Number, Prices, Whole, Word
-from inferlab.options.option import Option
+from inferlab.options import Kind, Number, Option, Whole, Word
+from inferlab.options.kinds import Prices
 
 
 def listed(kind: Kind) -> Option:

@@ -8,7 +8,7 @@ import click
 
 from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
 from inferlab.cli.terminal import show_blocks
-from inferlab.options.kinds import Share
+from inferlab.options import Share
 from inferlab.options.plan import PLAN, make_plan
 from inferlab.records.bisection import Bisection, BisectionMetric
 

@@ -13,8 +13,7 @@ import click
 from inferlab.cli.terminal import Log, show_blocks
 from inferlab.codec import MOST_YAML_BYTES, parse_yaml, read_text
 from inferlab.errors import BadInput, NotSaved
-from inferlab.options.kinds import Flag, Word
-from inferlab.options.option import GROUPS, Option, of_command, refuse_unknown
+from inferlab.options import GROUPS, Flag, Option, Word, of_command, refuse_unknown
 from inferlab.units import shortened
 
 if TYPE_CHECKING:
@@ -71,8 +70,10 @@ class Command(click.Command):
 class DeclaredValue(click.ParamType[Any]):
     """The record's value of an option, of text; what is no text is one already."""
 
+    name = "value"
+
     def __init__(self, option: Option) -> None:
-        self.option, self.name = option, option.kind.name
+        self.option = option
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read it."""
@@ -274,9 +275,9 @@ class Work:
         self._yes, self._labels = yes, labels
         self._store_url, self._no_save, self._export_path = store_url, no_save, export_path
         if export_path:
-            from inferlab.views import files
+            from inferlab.views import results
 
-            files.check_writable(export_path)
+            results.check_writable(export_path)
 
     def need_engines(self, engines: Iterable[str]) -> None:
         """Install the releases among these engines that are missing, after a question or with --yes."""
@@ -354,10 +355,10 @@ class Work:
 
     def write(self, path: Path, record: Result, ending: str = "", done: str = "Saved to") -> None:
         """Write a result that was measured; where that fails it is said, and the rest goes on."""
-        from inferlab.views import files, results
+        from inferlab.views import results
 
         try:
-            files.write(path, results.render(record, ending or path.suffix.lower()))
+            results.write(path, results.render(record, ending or path.suffix.lower()))
         except NotSaved as error:
             self.log.warn_unsaved(str(error))
         else:
@@ -367,10 +368,10 @@ class Work:
         """Write what has a view but is no entry of the store to the file that was named, where one was."""
         if self._export_path is None:
             return
-        from inferlab.views import files, results
+        from inferlab.views import results
 
         text = results.render_view(view, self._export_path.suffix.lower(), json_values)
-        files.write(self._export_path, text)
+        results.write(self._export_path, text)
         self.log.say(f"Saved to {self._export_path}")
 
     def say_saved(self, entry_id: str) -> None:

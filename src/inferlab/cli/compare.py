@@ -18,8 +18,8 @@ from inferlab.cli.command import (
 )
 from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
+from inferlab.options import Option
 from inferlab.options.generation import ONLY_GENERATION
-from inferlab.options.option import Option
 from inferlab.options.plan import COMPARISON, PER_ARM
 from inferlab.records import Plan
 from inferlab.records.comparison import Comparison, ComparisonSweep

@@ -9,8 +9,8 @@ import click
 
 from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
 from inferlab.errors import BadInput
+from inferlab.options.optimization import VERSION
 from inferlab.options.plan import make_plan
-from inferlab.options.version import VERSION
 
 if TYPE_CHECKING:
     from inferlab.cli.terminal import Log
@@ -44,14 +44,14 @@ _PLOT = "Draw what the search found, as .html or .png."
 def command(model: str, out: str, plot_path: Path | None, strict: bool, work: Work, **values: Any) -> int:
     """Parse, optimise, show."""
     from inferlab.optimizing.recipe import version_options
-    from inferlab.views import charts, files, results, tables
+    from inferlab.views import charts, results, tables
 
     asked = version_options(values, out)
     if plot_path:
         if asked.goal is None:
             raise BadInput("--plot belongs to a search: give a --goal.")
         charts.check_ending(plot_path)
-        files.check_writable(plot_path)
+        results.check_writable(plot_path)
     # The first engine is the one that a profile is made on.
     plan = make_plan(model, {**values, "engine": values["engine"][:1]}, timed=False)
     front: Front | None = None

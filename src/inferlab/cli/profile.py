@@ -10,8 +10,8 @@ import click
 from inferlab.cli.command import MODELS, Command, Work, declared_options, given_options, measures
 from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
+from inferlab.options.optimization import PROFILE, make_profile
 from inferlab.options.plan import make_plan
-from inferlab.options.profile import PROFILE, make_profile
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
@@ -44,11 +44,11 @@ _OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "exp
 @click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write a report that opens offline.")
 def command(model: str, against: str | None, html_path: Path | None, work: Work, **values: Any) -> int:
     """Parse, profile, show."""
-    from inferlab.views import files
+    from inferlab.views import results
     from inferlab.views.profile_tables import diff_blocks
 
     if html_path:
-        files.check_writable(html_path)
+        results.check_writable(html_path)
     values["verify_estimate"] |= values.pop("verify_estimate_once")
     values["verify"] &= values.pop("check")
     with work.lab() as lab:

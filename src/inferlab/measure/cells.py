@@ -13,7 +13,8 @@ from inferlab.engines import registry
 from inferlab.errors import BadInput
 from inferlab.measure.check import Arrays
 from inferlab.model import inputs, shapes
-from inferlab.options.plan import PLAN, validate_values
+from inferlab.options import validate_values
+from inferlab.options.plan import PLAN
 from inferlab.records import Cell, Event, Listener, Model, Plan, Scenario, Shape, StreamMode
 from inferlab.worker import DEFAULT_S
 
@@ -41,7 +42,7 @@ class Job:
 
 def validate_plan(plan: Plan) -> None:
     """Refuse what cannot be measured before anything is loaded."""
-    validate_values(plan)
+    validate_values(PLAN, plan)
     listed = len(plan.cpu_list)
     for cores in plan.num_cores or (None,):
         if listed and cores not in (None, listed):

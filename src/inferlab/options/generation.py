@@ -4,11 +4,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, TypedDict, get_args
+from typing import Annotated, Any, TypedDict, cast, get_args
 
 from inferlab.errors import BadInput
-from inferlab.options.kinds import File, Kind, Share, Whole, Word, refusal
-from inferlab.options.option import Option, declared
+from inferlab.options import File, Kind, Option, Share, Whole, Word, declared, field_values, refusal
 from inferlab.options.plan import (
     COMPARISON,
     PLAN,
@@ -22,8 +21,8 @@ from inferlab.records.generation import GenerationPlan, GenerationScenario, Toke
 from inferlab.records.generation_results import ComparedMetric
 
 _COMMAND = ("generate",)
-# Those that also measure models that generate.
-_ALL = ("generate", "compare", "capacity", "recommend")
+# Those that measure models that generate.
+_ALL = (*_COMMAND, "compare", "capacity", "recommend")
 _LIMIT = re.compile(r"(?P<metric>ttft|tpot|e2e)(<=?|≤)(?P<number>\d+(\.\d+)?|\.\d+)(?P<unit>us|µs|μs|ms|s)")
 _UNITS_S = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
 _EXAMPLE = "Write it as ttft<500ms,tpot<50ms (also e2e), with us, ms or s, and quote it: the shell reads a bare <."
@@ -39,14 +38,13 @@ class TokenLimits(Kind):
     def read(self, part: str) -> Sequence[TokenLimit]:
         """One limit; spaces and capitals do not matter."""
         plain = "".join(part.split()).lower()
-        found = _LIMIT.fullmatch(plain)
-        if not found:
+        match = _LIMIT.fullmatch(plain)
+        if not match:
             raise ValueError(f"The objective '{part}' cannot be read. {_EXAMPLE}")
-        limit_s = float(found["number"]) * _UNITS_S[found["unit"]]
+        limit_s = float(match["number"]) * _UNITS_S[match["unit"]]
         if not 0 < limit_s < math.inf:
             raise ValueError(f"The objective '{part}' has a limit of 0, which no request can meet. {_EXAMPLE}")
-        metric = next(one for one in get_args(TokenMetric) if one == found["metric"])
-        return [TokenLimit(metric, limit_s, plain)]
+        return [TokenLimit(cast("TokenMetric", match["metric"]), limit_s, plain)]
 
     def collect(self, values: Sequence[Any]) -> tuple[TokenLimit, ...]:
         """One limit of each metric at most."""
@@ -60,7 +58,7 @@ class TokenLimits(Kind):
         """Text as the command line takes it, or none."""
         if value is None:
             return ()
-        if isinstance(value, tuple) and all(isinstance(one, TokenLimit) for one in value):
+        if isinstance(value, tuple) and all(isinstance(limit, TokenLimit) for limit in value):
             return self.collect(value)
         if not isinstance(value, str):
             raise refusal(name, "text such as 'ttft<500ms,tpot<50ms'", value)
@@ -99,7 +97,6 @@ class TokenKeywords(TypedDict, total=False):
             label="prompt length",
             metavar="32,512",
             swept=True,
-            commands=_ALL,
         ),
     ]
     new: Annotated[
@@ -113,7 +110,6 @@ class TokenKeywords(TypedDict, total=False):
             label="number of new tokens",
             metavar="32,128",
             swept=True,
-            commands=_ALL,
         ),
     ]
     depth: Annotated[
@@ -126,7 +122,6 @@ class TokenKeywords(TypedDict, total=False):
             field="depths",
             metavar="0,2048",
             swept=True,
-            commands=_ALL,
         ),
     ]
     prompts: Annotated[
@@ -139,7 +134,6 @@ class TokenKeywords(TypedDict, total=False):
             field="prompts_file",
             unset="random token ids",
             metavar="FILE.jsonl",
-            commands=_ALL,
             remote=False,
         ),
     ]
@@ -151,7 +145,6 @@ class TokenKeywords(TypedDict, total=False):
             "Model and inputs",
             "The sound that an encoder hears: a WAV file, 16-bit PCM.",
             metavar="FILE.wav",
-            commands=_ALL,
             remote=False,
         ),
     ]
@@ -239,9 +232,9 @@ def _shared(keyword: str) -> Option:
     )
 
 
-# Its scenarios are its own.
-_OF_PLAN = {keyword: option for keyword, option in PLAN.items() if keyword != "scenario"}
-_OWN = declared(GenerationKeywords, GenerationPlan(""), _OF_PLAN, _COMMAND)
+_OF_TOKENS = declared(TokenKeywords, GenerationPlan(""), commands=_ALL)
+_OWN = declared(GenerationKeywords, GenerationPlan(""), (PLAN.keys() - {"scenario"}) | _OF_TOKENS.keys(), _COMMAND)
+_OWN |= _OF_TOKENS
 #: By keyword; copied commands have them in this order.
 GENERATION: dict[str, Option] = {
     keyword: _OWN.get(keyword) or _shared(keyword)
@@ -294,28 +287,16 @@ def generation_values(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Refuses options that only other models have.
     """
     options = {**GENERATION, **ONLY_GENERATION, **{name: COMPARISON[name] for name in _BESIDE.get(command, ())}}
+    options = {name: option for name, option in options.items() if name not in _WITHOUT}
     for name in given:
-        if name not in options or name in _WITHOUT:
+        if name not in options:
             raise BadInput(
                 f"The option {name} is not for models that generate tokens. Leave it out; what they have is "
                 "listed by: inferlab generate --help"
             )
-    return {
-        name: given.get(name, option.default_of(command))
-        for name, option in options.items()
-        if name not in _WITHOUT
-    }
+    return {name: given.get(name, option.default_of(command)) for name, option in options.items()}
 
 
 def make_generation_plan(model: str, values: Mapping[str, Any]) -> GenerationPlan:
     """The plan with these values by keyword; what is no option of a plan is passed over."""
-    fields = GenerationPlan.__dataclass_fields__
-    known = {GENERATION[name].field: value for name, value in values.items() if name in GENERATION}
-    return GenerationPlan(model, **{field: value for field, value in known.items() if field in fields})
-
-
-def validate_generation_values(plan: GenerationPlan) -> None:
-    """Refuse a plan with a value that is beyond the limits of its option."""
-    for option in GENERATION.values():
-        if hasattr(plan, option.field):
-            option.validate(getattr(plan, option.field))
+    return GenerationPlan(model, **field_values(GENERATION, GenerationPlan, values))

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-from inferlab.options.kinds import File, Flag, Labels, Number, Pairs, Prices, Shapes, Share, Whole, Word
-from inferlab.options.option import Option, declared
+from inferlab.options import File, Flag, Number, Option, Share, Whole, Word, declared, field_values
+from inferlab.options.kinds import Labels, Pairs, Prices, Shapes
 from inferlab.records import Cell, Pinning, Plan, Scenario, StreamMode
 
 T = TypeVar("T")
@@ -447,11 +447,6 @@ def make_plan(model: str, values: Mapping[str, Any], timed: bool = True) -> Plan
 
     Where the time is that of the whole (not `timed`), the plan has none of its own.
     """
-    known = {name: option for name, option in PLAN.items() if name in values and (timed or name != "time")}
-    return Plan(model, **{option.field: values[name] for name, option in known.items()})
-
-
-def validate_values(plan: Plan) -> None:
-    """Refuse a plan with a value that is beyond the limits of its option."""
-    for option in PLAN.values():
-        option.validate(getattr(plan, option.field))
+    return Plan(
+        model, **field_values({name: PLAN[name] for name in PLAN if timed or name != "time"}, Plan, values)
+    )

@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from inferlab.options import Flag, Number, Option, Whole, Word, of_command
 from inferlab.options.generation import GENERATION, ONLY_GENERATION, make_generation_plan
-from inferlab.options.kinds import Flag, Number, Whole, Word
-from inferlab.options.option import Option, of_command
+from inferlab.options.optimization import PROFILE, make_profile
 from inferlab.options.plan import COMPARISON, LABELS, PLAN, make_plan
-from inferlab.options.profile import PROFILE, make_profile
 from inferlab.records.generation import GenerationPlan
 from inferlab.records.profile import LEVELS
 from inferlab.workspace.requests import (
@@ -26,7 +25,7 @@ from inferlab.workspace.requests import (
     GenerationRequest,
     ProfileRequest,
 )
-from inferlab.workspace.version_requests import VersionRequest
+from inferlab.workspace.versions import VersionRequest
 
 R = TypeVar("R")
 # Larger numbers are slips of the finger, and not all databases take them.

@@ -10,8 +10,7 @@ from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.errors import BadInput
-from inferlab.options.kinds import Flag, Word
-from inferlab.options.option import Option, of_command
+from inferlab.options import Flag, Option, Word, of_command
 from inferlab.options.plan import PLAN
 from inferlab.records import Model
 from inferlab.workspace.engines import EngineChoice

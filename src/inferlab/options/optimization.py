@@ -1,12 +1,115 @@
-"""The options of a version that is made of a model, beside those of its plan."""
+"""The options of a profile, which says what an optimisation would gain, and of a version, which was optimised."""
 
-from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
-from inferlab.options.kinds import File, Flag, Kind, LevelsByName, Number, Whole, Word
-from inferlab.options.option import Option, declared
+from inferlab.options import File, Flag, Kind, Number, Option, Whole, Word, declared, field_values
+from inferlab.options.kinds import Levels, LevelsByName
 from inferlab.options.plan import PLAN, PlanKeywords, Some, StrPath
 from inferlab.records.optimization import RecipeOptions
+from inferlab.records.profile import ProfileOptions
+
+
+class ProfileKeywords(PlanKeywords, total=False):
+    """The keywords of a profile; those of its plan among them."""
+
+    performance: Annotated[
+        bool,
+        Option(
+            ("--performance/--no-performance",), Flag(), "Profiles", "Measure the layers' times.  [default: on]"
+        ),
+    ]
+    loss: Annotated[
+        bool,
+        Option(
+            ("--loss/--no-loss",),
+            Flag(),
+            "Profiles",
+            "Measure what pruning each layer costs; without it there is no estimate.  [default: on]",
+        ),
+    ]
+    performance_name: Annotated[
+        str, Option(("--performance-name",), Kind(), "Profiles", "Name of the performance profile.")
+    ]
+    loss_name: Annotated[str, Option(("--loss-name",), Kind(), "Profiles", "Name of the loss profile.")]
+    levels: Annotated[
+        Sequence[float] | str | None,
+        Option(
+            ("--levels",),
+            Levels(),
+            "Profiles",
+            "Sparsity levels to measure times at: 0.6,0.9, all or none.",
+            unset="all where the engine imposes them",
+            many="commas",
+        ),
+    ]
+    int8: Annotated[
+        bool, Option(("--int8",), Flag(), "Profiles", "Also measure a copy that is really quantised to INT8.")
+    ]
+    roofline: Annotated[
+        bool,
+        Option(
+            ("--roofline",), Flag(), "Profiles", "Measure this machine's ceilings, and what limits each layer."
+        ),
+    ]
+    data: Annotated[
+        StrPath | None,
+        Option(
+            ("--data",),
+            File(),
+            "Model and inputs",
+            "Your inputs by name, with 'labels' if there are any, for the loss profile and --int8; or "
+            "demo:digits.",
+            field="data_file",
+            metavar="FILE.npz",
+        ),
+    ]
+    budget: Annotated[
+        float,
+        Option(
+            ("--budget",),
+            Number(),
+            "Profiles",
+            "The loss that the estimated pruning may cost; docs/profiles.md says what a loss is.",
+        ),
+    ]
+    estimate: Annotated[
+        bool,
+        Option(
+            ("--estimate/--no-estimate",),
+            Flag(),
+            "Profiles",
+            "Make copies in INT8 and with fewer channels, and time them for the estimate.  [default: on]",
+        ),
+    ]
+    verify_estimate: Annotated[
+        bool,
+        Option(
+            ("--verify-estimate",),
+            Flag(),
+            "Profiles",
+            "Make the estimated model, measure it, and show both side by side.",
+            field="verify",
+        ),
+    ]
+
+
+_OF_PROFILE = declared(ProfileKeywords, ProfileOptions(), PLAN, ("profile",))
+#: By keyword, those of a plan among them.
+PROFILE: dict[str, Option] = {**_OF_PROFILE, **PLAN}
+
+
+def make_profile(values: Mapping[str, Any]) -> ProfileOptions:
+    """What a profile with these values by keyword is to have."""
+    own = field_values(_OF_PROFILE, ProfileOptions, values)
+    return ProfileOptions(**own, time_s=values["time"], approximate=values["loss"])
+
+
+def profile_words(profile: ProfileOptions) -> list[str]:
+    """The options of a profile alone as words of a command line, without what is as by default."""
+    words = [word for option in _OF_PROFILE.values() for word in option.words(getattr(profile, option.field))]
+    return words + PLAN["time"].words(profile.time_s)
+
 
 # One of the keywords is called float.
 _Real: TypeAlias = float
