@@ -6,21 +6,27 @@ import itertools
 import math
 import time
 from array import array
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from inferlab import Lab, Plan, worker
-from inferlab.child.descendants import descendants_of
+from inferlab.child.processes import descendants_of
 from inferlab.measure import intervals
 from inferlab.measure.children import Children
 from inferlab.measure.paired import (
     BUILT_IN_PRIOR,
+    PairedComparison,
+    PairedJob,
     best_number_of_turns,
     double_turns,
     responses_ns,
@@ -30,7 +36,7 @@ from inferlab.measure.paired import (
     turns_sd,
     weights,
 )
-from inferlab.records import ComparisonSweep, Event, Pair, Run, Samples, Window
+from inferlab.records import ComparisonSweep, Event, Pair, Run, Samples, Spread, Window, ignore
 from inferlab.store import Document, open_store
 from inferlab.store.formats import record_of
 from tests.helpers.onnx_files import save_linear
@@ -362,3 +368,46 @@ def test_a_stored_comparison_is_computed_again_from_its_record_to_the_last_bit(
     ratio = intervals.moderated(log_ratios, again.ratio.level, prior, precision)
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((again.ratio.value, *(again.ratio.ends or ())))
     assert measured.ratio == again.ratio
+
+
+class ScriptedArms:
+    """B takes so much longer than A in every double turn, whatever both are."""
+
+    kinds = ("onnx", "gguf")
+
+    def __init__(self, log_ratio: float) -> None:
+        self.log_ratio = log_ratio
+        self.made: list[tuple[int, ...]] = []
+        self.turns: list[list[tuple[int, int, bool]]] = []
+
+    def begin(self, order: Sequence[int], pair: int, stack: ExitStack) -> float:
+        assert pair == len(self.made)
+        self.made.append(tuple(order))
+        self.turns.append([])
+        return 0.001
+
+    def take_turn(self, arm: int, turn: int, last: bool) -> None:
+        self.turns[-1].append((arm, turn, last))
+
+    def end(self) -> NDArray[np.float64]:
+        doubles = len(self.turns[-1]) // 2
+        assert doubles == 8 or len(self.turns) > 3, "the first pairs are learnt from"
+        return np.array([[math.log(2e6), math.log(2e6) + self.log_ratio]] * doubles)
+
+
+def test_arms_of_any_kind_are_compared_in_the_same_order_and_by_the_same_looks() -> None:
+    arms = ScriptedArms(math.log(1.5))
+    one_core: Any = SimpleNamespace(cell=SimpleNamespace(num_cores=1))
+    job = PairedJob(one_core, one_core, ("a", "b"), 30.0, 0.01)
+    comparison = PairedComparison(job, arms, time.monotonic(), ignore)
+    fields = comparison.run()
+    assert (fields["verdict"], fields["interrupted"], fields["labels"]) == ("slower", False, ("a", "b"))
+    assert fields["times_ms"] == (pytest.approx((2.0, 2.0)), pytest.approx((3.0, 3.0)))
+    assert fields["spread"] == Spread(0.0, 0.0, 8.0, BUILT_IN_PRIOR)
+    # The second pair is made the other way round, and the last turn of each arm is known as such.
+    assert arms.made[0] == arms.made[1][::-1]
+    for pair in arms.turns:
+        order = "".join("ab"[arm] for arm, _, _ in pair)
+        assert all(order[i : i + 4] in ("abba", "baab") for i in range(0, len(order), 4))
+        assert [turn for _, turn, _ in pair] == [place // 2 for place in range(len(pair))]
+        assert [last for _, _, last in pair] == [False] * (len(pair) - 2) + [True] * 2

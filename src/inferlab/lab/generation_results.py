@@ -106,8 +106,8 @@ def compare_plans(
         listener(Event("same-arms"))
     labels = labels or arm_labels(*plans)
     jobs = [only_generation_job(plan_generation(plan, listener), plan) for plan in plans]
-    job = GenerationComparisonJob(jobs[0], jobs[1], labels, metric, time_s, margin, fresh=fresh)
-    found = compare_generations(job, listener)
+    job = GenerationComparisonJob(jobs[0], jobs[1], labels, time_s, margin, fresh=fresh)
+    found = compare_generations(job, metric, listener)
     whole = (with_whole_paths(plans[0]), with_whole_paths(plans[1]))
     found = replace(found, plans=whole, time_s=time_s, fresh=fresh)
     saver = lab.new_saver(listener)
@@ -253,8 +253,7 @@ def _final(
     jobs = [make_generation_job(sweep.plan, sweep.model, cell, planned.prompts) for cell in (chosen, rival)]
     labels = tuple(f"{one.engine}, {one.num_cores} cores, batch {one.batch_size}" for one in (chosen, rival))
     try:
-        return compare_generations(
-            GenerationComparisonJob(jobs[0], jobs[1], (labels[0], labels[1]), "output", time_s, 0.01), listener
-        )
+        job = GenerationComparisonJob(jobs[0], jobs[1], (labels[0], labels[1]), time_s, 0.01)
+        return compare_generations(job, "output", listener)
     except EngineFailed:
         return None

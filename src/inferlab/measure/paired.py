@@ -1,15 +1,19 @@
-"""Compare two arms: paired and interleaved, in fresh processes, until the verdict is clear or time is up."""
+"""Compare two arms: paired and interleaved, in fresh processes, until the verdict is clear or time is up.
+
+What the arms are, `Arms` knows: cells here, models that generate in `generation.comparison`.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from statistics import fmean
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +23,6 @@ from inferlab.measure import check, intervals
 from inferlab.measure.cell import PreparedCell, measuring_alone, prepare_cell
 from inferlab.measure.cells import Job
 from inferlab.measure.children import Children
-from inferlab.measure.intervals import smallest_visible
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import latencies_ns, service_ns
 from inferlab.model.inputs import digest
@@ -27,8 +30,11 @@ from inferlab.records import Estimate, Event, Fact, Listener, Plan, Run, Samples
 from inferlab.records.comparison import Comparison, Pair, Spread, SpreadPrior, Spreads, TimeMetric
 from inferlab.warm import kept_warm, never_forked
 
+if TYPE_CHECKING:
+    from inferlab.measure.generation.reference import GenerationJob
+
 # Noise comes in bursts, many of some milliseconds only: the shorter turns are, the more often both arms meet one.
-_SHORTEST_TURN_S = 0.01
+SHORTEST_TURN_S = 0.01
 # Processes that begin together, each with a stream, need a while to get ready.
 _SHORTEST_COMMON_TURN_S = 0.1
 # Of requests that arrive by themselves so many are one turn at least, in this share of the time or so long; what
@@ -47,16 +53,24 @@ _PAIRS_TO_LEARN_FROM = 3
 _PAIRS_WANTED = 8
 # Forks of one process share its layout of memory, which matters: after so many pairs there is another.
 _PAIRS_A_PARENT = 6
+# After a pause threads wake up and caches fill: the first call, and what began in this time, is dropped.
+SETTLE_NS = 2_000_000
+# The distance between the quartiles of a normal distribution, in standard deviations.
+_QUARTILES = 1.349
+# The variance of a median over that of a mean, of many normal values.
+_MEDIAN_OVER_MEAN = math.pi / 2
 # On a machine without history: pairs differ by 1 % where it is quiet.
 BUILT_IN_PRIOR = SpreadPrior(0.02)
 
+J = TypeVar("J", bound="Job | GenerationJob")
+
 
 @dataclass(frozen=True, slots=True)
-class ComparisonJob:
+class PairedJob(Generic[J]):
     """Two jobs to compare, and how."""
 
-    a: Job
-    b: Job
+    a: J
+    b: J
     #: What is compared, in the user's words.
     labels: tuple[str, str]
     #: Total seconds, including loading.
@@ -75,165 +89,112 @@ class ComparisonJob:
         """How much its pairs are expected to differ."""
         return self.spreads.get(self.a.cell.num_cores, BUILT_IN_PRIOR)
 
+    @property
+    def title(self) -> str:
+        """What is measured, for those who wait for it."""
+        return f"comparison of {self.labels[0]} with {self.labels[1]}"
 
-def compare(job: ComparisonJob, listener: Listener) -> Comparison:
-    """Compare B with A; raises what an engine did wrong.
 
-    Ctrl-C ends it early: pairs that are complete are kept.
-    """
-    with ExitStack() as stack:
-        label = f"comparison of {job.labels[0]} with {job.labels[1]}"
-        stack.enter_context(measuring_alone(label, listener))
-        began = time.monotonic()
-        arms = [stack.enter_context(prepare_cell(arm, listener)) for arm in (job.a, job.b)]
-        comparison = PairedComparison(job, arms, began, listener)
-        interrupted = False
-        try:
-            comparison.run()
-        except KeyboardInterrupt:
-            interrupted = True
-            if not comparison.pairs:
-                raise
-    return comparison.result(interrupted)
+class ComparisonJob(PairedJob[Job]):
+    """Two cells to compare, and how."""
+
+    __slots__ = ()
+
+
+class Arms(Protocol):
+    """Both arms of a comparison, A being 0 and B 1: how each pair of fresh processes is made and measured."""
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of both models: engines that run them are kept warm for forks."""
+
+    def begin(self, order: Sequence[int], pair: int, stack: ExitStack) -> float:
+        """Make both processes of a pair in this order, ready and stopped; gives how long one turn takes."""
+
+    def take_turn(self, arm: int, turn: int, last: bool) -> None:
+        """Measure one arm while the other is stopped, in a double turn of this number; its `last` in this pair."""
+
+    def end(self) -> NDArray[np.float64]:
+        """The logarithms of A's and B's times per item, in nanoseconds, in each double turn of the pair."""
 
 
 class PairedComparison:
     """The pairs of a comparison so far, and the looks that were taken at them."""
 
-    def __init__(self, job: ComparisonJob, arms: Sequence[PreparedCell], began: float, listener: Listener) -> None:
-        self._job, self.arms = job, arms
+    def __init__(self, job: PairedJob[Any], arms: Arms, began: float, listener: Listener) -> None:
+        self._job, self._arms, self._began, self._listener = job, arms, began, listener
         self._looks = intervals.Looks(job.margin, job.prior, job.goal)
-        self.metric = _metric([arm.job.cell.scenario for arm in arms])
-        self.pairs: list[Pair] = []
-        #: The worst of all checks so far, made in every pair before and after its timing.
-        self.outputs: Outputs | None = None
-        self.pair_s = 0.0
-        self._began, self._listener = began, listener
         self._random = random.Random()  # noqa: S311  an order that favours no arm, no secret
         self._first = 0
-        #: Of each pair: its double turns, and what making it and one double turn took.
+        self._pair_s = 0.0
+        #: Of each pair: its double turns, both arms' typical times, and what making it and one double turn took.
         self._turns: list[NDArray[np.float64]] = []
+        self._times_ms: list[tuple[float, float]] = []
         self._costs_s: list[tuple[float, float]] = []
 
+    def run(self) -> dict[str, Any]:
+        """Measure pairs until a look is clear or the next one would not fit into the time.
+
+        Gives what all pairs together say, by the fields that the records of all comparisons have in common. Ctrl-C
+        ends it early: pairs that are complete are kept.
+        """
+        self._listener(Event("comparing", {"seconds": self._job.time_s}))
+        interrupted = False
+        try:
+            self._measure()
+        except KeyboardInterrupt:
+            if not self._times_ms:
+                raise
+            interrupted = True
+        return self._fields(interrupted)
+
     @property
-    def seconds(self) -> float:
-        """Since the comparison began."""
+    def log_ratios(self) -> list[float]:
+        """Of B's time over A's, of each pair."""
+        return [math.log(of_b / of_a) for of_a, of_b in self._times_ms]
+
+    @property
+    def _seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def run(self) -> None:
-        """Measure pairs until a look is clear or the next pair would not fit into the time."""
-        self._listener(Event("comparing", {"seconds": self._job.time_s}))
-        kinds = [arm.job.model.kind for arm in self.arms]
-        while not self.pairs or self.seconds + self.pair_s <= self._job.time_s:
+    def _has_time(self) -> bool:
+        return not self._times_ms or self._seconds + self._pair_s <= self._job.time_s
+
+    def _measure(self) -> None:
+        while self._has_time():
             # Forked where an engine allows it: pairs are cheaper.
-            with never_forked() if self._job.fresh else kept_warm(kinds, copies=2):
+            with never_forked() if self._job.fresh else kept_warm(self._arms.kinds, copies=2):
                 for _ in range(_PAIRS_A_PARENT):
                     if self._add_pair():
                         return
-                    if self.seconds + self.pair_s > self._job.time_s:
+                    if not self._has_time():
                         break
 
     def _add_pair(self) -> bool:
         """Measure one more pair; whether a look at all of them is clear."""
         began = time.monotonic()
-        self.pairs.append(self._pair())
-        self.pair_s = max(self.pair_s * 0.8, time.monotonic() - began)
+        turns = self._pair()
+        self._turns.append(turns)
+        self._times_ms.append(times_ms(turns))
+        self._pair_s = max(self._pair_s * 0.8, time.monotonic() - began)
         evidence = self._evidence()
         ratio = self._looks.estimate(*evidence).value
-        self._listener(Event("pair", {"number": len(self.pairs), "ratio": ratio}))
+        self._listener(Event("pair", {"number": len(self._times_ms), "ratio": ratio}))
         return self._looks.look(*evidence)
 
-    def result(self, interrupted: bool) -> Comparison:
-        """What all pairs together say."""
-        assert self.outputs is not None
-        difference = self.outputs.difference
-        margin, estimate = self._job.margin, self._looks.estimate(*self._evidence())
-        verdict = intervals.verdict(estimate, margin)
-        a, b = self.arms
-        times = [self._times_ms(turns) for turns in self._turns[: len(self.pairs)]]
-        return Comparison(
-            labels=self._job.labels,
-            ratio=estimate,
-            verdict=verdict,
-            margin=margin,
-            metric=self.metric,
-            seconds=self.seconds,
-            outputs_match=self.outputs.match,
-            output_error=difference.error if difference else None,
-            output_metric=difference.metric if difference else "max",
-            output_detail=self.outputs.detail,
-            settle_s=self._settle_s(estimate) if verdict == "inconclusive" else None,
-            cells=(a.job.cell, b.job.cell),
-            models=(a.job.model, b.job.model),
-            pairs=tuple(self.pairs),
-            times_ms=(tuple(one for one, _ in times), tuple(one for _, one in times)),
-            interrupted=interrupted,
-            spread=self._spread(),
-            tail_ratio=tail_ratio(self.pairs) if self.metric == "response" else None,
-        )
-
-    def _spread(self) -> Spread:
-        within, between = self._variances()
-        turns = fmean(map(len, self._turns))
-        return Spread(math.sqrt(between), math.sqrt(within), turns, self._job.prior)
-
-    def _settle_s(self, estimate: Estimate) -> float:
-        """What all pairs that are needed would take; without an interval, so many that there is one."""
-        count = intervals.pairs_to_settle(estimate, self._job.margin, len(self.pairs)) or _PAIRS_WANTED
-        return self.seconds + (count - len(self.pairs)) * self.pair_s
-
-    def _pair(self) -> Pair:
+    def _pair(self) -> NDArray[np.float64]:
         """Both arms in fresh processes, made in random order, measured alternately while the other is stopped."""
-        began = time.monotonic()
+        began, number = time.monotonic(), len(self._times_ms)
+        # In random order, but equally often within two pairs: who is made first may have an advantage.
+        self._first = 1 - self._first if number % 2 else self._random.randrange(2)
         with ExitStack() as stack:
-            processes: dict[int, Children] = {}
-            outputs: dict[int, list[check.Arrays]] = {}
-            # In random order, but equally often within two pairs: who is made first may have an advantage.
-            self._first = 1 - self._first if len(self.pairs) % 2 else self._random.randrange(2)
-            for index in (self._first, 1 - self._first):
-                processes[index] = one = stack.enter_context(Children(self.arms[index]))
-                outputs[index] = one.check_outputs()
-                one.warm_up(_WARMUP_S)
-                one.pause()
-            self._check(processes, outputs)
+            turn_s = self._arms.begin((self._first, 1 - self._first), number, stack)
             made_s, turns_began = time.monotonic() - began, time.monotonic()
-            turn_s = max(shortest_turn_s(process, self._job.time_s) for process in processes.values())
             order = self._order(made_s, turn_s)
-            for number, arm in enumerate(order):
-                processes[arm].resume()
-                if self.metric == "response":
-                    # The same requests for both arms of a double turn.
-                    _serve(processes[arm], turn_s, seed=1000 * len(self.pairs) + number // 2)
-                else:
-                    processes[arm].measure(turn_s, watched=arm not in order[number + 1 :])
-                processes[arm].pause()
-                if processes[arm].interrupted:
-                    raise KeyboardInterrupt
+            for place, arm in enumerate(order):
+                self._arms.take_turn(arm, place // 2, last=arm not in order[place + 1 :])
             self._costs_s.append((made_s, 2 * (time.monotonic() - turns_began) / len(order)))
-            for index, one in processes.items():
-                one.resume()
-                outputs[index] = one.check_outputs()
-                one.pause()
-            self._check(processes, outputs)
-            a, b = processes[0].run(), processes[1].run()
-        self._turns.append(double_turns(a, b, self.metric))
-        times = self._times_ms(self._turns[-1])
-        return Pair(a, b, math.log(times[1] / times[0]))
-
-    def _check(self, processes: Mapping[int, Children], outputs: Mapping[int, Sequence[check.Arrays]]) -> None:
-        found = compare_outputs(processes[0], processes[1], outputs[0], outputs[1])
-        self.outputs = found if self.outputs is None else max(self.outputs, found, key=_severity)
-
-    def _times_ms(self, turns: NDArray[np.float64]) -> tuple[float, float]:
-        """Both arms' time per item in the double turns of one pair."""
-        times = times_ms(turns)
-        if self.metric == "response":
-            return times
-        batches = [arm.job.cell.batch_size for arm in self.arms]
-        return times[0] / batches[0], times[1] / batches[1]
-
-    def _log_ratios(self) -> list[float]:
-        return [pair.log_ratio for pair in self.pairs]
+            return self._arms.end()
 
     def _order(self, made_s: float, turn_s: float) -> list[int]:
         """Whose turn it is: A B B A and B A A B alternately, the first at random."""
@@ -248,24 +209,47 @@ class PairedComparison:
         """How many double turns the next pair gets, of what its arms take to be made and one of their turns."""
         affordable = int((self._job.time_s / _PAIRS_WANTED - made_s) / (2 * turn_s))
         wanted = _FIRST_TURNS
-        if len(self.pairs) >= _PAIRS_TO_LEARN_FROM:
+        if len(self._times_ms) >= _PAIRS_TO_LEARN_FROM:
             made, turn = (fmean(costs) for costs in zip(*self._costs_s, strict=True))
             wanted = best_number_of_turns(*self._variances(), made, turn)
         return max(_FEWEST_TURNS, min(_MOST_TURNS, wanted, affordable))
 
     def _evidence(self) -> tuple[list[float], list[float], float]:
         """The pairs' log ratios and weights, and by how much their turns alone make them differ."""
-        counts = [len(turns) for turns in self._turns[: len(self.pairs)]]
+        counts = list(map(len, self._turns))
         within, between = self._variances()
-        return self._log_ratios(), weights(counts, within, between), turns_sd(counts, within)
+        return self.log_ratios, weights(counts, within, between), turns_sd(counts, within)
 
     def _variances(self) -> tuple[float, float]:
         """Of one double turn within its pair, and of pairs beyond what their turns explain."""
         within = fmean(map(turn_variance, self._turns))
-        if len(self.pairs) < 2:
+        if len(self._times_ms) < 2:
             return within, 0.0
         explained = fmean(_MEDIAN_OVER_MEAN * turn_variance(turns) / len(turns) for turns in self._turns)
-        return within, max(0.0, float(np.var(self._log_ratios(), ddof=1)) - explained)
+        return within, max(0.0, float(np.var(self.log_ratios, ddof=1)) - explained)
+
+    def _fields(self, interrupted: bool) -> dict[str, Any]:
+        margin, estimate = self._job.margin, self._looks.estimate(*self._evidence())
+        verdict = intervals.verdict(estimate, margin)
+        within, between = self._variances()
+        turns = fmean(map(len, self._turns))
+        return {
+            "labels": self._job.labels,
+            "ratio": estimate,
+            "verdict": verdict,
+            "margin": margin,
+            "seconds": self._seconds,
+            "settle_s": self._settle_s(estimate) if verdict == "inconclusive" else None,
+            "times_ms": tuple(zip(*self._times_ms, strict=True)),
+            "spread": Spread(math.sqrt(between), math.sqrt(within), turns, self._job.prior),
+            "interrupted": interrupted,
+        }
+
+    def _settle_s(self, estimate: Estimate) -> float:
+        """What all pairs that are needed would take; without an interval, so many that there is one."""
+        pairs = len(self._times_ms)
+        count = intervals.pairs_to_settle(estimate, self._job.margin, pairs) or _PAIRS_WANTED
+        return self._seconds + (count - pairs) * self._pair_s
 
 
 def weights(turns: Sequence[int], within: float, between: float) -> list[float]:
@@ -290,6 +274,114 @@ def best_number_of_turns(within: float, between: float, made_s: float, turn_s: f
     return round(min(_MOST_TURNS, math.sqrt(made_s / turn_s * _MEDIAN_OVER_MEAN * within / between)))
 
 
+def times_ms(turns: NDArray[np.float64]) -> tuple[float, float]:
+    """The typical time of both arms in one pair, whose ratio is the median of that of its double turns.
+
+    Turns of A and B that follow each other meet the same noise, which comes in bursts, and the median drops those
+    that did not.
+    """
+    level, ratio = float(np.median(turns.mean(axis=1))), float(np.median(_log_ratios(turns)))
+    return math.exp(level - ratio / 2) / 1e6, math.exp(level + ratio / 2) / 1e6
+
+
+def turn_variance(turns: NDArray[np.float64]) -> float:
+    """Of the log ratios of double turns, by the quartiles: some turns meet a burst that others do not."""
+    low, high = np.percentile(_log_ratios(turns), (25, 75))
+    return float((high - low) / _QUARTILES) ** 2
+
+
+def _log_ratios(turns: NDArray[np.float64]) -> NDArray[np.float64]:
+    ratios: NDArray[np.float64] = turns[:, 1] - turns[:, 0]
+    return ratios
+
+
+def compare(job: ComparisonJob, listener: Listener) -> Comparison:
+    """Compare cell B with cell A; raises what an engine did wrong.
+
+    Ctrl-C ends it early: pairs that are complete are kept.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(measuring_alone(job.title, listener))
+        began = time.monotonic()
+        prepared = [stack.enter_context(prepare_cell(arm, listener)) for arm in (job.a, job.b)]
+        arms = CellArms(prepared, job.time_s)
+        comparison = PairedComparison(job, arms, began, listener)
+        fields = comparison.run()
+    assert arms.outputs is not None, "outputs are compared in every pair"
+    difference = arms.outputs.difference
+    pairs = tuple(Pair(a, b, log) for (a, b), log in zip(arms.runs, comparison.log_ratios, strict=False))
+    return Comparison(
+        metric=arms.metric,
+        outputs_match=arms.outputs.match,
+        output_error=difference.error if difference else None,
+        output_metric=difference.metric if difference else "max",
+        output_detail=arms.outputs.detail,
+        cells=(job.a.cell, job.b.cell),
+        models=(job.a.model, job.b.model),
+        pairs=pairs,
+        tail_ratio=tail_ratio(pairs) if arms.metric == "response" else None,
+        **fields,
+    )
+
+
+class CellArms:
+    """Two cells as arms: turns of calls, or of requests that arrive at the same moments for both."""
+
+    def __init__(self, prepared: Sequence[PreparedCell], time_s: float) -> None:
+        self._prepared, self._time_s = prepared, time_s
+        self.kinds = [arm.job.model.kind for arm in prepared]
+        self.metric = _metric([arm.job.cell.scenario for arm in prepared])
+        #: Of both arms, of each pair.
+        self.runs: list[tuple[Run, Run]] = []
+        #: The worst of all checks so far, made in every pair before and after its timing.
+        self.outputs: Outputs | None = None
+        self._pair, self._turn_s = 0, 0.0
+        self._processes: dict[int, Children] = {}
+
+    def begin(self, order: Sequence[int], pair: int, stack: ExitStack) -> float:
+        """Make both processes in this order, checked against each other, warmed up and stopped."""
+        self._pair, self._processes = pair, {}
+        outputs: dict[int, list[check.Arrays]] = {}
+        for arm in order:
+            self._processes[arm] = process = stack.enter_context(Children(self._prepared[arm]))
+            outputs[arm] = process.check_outputs()
+            process.warm_up(_WARMUP_S)
+            process.pause()
+        self._compare_outputs(outputs[0], outputs[1])
+        self._turn_s = max(shortest_turn_s(process, self._time_s) for process in self._processes.values())
+        return self._turn_s
+
+    def take_turn(self, arm: int, turn: int, last: bool) -> None:
+        """Call, or serve: the same requests for both arms of a double turn."""
+        process = self._processes[arm]
+        process.resume()
+        if self.metric == "response":
+            _serve(process, self._turn_s, seed=1000 * self._pair + turn)
+        else:
+            process.measure(self._turn_s, watched=last)
+        process.pause()
+        if process.interrupted:
+            raise KeyboardInterrupt
+
+    def end(self) -> NDArray[np.float64]:
+        """The double turns; a response is not of items but of a request."""
+        outputs: dict[int, list[check.Arrays]] = {}
+        for arm, process in self._processes.items():
+            process.resume()
+            outputs[arm] = process.check_outputs()
+            process.pause()
+        self._compare_outputs(outputs[0], outputs[1])
+        a, b = self._processes[0].run(), self._processes[1].run()
+        self.runs.append((a, b))
+        turns = double_turns(a, b, self.metric)
+        items = [1 if self.metric == "response" else arm.job.cell.batch_size for arm in self._prepared]
+        return turns - np.log(items)
+
+    def _compare_outputs(self, of_a: Sequence[check.Arrays], of_b: Sequence[check.Arrays]) -> None:
+        outputs = compare_outputs(self._processes[0], self._processes[1], of_a, of_b)
+        self.outputs = outputs if self.outputs is None else max(self.outputs, outputs, key=_severity)
+
+
 def shortest_turn_s(process: Children, time_s: float) -> float:
     """A turn holds one call at least, and what is dropped at its beginning.
 
@@ -298,7 +390,7 @@ def shortest_turn_s(process: Children, time_s: float) -> float:
     call_s = process.call_s or 0.0
     if (rate := process.prepared.job.cell.rate) is not None:
         return max(_REQUESTS_A_TURN / rate, min(_SERVED_S, _SERVED_SHARE * time_s))
-    shortest_s = _SHORTEST_TURN_S if process.alone else _SHORTEST_COMMON_TURN_S
+    shortest_s = SHORTEST_TURN_S if process.alone else _SHORTEST_COMMON_TURN_S
     return max(shortest_s, call_s) + max(SETTLE_NS / 1e9, call_s) - call_s / 2
 
 
@@ -358,24 +450,6 @@ def _named_as(outputs: check.Arrays, expected: check.Arrays) -> check.Arrays:
     return dict(zip(expected, outputs.values(), strict=True))
 
 
-# After a pause threads wake up and caches fill: the first call, and what began in this time, is dropped.
-SETTLE_NS = 2_000_000
-# The distance between the quartiles of a normal distribution, in standard deviations.
-_QUARTILES = 1.349
-# The variance of a median over that of a mean, of many normal values.
-_MEDIAN_OVER_MEAN = math.pi / 2
-
-
-def times_ms(turns: NDArray[np.float64]) -> tuple[float, float]:
-    """The typical time of a batch of both arms in one pair, whose ratio is the median of that of its double turns.
-
-    Turns of A and B that follow each other meet the same noise, which comes in bursts, and the median drops those
-    that did not.
-    """
-    level, ratio = float(np.median(turns.mean(axis=1))), float(np.median(_log_ratios(turns)))
-    return math.exp(level - ratio / 2) / 1e6, math.exp(level + ratio / 2) / 1e6
-
-
 def double_turns(a: Run, b: Run, metric: TimeMetric) -> NDArray[np.float64]:
     """The logarithm of the time of a batch, in nanoseconds, of A and of B in each double turn, in their order."""
     turns = sorted((start, arm, log) for arm, run in enumerate((a, b)) for start, log in _turns(run, metric))
@@ -430,17 +504,6 @@ def _turns(run: Run, metric: TimeMetric) -> Iterator[tuple[int, float]]:
             yield streams[0].starts_ns[0], math.log(time_ns)
 
 
-def _log_ratios(turns: NDArray[np.float64]) -> NDArray[np.float64]:
-    ratios: NDArray[np.float64] = turns[:, 1] - turns[:, 0]
-    return ratios
-
-
-def turn_variance(turns: NDArray[np.float64]) -> float:
-    """Of the log ratios of double turns, by the quartiles: some turns meet a burst that others do not."""
-    low, high = np.percentile(_log_ratios(turns), (25, 75))
-    return float((high - low) / _QUARTILES) ** 2
-
-
 def settled(window: Window) -> Window:
     """The window without the calls that began while the process woke up; the last call always stays."""
     return replace(window, streams=tuple(map(_settled, window.streams)))
@@ -465,7 +528,7 @@ _FINE = 0.03
 def visible_in_a_minute(trial: Comparison) -> Fact:
     """The smallest difference that a comparison of one minute would show here."""
     pair_s = trial.seconds / len(trial.pairs)
-    visible = smallest_visible(trial.ratio, len(trial.pairs), 60.0 / pair_s)
+    visible = intervals.smallest_visible(trial.ratio, len(trial.pairs), 60.0 / pair_s)
     data = {"visible": visible, "pairs": len(trial.pairs), "seconds": trial.seconds, "model": _MODEL}
     if visible is None:
         return Fact("smallest-difference", "unknown", data)

@@ -3,276 +3,134 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferlab import machine
 from inferlab.errors import EngineFailed
-from inferlab.measure import intervals
 from inferlab.measure.cell import measuring_alone
 from inferlab.measure.generation.process import PreparedGeneration, Process, prepare_generation
 from inferlab.measure.generation.prompts import batch_of_prompts
 from inferlab.measure.generation.reference import GenerationJob, Tokens
 from inferlab.measure.generation.stats import generation_findings
-from inferlab.measure.paired import (
-    BUILT_IN_PRIOR,
-    best_number_of_turns,
-    times_ms,
-    turn_variance,
-    turns_sd,
-    weights,
-)
-from inferlab.records import Event, Finding, Listener
-from inferlab.records.benchmark import Estimate
-from inferlab.records.comparison import Spread, SpreadPrior
+from inferlab.measure.paired import SHORTEST_TURN_S, PairedComparison, PairedJob
+from inferlab.records import Finding, Listener
 from inferlab.records.generation import Agreement, Generation, GenerationOutcome, GenerationRun, Repetition
 from inferlab.records.generation_results import ComparedMetric, GenerationComparison, TokenAgreement
-from inferlab.warm import kept_warm, never_forked
 
-# Noise comes in bursts, many of some milliseconds only: the shorter turns are, the more often both arms meet one.
-_SHORTEST_TURN_S = 0.01
 _MOST_GENERATIONS_A_TURN = 50
-# Double turns of the first pairs, before their variances are known, and of any pair.
-_FIRST_TURNS = 8
-_FEWEST_TURNS, _MOST_TURNS = 2, 64
-_PAIRS_TO_LEARN_FROM = 3
-# However slow a model is, so many pairs are to fit into the time.
-_PAIRS_WANTED = 8
-# Forks of one process share its layout of memory, which matters: after so many pairs there is another.
-_PAIRS_A_PARENT = 6
 # What is found about single cells, but not about arms.
 _NOT_OF_ARMS = ("one-process", "prefix-cached")
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationComparisonJob:
-    """Two jobs to compare, and how."""
+class GenerationComparisonJob(PairedJob[GenerationJob]):
+    """Two cells that generate to compare, and how."""
 
-    a: GenerationJob
-    b: GenerationJob
-    #: What is compared, in the user's words.
-    labels: tuple[str, str]
-    metric: ComparedMetric
-    #: Total seconds, including loading.
-    time_s: float
-    #: Differences up to this share do not matter.
-    margin: float
-    prior: SpreadPrior = BUILT_IN_PRIOR
-    #: Start every process from nothing.
-    fresh: bool = False
+    __slots__ = ()
 
 
-def compare_generations(job: GenerationComparisonJob, listener: Listener) -> GenerationComparison:
+def compare_generations(
+    job: GenerationComparisonJob, metric: ComparedMetric, listener: Listener
+) -> GenerationComparison:
     """Compare B with A; raises what an engine did wrong. Ctrl-C ends it early: complete pairs are kept."""
     with ExitStack() as stack:
-        label = f"comparison of {job.labels[0]} with {job.labels[1]}"
-        stack.enter_context(measuring_alone(label, listener))
-        arms = [stack.enter_context(prepare_generation(arm, listener)) for arm in (job.a, job.b)]
-        # The reference and copies in an engine's own format, which are made once, come on top.
-        began = time.monotonic()
-        pairs = _Pairs(job, arms, began, listener)
-        interrupted = False
-        try:
-            pairs.run()
-        except KeyboardInterrupt:
-            interrupted = True
-            if not pairs.log_ratios:
-                raise
-    return pairs.result(interrupted)
+        stack.enter_context(measuring_alone(job.title, listener))
+        prepared = [stack.enter_context(prepare_generation(arm, listener)) for arm in (job.a, job.b)]
+        arms = GenerationArms(prepared, metric)
+        # The reference and copies in an engine's own format, which are made once, come on top of the time.
+        comparison = PairedComparison(job, arms, time.monotonic(), listener)
+        fields = comparison.run()
+    return GenerationComparison(
+        metric=metric,
+        arms=(job.a.cell, job.b.cell),
+        models=(job.a.model, job.b.model),
+        log_ratios=tuple(comparison.log_ratios),
+        agreements=(arms.agreements[0], arms.agreements[1]),
+        tokens=arms.tokens,
+        versions=(arms.runs[0][0].versions, arms.runs[1][0].versions),
+        machine=machine.describe(),
+        findings=(arm_findings(job.a, arms.runs[0]), arm_findings(job.b, arms.runs[1])),
+        **fields,
+    )
 
 
-class _Pairs:
-    """The pairs of a comparison so far, and the looks that were taken at them."""
+def arm_findings(job: GenerationJob, runs: Sequence[GenerationRun]) -> tuple[Finding, ...]:
+    """What was found about one arm, over all its processes."""
+    findings = generation_findings(job.model, GenerationOutcome(job.cell, "done", tuple(runs)))
+    return tuple(finding for finding in findings if finding.code not in _NOT_OF_ARMS)
 
-    def __init__(
-        self,
-        job: GenerationComparisonJob,
-        arms: Sequence[PreparedGeneration],
-        began: float,
-        listener: Listener,
-    ) -> None:
-        self._job, self._arms, self._began, self._listener = job, arms, began, listener
-        self._looks = intervals.Looks(job.margin, job.prior)
-        self._random = random.Random()  # noqa: S311  an order that favours no arm, no secret
-        self.log_ratios: list[float] = []
-        #: Of each pair: the logarithms of both arms' times in each double turn, and what making it and one double
-        #: turn took.
-        self._turns: list[NDArray[np.float64]] = []
-        self._costs_s: list[tuple[float, float]] = []
-        self._runs: tuple[list[GenerationRun], list[GenerationRun]] = ([], [])
-        self._agreements: list[Agreement] = []
-        self._tokens = TokenAgreement(0, 0, 0, 0)
-        self._first = 0
-        self._pair_s = 0.0
 
-    @property
-    def _seconds(self) -> float:
-        return time.monotonic() - self._began
+class GenerationArms:
+    """Two arms that generate: the same prompts for both in a double turn, other ones in the next."""
 
-    def _has_time(self) -> bool:
-        return not self.log_ratios or self._seconds + self._pair_s <= self._job.time_s
+    def __init__(self, prepared: Sequence[PreparedGeneration], metric: ComparedMetric) -> None:
+        self._metric: ComparedMetric = metric
+        self._prepared = prepared
+        self.kinds = [arm.kind for arm in prepared]
+        # Prompts are of ids that both models have.
+        vocabulary = min(arm.job.model.vocabulary for arm in prepared)
+        self._jobs = [replace(arm.job, model=replace(arm.job.model, vocabulary=vocabulary)) for arm in prepared]
+        self.runs: tuple[list[GenerationRun], list[GenerationRun]] = ([], [])
+        #: With the reference, in the first pair; with each other the arms are compared in every generation.
+        self.agreements: list[Agreement] = []
+        self.tokens = TokenAgreement(0, 0, 0, 0)
+        self._pair, self._generations = 0, 1
+        self._processes: dict[int, Process] = {}
+        #: Of both arms, turn by turn.
+        self._generated: tuple[list[list[Repetition]], list[list[Repetition]]] = ([], [])
 
-    def run(self) -> None:
-        """Measure pairs until a look is clear or the next pair would not fit into the time."""
-        self._listener(Event("comparing", {"seconds": self._job.time_s}))
-        kinds = [arm.kind for arm in self._arms]
-        while self._has_time():
-            # Forked where an engine allows it: pairs are cheaper.
-            with never_forked() if self._job.fresh else kept_warm(kinds, copies=2):
-                for _ in range(_PAIRS_A_PARENT):
-                    if self._add_pair():
-                        return
-                    if not self._has_time():
-                        break
+    def begin(self, order: Sequence[int], pair: int, stack: ExitStack) -> float:
+        """Make both processes in this order, warmed up and stopped; a turn has as many generations as it needs."""
+        self._pair, self._generated = pair, ([], [])
+        slowest_s = 0.0
+        for arm in order:
+            self._processes[arm] = process = stack.enter_context(Process(self._prepared[arm], pair))
+            if pair == 0:
+                process.check(0)
+            process.warm_up()
+            slowest_s = max(slowest_s, _generation_s(process.generate_once(self._prompts(arm, 1))))
+            process.pause()
+        self._generations = max(1, min(_MOST_GENERATIONS_A_TURN, math.ceil(SHORTEST_TURN_S / slowest_s)))
+        return self._generations * slowest_s
 
-    def _add_pair(self) -> bool:
-        """Measure one more pair; whether a look at all of them is clear."""
-        began = time.monotonic()
-        turns = self._pair()
-        self._turns.append(turns)
-        a_ms, b_ms = times_ms(turns)
-        self.log_ratios.append(math.log(b_ms / a_ms))
-        self._pair_s = max(self._pair_s * 0.8, time.monotonic() - began)
-        evidence = self._evidence()
-        ratio = self._looks.estimate(*evidence).value
-        self._listener(Event("pair", {"number": len(self.log_ratios), "ratio": ratio}))
-        return self._looks.look(*evidence)
+    def take_turn(self, arm: int, turn: int, last: bool) -> None:
+        """Generate behind the prompts of this double turn."""
+        process = self._processes[arm]
+        process.resume()
+        process.wake()
+        first = 2 + turn * self._generations
+        prompts = [self._prompts(arm, first + number) for number in range(self._generations)]
+        self._generated[arm].append([process.generate_once(prompt) for prompt in prompts])
+        process.pause()
 
-    def _pair(self) -> NDArray[np.float64]:
-        """Both arms in fresh processes, made in random order; each generates while the other is stopped."""
-        began, number = time.monotonic(), len(self.log_ratios)
-        with ExitStack() as stack:
-            processes: dict[int, Process] = {}
-            taken_s: dict[int, float] = {}
-            # In random order, but equally often within two pairs: who is made first may have an advantage.
-            self._first = 1 - self._first if number % 2 else self._random.randrange(2)
-            for index in (self._first, 1 - self._first):
-                processes[index] = one = stack.enter_context(Process(self._arms[index], number))
-                # The arms are compared with each other in every generation, with the reference in the first pair.
-                if number == 0:
-                    one.check(0)
-                one.warm_up()
-                taken_s[index] = _generation_s(one.generate_once(self._prompts(index, number, 1)))
-                one.pause()
-            made_s, turns_began = time.monotonic() - began, time.monotonic()
-            generations = math.ceil(_SHORTEST_TURN_S / max(taken_s.values()))
-            generations = max(1, min(_MOST_GENERATIONS_A_TURN, generations))
-            turns = self._take_turns(processes, generations, generations * max(taken_s.values()), made_s)
-            self._costs_s.append((made_s, (time.monotonic() - turns_began) / len(turns)))
-            for index in (0, 1):
-                processes[index].resume()
-                if number == 0:
-                    processes[index].check(1)
-                run = processes[index].run()
-                self._agreements += [run.agreement] if number == 0 else []
-                self._runs[index].append(replace(run, agreement=self._agreements[index]))
-        return turns
+    def end(self) -> NDArray[np.float64]:
+        """The double turns: of each turn the median of what is compared."""
+        for arm, process in sorted(self._processes.items()):
+            process.resume()
+            if self._pair == 0:
+                process.check(1)
+            run = process.run()
+            if self._pair == 0:
+                self.agreements.append(run.agreement)
+            self.runs[arm].append(replace(run, agreement=self.agreements[arm]))
+        for of_a, of_b in zip(*self._generated, strict=True):
+            for one, other in zip(of_a, of_b, strict=True):
+                # None where they generate other numbers of sequences.
+                if len(one.sequences) == len(other.sequences):
+                    self.tokens = add_agreement(self.tokens, one.sequences, other.sequences)
+        return np.array([[self._log_ns(turn) for turn in double] for double in zip(*self._generated, strict=True)])
 
-    def _take_turns(
-        self, processes: Mapping[int, Process], generations: int, turn_s: float, made_s: float
-    ) -> NDArray[np.float64]:
-        """The logarithms of A's and B's times in each double turn: A B B A and B A A B, the first at random."""
-        count, number = self._turns_a_pair(made_s, turn_s), len(self.log_ratios)
-        first = self._random.randrange(2)
-        logs = np.empty((count, 2))
-        for turn in range(count):
-            generated: dict[int, list[Repetition]] = {}
-            for arm in (first, 1 - first):
-                processes[arm].resume()
-                processes[arm].wake()
-                # The same prompts for both arms of a double turn, other ones for the next.
-                prompts = [
-                    self._prompts(arm, number, 2 + turn * generations + each) for each in range(generations)
-                ]
-                generated[arm] = [processes[arm].generate_once(prompt) for prompt in prompts]
-                processes[arm].pause()
-                times_ns = [metric_ns(one, self._job.metric) for one in generated[arm]]
-                logs[turn, arm] = math.log(statistics.median(times_ns))
-            self._compare_tokens(generated)
-            first = first if turn % 2 else 1 - first
-        return logs
+    def _log_ns(self, generated: Sequence[Repetition]) -> float:
+        return math.log(statistics.median(metric_ns(repetition, self._metric) for repetition in generated))
 
-    def _prompts(self, arm: int, pair: int, number: int) -> Tokens:
-        """Prompts of ids that both models have."""
-        job = self._arms[arm].job
-        vocabulary = min(one.job.model.vocabulary for one in self._arms)
-        return batch_of_prompts(replace(job, model=replace(job.model, vocabulary=vocabulary)), pair, number)
-
-    def _compare_tokens(self, generated: Mapping[int, Sequence[Repetition]]) -> None:
-        """Count the tokens that both arms chose alike; none where they generate other numbers of sequences."""
-        for one, other in zip(generated[0], generated[1], strict=True):
-            if len(one.sequences) == len(other.sequences):
-                self._tokens = add_agreement(self._tokens, one.sequences, other.sequences)
-
-    def _turns_a_pair(self, made_s: float, turn_s: float) -> int:
-        """How many double turns the next pair gets, of what its arms take to be made and one of their turns."""
-        affordable = int((self._job.time_s / _PAIRS_WANTED - made_s) / (2 * turn_s))
-        wanted = _FIRST_TURNS
-        if len(self.log_ratios) >= _PAIRS_TO_LEARN_FROM:
-            made, turn = (fmean(costs) for costs in zip(*self._costs_s, strict=True))
-            wanted = best_number_of_turns(*self._variances(), made, turn)
-        return max(_FEWEST_TURNS, min(_MOST_TURNS, wanted, affordable))
-
-    def _evidence(self) -> tuple[list[float], list[float], float]:
-        """The pairs' log ratios and weights, and by how much their turns alone make them differ."""
-        counts = [len(turns) for turns in self._turns[: len(self.log_ratios)]]
-        within, between = self._variances()
-        return self.log_ratios, weights(counts, within, between), turns_sd(counts, within)
-
-    def _variances(self) -> tuple[float, float]:
-        """Of one double turn within its pair, and of pairs beyond what their turns explain."""
-        within = fmean(map(turn_variance, self._turns))
-        if len(self.log_ratios) < 2:
-            return within, 0.0
-        explained = fmean(math.pi / 2 * turn_variance(turns) / len(turns) for turns in self._turns)
-        return within, max(0.0, float(np.var(self.log_ratios, ddof=1)) - explained)
-
-    def result(self, interrupted: bool) -> GenerationComparison:
-        """What all pairs together say."""
-        job = self._job
-        estimate = self._looks.estimate(*self._evidence())
-        verdict = intervals.verdict(estimate, job.margin)
-        within, between = self._variances()
-        times = [times_ms(turns) for turns in self._turns[: len(self.log_ratios)]]
-        return GenerationComparison(
-            labels=job.labels,
-            metric=job.metric,
-            ratio=estimate,
-            verdict=verdict,
-            margin=job.margin,
-            seconds=self._seconds,
-            settle_s=self._settle_s(estimate) if verdict == "inconclusive" else None,
-            arms=(job.a.cell, job.b.cell),
-            models=(job.a.model, job.b.model),
-            log_ratios=tuple(self.log_ratios),
-            times_ms=(tuple(one for one, _ in times), tuple(one for _, one in times)),
-            spread=Spread(math.sqrt(between), math.sqrt(within), fmean(map(len, self._turns)), job.prior),
-            agreements=(self._agreements[0], self._agreements[1]),
-            tokens=self._tokens,
-            versions=(self._runs[0][0].versions, self._runs[1][0].versions),
-            machine=machine.describe(),
-            findings=(self._findings(0), self._findings(1)),
-            interrupted=interrupted,
-        )
-
-    def _findings(self, arm: int) -> tuple[Finding, ...]:
-        job = (self._job.a, self._job.b)[arm]
-        found = generation_findings(job.model, GenerationOutcome(job.cell, "done", tuple(self._runs[arm])))
-        return tuple(one for one in found if one.code not in _NOT_OF_ARMS)
-
-    def _settle_s(self, estimate: Estimate) -> float:
-        """What all pairs that are needed would take; without an interval, so many that there is one."""
-        pairs = len(self.log_ratios)
-        count = intervals.pairs_to_settle(estimate, self._job.margin, pairs) or _PAIRS_WANTED
-        return self._seconds + (count - pairs) * self._pair_s
+    def _prompts(self, arm: int, number: int) -> Tokens:
+        return batch_of_prompts(self._jobs[arm], self._pair, number)
 
 
 def _generation_s(repetition: Repetition) -> float:
