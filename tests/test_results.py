@@ -12,7 +12,7 @@ import pytest
 
 from inferlab import BadInput, BenchmarkResult, ComparisonResult
 from inferlab.records import Finding, Outcome
-from inferlab.views import content, flat, results
+from inferlab.views import flat, results
 from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
@@ -91,9 +91,9 @@ def test_a_result_says_in_one_line_what_it_is() -> None:
 
 
 def test_json_is_the_text_of_the_command_line() -> None:
-    assert BenchmarkResult(MANY).to_json() == content.to_json(MANY)
+    assert BenchmarkResult(MANY).to_json() == results.to_json(MANY)
     made = a_comparison(1.5)
-    assert ComparisonResult(made).to_json() == content.to_json(made)
+    assert ComparisonResult(made).to_json() == results.to_json(made)
 
 
 def test_rows_and_frame_have_the_columns_of_a_csv() -> None:

@@ -19,7 +19,7 @@ import yaml
 from inferlab.optimizing import recipe_yaml as recipes
 from inferlab.records import Benchmark, Outcome
 from inferlab.store import open_store
-from inferlab.views import content, flat
+from inferlab.views import flat, results
 from inferlab.views.results import render
 from tests.helpers.comparisons import COMPARISON
 from tests.helpers.profiles import a_profile
@@ -226,9 +226,9 @@ def _results() -> dict[str, Any]:
         ),
     )
     return {
-        "one": content.content_of(Benchmark(PLAN, MODEL, both.outcomes[:1])),
-        "both": content.content_of(both),
-        "comparison": content.content_of(COMPARISON),
+        "one": results.content_of(Benchmark(PLAN, MODEL, both.outcomes[:1])),
+        "both": results.content_of(both),
+        "comparison": results.content_of(COMPARISON),
         "profile": json.loads(render(a_profile(), ".json")),
         "csv": flat.to_csv(flat.rows(both)),
         "md": flat.hidden(flat.rows(both)),
@@ -256,7 +256,7 @@ def _result(rng: random.Random) -> tuple[str, bytes]:
 def _export_lines() -> list[Any]:
     with tempfile.TemporaryDirectory() as folder, open_store(str(Path(folder) / "lab.db")) as store:
         save(store, a_benchmark())
-        store.add_document("comparison", "a and b", content.content_of(COMPARISON))
+        store.add_document("comparison", "a and b", results.content_of(COMPARISON))
         return [json.loads(line) for line in store.export()]
 
 
@@ -285,7 +285,7 @@ def _store_bytes() -> bytes:
         path = Path(folder) / "lab.db"
         with open_store(str(path)) as store:
             save(store, a_benchmark())
-            store.add_document("comparison", "a and b", content.content_of(COMPARISON))
+            store.add_document("comparison", "a and b", results.content_of(COMPARISON))
             store.add_document("profile", "p", json.loads(render(a_profile(), ".json")))
         with sqlite3.connect(path) as raw:
             raw.execute("PRAGMA journal_mode = DELETE")

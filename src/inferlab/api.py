@@ -22,6 +22,7 @@ from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, compare_saved, 
 from inferlab.model_results import OptimizationResult, ProfileResult
 from inferlab.optimizing.pareto import outcome
 from inferlab.optimizing.recipe import version_options
+from inferlab.options import FILE, FLAG, WORD, Option, check_keywords, model_name, of_command, refuse_unknown
 from inferlab.options.generation import (
     GENERATION,
     ONLY_GENERATION,
@@ -32,8 +33,7 @@ from inferlab.options.generation import (
     generation_values,
     make_generation_plan,
 )
-from inferlab.options.kinds import FILE, FLAG, WORD
-from inferlab.options.option import Option, check_keywords, model_name, of_command, refuse_unknown
+from inferlab.options.optimization import PROFILE, VERSION, ProfileKeywords, VersionKeywords, make_profile
 from inferlab.options.plan import (
     BENCHMARK,
     COMPARISON,
@@ -43,8 +43,6 @@ from inferlab.options.plan import (
     StrPath,
     make_plan,
 )
-from inferlab.options.profile import PROFILE, ProfileKeywords, make_profile
-from inferlab.options.version import VERSION, VersionKeywords
 from inferlab.plotting import plot
 from inferlab.records import Benchmark, Event, Listener, Objective, Recommendation
 from inferlab.records.generation import GenerationPlan
@@ -61,7 +59,7 @@ from inferlab.results import (
     RecommendationResult,
 )
 from inferlab.store import open_store, saving_store
-from inferlab.views import events, flat, optimization, text
+from inferlab.views import flat, optimization, text
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
@@ -417,7 +415,7 @@ def _listener(progress: Progress | None) -> Listener:
             return
         if event.fraction is not None:
             progress(event.fraction, event.code)
-        elif (line := events.event(event)) and line != last:
+        elif (line := text.event(event)) and line != last:
             last = line
             progress(None, line)
 

@@ -31,7 +31,7 @@ from inferlab.results import (
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
 from inferlab.units import plural
-from inferlab.views import charts, content, flat
+from inferlab.views import charts, comparison, flat
 from inferlab.views.charts import fronts
 from inferlab.views.charts.generation_points import (
     GenerationPoint,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from inferlab.store.store import Store
 
 T = TypeVar("T")
-_FAMILY = content.COMPARISON.partition("/")[0]
+_FAMILY = comparison.COMPARISON.partition("/")[0]
 _GENERATIONS = GENERATION.partition("/")[0]
 _RATIO = "A comparison has one chart, the ratio of every pair"
 

@@ -40,15 +40,7 @@ from inferlab.records.profile import Profile
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal, escape_controls
 from inferlab.views import benchmark as view
-from inferlab.views import (
-    charts,
-    content,
-    files,
-    flat,
-    results,
-    tables,
-    text,
-)
+from inferlab.views import charts, flat, results, tables, text
 from inferlab.views import doctor as render_doctor
 
 if TYPE_CHECKING:
@@ -100,15 +92,15 @@ class RecordResult(Generic[R]):
 
     def to_dict(self) -> dict[str, Any]:
         """All that is known, as JSON values."""
-        return content.content_of(self.record)
+        return results.content_of(self.record)
 
     def to_json(self) -> str:
         """The same text that the command line writes with -x."""
-        return content.to_json(self.record)
+        return results.to_json(self.record)
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json has all of it, .csv the table, .md what is printed, .html a report."""
-        views.write(self.record, checked_path(path, files.ENDINGS))
+        views.write(self.record, checked_path(path, results.ENDINGS))
 
     def _blocks(self) -> list[tables.Block]:
         """What a notebook shows."""
@@ -516,12 +508,12 @@ class DoctorResult:
 
     def to_json(self) -> str:
         """The same text that the command line writes with -x."""
-        return content.dumps(self.to_dict())
+        return results.dumps(self.to_dict())
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json has all of it, .csv the facts, .md and .html what is printed."""
-        target = checked_path(path, files.ENDINGS)
-        files.write(target, render_doctor.render(self.facts, target.suffix.lower()))
+        target = checked_path(path, results.ENDINGS)
+        results.write(target, render_doctor.render(self.facts, target.suffix.lower()))
 
     def _repr_html_(self) -> str:
         return tables.notebook(render_doctor.blocks(self.facts))
@@ -566,5 +558,5 @@ def checked_path(path: StrPath, endings: Sequence[str]) -> Path:
     if target.suffix.lower() not in endings:
         known = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
         raise BadInput(f"A result is saved as {known}, by the ending of its name, which {path} does not have.")
-    files.check_writable(target)
+    results.check_writable(target)
     return target

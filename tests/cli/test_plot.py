@@ -12,7 +12,7 @@ import pytest
 from inferlab import views
 from inferlab.cli.plot import command
 from inferlab.store import open_store
-from inferlab.views import content
+from inferlab.views import results
 from tests.cli.conftest import Run
 from tests.helpers.stored import save
 from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
@@ -28,7 +28,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     for ending in ("json", "csv", "md"):
         views.write(SWEEP, folder / f"sweep.{ending}")
-    (folder / "comparison.json").write_text(content.to_json(a_comparison(1.25, 1.5)))
+    (folder / "comparison.json").write_text(results.to_json(a_comparison(1.25, 1.5)))
     (folder / "foreign.json").write_text('{"format": "somebody else"}')
     (folder / "foreign.csv").write_text("a,b\n1,2\n")
     return folder

@@ -19,7 +19,7 @@ from inferlab.lab import Lab
 from inferlab.records import Benchmark, Event
 from inferlab.store import open_store
 from inferlab.store.store import Store
-from inferlab.views import content, results
+from inferlab.views import results
 from tests.fleet.conftest import TYPES, Fleet, a_plan, stored
 
 pytestmark = pytest.mark.alone
@@ -247,7 +247,7 @@ def test_results_of_two_machine_types_are_compared_unpaired_and_say_what_differs
     assert "Note: the results also differ in machine type: a and b." in told
     assert f"Note: the results also differ in machine: {fleet.name('a')} and {fleet.name('b')}." in told
     assert any(line.startswith("Note: results of two machines cannot be measured interleaved") for line in told)
-    rows = [(one["machine_type"], one["price_per_hour"]) for one in content.content_of(found)["results"]]
+    rows = [(one["machine_type"], one["price_per_hour"]) for one in results.content_of(found)["results"]]
     assert rows == [("a", 0.36), ("b", 3.6)]
     assert any(line.startswith("Cheapest: #1, a, fake, sync, 1 core, batch 1: ") for line in results.lines(found))
 

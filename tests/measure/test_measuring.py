@@ -21,7 +21,7 @@ from inferlab.measure.findings import find
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import seconds, summarize
 from inferlab.records import Event, Finding, Outcome, Run, Window
-from inferlab.views.events import event
+from inferlab.views.text import event
 from tests.helpers.onnx_files import save_linear
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells who waited")

@@ -26,7 +26,7 @@ from inferlab.model.onnx_file import read_onnx, rewrite
 from inferlab.optimizing import recipe_yaml as recipes
 from inferlab.records import TensorSpec
 from inferlab.records.recommendation import Candidate, Deployment
-from inferlab.views import deployment as views_deployment
+from inferlab.views import command as views_deployment
 from inferlab.worker import OPENVINO, Worker
 from tests.cli.conftest import Run
 from tests.helpers import torch_attacks

@@ -11,7 +11,7 @@ import pytest
 
 from inferlab import views
 from inferlab.records import Benchmark, Failure, Outcome, OutputCheck
-from inferlab.views import files
+from inferlab.views import results
 from inferlab.views.benchmark_report import report
 from tests.helpers.browser import BROWSER, found_in
 from tests.helpers.report_pages import Page, drawn, options, own, titles
@@ -236,7 +236,7 @@ def test_benchmarks_with_gaps_make_a_page_whose_data_can_be_read(name: str) -> N
 
 def test_a_benchmark_is_exported_as_html_by_the_ending_of_the_name(tmp_path: Path) -> None:
     path = tmp_path / "result.HTML"
-    files.check_writable(path)
+    results.check_writable(path)
     views.write(ONE, path)
     assert path.read_text(encoding="utf-8") == report(ONE)
 

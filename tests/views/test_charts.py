@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome
-from inferlab.views import charts, content, flat
+from inferlab.views import charts, flat, results
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import labels, series, short_names, telling
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples
@@ -281,7 +281,7 @@ def test_saved_results_have_no_pairs_so_the_times_of_their_processes_are_drawn()
 
 def test_a_comparison_in_a_file_has_the_same_chart() -> None:
     made = a_comparison(1.25, 1.5)
-    assert charts.of_file(content.content_of(made)) == charts.of_comparison(made)
+    assert charts.of_file(results.content_of(made)) == charts.of_comparison(made)
 
 
 EVIL = "<script>alert(1)<b>m.onnx"

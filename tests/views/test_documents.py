@@ -25,7 +25,7 @@ from inferlab.records import (
 )
 from inferlab.store import Document
 from inferlab.store.formats import Record, content_of, kind_of, outcomes_of, record_of
-from inferlab.views import content, results
+from inferlab.views import results
 from tests.helpers.answers import a_capacity, a_recommendation
 from tests.helpers.comparisons import COMPARISON, MODEL, RATIO, RUN
 from tests.helpers.stored import a_document
@@ -41,7 +41,7 @@ def comparison_document(comparison: Comparison, version: int = 2) -> Document:
     """A comparison as this version stores it, or as version 1 did: as the file that the command writes."""
     outcomes = outcomes_of(comparison)
     if version == 1:
-        return a_document("comparison", content.content_of(comparison), outcomes)
+        return a_document("comparison", results.content_of(comparison), outcomes)
     return as_stored(ComparisonSweep((comparison,)), outcomes)
 
 
@@ -66,7 +66,7 @@ def test_a_comparison_is_shown_as_it_was_printed(changes: dict[str, Any], versio
     comparison = replace(COMPARISON, **changes)
     document = comparison_document(comparison, version)
     assert shown(document) == results.lines(comparison)
-    assert results.entry_json(document) == content.to_json(comparison)
+    assert results.entry_json(document) == results.to_json(comparison)
 
 
 def test_a_comparison_is_read_as_it_was_stored() -> None:
@@ -84,10 +84,10 @@ def test_a_capacity_is_shown_as_it_was_printed(changes: dict[str, Any]) -> None:
     capacity = a_capacity(**changes)
     document = as_stored(capacity)
     assert record_of(document) == replace(capacity, id="abcdefghij")
-    older = a_document("capacity", content.content_of(capacity))
+    older = a_document("capacity", results.content_of(capacity))
     for entry in (document, older):
         assert shown(entry) == results.lines(capacity)
-        assert json.loads(results.entry_json(entry)) == content.content_of(capacity)
+        assert json.loads(results.entry_json(entry)) == results.content_of(capacity)
 
 
 def test_a_recommendation_is_shown_as_it_was_printed() -> None:
@@ -95,26 +95,26 @@ def test_a_recommendation_is_shown_as_it_was_printed() -> None:
     document = as_stored(found)
     assert record_of(document) == replace(found, id="abcdefghij")
     assert shown(document) == results.lines(found)
-    assert results.entry_json(document) == content.to_json(found)
+    assert results.entry_json(document) == results.to_json(found)
 
 
 def test_a_recommendation_of_version_1_is_shown_with_its_evidence_and_code() -> None:
     found = a_recommendation()
-    document = a_document("recommendation", content.content_of(found))
+    document = a_document("recommendation", results.content_of(found))
     printed = results.lines(found)
     # How many batches a statistic rests on was not stored.
     assert shown(document) == [line for line in printed if "are needed to be sure" not in line]
-    assert json.loads(results.entry_json(document)) == content.content_of(found)
+    assert json.loads(results.entry_json(document)) == results.content_of(found)
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_recommendations_of_machine_types_are_shown_as_they_were_printed(version: int) -> None:
     answers: dict[str, Recommendation | Failure] = {"c7i": a_recommendation(), "c7g": Failure("lost", "It went.")}
     found = fleet_recommendation(MODEL, parse_objective("p95<20ms"), {"c7i": 0.5}, answers, False)
-    older = a_document("recommendation", content.content_of(found))
+    older = a_document("recommendation", results.content_of(found))
     document = older if version == 1 else as_stored(found)
     assert shown(document) == results.lines(found)
-    assert json.loads(results.entry_json(document)) == content.content_of(found)
+    assert json.loads(results.entry_json(document)) == results.content_of(found)
 
 
 def test_the_head_names_machines_and_versions_once() -> None:
@@ -144,5 +144,5 @@ def test_wrong_outputs_of_a_capacity_are_said() -> None:
     wrong = replace(RUN, check=OutputCheck("mismatch", float("inf"), "rms", 1e-3, "a reference", "y"))
     capacity = a_capacity(Trial(wrong, (), 200.0, 120.0, 0.9, "crossing"), lone=LoneRequest(1.0, "p95"))
     said = "Output Check: WRONG (output 'y': RMS error inf, tolerance 0.001, against a reference)"
-    older = a_document("capacity", content.content_of(capacity))
+    older = a_document("capacity", results.content_of(capacity))
     assert said in shown(as_stored(capacity)) and said in shown(older)

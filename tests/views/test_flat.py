@@ -14,7 +14,7 @@ from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
-from inferlab.views import content, flat, results, tables
+from inferlab.views import flat, results, tables
 from tests.helpers.runs import a_cell, steady_run
 
 MODEL = Model("onnx", "a --> b.onnx", "/m/a.onnx", "d1", (), (), 4096, parameters=7)
@@ -93,7 +93,7 @@ def test_one_cell_as_json_is_one_object_and_several_are_a_list(tmp_path: Path) -
     views.write(ONE, tmp_path / "one.json")
     views.write(BOTH, tmp_path / "both.json")
     one, both = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "both.json"))
-    assert one["cell"] == CELL.id and one["format"] == both["format"] == content.BENCHMARK
+    assert one["cell"] == CELL.id and one["format"] == both["format"] == flat.BENCHMARK
     assert both["results"][0] == one
 
 

@@ -23,7 +23,7 @@ from inferlab.records import (
     Round,
 )
 from inferlab.views import benchmark as view
-from inferlab.views import charts, content, flat, results, tables
+from inferlab.views import charts, flat, results, tables
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell
 from tests.helpers.stored import MODEL
@@ -78,12 +78,12 @@ def test_machines_of_a_type_are_rows_of_their_own_and_told_of_together() -> None
 
 def test_files_have_the_machine_type_and_the_cost_with_its_ends() -> None:
     found = priced(on("c7i", 1.0, 1.0), on("m7a"))
-    first, second = (content.cell_content(found, one) for one in found.outcomes)
+    first, second = (flat.cell_content(found, one) for one in found.outcomes)
     assert (first["machine_type"], first["price_per_hour"]) == ("c7i", 0.36)
     assert first["cost_per_million"] == pytest.approx(0.1)
     assert first["cost_per_million_low"] == pytest.approx(0.1)
     assert (second["price_per_hour"], second["cost_per_million"]) == (None, None)
-    assert "machine_type" not in content.cell_content(benchmark(outcome((1.0,))), outcome((1.0,)))
+    assert "machine_type" not in flat.cell_content(benchmark(outcome((1.0,))), outcome((1.0,)))
     rows = flat.rows(found)
     assert [(row["machine_type"], row["machine_number"]) for row in rows] == [("c7i", None), ("m7a", None)]
 
@@ -127,7 +127,7 @@ def test_machine_types_are_recommended_the_cheapest_first_and_rivals_are_named()
     }
     prices = {"big": 0.36, "cheap": 0.108, "late": 0.01}
     found = fleet_recommendation(MODEL, parse_objective("p99<5ms"), prices, answers, False)
-    told = content.content_of(found)
+    told = results.content_of(found)
     assert [one["machine_type"] for one in told["machines"]] == ["cheap", "big", "free", "lost", "late"]
     first, second = told["machines"][:2]
     assert (first["cost_per_million"], second["cost_per_million"]) == pytest.approx((0.075, 0.1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferlab.views import intervals
+from inferlab.views import fields
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from inferlab.views import intervals
 def test_a_value_has_the_digits_that_its_interval_supports(
     value: float, ends: tuple[float, float] | None, told: str
 ) -> None:
-    assert f"{intervals.rounded(value, ends)} ({intervals.between(ends)})" == told
+    assert f"{fields.rounded(value, ends)} ({fields.between(ends)})" == told
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_value_has_the_digits_that_its_interval_supports(
     ],
 )
 def test_a_level_is_rounded_down_and_never_100(level: float, told: str) -> None:
-    assert intervals.level_percent(level) == told
+    assert fields.level_percent(level) == told
 
 
 def test_an_interval_names_its_level_only_where_it_says_something() -> None:
-    assert intervals.interval_text((0.9, 1.1), 0.98) == "98% interval 0.90 to 1.10"
-    assert intervals.interval_text((0.1, 11.0), 0.98) == "too noisy for an interval"
-    assert intervals.interval_text(None, 0.98) == "too few processes for an interval"
+    assert fields.interval_text((0.9, 1.1), 0.98) == "98% interval 0.90 to 1.10"
+    assert fields.interval_text((0.1, 11.0), 0.98) == "too noisy for an interval"
+    assert fields.interval_text(None, 0.98) == "too few processes for an interval"
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_an_interval_names_its_level_only_where_it_says_something() -> None:
     ],
 )
 def test_what_cannot_be_settled_in_an_hour_is_said_to_be_so(seconds: float, told: str) -> None:
-    assert intervals.would_settle(seconds).startswith(told)
+    assert fields.would_settle(seconds).startswith(told)
 
 
 def test_an_interval_stands_behind_its_value_with_what_it_rests_on() -> None:
-    assert intervals.between_at((0.9, 1.1), 0.98) == "0.90 to 1.10 (98 %)"
-    assert intervals.between_at((0.1, 11.0), 0.98) == "too noisy for an interval"
-    assert intervals.in_brackets((0.9, 1.1)) == " (0.90 to 1.10)"
-    assert intervals.in_brackets(None) == ""
-    assert intervals.in_brackets((0.1, 11.0), processes=3) == " (too noisy for an interval (3 processes))"
-    assert [intervals.half_width(ends) for ends in (None, (0.5, 2.0), (0.1, 11.0))] == ["", "100 %", "too noisy"]
-    assert intervals.advice([None, (0.9, 1.1)]) == []
-    assert len(intervals.advice([(0.1, 11.0), (0.1, 11.0)])) == 1
+    assert fields.between_at((0.9, 1.1), 0.98) == "0.90 to 1.10 (98 %)"
+    assert fields.between_at((0.1, 11.0), 0.98) == "too noisy for an interval"
+    assert fields.in_brackets((0.9, 1.1)) == " (0.90 to 1.10)"
+    assert fields.in_brackets(None) == ""
+    assert fields.in_brackets((0.1, 11.0), processes=3) == " (too noisy for an interval (3 processes))"
+    assert [fields.half_width(ends) for ends in (None, (0.5, 2.0), (0.1, 11.0))] == ["", "100 %", "too noisy"]
+    assert fields.advice([None, (0.9, 1.1)]) == []
+    assert len(fields.advice([(0.1, 11.0), (0.1, 11.0)])) == 1

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 def write(record: Result, path: Path) -> None:
     """Write any result to a file, as JSON, CSV, Markdown or an HTML report, by the file's ending."""
-    from inferlab.views import files, results  # late: whoever imports one view needs not all of them
+    from inferlab.views import results  # late: whoever imports one view needs not all of them
 
-    files.write(path, results.render(record, path.suffix.lower()))
+    results.write(path, results.render(record, path.suffix.lower()))

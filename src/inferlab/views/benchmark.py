@@ -16,8 +16,18 @@ from inferlab.options.plan import COLUMNS, cell_texts
 from inferlab.records import Benchmark, Cell, Estimate, Outcome, Run, Summary
 from inferlab.units import count, decimal, duration, plural, share, size
 from inferlab.views import fields
-from inferlab.views.fields import CELL, Field, half_width_of, money
-from inferlab.views.intervals import advice, half_width, in_brackets, rounded, useful
+from inferlab.views.fields import (
+    CELL,
+    Field,
+    advice,
+    half_width,
+    half_width_of,
+    in_brackets,
+    money,
+    rounded,
+    useful,
+)
+from inferlab.views.results import View
 from inferlab.views.tables import Block, Note, Pair, Table, notes
 from inferlab.views.text import SCENARIO_NAMES, cell_label, finding, interval, output_check
 
@@ -44,6 +54,25 @@ class Row:
     def peak_memory_bytes(self) -> int | None:
         """The largest peak of its processes, where it has numbers."""
         return peak_memory_bytes(self.outcome.runs) if self.summary else None
+
+
+def view_of(benchmark: Benchmark) -> View:
+    """How it is shown and written."""
+    from inferlab.views import flat  # late: the terminal needs neither files nor charts
+
+    def report() -> str:
+        from inferlab.views import benchmark_report
+
+        return benchmark_report.report(benchmark)
+
+    return View(
+        heading(benchmark),
+        lambda: table_blocks(benchmark),
+        lambda: flat.table(flat.rows(benchmark)),
+        lambda: flat.content(benchmark),
+        report,
+        lambda: flat.hidden(benchmark),
+    )
 
 
 def blocks(benchmark: Benchmark, baseline: Outcome | None = None) -> list[Block]:

@@ -23,8 +23,7 @@ from inferlab.views.charts import cards, frame
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point
 from inferlab.views.charts.timeline import measured
-from inferlab.views.fields import Field
-from inferlab.views.intervals import between
+from inferlab.views.fields import Field, between
 from inferlab.views.report import Cell, Element, numbers
 from inferlab.views.text import cell_label, finding, machine_line, output_check, shapes
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from inferlab.codec import plain
 from inferlab.records.bisection import Bisection, BisectionStep
 from inferlab.units import decimal, plural, share
-from inferlab.views import tables
-from inferlab.views.fields import Field
-from inferlab.views.intervals import interval_text, rounded
+from inferlab.views.fields import Field, interval_text, rounded
 from inferlab.views.results import View
 from inferlab.views.tables import Block, Note, Pair, Table
 
@@ -18,7 +16,9 @@ _METRICS = {"latency": "time", "memory": "peak memory", "load": "load time", "ou
 
 def view_of(bisection: Bisection) -> View:
     """How it is shown and written."""
-    return View(_title(bisection), lambda: blocks(bisection), lambda: tables.to_csv(_table(bisection)))
+    return View(
+        _title(bisection), lambda: blocks(bisection), lambda: _table(bisection), lambda: content(bisection)
+    )
 
 
 def content(bisection: Bisection) -> dict[str, object]:

@@ -1,20 +1,44 @@
-"""A capacity as blocks: the answer, what it rests on, and the curve of latency over rate."""
+"""The capacity of both kinds of models: the answer, what it rests on, and the curve over the rate of requests."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
+from typing import Any
 
+from inferlab.codec import plain
 from inferlab.measure import rate_search
 from inferlab.measure.capacity import max_rate, saturation_rate
 from inferlab.measure.intervals import student
 from inferlab.records.capacity import Capacity, RatePoint
+from inferlab.records.generation_results import GenerationCapacity
 from inferlab.units import count, duration, plural, share
-from inferlab.views import tables, text
-from inferlab.views.fields import Field
-from inferlab.views.intervals import interval_text, rounded
+from inferlab.views import tables
+from inferlab.views.fields import MS, Field, interval_text, rounded
+from inferlab.views.generation import LATENCIES, percentile, prompts_pair, slo_text
+from inferlab.views.results import View, finding_values, json_values, picked, short_name
 from inferlab.views.tables import Block, Pair, Table
+from inferlab.views.text import agreement_text, finding, generation_label, output_check
 
+CAPACITY = "inferlab-capacity/1"
+#: Of files; entries of the store have a format of their own.
+GENERATION_CAPACITY = "inferlab-generation-capacity-file/1"
+# What a search sets by itself.
+_NOT_OF_CAPACITY = ("rate", "scenario", "precision", "warmup_s")
 _COLUMNS = ("median", "p90", "p99")
+
+
+def view_of(capacity: Capacity | GenerationCapacity) -> View:
+    """How a capacity is shown and written."""
+    title = f"{short_name(capacity.model.source)}: capacity"
+    if isinstance(capacity, GenerationCapacity):
+        return View(
+            title,
+            lambda: _generation_blocks(capacity),
+            lambda: _generation_curve(capacity),
+            lambda: json_values(_generation_content(capacity)),
+        )
+    return View(title, lambda: blocks(capacity), lambda: curve(capacity), lambda: json_values(_content(capacity)))
 
 
 def blocks(capacity: Capacity) -> list[Block]:
@@ -30,23 +54,27 @@ def blocks(capacity: Capacity) -> list[Block]:
         _headline(capacity),
         *_grounds(capacity),
         *([curve(capacity)] if capacity.curve else []),
-        Pair("Output Check", text.output_check(capacity.check)),
-        *tables.notes(map(text.finding, capacity.findings)),
+        Pair("Output Check", output_check(capacity.check)),
+        *tables.notes(map(finding, capacity.findings)),
     ]
 
 
 def _headline(capacity: Capacity) -> Pair:
-    objective, rate = capacity.objective, max_rate(capacity)
+    objective = capacity.objective
     if capacity.lone is not None:
         lone = f"{duration(capacity.lone.seconds)} ({capacity.lone.statistic} of the service time)."
         return Pair(f"No rate meets {objective.text}", f"even requests that come one by one take {lone}", True)
-    if rate.value == 0:
+    if max_rate(capacity).value == 0:
         return Pair(f"No rate meets {objective.text}", "the lowest that was tried misses it.", True)
+    return Pair(f"Highest rate that meets {objective.text}", _rate_text(capacity), True)
+
+
+def _rate_text(capacity: Capacity | GenerationCapacity) -> str:
+    rate = max_rate(capacity)
     sure = plural(len(capacity.processes), "process", "processes")
     if rate.ends is not None:
         sure = f"{interval_text(rate.ends, rate.level)}, {sure}"
-    value = f"{rounded(rate.value, rate.ends, count)} requests/s ({sure})"
-    return Pair(f"Highest rate that meets {objective.text}", value, True)
+    return f"{rounded(rate.value, rate.ends, count)} requests/s ({sure})"
 
 
 def _grounds(capacity: Capacity) -> list[Pair]:
@@ -100,3 +128,100 @@ def kept(meets: bool | None, load: float) -> str:
     if meets is None:
         return "-"
     return "no" if not meets else "yes" if load <= rate_search.CEILING else "while tried"
+
+
+def _content(capacity: Capacity) -> dict[str, Any]:
+    """The answer and all that it rests on; rates in requests a second, times in ms."""
+    rate, objective, lone = max_rate(capacity), capacity.objective, capacity.lone
+    return {
+        "format": CAPACITY,
+        "max_rate": rate.value,
+        "interval": rate.ends,
+        "level": rate.level,
+        "slo": {**picked(objective, "text", "statistic"), "limit": objective.limit_s * 1e3},
+        "curve": [_rate_point(one) for one in capacity.curve],
+        "processes": [
+            picked(process, "rate", "measured_rate", "luck", "reach", "saturation_rate", "started_at")
+            for process in capacity.processes
+        ],
+        "saturation_rate": saturation_rate(capacity.processes),
+        "predicted_rate": capacity.predicted_rate,
+        "lone_request": lone and {"statistic": lone.statistic, "time": lone.seconds * 1e3},
+        "interrupted": capacity.interrupted,
+        "output_check": capacity.check,
+        "findings": finding_values(capacity.findings),
+        "model": picked(capacity.model, "source", "digest", "precision"),
+        "cell": {name: value for name, value in plain(capacity.cell).items() if name not in _NOT_OF_CAPACITY},
+        "stream_mode": capacity.stream_mode,
+        "started_at": capacity.processes[0].started_at,
+        **picked(capacity, "versions"),
+        "engine_settings": capacity.settings,
+        "machine": capacity.machine,
+    }
+
+
+def _rate_point(point: RatePoint) -> dict[str, Any]:
+    def times_ms(times_s: Any) -> dict[str, Any]:
+        return {name: None if value is None else value * 1e3 for name, value in times_s.items()}
+
+    return {
+        "rate": point.rate,
+        "share_of_saturation": point.load,
+        **picked(point, "requests", "processes", "unserved_share", "kept"),
+        "response": times_ms(point.responses_s),
+        "service": times_ms(point.services_s),
+    }
+
+
+def _generation_blocks(capacity: GenerationCapacity) -> list[Block]:
+    """The answer, the curve, then all that qualifies them."""
+    shown: list[Block] = [
+        Pair("Model", capacity.model.source),
+        Pair("Cell", generation_label(capacity.cell)),
+        Pair("Serving", capacity.serving),
+        _generation_headline(capacity),
+    ]
+    lone = capacity.lone
+    tpot = "" if lone.tpot_ms is None else f", TPOT {MS(lone.tpot_ms)} ms"
+    shown.append(Pair("Requests one by one", f"TTFT {MS(lone.ttft_ms)} ms{tpot}"))
+    saturation = statistics.median(process.saturation_rate for process in capacity.processes)
+    shown.append(Pair("Served at most", f"{count(saturation)} requests/s, when requests always wait"))
+    if capacity.prompts is not None:
+        shown.append(prompts_pair(capacity.prompts))
+    shown += [_generation_curve(capacity)] if capacity.curve else []
+    shown.append(Pair("Agreement", agreement_text(capacity.agreement)))
+    return [*shown, *tables.notes(map(finding, capacity.findings))]
+
+
+def _generation_headline(capacity: GenerationCapacity) -> Pair:
+    wanted = f"{share(capacity.wanted_attainment)} of the requests meet {slo_text(capacity.slo)}"
+    if max_rate(capacity).value == 0:
+        lone = share(capacity.lone.limit_share)
+        return Pair(f"No rate at which {wanted}", f"even alone, a typical request takes {lone} of a limit.", True)
+    return Pair(f"Highest rate at which {wanted}", _rate_text(capacity), True)
+
+
+def _generation_curve(capacity: GenerationCapacity) -> Table:
+    """What requests met at each rate, from the lowest up."""
+    fields = [
+        Field("rate", "requests/s", lambda point: point.rate, count),
+        Field("load", "load", lambda point: point.load, share),
+        Field("requests", "requests", lambda point: point.requests),
+        Field("attainment", "meet SLO", lambda point: point.attainment, share),
+        Field("goodput_per_s", "goodput/s", lambda point: point.goodput_per_s, count),
+        *(percentile(*one) for one in LATENCIES),
+        Field("unserved_share", "unserved", lambda point: point.unserved_share, share),
+    ]
+    return Table(fields, capacity.curve)
+
+
+def _generation_content(capacity: GenerationCapacity) -> dict[str, Any]:
+    """The values of a file."""
+    rate = max_rate(capacity)
+    return {
+        "format": GENERATION_CAPACITY,
+        "max_rate": rate.value,
+        "max_rate_interval": None if rate.ends is None else list(rate.ends),
+        **plain(capacity),
+        "slo": [limit.text for limit in capacity.slo],
+    }

@@ -1,39 +1,80 @@
-"""Comparisons as blocks, as a table, and as one HTML page that opens offline."""
+"""Comparisons of both kinds of models: as blocks, tables, JSON values, a report, and for a gate's pipeline."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from inferlab.measure.check import deviates
+from inferlab.codec import plain
+from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import arm_findings, arm_runs
 from inferlab.measure.stats import Resource, resource_of, resource_ratio
-from inferlab.records import Estimate, engine_name
+from inferlab.records import Estimate, Finding, engine_name
 from inferlab.records.comparison import Comparison, ComparisonSweep, Spread
-from inferlab.units import decimal, duration, plural, share, size
+from inferlab.records.generation_results import GenerationComparison, TokenAgreement
+from inferlab.units import decimal, duration, one_line, plural, share, size
 from inferlab.views import report as parts
-from inferlab.views import tables
+from inferlab.views import results, tables
 from inferlab.views.charts import pairs
-from inferlab.views.fields import Field
-from inferlab.views.intervals import between_at, interval_text, level_percent, rounded, would_settle
+from inferlab.views.fields import (
+    MS,
+    Field,
+    between_at,
+    estimate,
+    interval_text,
+    level_percent,
+    rounded,
+    would_settle,
+)
+from inferlab.views.results import View, finding_values, json_values, picked
 from inferlab.views.tables import Block, Pair, Table
-from inferlab.views.text import error_label, finding
+from inferlab.views.text import agreement_text, error_label, finding, generation_label
 
+COMPARISON = "inferlab-comparison/1"
+#: Several in one: {"format": …, "results": [that object, …], "failures": [{"cell": …, "message": …}, …]}.
+COMPARISONS = "inferlab-comparisons/1"
+#: Of files; entries of the store have a format of their own.
+GENERATION_COMPARISON = "inferlab-generation-comparison-file/1"
 _METRICS = {
     "median": "median latency per item",
     "throughput": "time per item at full throughput",
     "response": "median response time",
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "prefill": "prefill time per prompt token",
+    "decode": "decode time per token",
+    "output": "time per generated token",
 }
+_INTERRUPTED = "it was interrupted; the pairs that were complete are kept."
+# What the plan of a comparison sets for both arms.
+_NOT_OF_ARMS = ("time_s", "warmup_s", "processes", "precision")
+
+
+def view_of(record: Comparison | ComparisonSweep | GenerationComparison) -> View:
+    """How comparisons are shown and written."""
+    if isinstance(record, GenerationComparison):
+        return View(
+            " / ".join(record.labels),
+            lambda: generation_blocks(record),
+            lambda: _generation_table(record),
+            lambda: _generation_content(record),
+        )
+    sweep = record if isinstance(record, ComparisonSweep) else ComparisonSweep((record,))
+    title = " / ".join(sweep.results[0].labels if sweep.results else ("A", "B"))
+    return View(
+        title,
+        lambda: sweep_blocks(sweep),
+        lambda: table(sweep),
+        lambda: content(record),
+        lambda: report(title, sweep),
+    )
 
 
 def blocks(comparison: Comparison) -> list[Block]:
     """The arms, then the verdict with all that qualifies it."""
-    metric = _METRICS[comparison.metric]
-    shown: list[Block] = [
-        Pair(name, f"{label}: {decimal(statistics.median(times))} ms ({metric})")
-        for name, label, times in zip("AB", comparison.labels, comparison.times_ms, strict=True)
-    ]
+    shown = _arms(comparison, decimal)
     shown.append(Pair("Verdict", f"{comparison.verdict} ({said(comparison)})", strong=True))
     if comparison.tail_ratio is not None:
         shown.append(Pair("99th percentile", _tail(comparison.tail_ratio)))
@@ -46,12 +87,53 @@ def blocks(comparison: Comparison) -> list[Block]:
     return shown + list(tables.notes(notes(comparison)))
 
 
+def generation_blocks(comparison: GenerationComparison) -> list[Block]:
+    """The same of arms that generate tokens, and whether these agree."""
+    shown = _arms(comparison, MS)
+    shown.append(Pair("Verdict", f"{comparison.verdict} ({_ratio_text(comparison)})", strong=True))
+    shown.append(Pair("Tokens", token_text(comparison.tokens)))
+    for name, agreement in zip("AB", comparison.agreements, strict=True):
+        shown.append(Pair(f"Agreement of {name}", agreement_text(agreement)))
+    shown.append(Pair("Cell", "; ".join(dict.fromkeys(map(generation_label, comparison.arms)))))
+    count = plural(len(comparison.log_ratios), "pair")
+    measured = f"{count} of fresh processes, generating interleaved; {duration(comparison.seconds)}"
+    shown.append(Pair("Measured", measured))
+    if comparison.settle_s is not None:
+        shown.append(would_settle(comparison.settle_s))
+    interrupted = [_INTERRUPTED] if comparison.interrupted else []
+    return shown + list(tables.notes([*_arm_notes("AB", comparison.findings), *interrupted]))
+
+
+def _arms(comparison: Comparison | GenerationComparison, form: Callable[[float], str]) -> list[Block]:
+    metric = _METRICS[comparison.metric]
+    return [
+        Pair(name, f"{label}: {form(statistics.median(times))} ms ({metric})")
+        for name, label, times in zip("AB", comparison.labels, comparison.times_ms, strict=True)
+    ]
+
+
+def _ratio_text(comparison: Comparison | GenerationComparison) -> str:
+    ratio = comparison.ratio
+    margin = f"margin {share(comparison.margin)}"
+    sure = interval_text(ratio.ends, ratio.level)
+    return f"B takes {rounded(ratio.value, ratio.ends)} of A's time, {sure}, {margin}"
+
+
 def said(comparison: Comparison) -> str:
     """The ratio with its interval, and whether the outputs match."""
-    ratio = comparison.ratio
-    parts = [f"B takes {rounded(ratio.value, ratio.ends)} of A's time", interval_text(ratio.ends, ratio.level)]
-    parts.append(f"margin {share(comparison.margin)}")
-    return ", ".join(parts) + "; " + outputs(comparison)
+    return f"{_ratio_text(comparison)}; {outputs(comparison)}"
+
+
+def token_text(tokens: TokenAgreement) -> str:
+    """Whether both arms chose the same tokens."""
+    if not tokens.generations:
+        return "not compared: the arms generate other numbers of sequences"
+    if tokens.alike == tokens.generations:
+        return f"both arms chose the same {tokens.tokens} in {plural(tokens.generations, 'generation')}"
+    return (
+        f"{tokens.alike} of {plural(tokens.generations, 'generation')} are alike to their end; "
+        f"{tokens.agreeing} of {tokens.tokens} tokens before the first that differs"
+    )
 
 
 def _tail(ratio: Estimate) -> str:
@@ -128,11 +210,16 @@ def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
             f"the outputs of A and B deviate from each other{error}. "
             "That is within what rounding to few bits may change; check the accuracy on data before you use it."
         )
-    for name, found_here in zip(names, arm_findings(comparison), strict=True):
-        found += [f"{name}: {finding(one)}" for one in found_here]
-    if comparison.interrupted:
-        found.append("it was interrupted; the pairs that were complete are kept.")
-    return found
+    found += _arm_notes(names, arm_findings(comparison))
+    return [*found, _INTERRUPTED] if comparison.interrupted else found
+
+
+def _arm_notes(names: Sequence[str], findings_of_arms: Iterable[Sequence[Finding]]) -> list[str]:
+    return [
+        f"{name}: {finding(one)}"
+        for name, findings in zip(names, findings_of_arms, strict=True)
+        for one in findings
+    ]
 
 
 _OF_MOMENTS = (
@@ -202,17 +289,23 @@ def _place(comparison: Comparison, batch: str = "batch") -> str:
     return f"{plural(cell.num_cores, 'core')}, {batch} {cell.batch_size}" if cell else ""
 
 
+_LABELS = (
+    Field("a", "A", lambda one: one.labels[0], left=True),
+    Field("b", "B", lambda one: one.labels[1], left=True),
+)
+_VERDICT = Field("verdict", "B is", lambda one: one.verdict, left=True)
+
+
 def table(sweep: ComparisonSweep) -> Table:
     """A row for each comparison."""
     shown = [
-        Field("a", "A", lambda one: one.labels[0], left=True),
-        Field("b", "B", lambda one: one.labels[1], left=True),
+        *_LABELS,
         *(Field(name, name, _of_cell(name)) for name in ("num_cores", "batch_size", "scenario")),
         Field("ratio", "B's time over A's", lambda one: one.ratio.value, decimal),
         Field("low", "low", lambda one: one.ratio.low, decimal),
         Field("high", "high", lambda one: one.ratio.high, decimal),
         Field("level", "level", lambda one: one.ratio.level, share),
-        Field("verdict", "B is", lambda one: one.verdict, left=True),
+        _VERDICT,
         Field("margin", "margin", lambda one: one.margin, share),
         Field("paired", "paired", lambda one: bool(one.pairs)),
         Field("pairs", "pairs", lambda one: len(one.pairs)),
@@ -222,8 +315,84 @@ def table(sweep: ComparisonSweep) -> Table:
     return Table(shown, sweep.results)
 
 
+def _generation_table(comparison: GenerationComparison) -> Table:
+    shown = [
+        *_LABELS,
+        Field("metric", "metric", lambda one: one.metric, left=True),
+        Field("a_ms", "A ms", lambda one: statistics.median(one.times_ms[0]), MS),
+        Field("b_ms", "B ms", lambda one: statistics.median(one.times_ms[1]), MS),
+        estimate("ratio", "B's time over A's", lambda one: one.ratio, form=decimal),
+        _VERDICT,
+        Field("pairs", "pairs", lambda one: len(one.log_ratios)),
+    ]
+    return Table(shown, [comparison])
+
+
 def _of_cell(name: str) -> Callable[[Comparison], Any]:
     return lambda one: getattr(one.cells[0], name) if one.cells else None
+
+
+def content(record: Comparison | ComparisonSweep) -> dict[str, Any]:
+    """The values of a file; of a sweep with a single comparison, as if that were alone."""
+    if isinstance(record, Comparison):
+        return json_values(_content(record))
+    values = [content(result) for result in record.results]
+    if len(values) == 1 and not record.failures:
+        return values[0]
+    return json_values({"format": COMPARISONS, "results": values, "failures": record.failures})
+
+
+def _content(comparison: Comparison) -> dict[str, Any]:
+    ratio = comparison.ratio
+    return {
+        "format": COMPARISON,
+        "verdict": comparison.verdict,
+        "ratio": ratio.value,
+        "interval": ratio.ends,
+        **picked(ratio, "level", "method"),
+        **picked(comparison, "margin", "metric"),
+        "paired": bool(comparison.pairs),
+        "pairs": len(comparison.pairs),
+        "seconds": comparison.seconds,
+        "settle_seconds": comparison.settle_s,
+        **picked(comparison, "outputs_match", "output_error", "output_metric", "output_detail"),
+        "log_ratios": [pair.log_ratio for pair in comparison.pairs],
+        **picked(comparison, "differences", "interrupted", "spread", "tail_ratio"),
+        "notes": notes(comparison),
+        "a": _arm_content(comparison, 0),
+        "b": _arm_content(comparison, 1),
+    }
+
+
+def _arm_content(comparison: Comparison, index: int) -> dict[str, Any]:
+    known = {"label": comparison.labels[index], "times_ms": comparison.times_ms[index]}
+    if comparison.cells is None or comparison.models is None:
+        return known
+    runs = arm_runs(comparison)[index]
+    cell = {name: value for name, value in plain(comparison.cells[index]).items() if name not in _NOT_OF_ARMS}
+    return known | {
+        "model": picked(comparison.models[index], "source", "digest", "precision"),
+        "cell": cell,
+        "output_check": worst([run.check for run in runs]),
+        "findings": finding_values(arm_findings(comparison)[index]),
+        "started_at": [run.started_at for run in runs],
+        **picked(runs[0], "versions"),
+        "engine_settings": runs[0].settings,
+        "machine": runs[0].machine,
+    }
+
+
+def _generation_content(comparison: GenerationComparison) -> dict[str, Any]:
+    ratio = comparison.ratio
+    return json_values(
+        {
+            "format": GENERATION_COMPARISON,
+            **plain(comparison),
+            "ratio": ratio.value,
+            "interval": ratio.ends,
+            "level": ratio.level,
+        }
+    )
 
 
 def report(title: str, sweep: ComparisonSweep) -> str:
@@ -269,33 +438,31 @@ def _failed(num_cores: int | None, batch_size: int | None, message: str) -> str:
     return f"{cores}, batch {batch_size or 'as it is'}: Failed: {message}"
 
 
+_OUTPUTS = {True: "match", False: "DIFFER", None: "not compared"}
+_SUMMARY = (
+    Field("", "A, ms per item", lambda one: statistics.median(one.times_ms[0]), digits=3),
+    Field("", "B, ms per item", lambda one: statistics.median(one.times_ms[1]), digits=3),
+    Field("", "B's time over A's", lambda one: one.ratio.value, digits=3),
+    Field("", "Interval", lambda one: _interval(one)),
+    _VERDICT,
+    Field(
+        "",
+        "Outputs",
+        lambda one: parts.Cell(_OUTPUTS[one.outputs_match], wrong=one.outputs_match is False),
+        left=True,
+    ),
+    Field("", "Pairs", lambda one: len(one.pairs)),
+)
+
+
 def _summary(results: Sequence[Comparison]) -> list[parts.Element]:
-    columns: dict[str, Sequence[str | parts.Cell]] = {}
-    for heading, name in (("Cores", "num_cores"), ("Batch size", "batch_size")):
-        known = [_of_cell(name)(result) for result in results]
-        if None not in known:
-            columns[heading] = [parts.Cell(str(value), value) for value in known]
-    for index, arm in enumerate("AB"):
-        columns[f"{arm}, ms per item"] = parts.numbers(
-            [statistics.median(result.times_ms[index]) for result in results]
-        )
-    told = {True: "match", False: "DIFFER", None: "not compared"}
-    columns |= {
-        "B's time over A's": parts.numbers([result.ratio.value for result in results]),
-        "Interval": [_interval(result) for result in results],
-        "B is": [result.verdict for result in results],
-        "Outputs": [
-            parts.Cell(told[result.outputs_match], wrong=result.outputs_match is False) for result in results
-        ],
-        "Pairs": [parts.Cell(str(len(result.pairs)), len(result.pairs)) for result in results],
-    }
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    places = [Field("", "Cores", _of_cell("num_cores")), Field("", "Batch size", _of_cell("batch_size"))]
+    known = [field for field in places if all(field.get(result) is not None for result in results)]
     a, b = results[0].labels
     margin = share(results[0].margin)
-    caption = f"A is {a}, B is {b}. Below 1, B takes less time; within {margin} both are the same."
     return [
-        parts.caption(caption),
-        parts.rows_table("comparisons", list(columns), rows, left=("B is", "Outputs")),
+        parts.caption(f"A is {a}, B is {b}. Below 1, B takes less time; within {margin} both are the same."),
+        parts.sortable("comparisons", Table((*known, *_SUMMARY), results), parts.MISSING),
     ]
 
 
@@ -326,3 +493,82 @@ def _how(one: Comparison) -> dict[str, str]:
         "Versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
         "Machine": ", ".join(filter(None, (machine.cpu, machine.system))) if machine else "",
     }
+
+
+_HEADS = ("Cell", "Baseline (ms per item)", "Candidate (ms per item)", "Time", "Interval", "Verdict")
+_SIGNS = {"slower": "❌", "faster": "✅", "same": "✅", "inconclusive": "❔"}
+
+
+def gate_summary(sweep: ComparisonSweep, model: str) -> str:
+    """A table of verdicts, with all that was found behind a fold."""
+    rows = [list(_HEADS)]
+    for result in sweep.results:
+        a, b = (decimal(statistics.median(times)) for times in result.times_ms)
+        ends = result.ratio.ends
+        interval = between_at(ends, result.ratio.level) if ends else "none"
+        ratio = rounded(result.ratio.value, ends)
+        rows.append(
+            [_gate_cell(result), a, b, f"× {ratio}", interval, f"{_SIGNS[result.verdict]} {result.verdict}"]
+        )
+    margin = (
+        f"within {share(sweep.results[0].margin)} both are the same" if sweep.results else "nothing was measured"
+    )
+    failures = [
+        f"- {_gate_place(failure.num_cores, failure.batch_size)}: {failure.message}" for failure in sweep.failures
+    ]
+    table = tables.markdown_rows(rows, left=(0, len(_HEADS) - 1))
+    detail = results.render(sweep, ".md").replace("## ", "### ", 1)
+    lines = [
+        f"## inferlab: {one_line(model)}",
+        "",
+        *table,
+        "",
+        f"Below × 1 the candidate takes less time; {margin}.",
+        *failures,
+        "",
+        "<details><summary>How it was measured, and what disturbed it</summary>",
+        "",
+        detail,
+        "</details>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def junit(sweep: ComparisonSweep, model: str, fails: Collection[str]) -> str:
+    """One test a comparison: failed where its verdict is among `fails`; what was not measured is an error."""
+    suite = ET.Element("testsuite", name=f"inferlab: {model}")
+    failed = 0
+    for result in sweep.results:
+        case = ET.SubElement(
+            suite, "testcase", name=_gate_cell(result), classname=model, time=f"{result.seconds:.1f}"
+        )
+        told = f"B is {result.verdict} ({said(result)}). A: {result.labels[0]}. B: {result.labels[1]}."
+        if result.verdict in fails:
+            failed += 1
+            ET.SubElement(case, "failure", message=told)
+        else:
+            ET.SubElement(case, "system-out").text = told
+    for failure in sweep.failures:
+        place = _gate_place(failure.num_cores, failure.batch_size)
+        case = ET.SubElement(suite, "testcase", name=place, classname=model)
+        ET.SubElement(case, "error", message=failure.message)
+    suite.attrib |= {
+        "tests": str(len(suite)),
+        "failures": str(failed),
+        "errors": str(len(sweep.failures)),
+        "time": f"{sum(result.seconds for result in sweep.results):.1f}",
+    }
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _gate_cell(one: Comparison) -> str:
+    if one.cells is None:
+        return one.place or "the only cell"
+    before, cell = one.cells
+    engine = cell.engine if before.engine == cell.engine else f"{before.engine} → {cell.engine}"
+    return f"{engine}, {cell.scenario}, {_gate_place(cell.num_cores, cell.batch_size)}"
+
+
+def _gate_place(num_cores: int | None, batch_size: int | None) -> str:
+    return f"cores {num_cores or 'all'}, batch {batch_size or 'as in the model'}"

@@ -10,7 +10,6 @@ from typing import Any
 from inferlab.codec import plain
 from inferlab.records import Fact, FactState
 from inferlab.units import duration, one_line, plural, share, size
-from inferlab.views import tables
 from inferlab.views.fields import Field
 from inferlab.views.results import View, render_view
 from inferlab.views.tables import Block, Pair, Table
@@ -426,8 +425,8 @@ def blocks(facts: Sequence[Fact]) -> list[Block]:
 
 def render(facts: Sequence[Fact], ending: str) -> str:
     """The text of a file with this ending; JSON where it is none of the others."""
-    view = View("This machine", lambda: blocks(facts), lambda: tables.to_csv(Table(_FIELDS, facts)))
-    return render_view(view, ending, lambda: content(facts))
+    view = View("This machine", lambda: blocks(facts), lambda: Table(_FIELDS, facts), lambda: content(facts))
+    return render_view(view, ending, view.content)
 
 
 _FIELDS = (

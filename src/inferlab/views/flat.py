@@ -7,18 +7,36 @@ import html
 import io
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from inferlab.codec import Unreadable, parse_json, read_text
 from inferlab.errors import BadInput
 from inferlab.lab.lookup import choose_result
+from inferlab.measure.check import worst
+from inferlab.measure.findings import find_all, totals, touching
+from inferlab.measure.headline import SCHEDULERS, cost_per_million, price_of
+from inferlab.measure.stats import (
+    PERCENTILES,
+    engine_version,
+    items_per_sec,
+    latencies_ns,
+    median_ms,
+    peak_memory_bytes,
+    seconds,
+    summarize,
+)
 from inferlab.measure.unpaired import COMPARE_LIVE, CONDITIONS, SavedResult
-from inferlab.options.plan import COLUMNS
-from inferlab.records import Benchmark
-from inferlab.views import content
-from inferlab.views.tables import FORMULA, csv_lines
+from inferlab.options.plan import COLUMNS, cell_texts
+from inferlab.records import Benchmark, Cell, Outcome, Run, Summary, Window
+from inferlab.views.fields import Field
+from inferlab.views.results import Content, finding_values, json_values, picked
+from inferlab.views.tables import FORMULA, Table, to_csv
 from inferlab.views.text import SCENARIO_NAMES
 
 Row = dict[str, Any]
@@ -79,9 +97,17 @@ _OF_GENERATIONS = "inferlab-generation"
 _HIDDEN = re.compile(r"<!-- inferlab results\n(.*?)-->", re.DOTALL)
 
 
+def content(benchmark: Benchmark) -> Content:
+    """All that is known of it, as the JSON values of its file."""
+    results_of_cells = [cell_content(benchmark, outcome) for outcome in benchmark.outcomes]
+    if len(results_of_cells) == 1:
+        return results_of_cells[0]
+    return {"format": BENCHMARK, "results": results_of_cells}
+
+
 def rows(benchmark: Benchmark) -> list[Row]:
     """Every cell of a benchmark."""
-    return [row(content.cell_content(benchmark, outcome)) for outcome in benchmark.outcomes]
+    return [row(cell_content(benchmark, outcome)) for outcome in benchmark.outcomes]
 
 
 def row(result: Mapping[str, Any]) -> Row:
@@ -116,18 +142,18 @@ def _at(content: Any, path: Sequence[str]) -> Any:
     return content
 
 
-def to_csv(found: Iterable[Row]) -> str:
-    """Rows as CSV with a head."""
-    return csv_lines([list(FIELDS), *([one[name] for name in FIELDS] for one in found)])
+def table(found: Sequence[Row]) -> Table:
+    """Rows as a table."""
+    return Table([Field(name, name, itemgetter(name)) for name in FIELDS], found)
 
 
 def _from_cell(text: str) -> str:
     return text[1:] if text.startswith("'") and FORMULA.match(text) else text
 
 
-def hidden(found: Iterable[Row]) -> str:
-    """Rows as a comment that Markdown does not show."""
-    return f"<!-- inferlab results\n{html.escape(to_csv(found), quote=False)}-->"
+def hidden(benchmark: Benchmark) -> str:
+    """A benchmark as a comment that Markdown does not show."""
+    return f"\n<!-- inferlab results\n{html.escape(to_csv(table(rows(benchmark))), quote=False)}-->\n"
 
 
 def read(path: Path) -> list[Row]:
@@ -213,7 +239,7 @@ def _from_csv(path: Path, text: str) -> list[dict[str, Any]]:
 
 
 def _known(name: Any) -> bool:
-    return isinstance(name, str) and name in (content.BENCHMARK, "inferlab-benchmark/1")
+    return isinstance(name, str) and name in (BENCHMARK, "inferlab-benchmark/1")
 
 
 def _not_ours(path: Path) -> BadInput:
@@ -332,3 +358,136 @@ def _saved(name: str, result: Mapping[str, Any]) -> SavedResult:
         check_status=str(check.get("status") or ""),
         check_detail=str(check.get("detail") or ""),
     )
+
+
+# Version 1: the first, one process. Version 2: several processes, intervals, windows; version 1 is still read.
+BENCHMARK = "inferlab-benchmark/2"
+
+
+_OF_MODEL = (
+    *("kind", "digest", "opset", "parameters", "size_bytes", "zero_fraction", "precision"),
+    "quantization",
+)
+
+
+def cell_content(benchmark: Benchmark, outcome: Outcome) -> Content:
+    """All that is known of one cell of a benchmark."""
+    cell, model = outcome.cell, benchmark.model
+    run = outcome.runs[0] if outcome.runs else None
+    summary = summarize(cell, outcome.runs)
+    content = {
+        "format": BENCHMARK,
+        "engine": cell.engine,
+        "version": engine_version(run) if run else "",
+        "orig_model_path": model.source,
+        "model_path": run.model_path if run else model.path,
+        **picked(cell, "batch_size", "sequence_length"),
+        "input_shapes": [shape for _, shape in cell.shapes],
+        "num_cores": cell.num_cores,
+        "scenario": SCENARIO_NAMES[cell.scenario],
+        "scheduler": SCHEDULERS[cell.scenario],
+        "seconds_to_run": cell.time_s,
+        **picked(cell, "num_streams", "instances", "rate"),
+        "benchmark_result": _numbers(SCENARIO_NAMES[cell.scenario], summary) if summary else None,
+        "fraction_of_supported_ops": run.fraction_of_supported_ops if run else None,
+        **picked(outcome, "status", "failure"),
+        "cell": cell.id,
+        "seed": cell.seed,
+        "inputs": dict(cell.shapes),
+        "thread_pinning": cell.thread_pinning,
+        **cell_texts(cell),
+        "engine_options": dict(cell.engine_options),
+        "warmup_time": cell.warmup_s,
+        "precision": cell.precision,
+        **_on_cluster(benchmark, cell, summary),
+        "model": picked(model, *_OF_MODEL),
+        **_measured(outcome),
+    }
+    return json_values(content)
+
+
+def _on_cluster(benchmark: Benchmark, cell: Cell, summary: Summary | None) -> Content:
+    """The cell's machine type and what it costs, where it was measured on a cluster."""
+    if cell.machine_type is None:
+        return {}
+    price = price_of(benchmark, cell)
+    cost = None if price is None or summary is None else cost_per_million(summary.items_per_sec, price)
+    return {
+        **picked(cell, "machine_type", "machine_number"),
+        "price_per_hour": price,
+        "cost_per_million": None if cost is None else cost.value,
+        "cost_per_million_low": None if cost is None else cost.low,
+        "cost_per_million_high": None if cost is None else cost.high,
+    }
+
+
+def _measured(outcome: Outcome) -> Content:
+    if not outcome.runs:
+        return {}
+    cell, runs = outcome.cell, outcome.runs
+    run = runs[0]
+    return {
+        "started_at": run.started_at,
+        "interrupted": outcome.status == "cancelled",
+        "stream_mode": run.stream_mode,
+        "load_time_ms": statistics.median(one.load_s for one in runs) * 1e3,
+        "first_inference_ms": statistics.median(one.first_inference_s for one in runs) * 1e3,
+        "peak_memory_bytes": peak_memory_bytes(runs),
+        **picked(run, "steady_memory_bytes", "baseline_memory_bytes", "harness_ns"),
+        "output_check": worst([one.check for one in runs]),
+        "findings": finding_values(find_all(outcome)),
+        "processes": [_process(cell, one) for one in runs],
+        "counters": dict(totals(runs)),
+        "versions": run.versions,
+        "engine_settings": run.settings,
+        "machine": run.machine,
+    }
+
+
+def _process(cell: Cell, run: Run) -> Content:
+    """What one process measured: its medians are what comparisons of files work with."""
+    measured = any(len(stream) for window in run.windows for stream in window.streams)
+    return {
+        "started_at": run.started_at,
+        "median": median_ms(run) if measured else None,
+        "items_per_sec": items_per_sec(run, cell.batch_size, cell.rate) if measured else None,
+        "ready_s": run.ready_s,
+        "load_time_ms": run.load_s * 1e3,
+        "warmup_seconds": sum(seconds(window) for window in run.warmup),
+        "windows": [
+            {
+                "seconds": seconds(window),
+                "iterations": sum(len(stream) for stream in window.streams),
+                "median": _window_median_ms(window),
+                **picked(window, "canary_ns", "counters"),
+                "disturbed_by": touching(window, cell.num_cores),
+            }
+            for window in run.windows
+        ],
+    }
+
+
+def _window_median_ms(window: Window) -> float | None:
+    calls = [latencies_ns(stream) for stream in window.streams if len(stream)]
+    return float(np.median(np.concatenate(calls))) / 1e6 if calls else None
+
+
+def _numbers(scenario: str, summary: Summary) -> Content:
+    numbers: Content = {
+        "scenario": scenario,
+        "items_per_sec": summary.items_per_sec.value,
+        **picked(summary, "seconds_ran", "iterations"),
+        "median": summary.median_ms.value,
+        "mean": summary.mean_ms,
+        "std": summary.std_ms,
+        **{f"{p}%": summary.percentiles_ms[p] for p in PERCENTILES},
+        "interval": {
+            "level": summary.median_ms.level,
+            "median": summary.median_ms.ends,
+            "items_per_sec": summary.items_per_sec.ends,
+        },
+    }
+    if summary.service_percentiles_ms is not None:
+        numbers["service"] = {f"{p}%": summary.service_percentiles_ms[p] for p in PERCENTILES}
+        numbers["unserved_share"] = summary.unserved_share
+    return numbers

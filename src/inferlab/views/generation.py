@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from inferlab.codec import plain
@@ -23,20 +22,115 @@ from inferlab.records.generation import (
     GenerationSweep,
     GenerativeModel,
     LoadSummary,
+    PromptSet,
     TokenLimit,
 )
-from inferlab.units import count, decimal, plural, scaled, share, size
-from inferlab.views import content as contents
+from inferlab.units import count, decimal, duration, plural, scaled, share, size
 from inferlab.views import tables
-from inferlab.views.fields import BATCH_SIZE, ENGINE, NUM_CORES, Field, estimate, half_width_of
-from inferlab.views.generation_load import LOAD_FIELDS, load_blocks, load_content, prompts_pair
-from inferlab.views.intervals import half_width, rounded, useful
+from inferlab.views.fields import (
+    BATCH_SIZE,
+    ENGINE,
+    MS,
+    NUM_CORES,
+    Field,
+    estimate,
+    half_width,
+    half_width_of,
+    rounded,
+    useful,
+)
+from inferlab.views.results import View, finding_values, json_values, picked, short_name, with_intervals
 from inferlab.views.tables import Block, Pair, Table
-from inferlab.views.text import finding, generation_label
+from inferlab.views.text import agreement_text, finding, generation_label
 
-_MS = partial(decimal, places=3)
+_SHOWN = (50.0, 90.0, 99.0)
 # More cells than these are counted, not named.
 _MOST_NAMED = 4
+#: What requests met that arrive by themselves: keys, labels and percentiles.
+LATENCIES = (
+    *(("ttft", "TTFT", 50.0), ("ttft", "TTFT", 90.0), ("tpot", "TPOT", 50.0), ("tpot", "TPOT", 90.0)),
+    ("end_to_end", "end to end", 50.0),
+)
+
+
+def percentile(key: str, label: str, p: float) -> Field:
+    """The field of a percentile of a load, or of a point of a curve."""
+    return Field(
+        f"{key}_p{p:g}_ms",
+        f"{label} p{p:g} ms",
+        lambda load: getattr(load, f"{key}_percentiles_ms")[p],
+        MS,
+        title=f"{label} p{p:g}",
+        unit="ms",
+    )
+
+
+def _of_load(key: str, label: str, form: Callable[[Any], str], **more: Any) -> Field:
+    return Field(key, label, lambda load: getattr(load, key), form, **more)
+
+
+def _rate_of_load(key: str, label: str, **more: Any) -> Field:
+    return estimate(key, label, lambda load: getattr(load, key), form=MS, **more)
+
+
+#: What is shown of a cell whose requests arrive by themselves.
+LOAD_FIELDS = tuple(
+    field.of(lambda row: row.load)
+    for field in (
+        _rate_of_load("served_per_s", "served/s"),
+        *(percentile(*of) for of in (*LATENCIES[:2], ("ttft", "TTFT", 99.0), *LATENCIES[2:])),
+        percentile("queue", "queue", 50.0),
+        _of_load("attainment", "meet SLO", share),
+        _rate_of_load("goodput_per_s", "goodput/s", title="Goodput", unit="requests/s"),
+        _of_load("unserved_share", "unserved", share),
+        _of_load("concurrency", "at once", MS),
+    )
+)
+
+
+def load_blocks(load: LoadSummary, slo: str, serving: str) -> list[Pair]:
+    """What requests met that arrived by themselves."""
+    unserved = f", {share(load.unserved_share)} not served in time" if load.unserved_share else ""
+    found = [
+        Pair(
+            "Requests",
+            f"{load.requests} arrived{unserved}; served {_with_half_width(load.served_per_s)} requests/s",
+        ),
+        Pair("Serving", f"{serving}, {decimal(load.concurrency, 3)} at once on average while it works"),
+    ]
+    if load.goodput_per_s is not None and load.attainment is not None:
+        met = f"{share(load.attainment)} of the requests meet {slo}"
+        found.append(Pair("Goodput", f"{_with_half_width(load.goodput_per_s)} requests/s ({met})", True))
+    for name, values in {
+        "Time to first token": load.ttft_percentiles_ms,
+        "Time per output token": load.tpot_percentiles_ms,
+        "End to end": load.end_to_end_percentiles_ms,
+        "Wait in the queue": load.queue_percentiles_ms,
+    }.items():
+        found.append(Pair(name, percentiles_text(values)))
+    return found
+
+
+def percentiles_text(values: Mapping[float, float | None]) -> str:
+    """Those percentiles that the samples carry."""
+    known = {p: values.get(p) for p in _SHOWN}
+    return ", ".join(f"p{p:g} {MS(value)} ms" for p, value in known.items() if value is not None) or "unknown"
+
+
+def _with_half_width(value: Estimate, unit: str = "", form: Callable[[float], str] = MS) -> str:
+    width = half_width(value.ends)
+    sure = f" (±{width})" if useful(value.ends) else f" ({width})" if width else ""
+    return f"{rounded(value.value, value.ends, form)}{unit and f' {unit}'}{sure}"
+
+
+def prompts_pair(prompts: PromptSet) -> Pair:
+    """The prompts of the user's own, and what tokenising took."""
+    lengths = f"{prompts.shortest_tokens} to {prompts.longest_tokens} tokens, median {prompts.median_tokens}"
+    made = ""
+    if prompts.texts:
+        each = duration(prompts.tokenize_s / prompts.texts)
+        made = f"; tokenised by {prompts.tokenizer} in {each} each, which no other time contains"
+    return Pair("Prompts", f"{plural(prompts.count, 'prompt')} of {lengths}{made}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +144,18 @@ class Row:
     findings: tuple[Finding, ...]
     #: Where requests arrive by themselves.
     load: LoadSummary | None = None
+
+
+def view_of(sweep: GenerationSweep) -> View:
+    """How it is shown and written."""
+
+    def report() -> str:
+        from inferlab.views import generation_report  # late: it draws charts
+
+        return generation_report.report(sweep)
+
+    title = f"{short_name(sweep.model.source)}: generation"
+    return View(title, lambda: blocks(sweep), lambda: table(sweep), lambda: content(sweep), report)
 
 
 def rows(sweep: GenerationSweep) -> list[Row]:
@@ -70,8 +176,8 @@ def rows(sweep: GenerationSweep) -> list[Row]:
     ]
 
 
-def _of_summary(key: str, label: str, name: str, form: Callable[[float], str] = _MS, **more: Any) -> Field:
-    return estimate(key, label, lambda row: row.summary and getattr(row.summary, name), form=form, **more)
+def _of_summary(key: str, label: str, form: Callable[[float], str] = MS, **more: Any) -> Field:
+    return estimate(key, label, lambda row: row.summary and getattr(row.summary, key), form=form, **more)
 
 
 def _agreeing(row: Row) -> str | None:
@@ -104,29 +210,23 @@ DEPTH = Field(
     "depth", "depth", lambda row: row.cell.depth, title="depth", unit="tokens in the cache before the prompt"
 )
 RATE = Field("rate", "rate", lambda row: getattr(row.cell, "rate", None), title="request rate", unit="requests/s")
-TTFT = _of_summary("ttft_ms", "TTFT ms", "ttft_ms", title="Time to first token", unit="ms")
+TTFT = _of_summary("ttft_ms", "TTFT ms", title="Time to first token", unit="ms")
 PREFILL = _of_summary(
     "prefill_tokens_per_s",
     "prefill tok/s",
-    "prefill_tokens_per_s",
     count,
     title="Prefill throughput",
     unit="tokens/s",
 )
-TPOT = _of_summary("tpot_ms", "TPOT ms", "tpot_ms", title="Time per output token", unit="ms")
-DECODE = _of_summary(
-    "decode_tokens_per_s", "decode tok/s", "decode_tokens_per_s", count, title="Decode throughput", unit="tokens/s"
-)
-OUTPUT = _of_summary(
-    "output_tokens_per_s", "output tok/s", "output_tokens_per_s", count, title="Output throughput", unit="tokens/s"
-)
-END_TO_END = _of_summary("end_to_end_ms", "end to end ms", "end_to_end_ms", title="End-to-end time", unit="ms")
+TPOT = _of_summary("tpot_ms", "TPOT ms", title="Time per output token", unit="ms")
+DECODE = _of_summary("decode_tokens_per_s", "decode tok/s", count, title="Decode throughput", unit="tokens/s")
+OUTPUT = _of_summary("output_tokens_per_s", "output tok/s", count, title="Output throughput", unit="tokens/s")
+END_TO_END = _of_summary("end_to_end_ms", "end to end ms", title="End-to-end time", unit="ms")
 #: Of models with an encoder, and of sound; shown only where they exist.
-ENCODER = _of_summary("encoder_ms", "encoder ms", "encoder_ms", title="Encoder time", unit="ms")
+ENCODER = _of_summary("encoder_ms", "encoder ms", title="Encoder time", unit="ms")
 REAL_TIME = _of_summary(
     "real_time_factor",
     "real-time factor",
-    "real_time_factor",
     title="Real-time factor",
     unit="of the sound's length",
 )
@@ -280,12 +380,8 @@ def _cell_blocks(sweep: GenerationSweep, row: Row) -> list[Block]:
     return [*found, *notes([row])]
 
 
-def _told(value: Estimate | None, unit: str, form: Callable[[float], str] = _MS) -> str:
-    if value is None:
-        return "unknown: fewer than two tokens"
-    width = half_width(value.ends)
-    sure = f" (±{width})" if useful(value.ends) else f" ({width})" if width else ""
-    return f"{rounded(value.value, value.ends, form)} {unit}{sure}"
+def _told(value: Estimate | None, unit: str, form: Callable[[float], str] = MS) -> str:
+    return "unknown: fewer than two tokens" if value is None else _with_half_width(value, unit, form)
 
 
 def _in_ms(value: Estimate | None) -> Estimate | None:
@@ -296,17 +392,22 @@ def _in_ms(value: Estimate | None) -> Estimate | None:
 
 
 def _percentiles(summary: GenerationSummary) -> str:
-    known = {p: value for p, value in summary.itl_percentiles_ms.items() if value is not None}
-    return ", ".join(f"p{p:g} {_MS(value)} ms" for p, value in known.items()) or "too few tokens"
+    values = summary.itl_percentiles_ms
+    return (
+        ", ".join(f"p{p:g} {MS(value)} ms" for p, value in values.items() if value is not None) or "too few tokens"
+    )
+
+
+#: What a process had in memory, and when.
+MEMORY = {
+    "loaded_memory_bytes": "after load",
+    "prefilled_memory_bytes": "after prefill",
+    "decoded_memory_bytes": "after decoding",
+}
 
 
 def _memory(row: Row) -> str:
-    names = {
-        "after load": "loaded_memory_bytes",
-        "after prefill": "prefilled_memory_bytes",
-        "after decoding": "decoded_memory_bytes",
-    }
-    values = {label: most(row, name) for label, name in names.items()}
+    values = {label: most(row, name) for name, label in MEMORY.items()}
     return ", ".join(f"{size(value)} {label}" for label, value in values.items() if value is not None) or "unknown"
 
 
@@ -319,18 +420,6 @@ def _kv(row: Row) -> str:
     }
     told = [f"{size(value)} {label}" for label, value in values.items() if value is not None]
     return ", ".join(told) + (f" ({cache.dtype})" if cache.dtype else "") if told else "unknown"
-
-
-def agreement_text(agreement: Agreement | None) -> str:
-    """How the tokens compare with the reference's, in one sentence."""
-    if agreement is None or agreement.top1 is None:
-        return f"unchecked: {agreement.detail if agreement else 'nothing was measured'}"
-    word = "WRONG: " if agreement.status == "mismatch" else ""
-    ties = f", {plural(agreement.ties, 'close choice')}" if agreement.ties else ""
-    return (
-        f"{word}{agreement.agreeing} of {agreement.positions} tokens{ties}; first {agreement.prefix} of "
-        f"{agreement.prefix_of} in a free generation; against {agreement.reference}"
-    )
 
 
 def notes(shown: Sequence[Row]) -> list[tables.Note]:
@@ -376,58 +465,56 @@ _NUMBERS = (
 def content(sweep: GenerationSweep) -> dict[str, Any]:
     """All that is known of a sweep, as the values of its file; every number has its interval beside it."""
     model = plain(sweep.model)
-    return {
-        "format": FORMAT,
-        "model": {**model, "kv_bytes_per_token_16_bits": sweep.model.kv_bytes_per_token()},
-        "slo": [limit.text for limit in sweep.plan.slo],
-        "prompts": sweep.prompts and plain(sweep.prompts),
-        "results": [_result(row) for row in rows(sweep)],
-    }
+    return json_values(
+        {
+            "format": FORMAT,
+            "model": {**model, "kv_bytes_per_token_16_bits": sweep.model.kv_bytes_per_token()},
+            "slo": [limit.text for limit in sweep.plan.slo],
+            "prompts": sweep.prompts,
+            "results": [_result(row) for row in rows(sweep)],
+        }
+    )
 
 
 def _result(row: Row) -> dict[str, Any]:
     cell, runs, summary, agreement = row.cell, row.outcome.runs, row.summary, row.agreement
-    found: dict[str, Any] = {
+    run = runs[0] if runs else None
+    return {
         "engine": cell.engine,
-        "version": engine_version(runs[0]) if runs else None,
-        "prompt_tokens": cell.prompt_tokens,
-        "new_tokens": cell.new_tokens,
-        "depth": cell.depth,
-        "batch_size": cell.batch_size,
-        "num_cores": cell.num_cores,
-        "rate": cell.rate,
-        "load": load_content(row.load),
-        "status": row.outcome.status,
-        "failure": row.outcome.failure,
-    }
-    for name in _NUMBERS:
-        value: Estimate | None = None if summary is None else getattr(summary, name)
-        found[name] = None if value is None else value.value
-        found[f"{name}_interval"] = None if value is None or value.ends is None else list(value.ends)
-    found |= {
-        "itl_ms": None
-        if summary is None
-        else {f"p{p:g}": value for p, value in summary.itl_percentiles_ms.items()},
+        "version": engine_version(run) if run else None,
+        **picked(cell, "prompt_tokens", "new_tokens", "depth", "batch_size", "num_cores", "rate"),
+        "load": None if row.load is None else _load_content(row.load),
+        **picked(row.outcome, "status", "failure"),
+        **with_intervals({name: None if summary is None else getattr(summary, name) for name in _NUMBERS}),
+        "itl_ms": None if summary is None else _by_name(summary.itl_percentiles_ms),
         "kv_bytes_per_token": _first_cache(row, "engine_bytes"),
         "kv_bytes_per_token_formula": _first_cache(row, "formula_bytes"),
         "kv_bytes_per_token_measured": _first_cache(row, "measured_bytes"),
         "kv_dtype": _first_cache(row, "dtype"),
         "audio_s": cell.audio_s,
-        "transcript": runs[0].transcript if runs else "",
-        **{
-            name: most(row, name)
-            for name in (
-                *("baseline_memory_bytes", "loaded_memory_bytes", "prefilled_memory_bytes"),
-                "decoded_memory_bytes",
-            )
-        },
+        "transcript": run.transcript if run else "",
+        **{name: most(row, name) for name in ("baseline_memory_bytes", *MEMORY)},
         "agreement": None if agreement is None else {"top1": agreement.top1, **plain(agreement)},
         "sequences": 0 if summary is None else summary.sequences,
         "processes": len(runs),
-        "cell": plain(cell),
-        "settings": runs[0].settings if runs else None,
-        "versions": runs[0].versions if runs else None,
-        "machine": runs[0].machine if runs else None,
-        "findings": contents.findings(row.findings),
+        "cell": cell,
+        **{name: getattr(run, name, None) for name in ("settings", "versions", "machine")},
+        "findings": finding_values(row.findings),
     }
-    return found
+
+
+def _load_content(load: LoadSummary) -> dict[str, Any]:
+    return {
+        **picked(load, "requests", "unserved_share"),
+        **with_intervals({"served_per_s": load.served_per_s, "goodput_per_s": load.goodput_per_s}),
+        "attainment": load.attainment,
+        **{
+            f"{name}_ms": _by_name(getattr(load, f"{name}_percentiles_ms"))
+            for name in ("ttft", "tpot", "end_to_end", "queue")
+        },
+        **picked(load, "concurrency", "late_share", "latest_ms"),
+    }
+
+
+def _by_name(values: Mapping[float, float | None]) -> dict[str, float | None]:
+    return {f"p{p:g}": value for p, value in values.items()}

@@ -20,8 +20,8 @@ from inferlab.views import report as parts
 from inferlab.views.charts import frame
 from inferlab.views.charts.generation_points import GenerationPoint, points_of, varying
 from inferlab.views.charts.generations import latency_throughput, scaling, token_times
+from inferlab.views.fields import between, rounded, useful
 from inferlab.views.generation import Row
-from inferlab.views.intervals import between, rounded, useful
 from inferlab.views.report import Cell, Element, numbers
 from inferlab.views.text import generation_label, machine_line
 

@@ -13,8 +13,7 @@ from inferlab.measure.headline import statistic
 from inferlab.store.entries import CellEntry, Entry, Heading
 from inferlab.units import count, duration, one_line, shortened
 from inferlab.views import tables
-from inferlab.views.fields import CELL
-from inferlab.views.intervals import half_width, useful
+from inferlab.views.fields import CELL, half_width, useful
 
 # Version 1: the first.
 FORMAT = "inferlab-history/1"

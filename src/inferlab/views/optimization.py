@@ -18,10 +18,11 @@ from inferlab.records.optimization import (
     Quantization,
     Recipe,
 )
+from inferlab.store import formats
 from inferlab.units import decimal, duration, plural, scaled, share, shortened, size
 from inferlab.views import fields, tables
-from inferlab.views.fields import Field, interval_of
-from inferlab.views.intervals import advice, between, between_at, interval_text, rounded
+from inferlab.views.fields import Field, advice, between, between_at, interval_of, interval_text, rounded
+from inferlab.views.results import View, short_name
 from inferlab.views.tables import Block, Note, Pair, Table
 from inferlab.views.text import finding, model_line
 
@@ -32,6 +33,23 @@ _QUIETER = "Close other programs (inferlab doctor shows what disturbs), or searc
 # So many layers are shown; all of them are in the file.
 SHOWN = 15
 _WIDTH = 36
+
+
+def view_of(record: Optimization | Front) -> View:
+    """How a version or a search for one is shown and written."""
+    if isinstance(record, Front):
+        return View(
+            f"{short_name(record.model)}: search",
+            lambda: front_blocks(record),
+            lambda: front_table(record),
+            lambda: formats.content_of(record),
+        )
+    return View(
+        f"{short_name(record.model.source)}: optimised",
+        lambda: blocks(record),
+        lambda: speeds(record),
+        lambda: formats.content_of(record),
+    )
 
 
 def blocks(version: Optimization, shown: int = SHOWN) -> list[Block]:

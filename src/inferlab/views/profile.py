@@ -20,10 +20,11 @@ from inferlab.records.profile import (
     PruningEstimate,
     Verified,
 )
+from inferlab.store import formats
 from inferlab.units import count, decimal, duration, plural, scaled, share, size
 from inferlab.views import tables
-from inferlab.views.fields import Field
-from inferlab.views.intervals import between, rounded, useful
+from inferlab.views.fields import Field, between, rounded, useful
+from inferlab.views.results import View, short_name
 from inferlab.views.tables import Block, Note, Pair, Table
 from inferlab.views.text import (
     finding,
@@ -47,6 +48,19 @@ _METHODS = {
     "one-shot with data": "measured on {items} of your data: {metric}",
 }
 _METRICS = {"relative power": "how far the outputs move", "cross-entropy": "the rise of the cross-entropy"}
+
+
+def view_of(profile: Profile) -> View:
+    """How it is shown and written."""
+    from inferlab.views import profile_report, profile_tables  # late: they draw charts
+
+    return View(
+        f"{short_name(profile.model.source)}: profile",
+        lambda: blocks(profile),
+        lambda: profile_tables.layer_rows(profile),
+        lambda: formats.content_of(profile),
+        lambda: profile_report.report(profile),
+    )
 
 
 def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:

@@ -21,7 +21,7 @@ from inferlab.views import profile_tables as columns
 from inferlab.views import report as parts
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES, model_name
-from inferlab.views.intervals import between
+from inferlab.views.fields import between
 from inferlab.views.profile import expected_accuracy, overhead
 from inferlab.views.report import Element, numbers
 from inferlab.views.text import output_check, what_is_done

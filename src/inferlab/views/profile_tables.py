@@ -16,8 +16,7 @@ from inferlab.records.profile import (
 )
 from inferlab.units import decimal, share
 from inferlab.views.charts.profile_values import fewer_channels
-from inferlab.views.fields import Field, interval_of
-from inferlab.views.intervals import between, interval_text, rounded
+from inferlab.views.fields import Field, between, interval_of, interval_text, rounded
 from inferlab.views.profile import typical_level
 from inferlab.views.report import Cell, numbers
 from inferlab.views.tables import Block, Note, Pair, Table, notes

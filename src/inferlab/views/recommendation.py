@@ -1,14 +1,20 @@
-"""Recommendations as blocks: of this machine, and of several machine types side by side, the cheapest first."""
+"""Recommendations: of this machine, of machine types side by side, and of models that generate tokens."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from inferlab.codec import plain
 from inferlab.measure.candidates import label
+from inferlab.measure.generation.recommendation import value_ms
+from inferlab.measure.generation.stats import summarize_generation
 from inferlab.measure.queueing import samples_needed
 from inferlab.records.capacity import Objective
+from inferlab.records.generation import GenerationCell
+from inferlab.records.generation_results import GenerationRecommendation, Rejection
 from inferlab.records.recommendation import (
     Contender,
     FleetRecommendation,
@@ -16,16 +22,53 @@ from inferlab.records.recommendation import (
     PairedRatio,
     Recommendation,
 )
-from inferlab.units import duration, plural, share
-from inferlab.views import fields, tables
-from inferlab.views.deployment import program
-from inferlab.views.fields import Field, estimate, interval_of, money
-from inferlab.views.intervals import advice, between, in_brackets, rounded
+from inferlab.units import count, duration, plural, share
+from inferlab.views import fields, generation, tables
+from inferlab.views.command import program
+from inferlab.views.fields import (
+    MS,
+    Field,
+    advice,
+    between,
+    estimate,
+    in_brackets,
+    interval_of,
+    interval_text,
+    money,
+    rounded,
+)
+from inferlab.views.generation import slo_text
+from inferlab.views.results import View, json_values, picked, short_name
 from inferlab.views.tables import Block, Code, Note, Pair, Table
 
+RECOMMENDATION = "inferlab-recommendation/1"
+FLEET_RECOMMENDATION = "inferlab-fleet-recommendation/1"
+#: Of files; entries of the store have a format of their own.
+GENERATION_RECOMMENDATION = "inferlab-generation-recommendation-file/1"
+_OF_MODEL = ("source", "kind", "digest")
 # So many of those that are out are shown, the best first; all of them are in the file.
 _SHOWN = {"missed": 3, "dropped": 5, "wrong": 3, "failed": 3}
 _LONGEST_PROBLEM = 90
+
+
+def view_of(record: Recommendation | FleetRecommendation | GenerationRecommendation) -> View:
+    """How a recommendation is shown and written."""
+    title = f"{short_name(record.model.source)}: recommendation"
+    if isinstance(record, GenerationRecommendation):
+        return View(
+            title,
+            lambda: _generation_blocks(record),
+            lambda: generation.table(record.sweep),
+            lambda: json_values(_generation_content(record)),
+        )
+    if isinstance(record, FleetRecommendation):
+        return View(
+            title,
+            lambda: fleet_blocks(record),
+            lambda: fleet_table(record),
+            lambda: json_values(_fleet_content(record)),
+        )
+    return View(title, lambda: blocks(record), lambda: table(record), lambda: json_values(_content(record)))
 
 
 def blocks(recommendation: Recommendation) -> list[Block]:
@@ -310,3 +353,175 @@ def _may_be_as_cheap(machine: MachineRecommendation, first: MachineRecommendatio
     low = (machine.cost_per_million.ends or (0.0, math.inf))[0]
     high = (first.cost_per_million.ends or (0.0, math.inf))[1]
     return low <= high
+
+
+def _content(found: Recommendation) -> dict[str, Any]:
+    """All candidates with what each process measured, the comparisons, and the code."""
+    best, second, objective = found.recommended, found.runner_up, found.objective
+    finalists = {label(best.candidate), label(second.candidate)} if best and second else None
+    deciding = [comparison for comparison in found.comparisons if set(comparison.labels) == finalists]
+    return {
+        "format": RECOMMENDATION,
+        "model": picked(found.model, *_OF_MODEL),
+        "objective": objective and {**picked(objective, "text", "statistic"), "limit_ms": objective.limit_s * 1e3},
+        "recommended": _settings(best) if best else None,
+        "runner_up": _settings(second) if second else None,
+        "simpler_of_equals": found.simpler,
+        "comparison": _paired_ratio(deciding[0]) if deciding else None,
+        "comparisons": [_paired_ratio(comparison) for comparison in found.comparisons],
+        "candidates": [_candidate(contender) for contender in found.contenders],
+        **picked(found, "troubles", "left_out", "seconds"),
+        "seconds_allowed": found.time_s,
+        "interrupted": found.interrupted,
+        "code": code_of(found),
+        "machine": found.machine,
+        "versions": found.versions or {},
+    }
+
+
+def _settings(one: Contender) -> dict[str, Any]:
+    return {**plain(one.candidate), "scenario": one.candidate.scenario, "stream_mode": one.stream_mode}
+
+
+def _candidate(one: Contender) -> dict[str, Any]:
+    about = {
+        **_settings(one),
+        "status": one.standing,
+        "problem": one.problem or None,
+        "spared_by": one.spared_by,
+    }
+    figures = one.figures
+    if figures is None:
+        return about
+    return about | {
+        "items_per_sec": figures.items_per_sec.value,
+        "interval": figures.items_per_sec.ends,
+        "median_ms": figures.median_s * 1e3,
+        "objective_ms": None if figures.objective_s is None else figures.objective_s * 1e3,
+        "output_check": figures.check.status,
+        "rounds": [
+            {
+                "round": number,
+                **picked(part, "started_at", "items_per_sec", "median_ms", "peak_memory_bytes"),
+                "load_time_ms": part.load_s * 1e3,
+            }
+            for number, part in enumerate(one.rounds, 1)
+        ],
+    }
+
+
+def _paired_ratio(found: PairedRatio) -> dict[str, Any]:
+    ratio = found.ratio
+    return {
+        "a": found.labels[0],
+        "b": found.labels[1],
+        "ratio": ratio.value,
+        "interval": ratio.ends,
+        **picked(ratio, "level", "method"),
+        **picked(found, "verdict", "margin", "metric", "pairs", "seconds"),
+    }
+
+
+def _fleet_content(found: FleetRecommendation) -> dict[str, Any]:
+    """All that was found, in the order in which one would take it."""
+    return {
+        "format": FLEET_RECOMMENDATION,
+        "model": picked(found.model, *_OF_MODEL),
+        "objective": found.objective and picked(found.objective, "text", "statistic"),
+        "interrupted": found.interrupted,
+        "machines": [_machine_content(machine) for machine in found.machines],
+    }
+
+
+def _machine_content(machine: MachineRecommendation) -> dict[str, Any]:
+    cost = machine.cost_per_million
+    return {
+        **picked(machine, "machine_type", "price_per_hour"),
+        "cost_per_million": cost.value if cost else None,
+        "cost_per_million_interval": cost.ends if cost else None,
+        "failure": machine.failure,
+        "recommendation": machine.recommendation and _content(machine.recommendation),
+    }
+
+
+def _generation_blocks(found: GenerationRecommendation) -> list[Block]:
+    """What to take and why, then all that was tried."""
+    cells = {outcome.cell.id: outcome.cell for outcome in found.sweep.outcomes}
+    shown: list[Block] = [Pair("Model", found.model.source)]
+    if found.chosen_id:
+        shown.append(Pair("Recommended", _options(cells[found.chosen_id]), True))
+        shown.append(Pair("Because", _reason(found)))
+    else:
+        nothing = f"nothing: no configuration meets {slo_text(found.slo)}"
+        shown.append(Pair("Recommended", nothing, True))
+    if found.final is not None:
+        ratio, (a, b) = found.final.ratio, found.final.labels
+        said = f"B takes {rounded(ratio.value, ratio.ends)} of A's time per generated token"
+        sure = f"{interval_text(ratio.ends, ratio.level)}; B is {found.final.verdict}"
+        shown.append(Pair("In pairs", f"A ({a}) and B ({b}): {said}, {sure}"))
+    reasons = {rejection.cell_id: rejection for rejection in found.rejections}
+    rows = [(row, reasons.get(row.cell.id)) for row in generation.rows(found.sweep)]
+    ordered = sorted(rows, key=lambda row: (row[1] is not None, -_rate_of(row[0])))
+    of_row = [field.of(lambda one: one[0]) for field in generation.FIELDS if field.key in _GENERATION_SHOWN]
+    output = generation.OUTPUT.of(lambda one: one[0])
+    why = Field("why_not", "why not", lambda one: _why_not(one[1]) if one[1] else "recommended", left=True)
+    measured = f"{plural(len(rows), 'configuration')}, closed loop, in {duration(found.seconds)}"
+    shown += ["", Table([*of_row, output, why], ordered), "", Pair("Measured", measured)]
+    if found.interrupted:
+        shown += tables.notes(["it was interrupted; what was measured is kept."])
+    return shown
+
+
+_GENERATION_SHOWN = ("engine", "num_cores", "batch_size", "ttft_ms", "tpot_ms", "status")
+
+
+def _rate_of(row: generation.Row) -> float:
+    return 0.0 if row.summary is None else row.summary.output_tokens_per_s.value
+
+
+def _options(cell: GenerationCell) -> str:
+    return f"-e {cell.engine} -ncores {cell.num_cores} -b {cell.batch_size}"
+
+
+def _reason(found: GenerationRecommendation) -> str:
+    outcome = next(one for one in found.sweep.outcomes if one.cell.id == found.chosen_id)
+    summary = summarize_generation(outcome.runs)
+    assert summary is not None, "only what was measured is recommended"
+    output = summary.output_tokens_per_s
+    parts = [f"the most output tokens per second, {rounded(output.value, output.ends, count)}"]
+    if found.slo:
+        met = [
+            f"{limit.text} by {MS(value)} ms"
+            for limit in found.slo
+            if (value := value_ms(summary, limit)) is not None
+        ]
+        parts[0] += f", of those that meet {' and '.join(met) or slo_text(found.slo)}"
+    missed = sum(rejection.reason == "misses" for rejection in found.rejections)
+    wrong = sum(rejection.reason == "wrong-tokens" for rejection in found.rejections)
+    parts += [f"{missed} miss a limit"] if missed else []
+    parts += [f"{wrong} have wrong tokens"] if wrong else []
+    return "; ".join(parts)
+
+
+def _why_not(rejection: Rejection) -> str:
+    if rejection.reason == "misses":
+        return f"{share(rejection.share or 0.0)} of {rejection.limit}"
+    if rejection.reason == "slower":
+        return "slower" if rejection.share is None else f"{share(rejection.share)} of its throughput"
+    return {"failed": "failed", "wrong-tokens": "wrong tokens"}[rejection.reason]
+
+
+def _generation_content(found: GenerationRecommendation) -> dict[str, Any]:
+    """The values of a file."""
+    cells = {outcome.cell.id: outcome.cell for outcome in found.sweep.outcomes}
+    chosen = cells.get(found.chosen_id)
+    values = generation.content(found.sweep)
+    return {
+        "format": GENERATION_RECOMMENDATION,
+        "slo": [limit.text for limit in found.slo],
+        "recommended": chosen and picked(chosen, "engine", "num_cores", "batch_size"),
+        "reason": _reason(found) if chosen else None,
+        **picked(found, "rejections", "final", "seconds", "interrupted"),
+        "model": values["model"],
+        "results": values["results"],
+    }

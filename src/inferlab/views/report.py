@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferlab.records import Model, OutputCheck
 from inferlab.units import three_digits
 from inferlab.views import tables
-from inferlab.views.intervals import Ends, Form, between_at, rounded
+from inferlab.views.fields import UNKNOWN, Ends, Field, Form, between_at, rounded
 from inferlab.views.text import model_facts
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Nothing may be fetched, whatever a model's names say.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+#: What stands in a table of a report where a value is not known.
+MISSING = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class Cell:
     number: float | None = None
     #: Whether it must not be missed.
     wrong: bool = False
+
+
+#: Of a table that sorts, by their titles.
+Columns = dict[str, list[Cell]]
 
 
 class Element(dict[str, Any]):
@@ -127,14 +133,37 @@ def of_blocks(title: str, blocks: Iterable[tables.Block]) -> str:
     return page(title, head, {"Result": [Element("facts", {"pairs": pairs}), *parts]})
 
 
-def sortable(name: str, table: tables.Table) -> Element:
-    """A table of fields, which sorts by the numbers behind its texts."""
-    rows = []
-    for row in table.rows:
-        values = [(field.text(row), field.get(row)) for field in table.fields]
-        rows.append([Cell(text, value if isinstance(value, int | float) else None) for text, value in values])
+def sortable(name: str, table: tables.Table, missing: str = UNKNOWN, kind: str = "") -> Element:
+    """A table of fields, which sorts by the numbers behind its texts, and filters by those of one column."""
+    shown = columns(table, missing)
     left = [field.label for field in table.fields if field.left]
-    return rows_table(name, [field.label for field in table.fields], rows, left)
+    kinds = [cell.text for cell in shown[kind]] if kind else ()
+    return rows_table(name, list(shown), list(zip(*shown.values(), strict=True)), left, kinds)
+
+
+def columns(table: tables.Table, missing: str = MISSING) -> Columns:
+    """The columns of a table of fields: their texts, and the numbers behind them."""
+    values = [[field.get(row) for row in table.rows] for field in table.fields]
+    groups: dict[str, list[float | None]] = {}
+    for field, column in zip(table.fields, values, strict=True):
+        groups.setdefault(field.group or field.label, []).extend(column if field.digits is not None else ())
+    shown: Columns = {}
+    for field, column in zip(table.fields, values, strict=True):
+        if field.digits is not None:
+            shown[field.label] = _numbers(column, _places(groups[field.group or field.label], field.digits))
+        else:
+            shown[field.label] = [
+                _cell(field, row, value, missing) for row, value in zip(table.rows, column, strict=True)
+            ]
+    return shown
+
+
+def _cell(field: Field, row: Any, value: Any, missing: str) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if value is None:
+        return Cell(missing)
+    return Cell(field.text(row), value if isinstance(value, int | float) else None)
 
 
 def model_heading(name: str, model: Model, more: Sequence[str]) -> Element:
@@ -235,16 +264,22 @@ def small_table(
     return Element("comparison", {**values, "stripes_title": title})
 
 
-def numbers(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
-    """A column of numbers with as many places as its largest needs, so that points stand below each other."""
-    finite = [None if value is None or not math.isfinite(value) else value for value in values]
-    largest = max((abs(value) for value in finite if value is not None), default=0.0)
-    places = max(0, digits - (math.floor(math.log10(largest)) if largest > 0 else 0))
-    form = f",.{places}f"
+def _places(values: Iterable[float | None], digits: int) -> int:
+    largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    return max(0, digits - (math.floor(math.log10(largest)) if largest > 0 else 0))
+
+
+def _numbers(values: Sequence[float | None], places: int) -> list[Cell]:
+    """Numbers with so many places, so that points stand below each other."""
     # Adding zero turns a rounded -0 into 0.
     return [
-        Cell("–")
-        if value is None
-        else Cell(format(value if value >= 0 else round(value, places) + 0.0, form), value)
-        for value in finite
+        Cell(MISSING)
+        if value is None or not math.isfinite(value)
+        else Cell(format(value if value >= 0 else round(value, places) + 0.0, f",.{places}f"), value)
+        for value in values
     ]
+
+
+def numbers(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
+    """A column of numbers with as many places as its largest needs."""
+    return _numbers(values, _places(values, digits))

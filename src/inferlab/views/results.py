@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
+import os
+import stat
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import PurePath
-from typing import Any, TypeVar
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path, PurePath
+from typing import Any
 
-from inferlab.errors import BadInput, InferlabError
-from inferlab.records import Benchmark, Machine, Outcome
+from inferlab.codec import plain
+from inferlab.errors import BadInput, InferlabError, NotSaved
+from inferlab.files import whole_file
+from inferlab.records import Benchmark, Estimate, Machine, Outcome
 from inferlab.records.capacity import Capacity
 from inferlab.records.comparison import Comparison, ComparisonSweep
+from inferlab.records.event import Finding
 from inferlab.records.generation import GenerationSweep
 from inferlab.records.generation_results import (
     GenerationCapacity,
@@ -20,13 +28,17 @@ from inferlab.records.generation_results import (
 )
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import Profile
-from inferlab.records.recommendation import FleetRecommendation, Recommendation
+from inferlab.records.recommendation import (
+    FleetRecommendation,
+    Recommendation,
+)
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import Record, record_of
 from inferlab.units import escape_controls, plural, size
-from inferlab.views import files, tables
+from inferlab.views import tables
 from inferlab.views.history import WRONG, clean, moment, status
 from inferlab.views.tables import Block, Table
+from inferlab.views.text import finding
 
 Result = (
     Benchmark
@@ -44,19 +56,20 @@ Result = (
     | GenerationRecommendation
 )
 
+#: Which module has the view of a kind of result.
+_VIEWS: Mapping[type, str] = {
+    Benchmark: "benchmark",
+    **dict.fromkeys((Comparison, ComparisonSweep, GenerationComparison), "comparison"),
+    **dict.fromkeys((Capacity, GenerationCapacity), "capacity"),
+    **dict.fromkeys((Recommendation, FleetRecommendation, GenerationRecommendation), "recommendation"),
+    Profile: "profile",
+    **dict.fromkeys((Optimization, Front), "optimization"),
+    GenerationSweep: "generation",
+}
 # What a record of a newer version, or one that was written by hand, raises wherever it is taken apart.
 _UNKNOWN = (BadInput, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-R = TypeVar(
-    "R",
-    Capacity,
-    Recommendation,
-    FleetRecommendation,
-    Front,
-    Optimization,
-    GenerationSweep,
-    GenerationCapacity,
-    GenerationRecommendation,
-)
+
+Content = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +78,46 @@ class View:
 
     title: str
     blocks: Callable[[], list[Block]]
-    csv: Callable[[], str]
+    #: What a CSV file has.
+    rows: Callable[[], Table | Sequence[Mapping[str, Any]]]
+    #: All that is known, as JSON values.
+    content: Callable[[], Any]
     #: Its own report; None: that of its blocks.
     html: Callable[[], str] | None = None
+    #: What Markdown holds, unseen, so that it can be read back from it.
+    hidden: Callable[[], str] | None = None
+
+
+def view_of(record: Result) -> View:
+    """How a result is shown; only what its kind needs is imported."""
+    view: View = importlib.import_module(f"inferlab.views.{_VIEWS[type(record)]}").view_of(record)
+    return view
 
 
 def render(record: Result, ending: str) -> str:
     """The text of a file with this ending; JSON where it is none of the others."""
-    from inferlab.views import content
-
-    text = render_view(view_of(record), ending, lambda: content.content_of(record))
-    return text + _readable(record) if ending == ".md" else text
+    view = view_of(record)
+    return render_view(view, ending, view.content)
 
 
 def render_view(view: View, ending: str, json_values: Callable[[], Any]) -> str:
     """The text of a file with this ending of whatever has a view."""
     if ending == ".csv":
-        return view.csv()
+        return tables.to_csv(view.rows())
     if ending == ".md":
-        return tables.markdown(view.title, view.blocks())
-    if ending == ".html":
-        if view.html is not None:
-            return view.html()
-        from inferlab.views import report
+        return tables.markdown(view.title, view.blocks()) + (view.hidden() if view.hidden else "")
+    if ending != ".html":
+        return dumps(json_values())
+    if view.html is not None:
+        return view.html()
+    from inferlab.views import report  # late: only a page needs it
 
-        return report.of_blocks(view.title, view.blocks())
-    from inferlab.views import content
+    return report.of_blocks(view.title, view.blocks())
 
-    return content.dumps(json_values())
+
+def short_name(source: str) -> str:
+    """The name of a model without its folder, or its source where that is no path."""
+    return PurePath(source).name or source
 
 
 def lines(record: Result, baseline: Outcome | None = None) -> list[str]:
@@ -102,135 +127,6 @@ def lines(record: Result, baseline: Outcome | None = None) -> list[str]:
 
         return tables.text(benchmark.blocks(record, baseline))
     return tables.text(view_of(record).blocks())
-
-
-def _readable(record: Result) -> str:
-    """What Markdown holds, unseen, so that a benchmark can be read back from it."""
-    if not isinstance(record, Benchmark):
-        return ""
-    from inferlab.views import flat
-
-    return f"\n{flat.hidden(flat.rows(record))}\n"
-
-
-def view_of(record: Result) -> View:
-    """How a result is shown; only what its kind needs is imported."""
-    if isinstance(record, Benchmark):
-        return _benchmark(record)
-    if isinstance(record, Comparison):
-        return _comparisons(ComparisonSweep((record,)))
-    if isinstance(record, ComparisonSweep):
-        return _comparisons(record)
-    if isinstance(record, Profile):
-        return _profile(record)
-    if isinstance(record, Capacity):
-        from inferlab.views import capacity
-
-        return _view("capacity", record, capacity.blocks, capacity.curve)
-    if isinstance(record, Recommendation):
-        from inferlab.views import recommendation
-
-        return _view("recommendation", record, recommendation.blocks, recommendation.table)
-    if isinstance(record, FleetRecommendation):
-        from inferlab.views import recommendation
-
-        return _view("recommendation", record, recommendation.fleet_blocks, recommendation.fleet_table)
-    if isinstance(record, GenerationSweep):
-        return _generation(record)
-    if isinstance(record, GenerationComparison | GenerationCapacity | GenerationRecommendation):
-        return _of_generations(record)
-    from inferlab.views import optimization
-
-    if isinstance(record, Front):
-        return _view("search", record, optimization.front_blocks, optimization.front_table)
-    return _view("optimised", record, optimization.blocks, optimization.speeds)
-
-
-def _benchmark(record: Benchmark) -> View:
-    from inferlab.views import benchmark, flat
-
-    def report() -> str:
-        from inferlab.views import benchmark_report  # late: it draws charts
-
-        return benchmark_report.report(record)
-
-    return View(
-        benchmark.heading(record),
-        lambda: benchmark.table_blocks(record),
-        lambda: flat.to_csv(flat.rows(record)),
-        report,
-    )
-
-
-def _comparisons(record: ComparisonSweep) -> View:
-    from inferlab.views import comparison
-
-    title = " / ".join(record.results[0].labels if record.results else ("A", "B"))
-    return View(
-        title,
-        lambda: comparison.sweep_blocks(record),
-        lambda: tables.to_csv(comparison.table(record)),
-        lambda: comparison.report(title, record),
-    )
-
-
-def _of_generations(record: GenerationComparison | GenerationCapacity | GenerationRecommendation) -> View:
-    from inferlab.views import generation_results as shown
-
-    if isinstance(record, GenerationComparison):
-        title, found = " / ".join(record.labels), record
-        return View(
-            title, lambda: shown.comparison_blocks(found), lambda: tables.to_csv(shown.comparison_table(found))
-        )
-    if isinstance(record, GenerationCapacity):
-        return _view("capacity", record, shown.capacity_blocks, shown.curve)
-    return _view("recommendation", record, shown.recommendation_blocks, shown.recommendation_table)
-
-
-def _generation(record: GenerationSweep) -> View:
-    from inferlab.views import generation
-
-    def report() -> str:
-        from inferlab.views import generation_report  # late: it draws charts
-
-        return generation_report.report(record)
-
-    return replace(_view("generation", record, generation.blocks, generation.table), html=report)
-
-
-def _profile(record: Profile) -> View:
-    from inferlab.views import profile, profile_tables
-
-    def report() -> str:
-        from inferlab.views import profile_report  # late: it draws charts
-
-        return profile_report.report(record)
-
-    return View(
-        f"{_name(record)}: profile",
-        lambda: profile.blocks(record),
-        lambda: tables.csv_records(profile_tables.layer_rows(record)),
-        report,
-    )
-
-
-def _view(what: str, record: R, blocks: Callable[[R], list[Block]], table: Callable[[R], Table]) -> View:
-    return View(f"{_name(record)}: {what}", lambda: blocks(record), lambda: tables.to_csv(table(record)))
-
-
-def _name(
-    record: Capacity
-    | Recommendation
-    | FleetRecommendation
-    | Front
-    | Optimization
-    | Profile
-    | GenerationSweep
-    | GenerationCapacity
-    | GenerationRecommendation,
-) -> str:
-    source = record.model if isinstance(record, Front) else record.model.source
-    return PurePath(source).name or source
 
 
 def entry_lines(found: Stored | Document, baseline: Sequence[str] = ()) -> list[str]:
@@ -365,7 +261,7 @@ def render_entry(found: Stored | Document, ending: str) -> str:
     """The text of a file with this ending; what this version does not know is written as JSON alone."""
     if isinstance(found, Stored):
         return render(found.benchmark, ending)
-    if ending not in files.ENDINGS[1:]:
+    if ending not in ENDINGS[1:]:
         return entry_json(found)
     try:
         return render(record_of(found), ending)
@@ -381,3 +277,95 @@ def entry_json(found: Document) -> str:
         return render(record_of(found), ".json")
     except _UNKNOWN:
         return json.dumps(found.content, indent=2) + "\n"
+
+
+#: What a result can be written as; any other ending gets JSON.
+ENDINGS = (".json", ".csv", ".md", ".html")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path to which no file can be written, before anything is measured, not after."""
+    if path.is_dir():
+        raise BadInput(f"The export path {path} is a folder. Give a file in it, such as {path / 'result.json'}.")
+    if not path.parent.is_dir():
+        raise BadInput(
+            f"The folder of the export path {path} does not exist. Make it first: mkdir -p {path.parent}"
+        )
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise BadInput(
+                f"The export path {path} cannot be written to. Choose another or change its permissions."
+            )
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".inferlab-")
+    except OSError as error:
+        raise BadInput(
+            f"The export path {path} cannot be written: {error.strerror}. Choose another folder."
+        ) from error
+    os.close(handle)
+    Path(name).unlink()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all; a pipe or a terminal is written to directly."""
+    try:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            path.write_text(text, encoding="utf-8")
+            return
+        with whole_file(path.resolve()) as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NotSaved(f"The result could not be written to {path}: {error.strerror}.") from error
+
+
+def to_json(record: Result) -> str:
+    """The text of the file: what the commands write with `-x result.json`."""
+    return dumps(content_of(record))
+
+
+def dumps(content: Any) -> str:
+    """JSON values as the text of a file."""
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def content_of(record: Result) -> Content:
+    """All that is known of a result, as JSON values."""
+    values: Content = view_of(record).content()
+    return values
+
+
+def _plain(content: Any) -> Any:
+    """Records as JSON values. JSON has no infinity: an infinite error becomes the word."""
+    if is_dataclass(content):
+        content = plain(content)
+    if isinstance(content, Mapping):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    return str(content) if isinstance(content, float) and math.isinf(content) else content
+
+
+def json_values(content: Content) -> Content:
+    """Values and records as JSON has them."""
+    return {key: _plain(value) for key, value in content.items()}
+
+
+def picked(record: Any, *names: str) -> Content:
+    """Fields of a record under their own names."""
+    return {name: getattr(record, name) for name in names}
+
+
+def with_intervals(estimates: Mapping[str, Estimate | None]) -> Content:
+    """Estimates by name, each with both ends of its interval beside it."""
+    values: Content = {}
+    for name, estimate in estimates.items():
+        values |= {name: estimate and estimate.value, f"{name}_interval": estimate and estimate.ends}
+    return values
+
+
+def finding_values(found: Sequence[Finding]) -> list[Content]:
+    """Findings as objects, with their sentences."""
+    return [json_values({"code": one.code, "data": one.data, "text": finding(one)}) for one in found]

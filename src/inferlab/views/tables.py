@@ -214,18 +214,15 @@ def _markdown_cell(text: str) -> str:
     return one_line(text).replace("\\", "\\\\").replace("|", "\\|")
 
 
-def to_csv(table: Table) -> str:
-    """The rows of a table as CSV, every digit kept."""
-    records = [
-        {key: value for field in table.fields for key, value in field.values(row).items()} for row in table.rows
-    ]
-    return csv_records(records) if records else csv_lines([[field.key for field in table.fields if field.key]])
-
-
-def csv_records(records: Sequence[Mapping[str, Any]]) -> str:
-    """Flat records as CSV, with all keys that any of them has."""
-    keys = list(dict.fromkeys(key for record in records for key in record))
-    return csv_lines([keys, *([_joined(record.get(key)) for key in keys] for record in records)])
+def to_csv(rows: Table | Sequence[Mapping[str, Any]]) -> str:
+    """The rows of a table as CSV, every digit kept; of flat records, with all keys that any of them has."""
+    if not isinstance(rows, Table):
+        keys = list(dict.fromkeys(key for record in rows for key in record))
+    elif rows.rows:
+        return to_csv([{k: v for field in rows.fields for k, v in field.values(row).items()} for row in rows.rows])
+    else:
+        keys, rows = [field.key for field in rows.fields if field.key], ()
+    return csv_lines([keys, *([_joined(record.get(key)) for key in keys] for record in rows)])
 
 
 def _joined(value: Any) -> Any:

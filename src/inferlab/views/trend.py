@@ -17,12 +17,10 @@ from inferlab.measure.change_points import LEAST_POINTS
 from inferlab.records import Cell, Estimate
 from inferlab.records.series import ChangePoint, Series, SeriesPoint, Trend
 from inferlab.units import decimal, one_line, plural, shortened, size
-from inferlab.views import tables
 from inferlab.views.benchmark import fits
 from inferlab.views.charts.trends import percent, segments, trend
-from inferlab.views.fields import Field
+from inferlab.views.fields import Field, between, level_percent, rounded
 from inferlab.views.history import age, label_text
-from inferlab.views.intervals import between, level_percent, rounded
 from inferlab.views.results import View
 from inferlab.views.tables import Block, Code, Note, Pair, Table, spaced
 from inferlab.views.text import cell_label
@@ -56,7 +54,7 @@ def wanted_cell(pairs: Sequence[str], cell: Cell) -> bool:
 def view_of(found: Trend) -> View:
     """How it is shown and written."""
     return View(
-        _title(found), lambda: blocks(found), lambda: tables.csv_records(records(found)), lambda: report(found)
+        _title(found), lambda: blocks(found), lambda: records(found), lambda: content(found), lambda: report(found)
     )
 
 

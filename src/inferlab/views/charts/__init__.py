@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
 from inferlab.records import Outcome
+from inferlab.views.charts.frame import ENDINGS, check_ending, page, png, save
 from inferlab.views.charts.pairs import Ratios, of_comparison, of_file, of_generation_comparison, ratios
-from inferlab.views.charts.pictures import ENDINGS, check_ending, page, png, save
 from inferlab.views.charts.points import AXES, MEASURES, Point, chosen_axis, common, from_row
 from inferlab.views.charts.sweeps import bars, scaling
 from inferlab.views.charts.timeline import iterations

@@ -11,7 +11,7 @@ from inferlab.optimizing.pareto import outcome
 from inferlab.records.optimization import Candidate, Front
 from inferlab.units import plural, share, shortened, size
 from inferlab.views.charts import frame
-from inferlab.views.intervals import in_brackets
+from inferlab.views.fields import in_brackets
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

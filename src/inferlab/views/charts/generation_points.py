@@ -13,8 +13,8 @@ from inferlab.records.generation import GenerationSweep
 from inferlab.records.generation_results import GenerationCapacity
 from inferlab.units import plural, shortened
 from inferlab.views.charts.points import short_names
+from inferlab.views.fields import useful
 from inferlab.views.generation import CURVE_FIELDS, content
-from inferlab.views.intervals import useful
 
 #: What can lie along the x axis, the first of equals preferred.
 AXES = ("depth", "prompt_tokens", "batch_size", "num_cores", "rate")

@@ -24,8 +24,8 @@ from inferlab.views.charts.generation_points import (
     varying,
 )
 from inferlab.views.charts.sweeps import leader
+from inferlab.views.fields import in_brackets, rounded
 from inferlab.views.generation import CELL_FIELDS, CURVE_FIELDS
-from inferlab.views.intervals import in_brackets, rounded
 from inferlab.views.text import generation_label
 
 if TYPE_CHECKING:

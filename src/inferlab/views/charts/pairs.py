@@ -13,7 +13,7 @@ from inferlab.records.comparison import Comparison
 from inferlab.records.generation_results import GenerationComparison
 from inferlab.units import plural, share
 from inferlab.views.charts import frame
-from inferlab.views.intervals import interval_text, rounded, useful
+from inferlab.views.fields import interval_text, rounded, useful
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

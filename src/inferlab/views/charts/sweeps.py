@@ -10,7 +10,7 @@ from inferlab.units import count, plural
 from inferlab.views import fields
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import Point, Series, chosen_axis, common, labels, series
-from inferlab.views.intervals import in_brackets, rounded
+from inferlab.views.fields import in_brackets, rounded
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from inferlab.records.series import ChangePoint, Series, SeriesPoint
 from inferlab.units import plural, size
 from inferlab.views.charts import frame
+from inferlab.views.fields import in_brackets, useful
 from inferlab.views.history import label_text
-from inferlab.views.intervals import in_brackets, useful
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -14,7 +14,7 @@ from inferlab.records.generation import Agreement
 from inferlab.units import count, plural, share, three_digits
 from inferlab.views.charts.generation_points import GenerationPoint, varying
 from inferlab.views.charts.generations import CELL, CURVE, TOKEN, generation_chart
-from inferlab.views.intervals import between, level_percent, rounded, useful
+from inferlab.views.fields import between, level_percent, rounded, useful
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart
 from inferlab.web.faults import on_pages

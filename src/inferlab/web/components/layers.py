@@ -16,7 +16,7 @@ from inferlab.records.profile import LossLayer
 from inferlab.store.entries import Entry
 from inferlab.units import decimal, plural, scaled
 from inferlab.views.charts.profiles import layer_diff
-from inferlab.views.intervals import between
+from inferlab.views.fields import between
 from inferlab.views.profile_tables import NAMES, Columns, diff_columns
 from inferlab.views.report import Cell
 from inferlab.web import shell
