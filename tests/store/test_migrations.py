@@ -19,8 +19,8 @@ from inferlab.errors import BadInput
 from inferlab.measure.stats import machine_kind
 from inferlab.records import Benchmark, Outcome, OutputCheck
 from inferlab.store import database, inspect_store, migrations, open_store
-from inferlab.store.checking import problems
 from inferlab.store.database import SCHEMA_VERSION, VERSION_TABLE, Connection, insert
+from inferlab.store.exchange import problems
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save
 

@@ -22,17 +22,17 @@ def check(store_url: str | None) -> int:
     Nothing is changed. The exit code is 0, or 2 where something is wrong; each problem is a line.
     """
     from inferlab.store import inspect_store
-    from inferlab.store.checking import problems
+    from inferlab.store.exchange import problems
     from inferlab.units import plural
 
     with inspect_store(store_url) as database:
-        found = list(problems(database))
-        for line in found:
+        lines = list(problems(database))
+        for line in lines:
             click.echo(line)
-        if not found:
+        if not lines:
             click.echo(f"The store {database.label} is sound.")
             return 0
-        click.echo(f"inferlab: the store {database.label} has {plural(len(found), 'problem')}.", err=True)
+        click.echo(f"inferlab: the store {database.label} has {plural(len(lines), 'problem')}.", err=True)
         return 2
 
 

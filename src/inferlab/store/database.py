@@ -108,32 +108,31 @@ class Database(ABC):
     def open(self) -> Any:
         """A new connection of the driver in autocommit mode: whoever takes it begins the transactions."""
 
-    @abstractmethod
     def placeholders(self, sql: str) -> str:
         """A statement with its `:name` spelled as the driver wants it."""
+        return sql
 
-    @abstractmethod
     def is_lost(self, driver: Any) -> bool:
-        """Whether a connection was cut by the other side, so that a new one may work."""
+        """Whether a connection was cut by the other side, if there is one, so that a new one may work."""
+        return False
 
-    @abstractmethod
     def is_unreachable(self, error: Exception) -> bool:
         """Whether an error means that there is no connection to the database."""
+        return False
 
     @abstractmethod
     def tables(self, connection: Connection) -> set[str]:
         """The names of the tables that it has."""
 
-    @abstractmethod
     def faults(self, connection: Connection) -> list[str]:
-        """What the database itself finds wrong with its content."""
+        """What the database itself finds wrong with its content, where it does not see to that by itself."""
+        return []
 
     @abstractmethod
     def backup(self, path: Path) -> None:
         """Copy it into a new file, of one moment, while others may use it; refused where there is a file."""
 
-    @abstractmethod
-    def shrink(self) -> None:
+    def shrink(self) -> None:  # noqa: B027
         """Give the disk back what was removed, where that does not happen by itself and is possible now."""
 
     def close(self) -> None:
@@ -214,7 +213,7 @@ def store_error(label: str, error: Exception, unreachable: bool) -> InferlabErro
     if any(word in low for word in _FOREIGN) or state in ("42P01", "42703"):
         return BadInput(
             f"The store {label} is marked as a store of inferlab, but its tables are not those that "
-            "inferlab makes ({said}). Name another store."
+            f"inferlab makes ({reason}). Name another store."
         )
     if "is locked" in low or state in ("55P03", "40P01"):
         return NotSaved(
@@ -275,7 +274,7 @@ def connect(url: str | None, make: bool) -> Database:
         # Three slashes before a relative path, four before an absolute one.
         return _sqlite(Path(rest.removeprefix("/")), make)
     if scheme in ("postgresql", "postgres", "postgresql+psycopg"):
-        from inferlab.store.postgresql import PostgreSQL
+        from inferlab.store.dialects import PostgreSQL
 
         return PostgreSQL(url, BUSY_S)
     raise BadInput(
@@ -285,7 +284,7 @@ def connect(url: str | None, make: bool) -> Database:
 
 
 def _sqlite(path: Path, make: bool) -> Database:
-    from inferlab.store.sqlite import SQLite
+    from inferlab.store.dialects import SQLite
 
     if not (make or path.exists()):
         raise NoStore(

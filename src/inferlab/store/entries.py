@@ -1,17 +1,29 @@
-"""What a store hands out: plain records, importing nothing heavy."""
+"""What a store hands out, as plain records, and what lists show of an entry; nothing heavy is imported."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from inferlab.codec import dumps
 from inferlab.measure.headline import ms_per_item
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Status
 from inferlab.records.generation import GenerativeModel
 
+Content = Mapping[str, Any]
+#: What lists show of the measured part of a profile, of its losses, and of a version's speed.
+PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_interval", "items_per_second",
+                "items_interval", "measured_at")  # fmt: skip
+LOSS = ("name", "method", "params", "average_sensitivity")
+_VERSION = ("path", "digest", "size_bytes", "parameters", "zero_fraction", "precision")
+MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
+             "verdict", "foretold_speedup", "foretold_error")  # fmt: skip
+#: What lists show of the cells of a generation.
+GENERATION_CELL = ("engine", "num_cores", "batch_size", "prompt_tokens", "new_tokens", "depth")
+_COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
 #: The kind of an entry that is measured run by run; every other kind is a document.
 BENCHMARK = "benchmark"
 JobKind = Literal[
@@ -105,14 +117,18 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A benchmark as it was saved."""
-
+class _Saved:
     id: str
     created_at: datetime
     inferlab_version: str
     node: str
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(_Saved):
+    """A benchmark as it was saved."""
+
     benchmark: Benchmark
     project_id: str | None = None
     #: The id of the benchmark that it is to be compared with.
@@ -121,14 +137,9 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Document(_Saved):
     """A result that is stored as its JSON: a comparison, a capacity, a recommendation, a profile, a version."""
 
-    id: str
-    created_at: datetime
-    inferlab_version: str
-    node: str
-    note: str
     kind: str
     title: str
     content: Mapping[str, Any]
@@ -204,3 +215,152 @@ class QueuedJob:
     def alive(self) -> bool:
         """Whether something may still become of it by itself."""
         return self.status in ALIVE
+
+
+def brief_of(kind: str, content: Content) -> str:
+    """The brief of an entry as JSON; empty where lists need nothing beside its title and cells."""
+    try:
+        brief = _BRIEFS[kind](content) if kind in _BRIEFS else {}
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError):
+        # Made by another version, by hand, or has no result yet: it is listed by its name or title.
+        brief = {}
+    if isinstance(content.get("name"), str):
+        brief = {**brief, "name": content["name"]}
+    return dumps(brief) if brief else ""
+
+
+def digest_of(content: Content) -> str:
+    """The digest of the model that a document is about; of two that are compared, the first; empty if unknown."""
+    for part in (content.get("model"), *(_models(result) for result in _results(content)[:1])):
+        if isinstance(part, Mapping) and isinstance(part.get("digest"), str):
+            return str(part["digest"])
+    return ""
+
+
+def _results(content: Content) -> list[Content]:
+    """The comparisons of a document that holds several, or the only one."""
+    several = content.get("results")
+    return (
+        [result for result in several if isinstance(result, Mapping)] if isinstance(several, list) else [content]
+    )
+
+
+def _models(comparison: Content) -> Any:
+    """The model of A; version 1 of comparisons had an object for each arm."""
+    models, arm = comparison.get("models"), comparison.get("a")
+    if isinstance(models, list):
+        return models[0]
+    return arm.get("model") if isinstance(arm, Mapping) else None
+
+
+def _profile(content: Content) -> dict[str, Any]:
+    performance, loss = content.get("performance"), content.get("loss")
+    return {
+        "performance": {name: performance[name] for name in PERFORMANCE} if performance else None,
+        "loss": {name: loss[name] for name in LOSS} if loss else None,
+        "flops": (content.get("flops") or {}).get("flops"),
+        "interrupted": bool(content.get("interrupted")),
+        "problems": list(content.get("problems") or ()),
+    }
+
+
+def _comparison(content: Content) -> dict[str, Any]:
+    first, *_ = results = _results(content)
+    if "labels" not in first:
+        labels = [first["a"]["label"], first["b"]["label"]]
+        return {"labels": labels, "results": [{name: result[name] for name in _COMPARISON} for result in results]}
+    return {"labels": first["labels"], "results": [_ratio(result) for result in results]}
+
+
+def _ratio(comparison: Content) -> dict[str, Any]:
+    ratio = comparison["ratio"]
+    return {
+        "verdict": comparison["verdict"],
+        "ratio": ratio["value"],
+        "interval": None if ratio["low"] is None else [ratio["low"], ratio["high"]],
+        "paired": bool(comparison["log_ratios"]),
+        "outputs_match": comparison["outputs_match"],
+        **_pairs(comparison),
+    }
+
+
+def _pairs(comparison: Content) -> dict[str, Any]:
+    """How much the pairs of a comparison differ, by which the next one knows what to expect."""
+    import statistics  # late: whoever only reads does not need it
+
+    logs, cells = comparison["log_ratios"], comparison.get("cells")
+    if len(logs) < 2 or not cells or comparison["ratio"]["method"] != "moderated":
+        return {}
+    return {"pairs": len(logs), "pair_sd": statistics.stdev(logs), "num_cores": cells[0]["num_cores"]}
+
+
+def _generation(content: Content) -> dict[str, Any]:
+    outcomes = content["outcomes"]
+    runs = [outcome["runs"] for outcome in outcomes]
+    statuses = [outcome["status"] for outcome in outcomes]
+    return {
+        **_cells([outcome["cell"] for outcome in outcomes]),
+        "statuses": statuses,
+        "wrong": [_is_wrong([run["agreement"] for run in measured]) for measured in runs],
+        "tpot_ms": [
+            _tpot_ms(measured) if status == "done" else None
+            for status, measured in zip(statuses, runs, strict=True)
+        ],
+    }
+
+
+def _made_of_generations(
+    content: Content, cells: Sequence[Content], agreements: Sequence[Content]
+) -> dict[str, Any]:
+    status = "cancelled" if content["interrupted"] else "done"
+    return {**_cells(cells), "statuses": [status], "wrong": [_is_wrong(agreements)]}
+
+
+def _cells(cells: Sequence[Content]) -> dict[str, Any]:
+    return {name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION_CELL}
+
+
+def _is_wrong(agreements: Sequence[Content]) -> bool:
+    return any(agreement["status"] == "mismatch" for agreement in agreements)
+
+
+def _tpot_ms(runs: Sequence[Content]) -> float | None:
+    """The time per output token of a cell, as its summary has it; None where nothing was decoded."""
+    import statistics
+
+    logs = []
+    for run in runs:
+        times = [sequence["token_ns"] for each in run["repetitions"] for sequence in each["sequences"]]
+        each_ms = [(ns[-1] - ns[0]) / (len(ns) - 1) / 1e6 for ns in times if len(ns) > 1]
+        if not each_ms or statistics.median(each_ms) <= 0:
+            return None
+        logs.append(math.log(statistics.median(each_ms)))
+    return math.exp(statistics.fmean(logs)) if logs else None
+
+
+def _version(content: Content) -> dict[str, Any]:
+    recipe, optimized = content["recipe"], content["optimized"]
+    return {
+        "name": content["name"],
+        "optimized": {name: optimized[name] for name in _VERSION},
+        "pattern": (recipe.get("pruning") or {}).get("pattern", ""),
+        "scheme": (recipe.get("quantization") or {}).get("scheme", ""),
+        "distance": content["distance"],
+        "measured": [{name: layer[name] for name in MEASURED} for layer in content["measured"]],
+        "interrupted": bool(content.get("interrupted")),
+        "problems": list(content.get("problems") or ()),
+    }
+
+
+_BRIEFS: dict[str, Callable[[Content], dict[str, Any]]] = {
+    "profile": _profile,
+    "comparison": _comparison,
+    "benchmark": lambda content: {"against": content["against"]} if content.get("against") else {},
+    "version": _version,
+    "generation": _generation,
+    "generation-comparison": lambda content: _made_of_generations(content, content["arms"], content["agreements"]),
+    "generation-capacity": lambda content: _made_of_generations(
+        content, [content["cell"]], [content["agreement"]]
+    ),
+    "generation-recommendation": lambda content: _generation(content["sweep"]),
+}

@@ -2,7 +2,7 @@
 
 Profiles, versions and searches are stored as they are. Runs of a comparison lie in cells of their own, beside it.
 
-Version 1 of comparisons, capacities and recommendations was the file that the command writes (`older_formats`).
+Version 1 of comparisons, capacities and recommendations was the file that the command writes.
 """
 
 from __future__ import annotations
@@ -56,38 +56,27 @@ GENERATION_RUNS = "inferlab-generation-runs/1"
 GENERATION = "generation"
 #: The kinds of entries that follow from measuring a model that generates.
 MADE_OF_GENERATIONS = ("generation-comparison", "generation-capacity", "generation-recommendation")
-_FORMATS: dict[type, str] = {
-    Capacity: CAPACITY,
-    Recommendation: RECOMMENDATION,
-    FleetRecommendation: FLEET_RECOMMENDATION,
-    Front: SEARCH,
-    GenerationSweep: GENERATION_RUNS,
-    GenerationComparison: "inferlab-generation-comparison/1",
-    GenerationCapacity: "inferlab-generation-capacity/1",
-    GenerationRecommendation: "inferlab-generation-recommendation/1",
-    Profile: PROFILE,
-    Optimization: OPTIMIZATION,
+# The kind of entry that a record is stored as, and its format.
+_STORED: dict[type, tuple[str, str]] = {
+    ComparisonSweep: ("comparison", COMPARISON),
+    Capacity: ("capacity", CAPACITY),
+    Recommendation: ("recommendation", RECOMMENDATION),
+    FleetRecommendation: ("recommendation", FLEET_RECOMMENDATION),
+    Front: ("search", SEARCH),
+    GenerationSweep: (GENERATION, GENERATION_RUNS),
+    GenerationComparison: ("generation-comparison", "inferlab-generation-comparison/1"),
+    GenerationCapacity: ("generation-capacity", "inferlab-generation-capacity/1"),
+    GenerationRecommendation: ("generation-recommendation", "inferlab-generation-recommendation/1"),
+    Profile: ("profile", PROFILE),
+    Optimization: ("version", OPTIMIZATION),
 }
 # Stored as the file that the command writes.
 _FILES = (Profile, Optimization, Front)
-_KINDS: dict[type, str] = {
-    ComparisonSweep: "comparison",
-    Capacity: "capacity",
-    Recommendation: "recommendation",
-    FleetRecommendation: "recommendation",
-    Front: "search",
-    GenerationSweep: GENERATION,
-    GenerationComparison: "generation-comparison",
-    GenerationCapacity: "generation-capacity",
-    GenerationRecommendation: "generation-recommendation",
-    Profile: "profile",
-    Optimization: "version",
-}
 
 
 def kind_of(record: Record) -> str:
     """The kind of entry that a record is stored as."""
-    return _KINDS[type(record)]
+    return _STORED[type(record)][0]
 
 
 def content_of(record: Record) -> dict[str, Any]:
@@ -100,7 +89,7 @@ def content_of(record: Record) -> dict[str, Any]:
         }
     content = plain(record)
     # What is not a number is null: these are the files that the commands write.
-    return {"format": _FORMATS[type(record)], **(finite(content) if isinstance(record, _FILES) else content)}
+    return {"format": _STORED[type(record)][1], **(finite(content) if isinstance(record, _FILES) else content)}
 
 
 def _stored_comparison(comparison: Comparison) -> dict[str, Any]:
@@ -118,28 +107,22 @@ def outcomes_of(comparison: Comparison) -> tuple[Outcome, ...]:
 
 def record_of(document: Document) -> Record:
     """The record that an entry holds; BadInput where it is of a format that this version does not read."""
-    format_name = str(document.content.get("format"))
-    kind = next((kind for kind, name in _FORMATS.items() if name == format_name), None)
-    read: Callable[[Document], Any] | None = None
-    if format_name == COMPARISON:
-        read = _comparisons
-    elif kind is None:
-        from inferlab.store.older_formats import READERS  # late: few entries are as old
-
-        read = READERS.get(format_name)
-    if kind is None and read is None:
-        raise BadInput(
-            f"{document.id} is a {document.kind} in a format that this version does not read: {format_name}."
-        )
+    name = str(document.content.get("format"))
+    kind = next((kind for kind, (_, own) in _STORED.items() if own == name), None)
+    files: RecordFiles[Any] | None = {PROFILE: PROFILES, OPTIMIZATION: VERSIONS}.get(name)  # type: ignore[assignment]
+    read = _comparisons if name == COMPARISON else _OLDER_READERS.get(name)
     try:
-        record: Record
+        record: Any
         if read is not None:
             record = read(document)
-        elif format_name in (PROFILE, OPTIMIZATION):
-            record = (PROFILES if format_name == PROFILE else VERSIONS).from_content(document.content, document.id)
-        else:
-            assert kind is not None
+        elif files is not None:
+            record = files.from_content(document.content, document.id)
+        elif kind is not None:
             record = restored(kind, document.content)
+        else:
+            raise BadInput(
+                f"{document.id} is a {document.kind} in a format that this version does not read: {name}."
+            )
         return record if isinstance(record, Front) else replace(record, id=document.id)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise BadInput(f"The {document.kind} {document.id} is damaged: {error}.") from error
@@ -251,3 +234,158 @@ VERSIONS = RecordFiles(
     "inferlab optimize MODEL -o out.onnx -x version.json",
     _check_version,
 )
+
+# Version 1 of comparisons, capacities and recommendations was the file that the command writes.
+
+
+def _comparisons_1(document: Document) -> ComparisonSweep:
+    outcomes = list(document.outcomes)
+    results = []
+    for place, content in enumerate(document.content.get("results", [document.content])):
+        arms = outcomes[2 * place : 2 * place + 2]
+        if len(arms) != 2:
+            raise ValueError("its runs were not stored")
+        results.append(_comparison_1(content, arms))
+    failures = tuple(restored(ComparisonFailure, content) for content in document.content.get("failures", ()))
+    return ComparisonSweep(tuple(results), failures)
+
+
+def _comparison_1(content: Content, arms: Sequence[Outcome]) -> Comparison:
+    sides = content["a"], content["b"]
+    values = {
+        **_paired_1(content),
+        "labels": [side["label"] for side in sides],
+        "output_error": _error_1(content["output_error"]),
+        "settle_s": content["settle_seconds"],
+        "models": [_model_1(side["model"]) for side in sides],
+        "times_ms": [side["times_ms"] for side in sides],
+        "cells": None,
+        "pairs": [],
+    }
+    pairs = pairs_of(iter(arms), content["log_ratios"])
+    return replace(restored(Comparison, values), cells=(arms[0].cell, arms[1].cell), pairs=pairs)
+
+
+def _paired_1(content: Content) -> Content:
+    ratio = _estimate_1(content["ratio"], content["interval"])
+    return {**content, "ratio": {**ratio, "level": content["level"], "method": content["method"]}}
+
+
+def _estimate_1(value: float, ends: Sequence[float] | None) -> Content:
+    low, high = ends or (None, None)
+    return {"value": value, "low": low, "high": high, "level": 0.95, "method": "student"}
+
+
+def _error_1(error: Any) -> float | None:
+    """JSON had no infinity, so that one was stored as a word."""
+    return None if error is None else float(error)
+
+
+def _model_1(about: Content) -> Content:
+    """A model of which version 1 had only a few words."""
+    said = {name: about[name] for name in ("kind", "source", "digest", "precision") if name in about}
+    return {"kind": "onnx", **said, "path": about["source"], "inputs": [], "outputs": [], "size_bytes": 0}
+
+
+def _objective_1(content: Content, limit_ms: float) -> Content:
+    return {**content, "limit_s": limit_ms / 1e3}
+
+
+def _capacity_1(document: Document) -> Capacity:
+    content = document.content
+    objective, lone, check = content["slo"], content["lone_request"], content["output_check"]
+    values = {
+        **content,
+        "cell": {**content["cell"], "rate": None, "scenario": "server", "precision": None, "warmup_s": 0.0},
+        "model": _model_1(content["model"]),
+        "objective": _objective_1(objective, objective["limit"]),
+        "curve": [_rate_point_1(point) for point in content["curve"]],
+        "check": {**check, "error": _error_1(check["error"])},
+        "settings": content["engine_settings"],
+        "lone": lone and {"seconds": lone["time"] / 1e3, "statistic": lone["statistic"]},
+    }
+    return restored(Capacity, values)
+
+
+def _rate_point_1(content: Content) -> Content:
+    seconds = {
+        f"{name}s_s": {key: None if value is None else value / 1e3 for key, value in content[name].items()}
+        for name in ("response", "service")
+    }
+    return {**content, **seconds, "load": content["share_of_saturation"]}
+
+
+def _recommendation_1(document: Document) -> Recommendation:
+    return restored(Recommendation, _recommended_1(document.content))
+
+
+def _recommended_1(content: Content) -> Content:
+    objective = content["objective"]
+    return {
+        **content,
+        "model": _model_1(content["model"]),
+        "objective": objective and _objective_1(objective, objective["limit_ms"]),
+        "contenders": [_contender_1(contender) for contender in content["candidates"]],
+        "comparisons": [{**_paired_1(pair), "labels": [pair["a"], pair["b"]]} for pair in content["comparisons"]],
+        "simpler": content["simpler_of_equals"],
+        "deployment": None,
+        "time_s": content["seconds_allowed"],
+        "machine": content["machine"] or None,
+        "code": content["code"] or "",
+    }
+
+
+def _contender_1(content: Content) -> Content:
+    figures = None
+    if "items_per_sec" in content:
+        objective_ms = content["objective_ms"]
+        figures = {
+            "items_per_sec": _estimate_1(content["items_per_sec"], content["interval"]),
+            "median_s": content["median_ms"] / 1e3,
+            "objective_s": None if objective_ms is None else objective_ms / 1e3,
+            "batches": None,
+            "check": {"status": content["output_check"]},
+            "lost_share": 0.0,
+        }
+    return {
+        "candidate": content,
+        "standing": content["status"],
+        "rounds": [{**part, "load_s": part["load_time_ms"] / 1e3} for part in content.get("rounds", ())],
+        "figures": figures,
+        "stream_mode": content["stream_mode"],
+        "problem": content["problem"] or "",
+        "spared_by": content["spared_by"] or None,
+    }
+
+
+def _fleet_recommendation_1(document: Document) -> FleetRecommendation:
+    content = document.content
+    machines = [_machine_recommendation_1(machine) for machine in content["machines"]]
+    objectives = [machine["recommendation"]["objective"] for machine in machines if machine["recommendation"]]
+    about = content["objective"]
+    values = {
+        "model": _model_1(content["model"]),
+        "objective": about and (next(iter(objectives), None) or _objective_1(about, 0.0)),
+        "machines": machines,
+        "interrupted": content["interrupted"],
+    }
+    return restored(FleetRecommendation, values)
+
+
+def _machine_recommendation_1(content: Content) -> Content:
+    cost = content["cost_per_million"]
+    return {
+        **content,
+        "recommendation": _recommended_1(content["recommendation"]) if content["recommendation"] else None,
+        "failure": content["failure"] or None,
+        "cost_per_million": None if cost is None else _estimate_1(cost, content["cost_per_million_interval"]),
+    }
+
+
+_OLDER_READERS: dict[str, Callable[[Document], Any]] = {
+    "inferlab-comparison/1": _comparisons_1,
+    "inferlab-comparisons/1": _comparisons_1,
+    "inferlab-capacity/1": _capacity_1,
+    "inferlab-recommendation/1": _recommendation_1,
+    "inferlab-fleet-recommendation/1": _fleet_recommendation_1,
+}

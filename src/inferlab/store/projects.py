@@ -12,7 +12,7 @@ from inferlab.records.generation import GenerativeModel
 from inferlab.store import rows
 from inferlab.store.database import Connection, Database, Row, among, insert
 from inferlab.store.entries import BENCHMARK, CellEntry, Project, ProjectLine
-from inferlab.store.history import OF_PROJECT, cell_entry
+from inferlab.store.rows import OF_PROJECT, cell_entry
 
 # As OF_PROJECT, for all projects at once: the id of a project, or the digest of a model, which may be several's.
 # Joining by either of them would read all entries once for each project.

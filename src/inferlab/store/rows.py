@@ -1,31 +1,20 @@
-"""Rows of entries, cells and runs: inserted, found, and what lists show of them derived again."""
+"""Rows of entries, cells and runs: inserted, found, what lists show of cells derived; pages of the history."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError, NotThere
-from inferlab.records import Cell, Estimate, Machine, Run, Status
-from inferlab.store.database import Connection, Row, insert
+from inferlab.records import Cell, Estimate, Failure, Machine, Run, Status
+from inferlab.store.database import Connection, Row, among, insert
+from inferlab.store.entries import PRECEDENCE, CellEntry, Content, Entry, brief_of, digest_of
 from inferlab.version import __version__
 
-Content = Mapping[str, Any]
 Labels = Sequence[tuple[str, str]]
-#: What lists show of the measured part of a profile, of its losses, and of a version's speed.
-PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_interval", "items_per_second",
-                "items_interval", "measured_at")  # fmt: skip
-LOSS = ("name", "method", "params", "average_sensitivity")
-_VERSION = ("path", "digest", "size_bytes", "parameters", "zero_fraction", "precision")
-MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
-             "verdict", "foretold_speedup", "foretold_error")  # fmt: skip
-#: What lists show of the cells of a generation.
-GENERATION = ("engine", "num_cores", "batch_size", "prompt_tokens", "new_tokens", "depth")
-_COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10
 _SHORTEST_PREFIX = 4
@@ -78,7 +67,7 @@ def insert_entry(
     kind: str,
     title: str,
     digest: str,
-    content: Mapping[str, Any],
+    content: Content,
     project_id: str | None = None,
     labels: Labels = (),
 ) -> str:
@@ -309,143 +298,131 @@ def _numbers(name: str, estimate: Estimate | None) -> dict[str, float | None]:
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def brief_of(kind: str, content: Content) -> str:
-    """The brief of an entry as JSON; empty where lists need nothing beside its title and cells."""
-    makers: dict[str, Callable[[Content], dict[str, Any]]] = {
-        "profile": _profile,
-        "comparison": _comparison,
-        "benchmark": _benchmark,
-        "version": _version,
-        "generation": _generation,
-        "generation-comparison": lambda record: _generation_cells(
-            record["arms"], record["agreements"], record["interrupted"]
-        ),
-        "generation-capacity": lambda record: _generation_cells(
-            [record["cell"]], [record["agreement"]], record["interrupted"]
-        ),
-        "generation-recommendation": lambda record: _generation(record["sweep"]),
-    }
-    try:
-        brief = makers[kind](content) if kind in makers else {}
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-        # Made by another version, by hand, or has no result yet: it is listed by its name or title.
-        brief = {}
-    if isinstance(content.get("name"), str):
-        brief = {**brief, "name": content["name"]}
-    return dumps(brief) if brief else ""
+# All but the content, which may be large.
+_TEXTS = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node", "note", "brief",
+           "labels")  # fmt: skip
+_COLUMNS = ", ".join((*_TEXTS, "project_id"))
+# What is text among what is derived of a cell.
+_ORIGIN = ("engine_version", "machine")
+_HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
+# A generation, or what was made of some, has no rows of cells; its brief lists engines and states, as JSON.
+_SAYS = "(substr(kind, 1, 10) = 'generation' AND brief LIKE :{} ESCAPE '/')"
 
 
-def digest_of(content: Content) -> str:
-    """The digest of the model that a document is about; of two that are compared, the first; empty if unknown."""
-    for part in (content.get("model"), *(_models(result) for result in _results(content)[:1])):
-        if isinstance(part, Mapping) and isinstance(part.get("digest"), str):
-            return str(part["digest"])
-    return ""
+#: An entry belongs to the project that it was made in, or, made elsewhere, to every project of its model.
+OF_PROJECT = (
+    "(project_id = :project OR (project_id IS NULL AND model_digest = "
+    "(SELECT project.model_digest FROM project WHERE project.id = :project)))"
+)
 
 
-def _results(content: Content) -> list[Content]:
-    """The comparisons of a document that holds several, or the only one."""
-    several = content.get("results")
-    return (
-        [result for result in several if isinstance(result, Mapping)] if isinstance(several, list) else [content]
+def page(
+    connection: Connection,
+    limit: int,
+    before: str | None,
+    model: str | None,
+    engine: str | None,
+    status: Status | None,
+    project_id: str | None = None,
+    kinds: Sequence[str] = (),
+    labels: Labels = (),
+) -> list[Entry]:
+    """The newest entries that fit, of those older than `before`."""
+    conditions, values = list[str](), dict[str, str]()
+    if before is not None:
+        conditions.append("(created_at, id) < (SELECT created_at, id FROM entry WHERE id = :before)")
+        values["before"] = before
+    if model is not None:
+        conditions.append("(lower(title) LIKE lower(:part) ESCAPE '/' OR model_digest LIKE :beginning ESCAPE '/')")
+        values |= {"part": f"%{_literal(model)}%", "beginning": f"{_literal(model)}%"}
+    if engine is not None:
+        conditions.append(f"({_HAS.format('engine', 'engine')} OR {_SAYS.format('engines')})")
+        values |= {"engine": engine, "engines": f'{{"engine":[%{_literal(dumps(engine))}%],"num_cores":%'}
+    if status is not None:
+        # As `Entry.status`: no cell has a status that goes before; what has no cells is done.
+        sooner = PRECEDENCE[: PRECEDENCE.index(status)]
+        names = (*sooner, status)
+        has = {name: f"({_HAS.format('status', name)} OR {_SAYS.format(f'{name}_said')})" for name in names}
+        conditions += [f"NOT {has[state]}" for state in sooner]
+        conditions += [] if status == "done" else [has[status]]
+        values |= {name: name for name in names} | {f"{name}_said": f'%"statuses":[%"{name}"%]%' for name in names}
+    if kinds:
+        chosen, named = among("kind", kinds)
+        conditions.append(chosen)
+        values |= named
+    for index, label in enumerate(labels):
+        # Within a text the quotes would be escaped.
+        conditions.append(f"labels LIKE :label{index} ESCAPE '/'")
+        values[f"label{index}"] = f"%{_literal(labels_text([label])[1:-1])}%"
+    if project_id is not None:
+        conditions.append(OF_PROJECT)
+        values["project"] = project_id
+    condition = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = connection.rows(
+        f"SELECT {_COLUMNS} FROM entry {condition} ORDER BY created_at DESC, id DESC LIMIT :limit",  # noqa: S608
+        limit=limit,
+        **values,
     )
+    return _entries(connection, rows)
 
 
-def _models(comparison: Content) -> Any:
-    """The model of A; version 1 of comparisons had an object for each arm."""
-    models, arm = comparison.get("models"), comparison.get("a")
-    if isinstance(models, list):
-        return models[0]
-    return arm.get("model") if isinstance(arm, Mapping) else None
+def one(connection: Connection, entry_id: str) -> Entry:
+    """The entry with this id, which is there."""
+    query = f"SELECT {_COLUMNS} FROM entry WHERE id = :id"  # noqa: S608
+    return _entries(connection, connection.rows(query, id=entry_id))[0]
 
 
-def _benchmark(content: Content) -> dict[str, Any]:
-    return {"against": content["against"]} if content.get("against") else {}
+def _entries(connection: Connection, rows: list[Row]) -> list[Entry]:
+    for row in rows:
+        texts(row, _TEXTS)
+    cells = _cells(connection, [row["id"] for row in rows])
+    return [
+        Entry(
+            **{
+                **row,
+                "created_at": moment(row["created_at"]),
+                "brief": parse_json(row["brief"]) if row["brief"] else {},
+                "labels": read_labels(row["labels"]),
+            },
+            cells=tuple(cells[row["id"]]),
+        )
+        for row in rows
+    ]
 
 
-def _profile(content: Content) -> dict[str, Any]:
-    performance, loss = content.get("performance"), content.get("loss")
-    return {
-        "performance": {name: performance[name] for name in PERFORMANCE} if performance else None,
-        "loss": {name: loss[name] for name in LOSS} if loss else None,
-        "flops": (content.get("flops") or {}).get("flops"),
-        "interrupted": bool(content.get("interrupted")),
-        "problems": list(content.get("problems") or ()),
+def _literal(text: str) -> str:
+    """Text that stands for itself in a pattern whose escape is the slash."""
+    return text.replace("/", "//").replace("%", "/%").replace("_", "/_")
+
+
+def _cells(connection: Connection, entry_ids: list[str]) -> dict[str, list[CellEntry]]:
+    cells: dict[str, list[CellEntry]] = defaultdict(list)
+    if not entry_ids:
+        return cells
+    condition, values = among("entry_id", entry_ids)
+    runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
+    query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition} ORDER BY entry_id, position"  # noqa: S608
+    for row in connection.rows(query, **values):
+        cells[row["entry_id"]].append(cell_entry(row))
+    return cells
+
+
+def cell_entry(row: Row) -> CellEntry:
+    """A cell with its cached numbers."""
+    cached: dict[str, Any] = {
+        name.removeprefix(CACHED): value for name, value in row.items() if name.startswith(CACHED)
     }
-
-
-def _comparison(content: Content) -> dict[str, Any]:
-    first, *_ = results = _results(content)
-    if "labels" not in first:
-        labels = [first["a"]["label"], first["b"]["label"]]
-        return {"labels": labels, "results": [{name: result[name] for name in _COMPARISON} for result in results]}
-    return {"labels": first["labels"], "results": [_ratio(result) for result in results]}
-
-
-def _ratio(comparison: Content) -> dict[str, Any]:
-    ratio = comparison["ratio"]
-    return {
-        "verdict": comparison["verdict"],
-        "ratio": ratio["value"],
-        "interval": None if ratio["low"] is None else [ratio["low"], ratio["high"]],
-        "paired": bool(comparison["log_ratios"]),
-        "outputs_match": comparison["outputs_match"],
-        **_pairs(comparison),
-    }
-
-
-def _pairs(comparison: Content) -> dict[str, Any]:
-    """How much the pairs of a comparison differ, by which the next one knows what to expect."""
-    logs, cells = comparison["log_ratios"], comparison.get("cells")
-    if len(logs) < 2 or not cells or comparison["ratio"]["method"] != "moderated":
-        return {}
-    return {"pairs": len(logs), "pair_sd": statistics.stdev(logs), "num_cores": cells[0]["num_cores"]}
-
-
-def _generation_cells(
-    cells: Sequence[Content], agreements: Sequence[Content], interrupted: bool
-) -> dict[str, Any]:
-    return {
-        **{name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION},
-        "statuses": ["cancelled" if interrupted else "done"],
-        "wrong": [any(agreement["status"] == "mismatch" for agreement in agreements)],
-    }
-
-
-def _generation(content: Content) -> dict[str, Any]:
-    outcomes = content["outcomes"]
-    cells = [outcome["cell"] for outcome in outcomes]
-    return {
-        **{name: list(dict.fromkeys(cell[name] for cell in cells)) for name in GENERATION},
-        "statuses": [outcome["status"] for outcome in outcomes],
-        "wrong": [
-            any(run["agreement"]["status"] == "mismatch" for run in outcome["runs"]) for outcome in outcomes
-        ],
-        "tpot_ms": [_tpot_ms(outcome["runs"]) if outcome["status"] == "done" else None for outcome in outcomes],
-    }
-
-
-def _tpot_ms(runs: Sequence[Content]) -> float | None:
-    """The time per output token of a cell, as its summary has it; None where nothing was decoded."""
-    logs = []
-    for run in runs:
-        times = [sequence["token_ns"] for each in run["repetitions"] for sequence in each["sequences"]]
-        each_ms = [(ns[-1] - ns[0]) / (len(ns) - 1) / 1e6 for ns in times if len(ns) > 1]
-        if not each_ms or statistics.median(each_ms) <= 0:
-            return None
-        logs.append(math.log(statistics.median(each_ms)))
-    return math.exp(statistics.fmean(logs)) if logs else None
-
-
-def _version(content: Content) -> dict[str, Any]:
-    recipe, optimized = content["recipe"], content["optimized"]
-    return {
-        "name": content["name"],
-        "optimized": {name: optimized[name] for name in _VERSION},
-        "pattern": (recipe.get("pruning") or {}).get("pattern", ""),
-        "scheme": (recipe.get("quantization") or {}).get("scheme", ""),
-        "distance": content["distance"],
-        "measured": [{name: layer[name] for name in MEASURED} for layer in content["measured"]],
-        "interrupted": bool(content.get("interrupted")),
-        "problems": list(content.get("problems") or ()),
-    }
+    texts(row, ("cell_id", "status"))
+    if row["status"] not in PRECEDENCE:
+        raise ValueError(f"a cell cannot be {row['status']!r:.40}")
+    for name, value in cached.items():
+        if value is not None and not isinstance(value, str if name in _ORIGIN else float | int):
+            raise ValueError(f"the {name} of a cell is {value!r:.40}")
+    return CellEntry(
+        cell_id=row["cell_id"],
+        cell=restored(Cell, parse_json(row["content"])),
+        status=row["status"],
+        failure=None if row["failure"] is None else restored(Failure, parse_json(row["failure"])),
+        runs=row["runs"],
+        **{**cached, "wrong": bool(cached["wrong"])},
+    )

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
-from inferlab.store import history, rows
+from inferlab.store import rows
 from inferlab.store.database import Connection, Database, Row
-from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored
-from inferlab.store.rows import brief_of, digest_of
+from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored, brief_of, digest_of
 
 if TYPE_CHECKING:
     from inferlab.store.jobs import Jobs
@@ -319,12 +318,12 @@ class Store:
         """The newest entries, without opening their runs; `before` is the last id of the page before."""
         with self._database.reading() as connection, self._sound():
             after = None if before is None else rows.find_id(connection, before, self.name)
-            return history.page(connection, limit, after, model, engine, status, project_id, kinds, labels)
+            return rows.page(connection, limit, after, model, engine, status, project_id, kinds, labels)
 
     def entry(self, entry_id: str) -> Entry:
         """One line of the history."""
         with self._database.reading() as connection, self._sound():
-            return history.one(connection, rows.find_id(connection, entry_id, self.name))
+            return rows.one(connection, rows.find_id(connection, entry_id, self.name))
 
     def stamp(self) -> tuple[str, ...]:
         """Something that changes whenever an entry, a run, a project or a job comes, goes, ends or is renamed."""
