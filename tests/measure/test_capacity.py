@@ -102,7 +102,7 @@ def test_luck_makes_the_rates_of_different_arrivals_agree() -> None:
     usual = queueing.highest_rate(services_s, 1, partial(meets, objective), 12345, 200_000)
     seeds = range(1, 9)
     found = [queueing.highest_rate(services_s, 1, partial(meets, objective), seed, 200) for seed in seeds]
-    factors = [rate_search.luck(objective, services_s, 1, seed, 200) for seed in seeds]
+    factors = [capacity.luck(objective, services_s, 1, seed, 200) for seed in seeds]
     corrected = [rate * factor for rate, factor in zip(found, factors, strict=True)]
     assert max(found) / min(found) > 1.2
     assert max(corrected) / min(corrected) < 1.05
@@ -110,7 +110,7 @@ def test_luck_makes_the_rates_of_different_arrivals_agree() -> None:
 
 
 def test_arrivals_that_say_nothing_are_not_corrected() -> None:
-    assert rate_search.luck(parse_objective("mean<1ms"), np.array([0.002]), 1, 0, 100) == 1.0
+    assert capacity.luck(parse_objective("mean<1ms"), np.array([0.002]), 1, 0, 100) == 1.0
 
 
 @pytest.fixture(scope="module")

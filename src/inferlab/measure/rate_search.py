@@ -1,22 +1,24 @@
-"""The search for the highest rate that meets an objective: its rules, and what one fresh process says of it."""
+"""The search for the highest rate that meets an objective, of whatever can be asked at a rate: a `Probe`."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from statistics import geometric_mean
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.measure import queueing
-from inferlab.measure.children import Children
-from inferlab.measure.queueing import highest_rate, meets, value_s
-from inferlab.measure.stats import latencies_ns, service_ns
-from inferlab.records import Run, Window
-from inferlab.records.capacity import Objective, Reach
+from inferlab.errors import BadInput
+from inferlab.measure.queueing import meets, poisson_arrivals, value_s
+from inferlab.measure.stats import SharesTime
+from inferlab.records import Event, Finding, Listener
+from inferlab.records.capacity import CapacityProcess, Objective, Reach
+from inferlab.units import duration
 
 #: The closest that the answer can come to saturation: beyond it the queue grows for as long as requests come.
 CEILING = 0.98
@@ -33,11 +35,14 @@ _RUNGS = 3.5
 _SEARCH = 0.7
 # Requests on one rung at most: more make no interval narrower, because processes differ.
 _MOST_REQUESTS = 50_000
-# Requests of a simulated queue whose luck does not matter any more.
-_LONG_RUN = 50_000
-_MOST_DRAWS = 8
-# Service times beyond this percentile are stalls of the machine as a rule.
-_STALLS = 95.0
+# A rung gets at least this much longer than its requests take to arrive; what still waits then is given up.
+_OVERTIME = 0.25
+# Rates below this share of saturation are not searched, and no search begins below the second one: from there it
+# descends in few steps.
+_LOWEST = 0.01
+_LOW_LOAD = 0.1
+# So much longer than asked it may take to end a search that has begun.
+_LATE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,42 +134,7 @@ def next_rung(
 
 def keeps_all(values: Sequence[float], limit: float) -> bool:
     """Of statistics that do not meet the limit: whether they stay below it."""
-    return _geometric_mean(values) <= limit
-
-
-def without_stalls(services_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Service times cut at their 95th percentile: what simulations rest on must not hang on a moment's stall."""
-    return np.minimum(services_s, np.percentile(services_s, _STALLS))
-
-
-def luck(objective: Objective, services_s: NDArray[np.float64], streams: int, seed: int, requests: int) -> float:
-    """What to multiply a process's highest rate by because its arrivals were easier or harder than usual.
-
-    Its arrivals (they follow from the seed) and fifty thousand others meet the same simulated queue with the
-    measured service times; the ratio of the two highest rates is their luck. Simulated for fixed services,
-    700 requests and a p99, it takes a bias of +7 % away and leaves a quarter of the spread.
-    """
-    services_s = without_stalls(services_s)
-    shuffle = np.random.default_rng(seed).permutation
-    # Other services for the same arrivals, so that it is theirs alone.
-    here = [
-        highest_rate(shuffle(services_s), streams, partial(meets, objective), seed, requests, 2 * MOST_LOAD)
-        for _ in range(max(1, min(_MOST_DRAWS, _LONG_RUN // requests)))
-    ]
-    usually = highest_rate(services_s, streams, partial(meets, objective), seed + 500, _LONG_RUN)
-    return usually / _geometric_mean(here) if min(here) > 0 and usually > 0 else 1.0
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-# A rung gets at least this much longer than its requests take to arrive; what still waits then is given up.
-_OVERTIME = 0.25
-# Rates below this share of saturation are not searched.
-_LOWEST = 0.01
-# Requests one by one come this much slower than they are served, so that none meets another.
-_APART = 1.2
+    return geometric_mean(values) <= limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +151,8 @@ class Reading:
 class Trial:
     """What one process found."""
 
-    run: Run
+    #: The record of all that it measured.
+    run: Any
     readings: tuple[Reading, ...]
     saturation_rate: float
     #: The highest rate on this process's arrivals.
@@ -195,12 +166,33 @@ class Trial:
         """The highest rate of this process, whatever the arrivals."""
         return min(self.measured_rate * self.luck, CEILING * self.saturation_rate)
 
+    @property
+    def record(self) -> CapacityProcess:
+        """What is saved of it."""
+        return CapacityProcess(
+            started_at=self.run.started_at,
+            saturation_rate=self.saturation_rate,
+            measured_rate=self.measured_rate,
+            luck=self.luck,
+            reach=self.reach,
+            rate=self.rate,
+        )
 
-class RateLadder:
-    """A process that is asked at one rate after another, for the highest that meets an objective."""
 
-    def __init__(self, objective: Objective) -> None:
-        self._objective = objective
+class Probe:
+    """A fresh process that is asked at one rate after another, for the highest that meets an objective."""
+
+    #: What is told when it is known where the search begins.
+    saturation_event = "saturation"
+    #: Whether a first search that does not end in time is refused, rather than told of.
+    must_end = True
+
+    def __init__(
+        self, objective: Objective, seed: int, listener: Listener, number: int, patience_s: float
+    ) -> None:
+        """`patience_s` is how long the last request may take at least."""
+        self._objective, self._seed, self._patience_s = objective, seed, patience_s
+        self._listener, self._number = listener, number
         #: The rate of rung 0.
         self.start = 0.0
         self.saturation_rate = 0.0
@@ -208,9 +200,46 @@ class RateLadder:
         self._search: dict[int, Reading] = {}
         self._curve: list[Reading] = []
 
-    def _read(self, rate: float, requests: int) -> Reading:
-        """Measure so many requests at one rate."""
+    def settings(self) -> dict[str, Any]:
+        """What is in force, for the log."""
         raise NotImplementedError
+
+    def saturate(self) -> None:
+        """Check what the process computes, warm it up, and find out what it serves at most."""
+        raise NotImplementedError
+
+    def predict(self, afford: Callable[[float], object]) -> float | None:
+        """The highest rate that should meet the objective; None where no rate will do.
+
+        `afford` refuses a rate at which the time is too short to find that out.
+        """
+        raise NotImplementedError
+
+    def serve(self, rate: float, arrivals_ns: NDArray[np.int64], most_s: float) -> Reading:
+        """Measure requests that arrive at these moments; what is not served after `most_s` is given up."""
+        raise NotImplementedError
+
+    def luck(self) -> float:
+        """What to multiply the measured rate by, because these arrivals were easier or harder than usual."""
+        return 1.0
+
+    def end(self) -> Any:
+        """Check what it computes once more; the record of all that was measured."""
+        raise NotImplementedError
+
+    def trial(self, run: Any) -> Trial:
+        """The record of all that was asked; without a search, the record that no rate will do."""
+        if not self._search:
+            return Trial(run, (), self.saturation_rate, 0.0, 1.0, "none")
+        factor = 1.0 if self.near is None else self.luck()
+        return Trial(run, self.readings, self.saturation_rate, self.measured_rate, factor, self.reach)
+
+    def _read(self, rate: float, requests: int) -> Reading:
+        """Every rung replays the same arrivals, faster or slower: only the rate differs, not the luck."""
+        self._listener(Event("rung", {"rate": rate, "process": self._number}))
+        arrivals_ns = poisson_arrivals(rate, (2 * requests + 10) / rate, self._seed)[:requests]
+        last_s = float(arrivals_ns[-1]) / 1e9
+        return self.serve(rate, arrivals_ns, last_s + max(_OVERTIME * last_s, self._patience_s))
 
     def search(self, rungs: Sequence[int], requests: int, deadline: float) -> None:
         """Measure these rungs, then others until the limit is met or no time is left for one more."""
@@ -275,69 +304,158 @@ class RateLadder:
         return list(self._search), values
 
 
-class Prober(RateLadder):
-    """A process that is asked at one rate after another; Ctrl-C raises."""
-
-    def __init__(self, process: Children, objective: Objective, seed: int, tell: Callable[[float], None]) -> None:
-        super().__init__(objective)
-        self._process, self._seed, self._tell = process, seed, tell
-        cell = process.prepared.job.cell
-        self._streams = cell.num_streams * cell.instances
-        self._services_s: NDArray[np.float64] = np.empty(0)
-
-    def saturate(self, seconds: float) -> None:
-        """Let all streams work without a pause."""
-        window = self._complete(self._process.measure(seconds))
-        self._services_s = _services_s(window)
-        self.saturation_rate = sum(
-            len(stream) * 1e9 / (stream.ends_ns[-1] - stream.starts_ns[0])
-            for stream in window.streams
-            if len(stream)
-        )
-
-    def predict(self) -> float:
-        """The highest rate that should meet the objective, by the service times known so far."""
-        services_s = without_stalls(self._services_s)
-        return queueing.highest_rate(services_s, self._streams, partial(meets, self._objective), self._seed)
+class SearchedCell(SharesTime, Protocol):
+    """A cell whose processes share the time of a search."""
 
     @property
-    def lone_rate(self) -> float:
-        """A rate at which requests that come evenly do not meet."""
-        return 1.0 / (_APART * float(np.mean(self._services_s)))
-
-    def one_by_one(self, requests: int) -> NDArray[np.float64]:
-        """The service times of requests that do not meet; predictions are then made from them."""
-        arrivals_ns = (np.arange(requests) * 1e9 / self.lone_rate).astype(np.int64)
-        window = self._complete(self._process.serve(arrivals_ns, 2 * requests / self.lone_rate + 1.0))
-        self._services_s = _services_s(window)
-        return self._services_s
-
-    def trial(self, run: Run) -> Trial:
-        """The record of all that was asked; without a search, the record that no rate will do."""
-        if not self._search:
-            return Trial(run, (), self.saturation_rate, 0.0, 1.0, "none")
-        factor = 1.0
-        if self.near is not None:
-            services_s = np.concatenate([self._search[rung].services_s for rung in self.near])
-            factor = luck(self._objective, services_s, self._streams, self._seed, self._requests)
-        return Trial(run, self.readings, self.saturation_rate, self.measured_rate, factor, self.reach)
-
-    def _read(self, rate: float, requests: int) -> Reading:
-        """Every rung replays the same arrivals, faster or slower: only the rate differs, not the luck."""
-        self._tell(rate)
-        arrivals_ns = queueing.poisson_arrivals(rate, (2 * requests + 10) / rate, self._seed)[:requests]
-        last_s = float(arrivals_ns[-1]) / 1e9
-        most_s = last_s + max(_OVERTIME * last_s, self._objective.limit_s)
-        window = self._complete(self._process.serve(arrivals_ns, most_s))
-        served_s = np.concatenate([latencies_ns(stream) for stream in window.streams]) / 1e9
-        given_up_s = most_s - arrivals_ns[len(served_s) :] / 1e9
-        return Reading(rate, np.concatenate([served_s, given_up_s]), _services_s(window))
-
-    def _complete(self, window: Window) -> Window:
-        if self._process.interrupted:
-            raise KeyboardInterrupt
-        return window
+    def engine(self) -> str:
+        """What runs it."""
 
 
-def _services_s(window: Window) -> NDArray[np.float64]:
-    return np.concatenate([service_ns(stream) for stream in window.streams]) / 1e9
+class RateSearch:
+    """The search, process after process; the first one finds out where to begin and what the time allows."""
+
+    def __init__(
+        self,
+        cell: SearchedCell,
+        objective: Objective,
+        needed: int,
+        usual_processes: int,
+        probe: Callable[[int], AbstractContextManager[Probe]],
+        listener: Listener,
+    ) -> None:
+        """`needed` requests carry the objective; `probe` makes the process of a number, counted from 1."""
+        self._cell, self._objective, self._needed = cell, objective, needed
+        self._probe, self._listener = probe, listener
+        self._wanted = cell.processes or usual_processes
+        self._began = time.monotonic()
+        self._budget = Budget(1, 0, 0.0)
+        #: What a process takes before its search, the rate of rung 0, and the rungs that the search begins with.
+        self._overhead_s = 0.0
+        self._start = 0.0
+        self._rungs: tuple[int, ...] = (0,)
+        self._out_of_reach = False
+        self.predicted_rate = 0.0
+        self.trials: list[Trial] = []
+        self.interrupted = False
+
+    def run(self) -> None:
+        """Measure as many processes as the time allows; Ctrl-C keeps those that are complete."""
+        try:
+            while not self.trials or self._another():
+                self.trials.append(self._try(len(self.trials) + 1))
+        except KeyboardInterrupt:
+            if not self.trials:
+                raise
+            self.interrupted = True
+
+    @property
+    def fraction(self) -> float:
+        """How much of the time has passed."""
+        return min(1.0, (time.monotonic() - self._began) / self._cell.time_s)
+
+    @property
+    def wanted_s(self) -> float | None:
+        """The time that all wanted processes would take; None where they were measured, or need not be."""
+        if self.interrupted or self._out_of_reach or len(self.trials) >= self._wanted:
+            return None
+        return math.ceil(self._cell.time_s * self._wanted / len(self.trials))
+
+    def _another(self) -> bool:
+        """Whether one more process is wanted and has time; what is left is divided again."""
+        left, left_s = self._wanted - len(self.trials), self._began + self._cell.time_s - time.monotonic()
+        if self._out_of_reach or left <= 0:
+            return False
+        rate = rate_of(self._start, self._rungs[0])
+        share = budget(left_s, left, 1, self._overhead_s, rate, self._needed)
+        self._budget = share or self._budget
+        return share is not None
+
+    def _try(self, number: int) -> Trial:
+        began = time.monotonic()
+        self._listener(Event("loading", {"engine": self._cell.engine, "process": number}))
+        with self._probe(number) as probe:
+            if number == 1:
+                self._listener(Event("engine", probe.settings()))
+            probe.saturate()
+            if number == 1:
+                self._overhead_s = time.monotonic() - began
+                self._plan(probe)
+            if not self._out_of_reach:
+                self._search(probe)
+            run = probe.end()
+        return probe.trial(run)
+
+    def _plan(self, probe: Probe) -> None:
+        """Where to begin, and with how many requests and processes; or that no rate will do."""
+        predicted, saturation = probe.predict(self._afford), probe.saturation_rate
+        self._out_of_reach = predicted is None
+        self.predicted_rate = predicted or 0.0
+        data = {"rate": saturation, "predicted": self.predicted_rate, "slo": self._objective.text}
+        self._listener(Event(probe.saturation_event, data))
+        if not self._out_of_reach:
+            self._start = saturation * min(CEILING, max(_LOW_LOAD, self.predicted_rate / saturation))
+            self._budget = self._afford(self._start)
+
+    def _afford(self, rate: float) -> Budget:
+        """How to spend the time on a search around a rate; refuses where it is too short for the objective."""
+        fewest, needed, time_s = self._cell.processes or 1, self._needed, self._cell.time_s
+        share = budget(time_s, self._wanted, fewest, self._overhead_s, rate, needed)
+        if share is None:
+            few_s, all_s = (
+                time_needed_s(count, self._overhead_s, rate, needed) for count in (fewest, self._wanted)
+            )
+            hint = f" or -t {all_s:g} for {self._wanted} processes and an interval"
+            raise BadInput(
+                f"{duration(time_s)} is too short for {self._objective.text}: that takes {needed} requests at "
+                f"each of several rates, and they come at about {rate:.3g} per second. "
+                f"Give -t {few_s:g}{hint if fewest < self._wanted else ''}."
+            )
+        return share
+
+    def _search(self, probe: Probe) -> None:
+        """Search around the rungs where the first process found its rate, then trace the curve below."""
+        probe.start = self._start
+        probe.search(self._rungs, self._budget.requests, self._began + _LATE * self._cell.time_s)
+        if not self.trials:
+            if probe.reach == "bound" and probe.must_end:
+                raise BadInput(
+                    f"The search for the highest rate did not end within {duration(self._cell.time_s)}. "
+                    f"Stop other programs (inferlab doctor shows them), or give -t {2 * self._cell.time_s:g}."
+                )
+            self._rungs = probe.near or self._rungs
+        probe.trace([self._rungs[0] + below for below in CURVE], self._budget.curve_s)
+
+
+def search_findings(
+    cell: SearchedCell, trials: Sequence[Trial], wanted_s: float | None, interrupted: bool
+) -> list[Finding]:
+    """What the reader must know of a search; `wanted_s` is the time that all wanted processes would take."""
+    reaches = [trial.reach for trial in trials]
+    findings = []
+    if "none" in reaches and len(set(reaches)) > 1:
+        findings.append(Finding("some-out-of-reach", {"processes": reaches.count("none"), "of": len(trials)}))
+    if "saturation" in reaches:
+        tried = max(
+            trial.readings[-1].rate / trial.saturation_rate for trial in trials if trial.reach == "saturation"
+        )
+        data = {"processes": reaches.count("saturation"), "of": len(trials), "tried": tried}
+        findings.append(Finding("kept-to-saturation", data))
+    if "bound" in reaches:
+        findings.append(Finding("search-cut", {"processes": reaches.count("bound"), "of": len(trials)}))
+    if wanted_s is not None:
+        findings.append(Finding("few-processes", {"processes": len(trials), "seconds": wanted_s}))
+    if cell.processes == 1:
+        findings.append(Finding("one-process-asked"))
+    if interrupted:
+        findings.append(Finding("search-interrupted", {"processes": len(trials)}))
+    return findings
+
+
+def readings_by_rate(trials: Sequence[Trial]) -> dict[float, list[Reading]]:
+    """What all processes answered at each rate, from the lowest up."""
+    readings: dict[float, list[Reading]] = {}
+    for trial in trials:
+        for reading in trial.readings:
+            readings.setdefault(reading.rate, []).append(reading)
+    return dict(sorted(readings.items()))
