@@ -11,20 +11,20 @@ from pathlib import Path
 #: What `make bench` runs.
 LOOP = ("startup", "sync_overhead", "c_api", "async_streams", "bare_engines")
 #: What programs are made of; they print nothing of their own.
-_PARTS = ("__init__", "__main__", "bare", "bare_generation", "generation_side_by_side", "side_by_side", "slowed")
+_PARTS = ("__init__", "__main__", "bare", "bare_generation", "side_by_side", "slowed")
 
 
 def programs() -> dict[str, str]:
     """Every program and what it answers."""
-    files = sorted(one for one in Path(__file__).parent.glob("*.py") if one.stem not in _PARTS)
-    found = {file.stem: ast.get_docstring(ast.parse(file.read_text())) or "" for file in files}
-    return {name: told.splitlines()[0] for name, told in found.items()}
+    files = sorted(file for file in Path(__file__).parent.glob("*.py") if file.stem not in _PARTS)
+    docstrings = {file.stem: ast.get_docstring(ast.parse(file.read_text())) or "" for file in files}
+    return {name: docstring.splitlines()[0] for name, docstring in docstrings.items()}
 
 
 def main() -> None:
     """Run what is named; `--help` lists all."""
     known = programs()
-    listed = "\n".join(f"  {name:18} {told}" for name, told in known.items())
+    listed = "\n".join(f"  {name:18} {answer}" for name, answer in known.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
@@ -32,11 +32,11 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="of what is listed below")
-    given, options = parser.parse_known_args()
-    names: list[str] = given.names
+    arguments, options = parser.parse_known_args()
+    names: list[str] = arguments.names
     if options and len(names) != 1:
         parser.error(f"{options[0]} is an option of one program: name that one alone")
-    if unknown := [one for one in names if one not in known]:
+    if unknown := [name for name in names if name not in known]:
         parser.error(f"there is no {unknown[0]}; there are {', '.join(known)}")
     for name in names or LOOP:
         print(f"\n## {known[name]}", flush=True)

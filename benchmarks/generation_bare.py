@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import random
 
-from benchmarks import generation_side_by_side as generation
 from benchmarks import side_by_side as side
 
 METRICS = ("ttft_ms", "tpot_ms")
@@ -18,17 +17,17 @@ AIM = "0.98 to 1.02"
 def main() -> None:
     """Compare each engine in several rounds, in random order within each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", default=",".join(generation.FOUR))
+    parser.add_argument("--engines", default=",".join(side.GENERATION_ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("-t", "--time", type=float, default=3.0, help="seconds of each process")
     given = parser.parse_args()
-    model = generation.smollm2()
+    model = side.smollm2()
     engines: list[str] = given.engines.split(",")
     for engine in engines:
-        with generation.file_of(model, engine) as (path, vocabulary):
+        with side.file_of(model, engine) as (path, vocabulary):
             rivals = {"bare loop": engine}
             if engine == "openvino-genai":
                 rivals["its own perf metrics"] = "openvino-genai perf metrics"
@@ -40,7 +39,7 @@ def main() -> None:
                         times[arm] = _ours(model, engine, given)
                     else:
                         shape = (given.prompt, given.new, given.num_cores, given.time)
-                        times[arm] = generation.bare(rivals[arm], path, vocabulary, *shape)
+                        times[arm] = side.bare_generation(rivals[arm], path, vocabulary, *shape)
                 for (rival, key), values in ratios.items():
                     values.append(times["inferlab"][key] / times[rival][key])
             for (rival, key), values in ratios.items():
@@ -51,7 +50,7 @@ def main() -> None:
 def _ours(model: str, engine: str, given: argparse.Namespace) -> dict[str, float]:
     options = ["-e", engine, "--prompt", str(given.prompt), "--new", str(given.new), "-t", str(given.time)]
     options += ["-ncores", str(given.num_cores), "--processes", "1", "--no-verify"]
-    (row,) = generation.generated(model, *options)
+    (row,) = side.generated(model, *options)
     return {key: float(row[key]) for key in METRICS}
 
 

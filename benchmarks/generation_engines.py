@@ -10,7 +10,7 @@ import argparse
 import time
 from typing import Any
 
-from benchmarks import generation_side_by_side as generation
+from benchmarks import side_by_side as side
 
 HEADS = (
     "engine", "weights", "cores", "prompt", "depth", "TTFT ms", "prefill tokens/s", "TPOT ms", "KV bytes/token",
@@ -21,7 +21,7 @@ HEADS = (
 def main() -> None:
     """Measure all cells and print them as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", default=",".join(generation.FOUR))
+    parser.add_argument("--engines", default=",".join(side.GENERATION_ENGINES))
     parser.add_argument("--prompt", default="32,512")
     parser.add_argument("--depth", default="0,2048")
     parser.add_argument("--num-cores", default="1,2")
@@ -32,14 +32,14 @@ def main() -> None:
     began = time.monotonic()
     options = ["--prompt", given.prompt, "--depth", given.depth, "-ncores", given.num_cores]
     options += ["--new", given.new, "-t", given.time, "--processes", given.processes]
-    model = generation.smollm2()
+    model = side.smollm2()
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}", flush=True)
     # Engine by engine, so that what is cut off has rows.
     for engine in given.engines.split(","):
-        show(generation.generated(model, "-e", engine, *options))
+        show(side.generated(model, "-e", engine, *options))
     if "openvino-genai" in given.engines:
         unpacked = ("--engine-option", "gguf=converted")
-        show(generation.generated(model, "-e", "openvino-genai", *unpacked, *options))
+        show(side.generated(model, "-e", "openvino-genai", *unpacked, *options))
     print(f"# KV bytes by formula / by the engine / by growth; {time.monotonic() - began:.0f} s")
 
 
@@ -56,9 +56,9 @@ def show(rows: list[dict[str, Any]]) -> None:
             row["num_cores"],
             row["prompt_tokens"],
             row["depth"],
-            generation.number(row, "ttft_ms"),
-            generation.number(row, "prefill_tokens_per_s"),
-            generation.number(row, "tpot_ms"),
+            side.number(row, "ttft_ms"),
+            side.number(row, "prefill_tokens_per_s"),
+            side.number(row, "tpot_ms"),
             " / ".join("-" if each is None else f"{each:.0f}" for each in cache),
             f"{agreement.get('agreeing')} of {agreement.get('positions')}, {agreement.get('ties')} close"
             + (" **WRONG**" if agreement.get("status") == "mismatch" else ""),

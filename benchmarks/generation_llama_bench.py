@@ -15,7 +15,6 @@ import random
 import subprocess
 from pathlib import Path
 
-from benchmarks import generation_side_by_side as generation
 from benchmarks import side_by_side as side
 
 
@@ -30,10 +29,10 @@ def main() -> None:
     parser.add_argument("-t", "--time", type=float, default=4.0)
     parser.add_argument("--cross", action="store_true", help="also against the bare loop of the wheel")
     given = parser.parse_args()
-    model = generation.smollm2()
+    model = side.smollm2()
     rates: dict[str, list[tuple[float, float]]] = {}
     arms = ["inferlab", "llama-bench", *(["bare loop"] if given.cross else [])]
-    with generation.file_of(model, "llamacpp") as (path, vocabulary):
+    with side.file_of(model, "llamacpp") as (path, vocabulary):
         for _ in range(given.rounds):
             for arm in random.sample(arms, len(arms)):
                 if arm == "inferlab":
@@ -42,7 +41,7 @@ def main() -> None:
                     pair = _llama_bench(given.binary, path, given)
                 else:
                     shape = (given.prompt, given.new, given.num_cores, given.time)
-                    times = generation.bare("llamacpp", path, vocabulary, *shape)
+                    times = side.bare_generation("llamacpp", path, vocabulary, *shape)
                     pair = (given.prompt / times["ttft_ms"] * 1e3, 1e3 / times["tpot_ms"])
                 rates.setdefault(arm, []).append(pair)
     for index, test in enumerate((f"pp{given.prompt}", f"tg{given.new}")):
@@ -55,7 +54,7 @@ def main() -> None:
 def _ours(model: str, given: argparse.Namespace) -> tuple[float, float]:
     options = ["-e", "llamacpp", "--prompt", str(given.prompt), "--new", str(given.new), "-t", str(given.time)]
     options += ["-ncores", str(given.num_cores), "--processes", "1", "--no-verify"]
-    (row,) = generation.generated(model, *options)
+    (row,) = side.generated(model, *options)
     return float(row["prefill_tokens_per_s"]), float(row["decode_tokens_per_s"])
 
 

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import re
 
-from benchmarks import generation_side_by_side as generation
+from benchmarks import side_by_side as side
 
 # Charles Dickens, A Tale of Two Cities, which the recording reads.
 TEXT = """It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of
@@ -25,14 +25,14 @@ def main() -> None:
     parser.add_argument("-t", "--time", default="9")
     parser.add_argument("--processes", default="3")
     given = parser.parse_args()
-    files = generation.carried(generation.MOONSHINE)
+    files = side.carried(side.MOONSHINE)
     clip = next(path for path in files if path.suffix == ".wav")
     folder = next(path.parent for path in files if path.name == "encoder_model.ort")
     options = ["-e", "onnxruntime", "--audio", str(clip), "--new", "160", "-ncores", given.num_cores]
-    for row in generation.generated(str(folder), *options, "-t", given.time, "--processes", given.processes):
+    for row in side.generated(str(folder), *options, "-t", given.time, "--processes", given.processes):
         agreement = row["agreement"]
         keys = ("encoder_ms", "tpot_ms", "real_time_factor", "end_to_end_ms")
-        numbers = ", ".join(f"{key} {generation.number(row, key)}" for key in keys)
+        numbers = ", ".join(f"{key} {side.number(row, key)}" for key in keys)
         print(
             f"{row['num_cores']} cores, {row['audio_s']:.1f} s of sound: {numbers}; "
             f"{agreement['agreeing']} of {agreement['positions']} tokens as the plain graph"
