@@ -13,7 +13,7 @@ import numpy as np
 
 from inferlab import Lab, Plan
 from inferlab.lab.tracking import TrendRequest, find_series
-from inferlab.measure.change_points import change_points
+from inferlab.measure.intervals import change_points
 from inferlab.store import open_store
 
 _BEFORE, _WITHIN, _STEP = 30, 5, 0.03
@@ -30,17 +30,17 @@ def measure(store_url: str, entries: int, model: str, time_s: float) -> None:
     """Add benchmarks of the same model, one after the other, until the store has as many."""
     plan = Plan(model, scenarios=("sync",), num_cores=(1,), time_s=time_s, warmup_s=0.1, processes=2)
     with open_store(store_url, make=True) as store:
-        while (done := len(stored(store_url, model))) < entries:
+        while (entry_count := len(stored(store_url, model))) < entries:
             Lab(store).benchmark(plan)
-            if done % 20 == 0:
-                print(f"{done} of {entries} entries of {model}", flush=True)
+            if entry_count % 20 == 0:
+                print(f"{entry_count} of {entries} entries of {model}", flush=True)
 
 
 def stored(store_url: str, model: str) -> list[float]:
     """The longest series of a model in the store, milliseconds per item, oldest first."""
     with open_store(store_url) as store:
-        found = find_series(store, TrendRequest(model)).series
-    return max(([point.value for point in series.points] for series in found), key=len, default=[])
+        all_series = find_series(store, TrendRequest(model)).series
+    return max(([point.value for point in series.points] for series in all_series), key=len, default=[])
 
 
 def noise_of(values: Sequence[float]) -> list[float]:
@@ -100,13 +100,13 @@ def report(name: str, noise: Sequence[float], tries: int, seed: int) -> None:
         f"{name}: {len(noise)} entries, standard deviation {100 * statistics.stdev(noise):.2f} %, "
         f"median distance {100 * statistics.median(map(abs, noise)):.2f} %, neighbours correlate by {together:.2f}"
     )
-    for told, detector in (("inferlab", ours), ("threshold of 3 %", threshold)):
+    for name, detector in (("inferlab", ours), ("threshold of 3 %", threshold)):
         soon = sum(found_soon(noise, detector, _STEP, np.random.default_rng([seed, n])) for n in range(tries))
         alarms = [
             false_alarms(noise, detector, np.random.default_rng([seed, 1, n])) for n in range(max(1, tries // 10))
         ]
         print(
-            f"  {told}: a step of {100 * _STEP:g} % found within {_WITHIN} points in {100 * soon / tries:.1f} % "
+            f"  {name}: a step of {100 * _STEP:g} % found within {_WITHIN} points in {100 * soon / tries:.1f} % "
             f"of {tries} series; {statistics.mean(alarms):.2f} false alarms per {_LONG} points "
             f"({len(alarms)} series)",
             flush=True,
@@ -123,15 +123,15 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", type=Path, help="a JSON file that the noise is also written to")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     noises = {}
-    for model in given.models:
-        if len(stored(given.store, model) if Path(given.store).exists() else []) < given.entries:
-            measure(given.store, given.entries, model, given.time)
-        noises[model] = noise_of(stored(given.store, model))
-        report(model, noises[model], given.tries, given.seed)
-    if given.noise:
-        given.noise.write_text(json.dumps(noises))
+    for model in arguments.models:
+        if len(stored(arguments.store, model) if Path(arguments.store).exists() else []) < arguments.entries:
+            measure(arguments.store, arguments.entries, model, arguments.time)
+        noises[model] = noise_of(stored(arguments.store, model))
+        report(model, noises[model], arguments.tries, arguments.seed)
+    if arguments.noise:
+        arguments.noise.write_text(json.dumps(noises))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from benchmarks.change_points import drawn
 from inferlab import Lab, Plan
 from inferlab.lab.gate import against_baseline, baseline_of_entry
 from inferlab.measure import intervals
-from inferlab.measure.change_points import inflation
+from inferlab.measure.intervals import inflation
 from inferlab.measure.paired import BUILT_IN_PRIOR, turns_sd, weights
 from inferlab.records.comparison import Comparison, Spread
 from inferlab.store import open_store
@@ -102,8 +102,8 @@ def with_threshold(noise: Sequence[float], count: int, seed: int) -> Counter[str
 def report(name: str, verdicts: Counter[str]) -> None:
     """One line: of how many, how many fail, and how many are left open."""
     count = verdicts.total()
-    told = ", ".join(f"{word} {number}" for word, number in sorted(verdicts.items()))
-    print(f"{name}: {count} pull requests without a change: {told}", flush=True)
+    counts = ", ".join(f"{word} {number}" for word, number in sorted(verdicts.items()))
+    print(f"{name}: {count} pull requests without a change: {counts}", flush=True)
 
 
 def main() -> None:
@@ -115,17 +115,17 @@ def main() -> None:
     parser.add_argument("--noise", type=Path, help="the file that change_points --noise wrote, for the series")
     parser.add_argument("--simulated", type=int, default=10_000, help="how many gates are simulated of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    if given.count:
-        comparisons = interleaved(given.model, given.count, given.time)
-        report(f"{given.model}, interleaved", Counter(comparison.verdict for comparison in comparisons))
+    arguments = parser.parse_args()
+    if arguments.count:
+        comparisons = interleaved(arguments.model, arguments.count, arguments.time)
+        report(f"{arguments.model}, interleaved", Counter(comparison.verdict for comparison in comparisons))
         report(
-            f"{given.model}, simulated from the pairs of these",
-            simulated(comparisons, given.simulated, given.seed),
+            f"{arguments.model}, simulated from the pairs of these",
+            simulated(comparisons, arguments.simulated, arguments.seed),
         )
-    noises = json.loads(given.noise.read_text()) if given.noise else {}
+    noises = json.loads(arguments.noise.read_text()) if arguments.noise else {}
     for model, noise in noises.items():
-        tries = given.simulated, given.seed
+        tries = arguments.simulated, arguments.seed
         report(f"{model}, against {_ENTRIES} entries of its series", with_series(noise, *tries))
         report(f"{model}, against the entry before, threshold 3 %", with_threshold(noise, *tries))
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from inferlab import Lab
+from inferlab.records.comparison import ComparedMetric
 from inferlab.records.generation import GenerationPlan
-from inferlab.records.generation_results import ComparedMetric
 
 MODEL = "demo:llama_tiny"
 MARGIN = 0.01
@@ -32,31 +32,31 @@ def plan_of(metric: ComparedMetric, num_cores: int) -> GenerationPlan:
 def line(metric: ComparedMetric, num_cores: int, time_s: float) -> dict[str, Any]:
     """What is kept of one comparison of equal arms."""
     plan = plan_of(metric, num_cores)
-    done = Lab().compare_generations(plan, plan, metric, time_s, MARGIN, labels=("A", "B"))
-    ratio = done.ratio
+    comparison = Lab().compare_generations(plan, plan, metric, time_s, MARGIN, labels=("A", "B"))
+    ratio = comparison.ratio
     return {
         "metric": metric,
         "cores": num_cores,
-        "verdict": done.verdict,
+        "verdict": comparison.verdict,
         "ratio": [ratio.value, ratio.low, ratio.high],
-        "seconds": round(done.seconds, 2),
-        "pairs": [round(log_ratio, 6) for log_ratio in done.log_ratios],
-        "spread": [done.spread.within, done.spread.between],
-        "tokens_alike": done.tokens.agreeing / done.tokens.tokens,
-        "median_ms": [sorted(times)[len(times) // 2] for times in done.times_ms],
+        "seconds": round(comparison.seconds, 2),
+        "pairs": [round(log_ratio, 6) for log_ratio in comparison.log_ratios],
+        "spread": [comparison.spread.within, comparison.spread.between],
+        "tokens_alike": comparison.tokens.agreeing / comparison.tokens.tokens,
+        "median_ms": [sorted(times)[len(times) // 2] for times in comparison.times_ms],
     }
 
 
 def report(metric: str, lines: Sequence[dict[str, Any]]) -> None:
     """How often each verdict came, and how far ratios lay from 1."""
-    verdicts = Counter(one["verdict"] for one in lines)
-    off = sorted(abs(math.log(one["ratio"][0])) for one in lines)
-    covered = sum((one["ratio"][1] or 0) <= 1 <= (one["ratio"][2] or math.inf) for one in lines)
-    seconds = sorted(one["seconds"] for one in lines)
-    alike = min(one["tokens_alike"] for one in lines)
+    verdicts = Counter(line["verdict"] for line in lines)
+    off = sorted(abs(math.log(line["ratio"][0])) for line in lines)
+    covered = sum((line["ratio"][1] or 0) <= 1 <= (line["ratio"][2] or math.inf) for line in lines)
+    seconds = sorted(line["seconds"] for line in lines)
+    alike = min(line["tokens_alike"] for line in lines)
     wrong = verdicts["faster"] + verdicts["slower"]
     print(
-        f"{metric}: {len(lines)} comparisons of equal arms, {sum(len(one['pairs']) for one in lines)} pairs: "
+        f"{metric}: {len(lines)} comparisons of equal arms, {sum(len(line['pairs']) for line in lines)} pairs: "
         f"{dict(sorted(verdicts.items()))}; false verdicts: {wrong} of {len(lines)}; "
         f"ratios off by {100 * off[len(off) // 2]:.2f} % (median), {100 * off[-1]:.2f} % (most); intervals that "
         f"cover 1: {100 * covered / len(lines):.0f} %; {seconds[len(seconds) // 2]:.1f} s each (median); tokens "
@@ -73,19 +73,19 @@ def main() -> None:
     parser.add_argument("-t", "--time", type=float, default=6.0)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--log", type=Path, default=Path("generation_verdicts.jsonl"))
-    given = parser.parse_args()
-    end = time.monotonic() + given.seconds
-    lines = [json.loads(text) for text in given.log.read_text().splitlines()] if given.log.exists() else []
-    while time.monotonic() + given.time < end:
-        counts = Counter(one["metric"] for one in lines)
+    arguments = parser.parse_args()
+    end = time.monotonic() + arguments.seconds
+    lines = [json.loads(text) for text in arguments.log.read_text().splitlines()] if arguments.log.exists() else []
+    while time.monotonic() + arguments.time < end:
+        counts = Counter(entry["metric"] for entry in lines)
         metric = min(METRICS, key=lambda metric: counts[metric])
-        if counts[metric] >= given.count:
+        if counts[metric] >= arguments.count:
             break
-        lines.append(line(metric, given.num_cores, given.time))
-        with given.log.open("a") as file:
+        lines.append(line(metric, arguments.num_cores, arguments.time))
+        with arguments.log.open("a") as file:
             file.write(json.dumps(lines[-1]) + "\n")
     for each in METRICS:
-        if known := [one for one in lines if one["metric"] == each]:
+        if known := [entry for entry in lines if entry["metric"] == each]:
             report(each, known)
 
 

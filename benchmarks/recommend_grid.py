@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inferlab.lab import Lab
-from inferlab.measure import candidates
-from inferlab.measure.candidates import label
+from inferlab.measure import exploration
+from inferlab.measure.exploration import label
 from inferlab.measure.stats import summarize
 from inferlab.records import Candidate, Plan, Recommendation, Run
 
@@ -26,7 +26,7 @@ def main(
     search_s: float = 120.0,
     pairs_s: float = 60.0,
     models: Sequence[tuple[str, int | None]] = MODELS,
-    batch_sizes: tuple[int, ...] = candidates.BATCH_SIZES,
+    batch_sizes: tuple[int, ...] = exploration.BATCH_SIZES,
 ) -> None:
     """For each model: search, measure the whole grid, then compare the two choices side by side in pairs.
 
@@ -36,19 +36,19 @@ def main(
         plan = Plan(source, sequence_lengths=(length,), batch_sizes=batch_sizes)
         began = time.monotonic()
         search = replace(plan, engines=(), num_cores=(), num_streams=())
-        found = Lab().recommend(search, time_s=search_s)
+        recommendation = Lab().recommend(search, time_s=search_s)
         search_took_s = time.monotonic() - began
-        assert isinstance(found, Recommendation)
-        if found.recommended is None:
+        assert isinstance(recommendation, Recommendation)
+        if recommendation.recommended is None:
             print(f"{source}: nothing was recommended")
             continue
-        chosen = found.recommended.candidate
+        chosen = recommendation.recommended.candidate
         began = time.monotonic()
-        best, rate = _grid_best(plan, [contender.candidate for contender in found.contenders], cell_s)
+        best, rate = _grid_best(plan, [contender.candidate for contender in recommendation.contenders], cell_s)
         grid_took_s = time.monotonic() - began
         print(f"{source}: recommended {label(chosen)}; the grid's best {label(best)} ({rate:.4g} items/s)")
         print(
-            f"{source}: {search_took_s:.0f} s over {grid_took_s:.0f} s of {len(found.contenders)} cells: "
+            f"{source}: {search_took_s:.0f} s over {grid_took_s:.0f} s of {len(recommendation.contenders)} cells: "
             f"{search_took_s / grid_took_s:.3f} (aim: at most 0.333)"
         )
         print(
@@ -60,11 +60,11 @@ def main(
 def _grid_best(plan: Plan, grid: Sequence[Candidate], cell_s: float) -> tuple[Candidate, float]:
     """Measure every cell as `inferlab benchmark -t` would; wrong outputs and failures do not count."""
     rates: dict[Candidate, float] = {}
-    for one in grid:
-        (outcome,) = Lab().benchmark(replace(_cell(plan, one), time_s=cell_s)).outcomes
+    for candidate in grid:
+        (outcome,) = Lab().benchmark(replace(_cell(plan, candidate), time_s=cell_s)).outcomes
         summary = summarize(outcome.cell, outcome.runs)
         if summary and outcome.status == "done" and _right(outcome.runs):
-            rates[one] = summary.items_per_sec.value
+            rates[candidate] = summary.items_per_sec.value
     best = max(rates, key=lambda rate: rates[rate])
     return best, rates[best]
 
@@ -76,21 +76,23 @@ def _right(runs: Sequence[Run]) -> bool:
 def _side_by_side(plan: Plan, chosen: Candidate, best: Candidate, pairs_s: float) -> str:
     if chosen == best:
         return "1.000 (they are the same)"
-    found = Lab().compare(_cell(plan, best), _cell(plan, chosen), pairs_s, labels=(label(best), label(chosen)))
+    comparison = Lab().compare(
+        _cell(plan, best), _cell(plan, chosen), pairs_s, labels=(label(best), label(chosen))
+    )
     # The comparison is of times: throughput is the other way round.
-    low, high = found.ratio.low, found.ratio.high
+    low, high = comparison.ratio.low, comparison.ratio.high
     ends = f"{1 / high:.3f} to {1 / low:.3f}, " if low and high else ""
-    return f"{1 / found.ratio.value:.3f} ({ends}{len(found.pairs)} pairs; aim: at least 0.97)"
+    return f"{1 / comparison.ratio.value:.3f} ({ends}{len(comparison.pairs)} pairs; aim: at least 0.97)"
 
 
-def _cell(plan: Plan, one: Candidate) -> Plan:
+def _cell(plan: Plan, candidate: Candidate) -> Plan:
     return replace(
         plan,
-        engines=(one.engine,),
-        scenarios=(one.scenario,),
-        num_cores=(one.num_cores,),
-        num_streams=(one.num_streams,),
-        batch_sizes=(one.batch_size,),
+        engines=(candidate.engine,),
+        scenarios=(candidate.scenario,),
+        num_cores=(candidate.num_cores,),
+        num_streams=(candidate.num_streams,),
+        batch_sizes=(candidate.batch_size,),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from inferlab.codec import dumps, plain, restored
 from inferlab.records import Cell, Model, Plan, Run, Samples, Window
-from inferlab.records.generation_results import LoadPoint
+from inferlab.records.capacity import LoadPoint
 from inferlab.store.samples import pack, unpack
 from tests.helpers.runs import a_cell, a_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark

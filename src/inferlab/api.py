@@ -14,8 +14,8 @@ from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
 from inferlab.lab.comparison import arm_plans
-from inferlab.lab.generation_results import concerns_tokens, generation_arms
-from inferlab.lab.labels import entry_labels
+from inferlab.lab.generation import concerns_tokens, generation_arms
+from inferlab.lab.tracking import entry_labels
 from inferlab.machine.conditions import examine
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, compare_saved, saved_result

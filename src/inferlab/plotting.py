@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferlab.codec import parse_json, read_text
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Comparison, ComparisonSweep, Outcome
+from inferlab.records.capacity import GenerationCapacity
+from inferlab.records.comparison import GenerationComparison
 from inferlab.records.generation import FORMAT as GENERATION
 from inferlab.records.generation import GenerationOutcome, GenerationSweep
-from inferlab.records.generation_results import (
-    GenerationCapacity,
-    GenerationComparison,
-    GenerationRecommendation,
-)
 from inferlab.records.optimization import Front
+from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.results import (
     BenchmarkResult,
     ComparisonResult,
@@ -33,13 +31,13 @@ from inferlab.store.formats import record_of
 from inferlab.units import plural
 from inferlab.views import charts, comparison, flat
 from inferlab.views.charts import fronts
-from inferlab.views.charts.generation_points import (
+from inferlab.views.charts.points import (
     GenerationPoint,
     points_of,
     points_of_capacity,
     points_of_file,
 )
-from inferlab.views.charts.generations import generation_chart
+from inferlab.views.charts.sweeps import generation_chart
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -29,14 +29,12 @@ from inferlab.records import (
     Summary,
     Verdict,
 )
+from inferlab.records.capacity import GenerationCapacity
+from inferlab.records.comparison import GenerationComparison
 from inferlab.records.generation import GenerationSweep
-from inferlab.records.generation_results import (
-    GenerationCapacity,
-    GenerationComparison,
-    GenerationRecommendation,
-)
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
+from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal, escape_controls
 from inferlab.views import benchmark as view
@@ -353,8 +351,8 @@ class GenerationResult(_Sweep[GenerationSweep]):
 
         Without axes it is the first of these that varies; `x` and `y` are as of `inferlab plot`.
         """
-        from inferlab.views.charts.generation_points import points_of
-        from inferlab.views.charts.generations import generation_chart
+        from inferlab.views.charts.points import points_of
+        from inferlab.views.charts.sweeps import generation_chart
 
         return generation_chart(points_of(self.record), self.record.outcomes, x, y)
 
@@ -414,8 +412,8 @@ class GenerationCapacityResult(_Charted[GenerationCapacity]):
 
     def plot(self) -> Figure:
         """A Plotly figure: the time to the first token over the rate of requests."""
-        from inferlab.views.charts.generation_points import points_of_capacity
-        from inferlab.views.charts.generations import generation_chart
+        from inferlab.views.charts.points import points_of_capacity
+        from inferlab.views.charts.sweeps import generation_chart
 
         return generation_chart(points_of_capacity(self.record), (), "rate", "ttft_ms")
 

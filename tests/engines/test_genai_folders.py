@@ -15,8 +15,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.measure.generation.cells import generation_cells
-from inferlab.measure.generation.formats import engine_files
-from inferlab.measure.generation.reference import make_generation_job
+from inferlab.measure.generation.reference import engine_files, make_generation_job
 from inferlab.model.generative import names_generative, read_generative
 from inferlab.model.reading import read_model
 from inferlab.records import ignore

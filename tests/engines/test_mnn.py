@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
-from inferlab.child import descendants
+from inferlab.child import processes
 from inferlab.cli.engines import command
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed
@@ -36,10 +36,10 @@ from inferlab.records import Candidate, Event, Outcome, Plan, Recommendation, Ru
 from inferlab.records.optimization import Pruning, Recipe, VersionOptions
 from inferlab.records.profile import ProfileOptions
 from inferlab.store import open_store
-from inferlab.views import deployment as programs
+from inferlab.views import command as programs
 from inferlab.worker import Launch
 from inferlab.workspace.engines import Engines
-from inferlab.workspace.exports import code_sample
+from inferlab.workspace.entries import code_sample
 from inferlab.workspace.workspace import Workspace
 from tests.helpers import networks
 
@@ -349,7 +349,7 @@ def test_converting_does_not_count_against_the_time_of_a_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, lost_s = time.monotonic, 0.0
-    monkeypatch.setattr("inferlab.measure.explore.time.monotonic", lambda: real() + lost_s)
+    monkeypatch.setattr("inferlab.measure.exploration.time.monotonic", lambda: real() + lost_s)
     convert = conversions._convert
 
     def slowly(*arguments: Any) -> None:
@@ -402,7 +402,7 @@ def hanging_conversion(folder: Path) -> Iterator[tuple[subprocess.Popen[str], li
         try:
             deadline = time.monotonic() + 60
             # The confined process of the engine, and the fork of it that converts.
-            while len(started := descendants.descendants_of(process.pid)) < 2:
+            while len(started := processes.descendants_of(process.pid)) < 2:
                 assert process.poll() is None and time.monotonic() < deadline
                 time.sleep(0.01)
             yield process, started

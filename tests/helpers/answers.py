@@ -9,7 +9,7 @@ import numpy as np
 
 from inferlab.measure.capacity import capacity_of
 from inferlab.measure.cells import Layout
-from inferlab.measure.explore import Record as Tried
+from inferlab.measure.exploration import Record as Tried
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.rate_search import Reading, Trial
 from inferlab.measure.recommend import contender, paired_ratio

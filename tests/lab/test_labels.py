@@ -9,7 +9,7 @@ import pytest
 
 from inferlab import benchmark
 from inferlab.errors import BadInput
-from inferlab.lab.labels import entry_labels
+from inferlab.lab.tracking import entry_labels
 from inferlab.store import open_store
 
 

@@ -14,10 +14,10 @@ import inferlab
 from inferlab.cli.optimize import command
 from inferlab.lab import Lab
 from inferlab.lab.executor import Executor, Local
-from inferlab.lab.recipe_search import Workbench
+from inferlab.lab.versions import Workbench
 from inferlab.measure.cells import jobs
 from inferlab.measure.paired import ComparisonJob
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import pareto, recipe_yaml
 from inferlab.optimizing.recipe import parse_goal
@@ -212,7 +212,7 @@ class _Known(Lab):
 @pytest.fixture
 def bench(tmp_path: Path) -> Workbench:
     """A bench for the digits and generated inputs, whose changed models are all wrong on the engine."""
-    (job,) = jobs(replace(PLAN, scenarios=("sync",)), read_onnx(demo.build("digits"), "demo:digits"))
+    (job,) = jobs(replace(PLAN, scenarios=("sync",)), read_onnx(reading.build_demo("digits"), "demo:digits"))
 
     lab = _Known(Scripted(speed, wrong=True), {})
     plan = replace(PLAN, scenarios=("sync",))

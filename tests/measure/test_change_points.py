@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferlab.measure.change_points import LEAST_POINTS, change_points
+from inferlab.measure.intervals import LEAST_POINTS, change_points
 from tests.helpers.series import wobbling
 
 

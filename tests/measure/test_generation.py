@@ -9,11 +9,10 @@ import pytest
 
 from inferlab import machine
 from inferlab.errors import BadInput
-from inferlab.measure.generation.cells import generation_cells
+from inferlab.measure.generation.cells import generation_cells, needed_bytes
 from inferlab.measure.generation.prompts import random_tokens
 from inferlab.measure.generation.reference import Reference, Score, agreement_of, compare_tokens
 from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
-from inferlab.measure.generation.weights import needed_bytes
 from inferlab.model.generative import read_generative
 from inferlab.records import Finding
 from inferlab.records.generation import (

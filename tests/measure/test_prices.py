@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferlab.measure.headline import cost_per_million
+from inferlab.measure.stats import cost_per_million
 from inferlab.records import Estimate
 
 

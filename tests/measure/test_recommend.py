@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.measure import candidates, explore
-from inferlab.measure.candidates import Evidence
+from inferlab.measure import exploration
+from inferlab.measure.exploration import Evidence
 from inferlab.measure.recommend import Finals
 from inferlab.records import Candidate, Estimate, Run, Samples, Window, ignore
 from tests.helpers.sweeps import a_comparison
@@ -32,18 +32,18 @@ def one(engine: str = "a", cores: int = 2, streams: int = 2, batch: int = 1) -> 
 
 
 def spared_by(candidate: Candidate, known: dict[Candidate, Evidence]) -> Candidate | None:
-    return candidates.spared([candidate], known).get(candidate)
+    return exploration.spared([candidate], known).get(candidate)
 
 
 def test_cores_are_doubled_up_to_all() -> None:
-    assert candidates.core_counts(1) == (1,)
-    assert candidates.core_counts(2) == (1, 2)
-    assert candidates.core_counts(6) == (1, 2, 4, 6)
-    assert candidates.core_counts(8) == (1, 2, 4, 8)
+    assert exploration.core_counts(1) == (1,)
+    assert exploration.core_counts(2) == (1, 2)
+    assert exploration.core_counts(6) == (1, 2, 4, 6)
+    assert exploration.core_counts(8) == (1, 2, 4, 8)
 
 
 def test_the_grid_has_every_engine_core_count_divisor_and_batch_size() -> None:
-    found = candidates.grid(["a", "b"], (1, 4), (), (1, 8))
+    found = exploration.grid(["a", "b"], (1, 4), (), (1, 8))
     assert [(each.num_cores, each.num_streams, each.batch_size) for each in found if each.engine == "b"] == [
         *((1, 1, 1), (1, 1, 8)),
         *((4, 1, 1), (4, 1, 8), (4, 2, 1), (4, 2, 8), (4, 4, 1), (4, 4, 8)),
@@ -54,41 +54,41 @@ def test_the_grid_has_every_engine_core_count_divisor_and_batch_size() -> None:
 
 
 def test_streams_that_were_given_need_not_divide_the_cores_but_need_a_core_each() -> None:
-    assert [each.num_streams for each in candidates.grid(["a"], (2, 4), (3,), (1,))] == [3]
+    assert [each.num_streams for each in exploration.grid(["a"], (2, 4), (3,), (1,))] == [3]
 
 
 def test_after_one_process_a_quarter_less_is_clearly_worse_and_a_fifth_less_is_not() -> None:
     known = {one(batch=1): Evidence((100.0,)), one(batch=2): Evidence((80.0,)), one(batch=4): Evidence((74.0,))}
-    assert candidates.still_in(known) == [one(batch=1), one(batch=2)]
+    assert exploration.still_in(known) == [one(batch=1), one(batch=2)]
 
 
 def test_more_processes_that_agree_make_smaller_differences_clear() -> None:
     steady = {one(batch=1): Evidence((100.0,) * 4), one(batch=2): Evidence((90.0,) * 4)}
-    assert candidates.still_in(steady) == [one(batch=1)]
+    assert exploration.still_in(steady) == [one(batch=1)]
     restless = {one(batch=1): Evidence((85.0, 115.0)), one(batch=2): Evidence((75.0, 105.0))}
-    assert candidates.still_in(restless) == [one(batch=1), one(batch=2)]
+    assert exploration.still_in(restless) == [one(batch=1), one(batch=2)]
 
 
 def test_the_spread_is_that_of_all_candidates_held_by_what_is_expected() -> None:
-    assert candidates.spread({one(): Evidence((7.0,))}) == pytest.approx(0.068)
+    assert exploration.spread({one(): Evidence((7.0,))}) == pytest.approx(0.068)
     known = {one(batch=1): Evidence((1.0, math.e)), one(batch=2): Evidence((2.0, 2 * math.e))}
     # Each has the variance 0.5 of 0 and 1 with one degree of freedom; four more expect 0.068².
-    assert candidates.spread(known) == pytest.approx(math.sqrt((4 * 0.068**2 + 2 * 0.5) / 6))
+    assert exploration.spread(known) == pytest.approx(math.sqrt((4 * 0.068**2 + 2 * 0.5) / 6))
 
 
 def test_one_process_counts_less_than_several_that_say_the_same() -> None:
     known = {one(batch=1): Evidence((101.0,)), one(batch=2): Evidence((100.0, 100.0, 100.0))}
-    assert candidates.ranked(known) == [one(batch=2), one(batch=1)]
+    assert exploration.ranked(known) == [one(batch=2), one(batch=1)]
 
 
 def test_who_misses_the_objective_is_never_the_best_however_fast() -> None:
     known = {one(batch=8): Evidence((900.0,), strain=1.01), one(batch=1): Evidence((100.0,), strain=0.8)}
-    assert candidates.best_of(known) == one(batch=1)
+    assert exploration.best_of(known) == one(batch=1)
     # It may yet keep it, so it stays; who misses by half is out.
-    assert candidates.still_in(known) == [one(batch=8), one(batch=1)]
+    assert exploration.still_in(known) == [one(batch=8), one(batch=1)]
     known[one(batch=8)] = Evidence((900.0,), strain=1.51)
-    assert candidates.still_in(known) == [one(batch=1)]
-    assert candidates.best_of({one(): Evidence((1.0,), strain=1.3)}) is None
+    assert exploration.still_in(known) == [one(batch=1)]
+    assert exploration.best_of({one(): Evidence((1.0,), strain=1.3)}) is None
 
 
 def test_simpler_ones_that_may_be_as_fast_are_looked_at_before_others() -> None:
@@ -99,10 +99,10 @@ def test_simpler_ones_that_may_be_as_fast_are_looked_at_before_others() -> None:
         one(batch=1): Evidence((97.5,) * 3),
         one(streams=1, batch=2): Evidence((92.0,) * 3),
     }
-    assert candidates.still_in(known) == list(known)
+    assert exploration.still_in(known) == list(known)
     # A twelfth less is more than the margin and one standard error: it is simpler, but not as fast.
     expected = [one(batch=8), one(batch=1), one(batch=4), one(batch=16), one(streams=1, batch=2)]
-    assert candidates.contending(known) == expected
+    assert exploration.contending(known) == expected
 
 
 def test_a_larger_batch_than_one_that_misses_the_objective_is_spared() -> None:
@@ -131,11 +131,11 @@ def test_fewer_cores_are_spared_where_all_cores_are_hopeless_or_another_batch_si
 
 
 def test_an_engine_begins_with_all_streams_and_after_a_failure_with_one() -> None:
-    waiting = candidates.grid(["a", "b"], (1, 2), (), (1, 4))
-    assert candidates.next_up(waiting, {}, {}) == one("a", 2, 2, 1)
+    waiting = exploration.grid(["a", "b"], (1, 2), (), (1, 4))
+    assert exploration.next_up(waiting, {}, {}) == one("a", 2, 2, 1)
     known = {one("a", 2, 2, 1): Evidence((5.0,))}
-    assert candidates.next_up(waiting, known, {}) == one("b", 2, 2, 1)
-    assert candidates.next_up(waiting, known, {"b": 1}) == one("b", 2, 1, 1)
+    assert exploration.next_up(waiting, known, {}) == one("b", 2, 2, 1)
+    assert exploration.next_up(waiting, known, {"b": 1}) == one("b", 2, 1, 1)
 
 
 def test_what_one_engine_gained_from_a_batch_is_expected_of_the_other() -> None:
@@ -145,7 +145,7 @@ def test_what_one_engine_gained_from_a_batch_is_expected_of_the_other() -> None:
         one("b", batch=1): Evidence((110.0,)),
     }
     waiting = [one("b", 1, 1), one("a", batch=2), one("b", batch=4)]
-    assert candidates.next_up(waiting, known, {}) == one("b", batch=4)
+    assert exploration.next_up(waiting, known, {}) == one("b", batch=4)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_what_one_engine_gained_from_a_batch_is_expected_of_the_other() -> None:
     ],
 )
 def test_a_tie_is_what_is_the_same_or_nearly_so_as_far_as_is_known(ratio: float, verdict: str, tie: bool) -> None:
-    assert candidates.prefers_simpler(ratio, verdict) is tie
+    assert exploration.prefers_simpler(ratio, verdict) is tie
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_only_a_pair_that_is_settled_unseats_the_leader(
     leader, other = one("a"), one("b")
     found = a_comparison(ratio, ratio=Estimate(ratio, ratio / 1.3, ratio * 1.3, 0.98, "student"), verdict=verdict)
     monkeypatch.setattr(Finals, "_compare", lambda self, *arms: found)
-    records = {leader: explore.Record(), other: explore.Record()}
-    explorer = Mock(spec=explore.Explorer, records=records, finalists=lambda: [leader, other])
+    records = {leader: exploration.Record(), other: exploration.Record()}
+    explorer = Mock(spec=exploration.Explorer, records=records, finalists=lambda: [leader, other])
     finals = Finals(explorer, ignore)
     finals.run()
     assert finals.winner == one(winner)
@@ -190,9 +190,9 @@ def test_only_a_pair_that_is_settled_unseats_the_leader(
 
 def test_the_simplest_has_fewer_cores_then_a_smaller_batch_then_fewer_streams() -> None:
     few, small, narrow = one("a", 1, 1, 16), one("a", 2, 2, 1), one("a", 2, 1, 2)
-    assert candidates.simplest([small, few, narrow]) == few
-    assert candidates.simplest([narrow, small]) == small
-    assert candidates.simplest([one("b"), one("a")]) == one("b")
+    assert exploration.simplest([small, few, narrow]) == few
+    assert exploration.simplest([narrow, small]) == small
+    assert exploration.simplest([one("b"), one("a")]) == one("b")
 
 
 @pytest.mark.parametrize(
@@ -212,12 +212,12 @@ def test_what_others_took_is_made_up_for_in_the_search(counters: dict[str, float
     starts = array("q", (2_000_000 * number for number in range(calls)))
     stream = Samples(starts, array("q", (start + 2_000_000 for start in starts)))
     run = Mock(spec=Run, windows=(Window((stream, stream), counters, 0),))
-    assert explore.undisturbed_rate(run, one(batch=1)) == pytest.approx(rate)
+    assert exploration.undisturbed_rate(run, one(batch=1)) == pytest.approx(rate)
 
 
 @given(KNOWN)
 def test_the_best_that_keeps_the_objective_is_never_dropped(known: dict[Candidate, Evidence]) -> None:
-    best, left = candidates.best_of(known), candidates.still_in(known)
+    best, left = exploration.best_of(known), exploration.still_in(known)
     assert (best is None) == (not any(evidence.keeps for evidence in known.values()))
     assert best is None or best in left
     assert set(left) <= set(known)
@@ -230,7 +230,7 @@ def test_only_ratios_matter(known: dict[Candidate, Evidence], factor: float) -> 
         each: Evidence(tuple(rate * factor for rate in evidence.rates), evidence.strain)
         for each, evidence in known.items()
     }
-    assert set(candidates.still_in(scaled)) == set(candidates.still_in(known)) or _borderline(known)
+    assert set(exploration.still_in(scaled)) == set(exploration.still_in(known)) or _borderline(known)
 
 
 def _borderline(known: dict[Candidate, Evidence]) -> bool:
@@ -249,4 +249,4 @@ def test_who_spares_another_was_measured_and_is_of_the_same_engine(
 
 @given(KNOWN, st.lists(CANDIDATES, min_size=1, unique=True))
 def test_the_next_is_one_that_waits(known: dict[Candidate, Evidence], waiting: list[Candidate]) -> None:
-    assert candidates.next_up(waiting, known, {}) in waiting
+    assert exploration.next_up(waiting, known, {}) in waiting

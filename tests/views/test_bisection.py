@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferlab.records import Estimate
-from inferlab.records.bisection import Bisection, BisectionStep
+from inferlab.records.series import Bisection, BisectionStep
 from inferlab.views import tables
 from inferlab.views.bisection import blocks
 

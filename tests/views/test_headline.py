@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.measure.explore import undisturbed_rate
-from inferlab.measure.headline import best_is, ms_per_item, statistic
+from inferlab.measure.exploration import undisturbed_rate
+from inferlab.measure.stats import best_is, ms_per_item, statistic
 from inferlab.records import Benchmark, Candidate, Outcome
 from inferlab.results import BenchmarkResult
 from inferlab.store import open_store

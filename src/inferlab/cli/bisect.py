@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
-from inferlab.cli.terminal import show_blocks
+from inferlab.cli.command import MODELS, Command, Work, declared_options, measures, show_blocks
+from inferlab.errors import BadInput, InferlabError
 from inferlab.options import Share
 from inferlab.options.plan import PLAN, make_plan
-from inferlab.records.bisection import Bisection, BisectionMetric
+from inferlab.records.series import Bisection, BisectionMetric
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
@@ -52,7 +52,6 @@ def command(
     **values: Any,
 ) -> int:
     """Parse, search, show."""
-    from inferlab.errors import BadInput
     from inferlab.lab.bisection import BisectionRequest, most_comparisons, versions_between
     from inferlab.views import bisection as view
 
@@ -78,7 +77,6 @@ def _show_layers(request: BisectionRequest, bisection: Bisection, lab: Lab, work
     """The layers that differ between the last good and the first bad release."""
     from dataclasses import replace
 
-    from inferlab.errors import InferlabError
     from inferlab.views.profile_tables import diff_blocks
 
     good, bad = (
@@ -90,5 +88,4 @@ def _show_layers(request: BisectionRequest, bisection: Bisection, lab: Lab, work
     except InferlabError as error:
         click.echo(f"Its layers are not known: {error}", err=True)
         return
-    click.echo()
-    show_blocks(diff_blocks(diff))
+    show_blocks(diff_blocks(diff), below=True)

@@ -18,8 +18,8 @@ from inferlab.fleet.parcels import pack_file, pack_model
 from inferlab.fleet.remote import Errand, Luggage, packed
 from inferlab.fleet.schedule import LOOK_S, Schedule, Slot
 from inferlab.measure.cells import cells_of
-from inferlab.measure.headline import cost_per_million
 from inferlab.measure.recommend import Search
+from inferlab.measure.stats import cost_per_million
 from inferlab.records import (
     Benchmark,
     Cell,

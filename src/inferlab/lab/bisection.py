@@ -16,7 +16,7 @@ from inferlab.lab.comparison import arm_labels, comparison_title
 from inferlab.measure.intervals import covers
 from inferlab.measure.stats import resource_ratio
 from inferlab.records import Comparison, Estimate, Event, Listener, Plan
-from inferlab.records.bisection import Bisection, BisectionMetric, BisectionStep, StepVerdict
+from inferlab.records.series import Bisection, BisectionMetric, BisectionStep, StepVerdict
 from inferlab.store.rows import own_name
 from inferlab.units import share
 

@@ -13,7 +13,7 @@ from inferlab.lab.lab import Lab
 from inferlab.lab.lookup import Lookup, read_unchanged_model
 from inferlab.lab.tracking import branch_entries, cell_key, segments_around
 from inferlab.measure import intervals
-from inferlab.measure.change_points import LEAST_POINTS
+from inferlab.measure.intervals import LEAST_POINTS
 from inferlab.measure.unpaired import SavedResult, compare_with_series, saved_result
 from inferlab.records import Benchmark, Event, Listener, Plan, ignore
 from inferlab.records.comparison import Comparison, ComparisonSweep

@@ -32,16 +32,13 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
         Recommendation,
         Spreads,
     )
-    from inferlab.records.bisection import Bisection
+    from inferlab.records.capacity import GenerationCapacity
+    from inferlab.records.comparison import ComparedMetric, GenerationComparison
     from inferlab.records.generation import GenerationPlan, GenerationSweep
-    from inferlab.records.generation_results import (
-        ComparedMetric,
-        GenerationCapacity,
-        GenerationComparison,
-        GenerationRecommendation,
-    )
     from inferlab.records.optimization import Front, Goal, Optimization, VersionOptions
     from inferlab.records.profile import Profile, ProfileOptions
+    from inferlab.records.recommendation import GenerationRecommendation
+    from inferlab.records.series import Bisection
     from inferlab.store.store import Store
 
 __all__ = ["Lab", "read_model"]
@@ -397,7 +394,7 @@ class Lab:
         fresh: bool = False,
     ) -> GenerationComparison:
         """Compare how plan B generates with plan A, each of one cell, behind the same prompts, interleaved."""
-        from inferlab.lab.generation_results import compare_plans
+        from inferlab.lab.generation import compare_plans
 
         with time_limit(a.patience_s):
             return compare_plans(self, (a, b), metric, time_s, margin, listener, labels, fresh)
@@ -406,7 +403,7 @@ class Lab:
         self, plan: GenerationPlan, attainment: float = 0.9, listener: Listener = ignore
     ) -> GenerationCapacity:
         """Find the highest rate of requests of which this share meets the plan's objective; one cell."""
-        from inferlab.lab.generation_results import search_capacity
+        from inferlab.lab.generation import search_capacity
 
         with time_limit(plan.patience_s):
             return search_capacity(self, plan, attainment, listener)
@@ -415,7 +412,7 @@ class Lab:
         self, plan: GenerationPlan, time_s: float = 120.0, listener: Listener = ignore
     ) -> GenerationRecommendation:
         """Find the engine, cores and batch size that generate most tokens per second within the plan's limits."""
-        from inferlab.lab.generation_results import recommend_generation
+        from inferlab.lab.generation import recommend_generation
 
         with time_limit(plan.patience_s):
             return recommend_generation(self, plan, time_s, listener)
@@ -424,7 +421,7 @@ class Lab:
         self, entry_id: str, listener: Listener = ignore
     ) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:
         """Measure a saved comparison, capacity or recommendation of generation again, as a new entry."""
-        from inferlab.lab.generation_results import rerun
+        from inferlab.lab.generation import rerun
 
         return rerun(self, self._lookup.generation_result(entry_id), listener)
 
@@ -458,7 +455,7 @@ class Lab:
         It is saved after each recipe; Ctrl-C keeps that. `chosen` seems to reach the goal: `reach` makes it and
         measures it again, which decides.
         """
-        from inferlab.lab.recipe_search import searched
+        from inferlab.lab.versions import searched
 
         if asked.goal is None:
             raise BadInput('A search needs a goal, such as "2x faster".')
@@ -474,7 +471,7 @@ class Lab:
         The version is measured again, and the front's `confirmed` says what came of that: of many recipes, the one
         that is chosen may have been lucky.
         """
-        from inferlab.lab.recipe_search import made_of
+        from inferlab.lab.versions import made_of
 
         saver = self.new_saver(listener)
         found = self.search(plan, asked, listener, saver)
@@ -525,10 +522,10 @@ def _with_absolute_paths(plan: Plan) -> Plan:
 
 
 def _profile_data(wanted: ProfileOptions, job: Job) -> Data | None:
-    from inferlab.model import demo
+    from inferlab.model import reading
     from inferlab.model.datasets import load_data
 
     if wanted.data_file is None:
         return None
-    file = demo.digits_data() if wanted.data_file == "demo:digits" else wanted.data_file
+    file = reading.digits_data() if wanted.data_file == "demo:digits" else wanted.data_file
     return load_data(file, job.model.inputs, job.model.outputs, job.cell.batch_size)

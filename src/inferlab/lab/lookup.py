@@ -12,15 +12,12 @@ from inferlab.errors import BadInput
 from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, saved_result
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Listener, Model, Outcome
-from inferlab.records.comparison import ComparisonSweep
+from inferlab.records.capacity import GenerationCapacity
+from inferlab.records.comparison import ComparisonSweep, GenerationComparison
 from inferlab.records.generation import GenerationSweep
-from inferlab.records.generation_results import (
-    GenerationCapacity,
-    GenerationComparison,
-    GenerationRecommendation,
-)
 from inferlab.records.optimization import Optimization
 from inferlab.records.profile import Profile
+from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import BENCHMARK, Document, Stored
 from inferlab.store.formats import GENERATION, PROFILES, VERSIONS, is_file, record_of
 

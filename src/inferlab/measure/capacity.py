@@ -33,7 +33,7 @@ from inferlab.records import Cell, Estimate, Event, Listener, Model, Run, Window
 from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint
 
 if TYPE_CHECKING:
-    from inferlab.records.generation_results import GenerationCapacity
+    from inferlab.records.capacity import GenerationCapacity
 
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
 # The share of all the time that a process is saturated for, but no less than this.

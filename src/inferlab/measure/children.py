@@ -21,9 +21,8 @@ from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import EngineFailed
 from inferlab.measure import check
-from inferlab.measure.headline import SCHEDULERS
 from inferlab.measure.intervals import steady
-from inferlab.measure.stats import latencies_ns, typical_call_s
+from inferlab.measure.stats import SCHEDULERS, latencies_ns, typical_call_s
 from inferlab.records import OutputCheck, Run, Samples, Window
 from inferlab.version import __version__
 from inferlab.worker import Reply, Worker

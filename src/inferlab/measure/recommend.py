@@ -11,13 +11,12 @@ import numpy as np
 
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
-from inferlab.measure import candidates, paired
-from inferlab.measure.candidates import TIE, label
+from inferlab.measure import exploration, paired
 from inferlab.measure.cell import measuring_alone, remembered_options
 from inferlab.measure.cells import Job, Layout, cpus_of, jobs, lay_out, usable_cores, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.children import load_request
-from inferlab.measure.explore import Explorer, Record, Search, latencies_s
+from inferlab.measure.exploration import TIE, Explorer, Record, Search, label, latencies_s
 from inferlab.measure.findings import disturbances
 from inferlab.measure.intervals import student
 from inferlab.measure.paired import ComparisonJob
@@ -58,7 +57,7 @@ class Finals:
     def winner(self) -> Candidate | None:
         """By pairs where there were some, else by what was measured alone."""
         sound = self._winner is not None and not self._explorer.records[self._winner].wrong
-        return self._winner if sound else candidates.best_of(self._explorer.measurements)
+        return self._winner if sound else exploration.best_of(self._explorer.measurements)
 
     def run(self) -> None:
         """Compare until the leader is known; the simplest of those that are as fast as the leader wins."""
@@ -77,12 +76,12 @@ class Finals:
                 leader, tied = other, [other]
             elif other in wrong or comparison.ratio.low is None:
                 pass  # without an interval a pair or two say nothing: the leader stays
-            elif candidates.prefers_simpler(comparison.ratio.value, comparison.verdict):
+            elif exploration.prefers_simpler(comparison.ratio.value, comparison.verdict):
                 tied.append(other)
             elif comparison.verdict == "faster":
                 # An estimate alone does not unseat the leader, however far it is from 1.
                 leader, tied = other, [other]
-            self._winner = candidates.simplest(tied)
+            self._winner = exploration.simplest(tied)
             self.simpler = self._winner != leader
             if comparison.interrupted:
                 raise KeyboardInterrupt
@@ -101,8 +100,8 @@ class Finals:
         explorer = self._explorer
         measurements = explorer.measurements
         pair_s = explorer.records[leader].cost_s + explorer.records[other].cost_s
-        apart = candidates.clearly_worse(
-            measurements[other], measurements[leader], candidates.spread(measurements)
+        apart = exploration.clearly_worse(
+            measurements[other], measurements[leader], exploration.spread(measurements)
         )
         left_s = explorer.search.time_s * (1 - explorer.spent)
         fair_s = max(left_s / left, min(left_s, _FEWEST_PAIRS * pair_s))
@@ -158,8 +157,8 @@ def recommend(search: Search, listener: Listener) -> Recommendation:
     search = replace(search, plan=replace(search.plan, batch_sizes=_batch_sizes(search)))
     engines, left_out = _engines(search)
     bases = _base_jobs(search)
-    cores = tuple(filter(None, search.plan.num_cores)) or candidates.core_counts(usable_cores(search.plan))
-    grid = candidates.grid(engines, cores, tuple(filter(None, search.plan.num_streams)), tuple(bases))
+    cores = tuple(filter(None, search.plan.num_cores)) or exploration.core_counts(usable_cores(search.plan))
+    grid = exploration.grid(engines, cores, tuple(filter(None, search.plan.num_streams)), tuple(bases))
     if not grid:
         raise BadInput("No configuration is left to try: there are more streams than cores. Give -nstreams fewer.")
     explorer = Explorer(search, grid, bases, listener)
@@ -226,7 +225,7 @@ def _batch_sizes(search: Search) -> tuple[int | None, ...]:
     fixed = plan.input_file or plan.input_shapes or fixed_batch(inputs) is not None
     if batch_sizes or fixed or all(batch_axis(spec, inputs) is None for spec in inputs):
         return batch_sizes or (None,)
-    return candidates.BATCH_SIZES
+    return exploration.BATCH_SIZES
 
 
 def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], interrupted: bool) -> Recommendation:

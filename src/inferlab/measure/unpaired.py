@@ -11,10 +11,9 @@ import numpy as np
 
 from inferlab.errors import BadInput
 from inferlab.measure import intervals
-from inferlab.measure.change_points import inflation
 from inferlab.measure.check import worst
-from inferlab.measure.headline import statistic
-from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, with_samples
+from inferlab.measure.intervals import inflation
+from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, statistic, with_samples
 from inferlab.options.plan import COLUMNS, cell_texts
 from inferlab.records import Benchmark, Estimate, Outcome
 from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep

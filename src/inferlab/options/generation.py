@@ -17,8 +17,8 @@ from inferlab.options.plan import (
     Some,
     StrPath,
 )
+from inferlab.records.comparison import ComparedMetric
 from inferlab.records.generation import GenerationPlan, GenerationScenario, TokenLimit, TokenMetric
-from inferlab.records.generation_results import ComparedMetric
 
 _COMMAND = ("generate",)
 # Those that measure models that generate.
@@ -234,7 +234,7 @@ def _shared(keyword: str) -> Option:
 
 _OF_TOKENS = declared(TokenKeywords, GenerationPlan(""), commands=_ALL)
 _OWN = declared(GenerationKeywords, GenerationPlan(""), (PLAN.keys() - {"scenario"}) | _OF_TOKENS.keys(), _COMMAND)
-_OWN |= _OF_TOKENS
+_OWN = {**_OF_TOKENS, **_OWN}
 #: By keyword; copied commands have them in this order.
 GENERATION: dict[str, Option] = {
     keyword: _OWN.get(keyword) or _shared(keyword)

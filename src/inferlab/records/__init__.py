@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any
 from inferlab.records.benchmark import (
     Benchmark,
     Cell,
+    Dim,
+    EngineInfo,
     Estimate,
+    Event,
+    Fact,
+    FactState,
     Failure,
+    Finding,
+    Kind,
+    Listener,
     Machine,
     Method,
     Metric,
+    Model,
     Outcome,
     OutputCheck,
     Pinning,
@@ -21,15 +30,16 @@ from inferlab.records.benchmark import (
     Run,
     Samples,
     Scenario,
+    Shape,
     Status,
     StreamMode,
     Summary,
+    TensorSpec,
     Window,
     engine_name,
+    ignore,
     is_release,
 )
-from inferlab.records.event import Event, Fact, FactState, Finding, Listener, ignore
-from inferlab.records.model import Dim, EngineInfo, Kind, Model, Shape, TensorSpec
 
 if TYPE_CHECKING:
     from inferlab.records.capacity import Capacity, CapacityProcess, LoneRequest, Objective, RatePoint, Reach

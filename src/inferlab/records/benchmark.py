@@ -1,15 +1,120 @@
-"""What was asked for (Plan, Cell), what was measured of each Cell (Run), and what follows from it (Summary)."""
+"""A benchmark: its model, what was asked for (Plan, Cell), what was measured (Run), and what follows (Summary).
+
+And what is told beside numbers, as data: warnings, facts about the machine and progress.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from array import array
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from inferlab.records.model import Model, Shape
+#: `warn` disturbs measurements; `unknown` cannot be read here; `info` is worth knowing and no fault.
+FactState = Literal["good", "warn", "unknown", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A warning as data; only a view turns it into prose."""
+
+    code: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing about the machine as data; only a view turns it into prose."""
+
+    code: str
+    state: FactState
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened on the way, for logs and progress; `fraction` is None where unknown."""
+
+    code: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    fraction: float | None = None
+
+
+Listener = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The listener of those who do not listen."""
+
+
+Kind = Literal[
+    "onnx",
+    "openvino",
+    "torch-export",
+    "torchscript",
+    "transformers",
+    "gguf",
+    "onnxruntime-genai",
+    "openvino-genai",
+]
+
+#: One dimension: a size, a symbolic name shared by all dimensions so called, or None (unknown on its own).
+Dim = int | str | None
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output of a model; `dims` is None where even the rank is unknown."""
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...] | None
+    #: Values of an integer input stay below this (the rows of the table it indexes).
+    below: int | None = None
+    #: Values that the graph compares this input with: a scalar switch such as a sampling rate.
+    known_values: tuple[int, ...] = ()
+    #: A shape that the model was seen to run with, where its own leaves more open than batch and sequence length.
+    fitted: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that was found and read."""
+
+    kind: Kind
+    source: str
+    path: str
+    digest: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    size_bytes: int
+    opset: int | None = None
+    parameters: int | None = None
+    zero_fraction: float | None = None
+    precision: str = "FP32"
+    #: How INT8 shows: "QDQ", "QOperator", "integer operators", "int8 weights"; empty for other precisions.
+    quantization: str = ""
+    #: The same inputs may give different outputs (random operators), so outputs cannot be checked.
+    random: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is known of an engine here: whether it runs, and if not, what to do."""
+
+    name: str
+    state: Literal["ready", "missing", "broken"]
+    version: str = ""
+    kinds: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    environment: str = "inferlab's own"
+    #: Why it cannot run, and the command that mends it.
+    problem: str = ""
+    remedy: str = ""
+
 
 Scenario = Literal["sync", "async", "elastic", "server", "offline"]
 Pinning = Literal["none", "core", "numa"]

@@ -1,4 +1,4 @@
-"""The highest rate of requests that meets a latency objective, and the curve of latency over rate."""
+"""The highest rate of requests, for an answer or for tokens, that meets an objective, and the curve below it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inferlab.records.benchmark import Cell, Machine, OutputCheck
-from inferlab.records.event import Finding
-from inferlab.records.model import Model
+from inferlab.records.benchmark import Cell, Finding, Machine, Model, OutputCheck
+from inferlab.records.generation import (
+    Agreement,
+    GenerationCell,
+    GenerationPlan,
+    GenerativeModel,
+    PromptSet,
+    TokenLimit,
+)
 
 #: Where the search ended: between two rates, at saturation, at no rate at all, or out of time.
 Reach = Literal["crossing", "saturation", "none", "bound"]
@@ -85,4 +91,59 @@ class Capacity:
     lone: LoneRequest | None = None
     interrupted: bool = False
     #: Its name in the store; empty where it was not saved.
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """One rate of the curve, the requests of all processes together; None where too few carry a percentile."""
+
+    rate: float
+    #: The rate as a share of what is served when requests always wait.
+    load: float
+    requests: int
+    processes: int
+    unserved_share: float
+    #: The share of requests that meet every limit, and requests per second that do.
+    attainment: float
+    goodput_per_s: float
+    ttft_percentiles_ms: Mapping[float, float | None]
+    tpot_percentiles_ms: Mapping[float, float | None]
+    end_to_end_percentiles_ms: Mapping[float, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoneRequests:
+    """What requests take that come one by one, typically; and the share of each limit that this is."""
+
+    ttft_ms: float
+    tpot_ms: float | None
+    #: The largest share of a limit that a typical one takes: above 1 no rate will do.
+    limit_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCapacity:
+    """The highest rate of requests of which enough meet every limit, of one cell."""
+
+    cell: GenerationCell
+    model: GenerativeModel
+    slo: tuple[TokenLimit, ...]
+    #: The share of the requests that must meet it.
+    wanted_attainment: float
+    #: Its fields speak of requests per second; its luck is not known here, hence 1.
+    processes: tuple[CapacityProcess, ...]
+    curve: tuple[LoadPoint, ...]
+    lone: LoneRequests
+    #: How requests were served: "continuous batching", "by the server" or "one at a time".
+    serving: str
+    agreement: Agreement
+    findings: tuple[Finding, ...]
+    machine: Machine
+    versions: Mapping[str, str]
+    settings: Mapping[str, Any]
+    prompts: PromptSet | None = None
+    interrupted: bool = False
+    #: What was asked for, so that it can be searched once more; None where an earlier version saved it.
+    plan: GenerationPlan | None = None
     id: str = ""

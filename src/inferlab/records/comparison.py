@@ -1,4 +1,4 @@
-"""Two arms measured interleaved: their ratio, its interval and the verdict."""
+"""Two arms measured interleaved, which answer a call or generate: their ratio, its interval and the verdict."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from inferlab.records.benchmark import Cell, Estimate, Metric, Run
-from inferlab.records.model import Model
+from inferlab.records.benchmark import Cell, Estimate, Finding, Machine, Metric, Model, Run
+from inferlab.records.generation import (
+    Agreement,
+    GenerationCell,
+    GenerationPlan,
+    GenerativeModel,
+)
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
 #: What stands for an arm's time: its median latency, the time per item at full throughput, or the median response
@@ -109,5 +114,61 @@ class ComparisonSweep:
     results: tuple[Comparison, ...]
     failures: tuple[ComparisonFailure, ...] = ()
     interrupted: bool = False
+    #: Its name in the store; empty where it was not saved.
+    id: str = ""
+
+
+#: The first token's time, the time per output token, and the time of a token at the prefill, while decoding, and
+#: of all that are generated from the submission on.
+ComparedMetric = Literal["ttft", "tpot", "prefill", "decode", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAgreement:
+    """How many tokens of the same prompts two arms chose alike, in all generations that were timed."""
+
+    #: Tokens until the first that differs, in each generation, and all that were generated.
+    agreeing: int
+    tokens: int
+    #: Generations that are alike to their end, and all of them.
+    alike: int
+    generations: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationComparison:
+    """How long B takes over A for the same prompts, generated interleaved, and whether their tokens agree."""
+
+    #: What was compared, in the user's words.
+    labels: tuple[str, str]
+    metric: ComparedMetric
+    #: B's time over A's; of prefill and decode it is the time of a token.
+    ratio: Estimate
+    verdict: Verdict
+    margin: float
+    seconds: float
+    #: Seconds that would settle an inconclusive comparison, as far as can be told.
+    settle_s: float | None
+    arms: tuple[GenerationCell, GenerationCell]
+    models: tuple[GenerativeModel, GenerativeModel]
+    #: Logarithms of B's time over A's, of each pair of fresh processes.
+    log_ratios: tuple[float, ...]
+    #: Process-level times of both arms, in milliseconds.
+    times_ms: tuple[tuple[float, ...], tuple[float, ...]]
+    spread: Spread
+    #: Of each arm with the reference on its own weights.
+    agreements: tuple[Agreement, Agreement]
+    #: Of the arms with each other.
+    tokens: TokenAgreement
+    versions: tuple[Mapping[str, str], Mapping[str, str]]
+    machine: Machine
+    #: What disturbed each arm.
+    findings: tuple[tuple[Finding, ...], tuple[Finding, ...]] = ((), ())
+    interrupted: bool = False
+    #: What was compared, so that it can be compared once more; None where an earlier version saved it.
+    plans: tuple[GenerationPlan, GenerationPlan] | None = None
+    #: Seconds that it was allowed, and whether every process began from nothing.
+    time_s: float = 60.0
+    fresh: bool = False
     #: Its name in the store; empty where it was not saved.
     id: str = ""

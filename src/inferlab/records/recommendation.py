@@ -1,4 +1,4 @@
-"""The best engine, cores, streams and batch size of a search, the evidence for it, and how to deploy it."""
+"""The best configuration of a search, of a model that answers or one that generates, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from inferlab.records.benchmark import Estimate, Failure, Machine, OutputCheck, Scenario
+from inferlab.records.benchmark import Estimate, Failure, Machine, Model, OutputCheck, Scenario
 from inferlab.records.capacity import Objective
-from inferlab.records.comparison import TimeMetric, Verdict
-from inferlab.records.model import Model
+from inferlab.records.comparison import GenerationComparison, TimeMetric, Verdict
+from inferlab.records.generation import (
+    GenerationPlan,
+    GenerationSweep,
+    GenerativeModel,
+    TokenLimit,
+)
 
 Standing = Literal[
     "recommended", "runner-up", "finalist", "dropped", "missed", "wrong", "failed", "spared", "untried"
@@ -170,4 +175,37 @@ class FleetRecommendation:
     objective: Objective | None
     machines: tuple[MachineRecommendation, ...]
     interrupted: bool
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a configuration was not taken."""
+
+    cell_id: str
+    #: "failed", "wrong-tokens", "misses" a limit, or "slower" than the one that is recommended.
+    reason: Literal["failed", "wrong-tokens", "misses", "slower"]
+    #: The limit that is missed most and what was measured, as a share of it; or the throughput as a share.
+    limit: str = ""
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRecommendation:
+    """The engine, cores and batch size that generate most tokens per second within the limits."""
+
+    model: GenerativeModel
+    slo: tuple[TokenLimit, ...]
+    #: All configurations that were tried.
+    sweep: GenerationSweep
+    #: The cell that is recommended; empty where none meets the limits.
+    chosen_id: str
+    rejections: tuple[Rejection, ...]
+    #: Where the best two were close: their comparison, A being the one that seemed better before.
+    final: GenerationComparison | None
+    seconds: float
+    interrupted: bool = False
+    #: What was asked for, so that it can be searched once more, and the seconds that it was allowed.
+    plan: GenerationPlan | None = None
+    time_s: float = 120.0
     id: str = ""

@@ -1,4 +1,4 @@
-"""The same cell measured again and again: a Series, its points in the order of time, and where it changed."""
+"""The same cell over time and over releases: a Series and where it changed, and a Bisection of releases."""
 
 from __future__ import annotations
 
@@ -75,3 +75,42 @@ class Trend:
     metric: SeriesMetric
     series: tuple[Series, ...]
     across: tuple[Across, ...] = ()
+
+
+#: What may become worse: the time, the peak memory, the time of loading, or what is computed.
+BisectionMetric = Literal["latency", "memory", "load", "outputs"]
+StepVerdict = Literal["good", "bad", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class BisectionStep:
+    """One release, compared with the good one."""
+
+    version: str
+    verdict: StepVerdict
+    #: What it takes over what the good one takes; None where outputs are compared, or it could not be.
+    ratio: Estimate | None
+    #: Why it could not be compared, or how its outputs differ.
+    detail: str = ""
+    #: It was compared before, and read from the store.
+    saved: bool = False
+    #: The interval leaves no doubt whether it is nearer to the bad release than to the good one.
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """The search for the first bad release between a good and a bad one."""
+
+    model: str
+    engine: str
+    metric: BisectionMetric
+    margin: float
+    #: From the good to the bad one, oldest first.
+    versions: tuple[str, ...]
+    #: In the order in which they were compared; the bad one is the first.
+    steps: tuple[BisectionStep, ...]
+    last_good: str
+    first_bad: str
+    #: Between them: those that could not be compared, any of which may be the first bad one instead.
+    untried: tuple[str, ...] = ()

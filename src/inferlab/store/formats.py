@@ -15,19 +15,14 @@ from typing import Any, Generic, TypeVar, get_args
 from inferlab.codec import finite, parse_json, plain, read_text, restored
 from inferlab.errors import BadInput
 from inferlab.records import Outcome
-from inferlab.records.capacity import Capacity
-from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, Pair
+from inferlab.records.capacity import Capacity, GenerationCapacity
+from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, GenerationComparison, Pair
 from inferlab.records.generation import GenerationSweep
-from inferlab.records.generation_results import (
-    GenerationCapacity,
-    GenerationComparison,
-    GenerationRecommendation,
-)
 from inferlab.records.optimization import FORMAT as OPTIMIZATION
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import FORMAT as PROFILE
 from inferlab.records.profile import LossMethod, LossMetric, Profile
-from inferlab.records.recommendation import FleetRecommendation, Recommendation
+from inferlab.records.recommendation import FleetRecommendation, GenerationRecommendation, Recommendation
 from inferlab.store.entries import Document
 
 R = TypeVar("R")

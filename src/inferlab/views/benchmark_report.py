@@ -11,8 +11,7 @@ from inferlab import records
 from inferlab.errors import BadInput
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_in_all
-from inferlab.measure.headline import statistic
-from inferlab.measure.stats import peak_memory_bytes, summarize
+from inferlab.measure.stats import peak_memory_bytes, statistic, summarize
 from inferlab.records import Benchmark, Finding, Outcome, Run, Summary
 from inferlab.units import count, decimal, duration, plural, share, size, three_digits
 from inferlab.version import __version__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferlab.codec import plain
-from inferlab.records.bisection import Bisection, BisectionStep
+from inferlab.records.series import Bisection, BisectionStep
 from inferlab.units import decimal, plural, share
 from inferlab.views.fields import Field, interval_text, rounded
 from inferlab.views.results import View

@@ -10,8 +10,7 @@ from inferlab.codec import plain
 from inferlab.measure import rate_search
 from inferlab.measure.capacity import max_rate, saturation_rate
 from inferlab.measure.intervals import student
-from inferlab.records.capacity import Capacity, RatePoint
-from inferlab.records.generation_results import GenerationCapacity
+from inferlab.records.capacity import Capacity, GenerationCapacity, RatePoint
 from inferlab.units import count, duration, plural, share
 from inferlab.views import tables
 from inferlab.views.fields import MS, Field, interval_text, rounded

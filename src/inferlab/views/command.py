@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.measure.candidates import label
+from inferlab.measure.exploration import label
 from inferlab.options import Option, of_command
 from inferlab.options.optimization import profile_words
 from inferlab.options.plan import COMPARISON, PLAN

@@ -12,8 +12,7 @@ from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import arm_findings, arm_runs
 from inferlab.measure.stats import Resource, resource_of, resource_ratio
 from inferlab.records import Estimate, Finding, engine_name
-from inferlab.records.comparison import Comparison, ComparisonSweep, Spread
-from inferlab.records.generation_results import GenerationComparison, TokenAgreement
+from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison, Spread, TokenAgreement
 from inferlab.units import decimal, duration, one_line, plural, share, size
 from inferlab.views import report as parts
 from inferlab.views import results, tables

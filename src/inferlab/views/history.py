@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from inferlab.measure.headline import statistic
+from inferlab.measure.stats import statistic
 from inferlab.store.entries import CellEntry, Entry, Heading
 from inferlab.units import count, duration, one_line, shortened
 from inferlab.views import tables

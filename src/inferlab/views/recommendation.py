@@ -8,19 +8,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferlab.codec import plain
-from inferlab.measure.candidates import label
-from inferlab.measure.generation.recommendation import value_ms
+from inferlab.lab.generation import value_ms
+from inferlab.measure.exploration import label
 from inferlab.measure.generation.stats import summarize_generation
 from inferlab.measure.queueing import samples_needed
 from inferlab.records.capacity import Objective
 from inferlab.records.generation import GenerationCell
-from inferlab.records.generation_results import GenerationRecommendation, Rejection
 from inferlab.records.recommendation import (
     Contender,
     FleetRecommendation,
+    GenerationRecommendation,
     MachineRecommendation,
     PairedRatio,
     Recommendation,
+    Rejection,
 )
 from inferlab.units import count, duration, plural, share
 from inferlab.views import fields, generation, tables

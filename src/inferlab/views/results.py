@@ -17,19 +17,15 @@ from inferlab.codec import plain
 from inferlab.errors import BadInput, InferlabError, NotSaved
 from inferlab.files import whole_file
 from inferlab.records import Benchmark, Estimate, Machine, Outcome
-from inferlab.records.capacity import Capacity
-from inferlab.records.comparison import Comparison, ComparisonSweep
-from inferlab.records.event import Finding
+from inferlab.records.benchmark import Finding
+from inferlab.records.capacity import Capacity, GenerationCapacity
+from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison
 from inferlab.records.generation import GenerationSweep
-from inferlab.records.generation_results import (
-    GenerationCapacity,
-    GenerationComparison,
-    GenerationRecommendation,
-)
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import Profile
 from inferlab.records.recommendation import (
     FleetRecommendation,
+    GenerationRecommendation,
     Recommendation,
 )
 from inferlab.store.entries import Document, Stored

@@ -581,7 +581,7 @@ def _chosen(data: Mapping[str, Any]) -> str:
 
 def _tried_text(data: Mapping[str, Any]) -> str:
     # Imported late: only a search needs it, and every log is told through this module.
-    from inferlab.measure.candidates import label
+    from inferlab.measure.exploration import label
 
     result = data["problem"] or f"{data['items_per_sec']:.4g} items/s"
     return f"{label(data['candidate'])}: {result} ({data['left']} left)"

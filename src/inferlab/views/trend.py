@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from inferlab.codec import plain
 from inferlab.errors import BadInput
 from inferlab.measure import intervals
-from inferlab.measure.change_points import LEAST_POINTS
+from inferlab.measure.intervals import LEAST_POINTS
 from inferlab.records import Cell, Estimate
 from inferlab.records.series import ChangePoint, Series, SeriesPoint, Trend
 from inferlab.units import decimal, one_line, plural, shortened, size

@@ -13,8 +13,7 @@ from inferlab.errors import BadInput
 from inferlab.machine import vector_width
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
-from inferlab.measure.headline import AT_FULL_LOAD
-from inferlab.measure.stats import summarize
+from inferlab.measure.stats import AT_FULL_LOAD, summarize
 from inferlab.measure.unpaired import compare_saved, saved_result
 from inferlab.options.plan import COLUMNS
 from inferlab.records import (

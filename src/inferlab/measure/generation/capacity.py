@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from inferlab.errors import BadInput
 from inferlab.measure.cell import measuring_alone
 from inferlab.measure.generation.cells import serving_of
-from inferlab.measure.generation.load import limit_share, value_s
 from inferlab.measure.generation.process import Process, prepare_generation
 from inferlab.measure.generation.reference import GenerationJob
-from inferlab.measure.generation.stats import generation_findings, worst_agreement
+from inferlab.measure.generation.stats import generation_findings, limit_share, value_s, worst_agreement
 from inferlab.measure.rate_search import Probe, RateSearch, Reading, readings_by_rate, search_findings
 from inferlab.measure.stats import PERCENTILES, percentile, samples_needed
 from inferlab.records import Listener
-from inferlab.records.capacity import Objective
+from inferlab.records.capacity import GenerationCapacity, LoadPoint, LoneRequests, Objective
 from inferlab.records.generation import (
     Generation,
     GenerationCell,
@@ -32,7 +31,6 @@ from inferlab.records.generation import (
     TokenLimit,
     TokenMetric,
 )
-from inferlab.records.generation_results import GenerationCapacity, LoadPoint, LoneRequests
 
 _PROCESSES = 3
 # So many requests wait at once when it is found out how many are served per second, for each that is computed.

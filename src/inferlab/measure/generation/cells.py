@@ -1,23 +1,44 @@
-"""From a generation plan to its cells; refuses what the model, an engine or the memory has no room for."""
+"""From a generation plan to its cells: in which precision an engine runs the weights, and what fits.
+
+Refused is what the model, its encoder, an engine or the memory has no room for.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
-from inferlab.measure.generation.encoders import refuse_encoder, refuse_long
-from inferlab.measure.generation.weights import REFERENCE as REFERENCE
-from inferlab.measure.generation.weights import needed_bytes, runs_torch_weights
 from inferlab.measure.stats import processes_for
-from inferlab.model.audio import Clip
-from inferlab.options.generation import validate_generation_values
-from inferlab.records import engine_name
-from inferlab.records.generation import GenerationCell, GenerationPlan, GenerativeModel, PromptSet
+from inferlab.model.generative_files import text_of
+from inferlab.model.inputs import Clip
+from inferlab.options import validate_values
+from inferlab.options.generation import GENERATION
+from inferlab.records import Finding, engine_name
+from inferlab.records.generation import Generation, GenerationCell, GenerationPlan, GenerativeModel, PromptSet
 from inferlab.units import size
+
+#: The engine of the reference, which runs the weights of a GGUF file in 32 bits.
+REFERENCE = "torch"
+# Engines that run folders of their own format, which their child makes of a Hugging Face folder.
+_OWN_FORMATS = frozenset({"openvino-genai", "onnxruntime-genai"})
+# Bytes of a parameter, with the scales of its block.
+_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.1, "int4": 0.6}
+_QUANTIZED = frozenset({"int8", "int4"})
+_SAME = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+# Bytes of a number in the cache, where it is not 16 bits.
+_CACHE_BYTES = {
+    REFERENCE: 4.0,
+    "onnxruntime": 4.0,
+    "openvino": 4.0,
+    "onnxruntime-genai": 4.0,
+    "openvino-genai": 1.2,
+}
 
 Serving = Literal["continuous batching", "by the server", "one at a time"]
 
@@ -40,7 +61,7 @@ _BASE_BYTES = 500_000_000
 
 def validate_generation(plan: GenerationPlan) -> None:
     """Refuse what cannot be measured before anything is loaded."""
-    validate_generation_values(plan)
+    validate_values(GENERATION, plan)
     listed = len(plan.cpu_list)
     for cores in plan.num_cores:
         if listed and cores not in (None, listed):
@@ -172,3 +193,115 @@ def _refuse_batch(cell: GenerationCell, prompts: PromptSet | None) -> None:
             f"The prompts have {prompts.shortest_tokens} to {prompts.longest_tokens} tokens, so they make no "
             f"batch of {cell.batch_size}. Leave -b out, or give -s server with a --rate."
         )
+
+
+def refuse_long(cell: GenerationCell, model: GenerativeModel) -> None:
+    """Refuse more tokens than the context has; an encoder's prompt and what is generated count apart."""
+    if model.context is None:
+        return
+    tokens = decoder_tokens(cell, model)
+    if model.encoder is None and tokens > model.context:
+        raise BadInput(
+            f"A depth of {cell.depth}, a prompt of {cell.prompt_tokens} and {cell.new_tokens} new tokens are "
+            f"{tokens} tokens; the context of {model.source} has {model.context}. Give fewer."
+        )
+    if max(cell.prompt_tokens, tokens) > model.context:
+        raise BadInput(
+            f"The encoder and the decoder of {model.source} have room for {model.context} tokens each; a prompt "
+            f"of {cell.prompt_tokens} or {cell.new_tokens} new tokens do not fit. Give fewer."
+        )
+
+
+def refuse_encoder(cell: GenerationCell, model: GenerativeModel, capabilities: Collection[str]) -> None:
+    """Refuse what an encoder–decoder, or the engine with one, cannot do."""
+    encoder = model.encoder
+    if encoder is None:
+        return
+    if "encoder" not in capabilities:
+        raise BadInput(
+            f"Engine '{cell.engine}' runs decoders alone, and {model.source} has an encoder before its decoder. "
+            f"Use -e {'torch' if model.kind == 'transformers' else 'onnxruntime'}."
+        )
+    if encoder.takes != "tokens" and not cell.audio_digest:
+        raise BadInput(f"The encoder of {model.source} takes sound: give --audio with a WAV file.")
+    if cell.depth:
+        raise BadInput(
+            f"{model.source} is an encoder–decoder: its cache holds nothing before the prompt. Leave --depth out."
+        )
+    if cell.rate is not None:
+        raise BadInput(f"{model.source} is an encoder–decoder, which inferlab measures with -s sync only.")
+
+
+def decoder_tokens(cell: GenerationCell, model: GenerativeModel) -> int:
+    """Tokens of the decoder that a sequence has at its end."""
+    if model.encoder is None:
+        return cell.depth + cell.prompt_tokens + cell.new_tokens
+    return len(model.encoder.start_tokens) + cell.new_tokens
+
+
+def end_position(model: GenerativeModel, token_ids: tuple[int, ...]) -> int | None:
+    """Which of the tokens is the first that ends the text of an encoder–decoder."""
+    if model.encoder is None or model.encoder.end_token not in token_ids:
+        return None
+    return token_ids.index(model.encoder.end_token)
+
+
+def transcript_of(model: GenerativeModel, one: Generation) -> str:
+    """What the tokens of a sequence say of the sound; empty where nothing was heard or no tokenizer is there."""
+    if one.audio_s is None:
+        return ""
+    said = one.token_ids if one.end_position is None else one.token_ids[: one.end_position]
+    path = Path(model.path)
+    try:
+        return text_of(path if path.is_dir() else path.parent, said)
+    except BadInput:
+        return ""
+
+
+def is_unpacked(cell: GenerationCell, model: GenerativeModel) -> bool:
+    """Whether the weights of a GGUF file are unpacked to 32 bits before the engine gets them."""
+    if model.kind != "gguf":
+        return False
+    engine = engine_name(cell.engine)
+    if engine != "openvino-genai":
+        return engine in (REFERENCE, "onnxruntime-genai")
+    reading = dict(cell.engine_options).get("gguf", "auto")
+    # It reads no file that has nothing but 32-bit weights.
+    return reading == "converted" or (reading == "auto" and {tensor.type for tensor in model.tensors} == {"F32"})
+
+
+def is_converted(cell: GenerationCell, model: GenerativeModel) -> bool:
+    """Whether the engine runs a copy of the model in its own format."""
+    own = engine_name(cell.engine) in _OWN_FORMATS
+    return own and (model.kind == "transformers" or is_unpacked(cell, model))
+
+
+def weights_in_force(cell: GenerationCell, model: GenerativeModel) -> str | None:
+    """The type of the weights that the engine runs; None where it runs them as the file has them."""
+    if is_converted(cell, model):
+        return dict(cell.engine_options).get("weights", "fp32")
+    return "fp32" if is_unpacked(cell, model) else None
+
+
+def runs_torch_weights(cell: GenerationCell, model: GenerativeModel) -> bool:
+    """Whether torch runs the weights that lie beside ONNX graphs."""
+    return engine_name(cell.engine) == REFERENCE and model.torch_weights
+
+
+def needed_bytes(cell: GenerationCell, model: GenerativeModel) -> float:
+    """What weights and cache take in memory at least; of a server's, nothing is taken here."""
+    if registry.is_server(cell.engine):
+        return 0.0
+    weights = weights_in_force(cell, model)
+    loaded = float(model.size_bytes) if weights is None else model.parameters * _BYTES.get(weights, 4.0)
+    tokens = cell.batch_size * (cell.depth + cell.prompt_tokens + cell.new_tokens)
+    return loaded + tokens * model.kv_bytes_per_token(_CACHE_BYTES.get(engine_name(cell.engine), 2.0))
+
+
+def precision_findings(cell: GenerationCell, model: GenerativeModel) -> list[Finding]:
+    """The same model in another precision must not be ranked with the file as it is and nobody told."""
+    weights = weights_in_force(cell, model)
+    if weights is None or _SAME.get(model.precision) == weights:
+        return []
+    code = "requantized" if weights in _QUANTIZED else "dequantized"
+    return [Finding(code, {"engine": cell.engine, "precision": model.precision, "weights": weights})]

@@ -21,8 +21,8 @@ from inferlab.measure.generation.reference import GenerationJob, Tokens
 from inferlab.measure.generation.stats import generation_findings
 from inferlab.measure.paired import SHORTEST_TURN_S, PairedComparison, PairedJob
 from inferlab.records import Finding, Listener
+from inferlab.records.comparison import ComparedMetric, GenerationComparison, TokenAgreement
 from inferlab.records.generation import Agreement, Generation, GenerationOutcome, GenerationRun, Repetition
-from inferlab.records.generation_results import ComparedMetric, GenerationComparison, TokenAgreement
 
 _MOST_GENERATIONS_A_TURN = 50
 # What is found about single cells, but not about arms.

@@ -20,9 +20,13 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import EngineFailed
 from inferlab.measure.cell import measuring_alone
-from inferlab.measure.generation.cells import generation_processes, serving_of
-from inferlab.measure.generation.encoders import decoder_tokens, end_position, transcript_of
-from inferlab.measure.generation.formats import engine_files
+from inferlab.measure.generation.cells import (
+    decoder_tokens,
+    end_position,
+    generation_processes,
+    serving_of,
+    transcript_of,
+)
 from inferlab.measure.generation.prompts import (
     CONTEXT,
     PROMPT,
@@ -43,6 +47,7 @@ from inferlab.measure.generation.reference import (
     check_prompt,
     compare_tokens,
     digest,
+    engine_files,
     generate,
     load_request,
     reference_for,

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.records.comparison import Comparison
-from inferlab.records.generation_results import GenerationComparison
+from inferlab.records.comparison import Comparison, GenerationComparison
 from inferlab.units import plural, share
 from inferlab.views.charts import frame
 from inferlab.views.fields import interval_text, rounded, useful
